@@ -1,0 +1,76 @@
+# Every target sets up what it needs: a machine with Python 3.11 or newer, git and make is enough.
+#
+#   make setup PYTHON=/path/to/python    to choose the interpreter
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_REQUIRE_VIRTUALENV := 1
+
+# The first interpreter that runs, is new enough and can make a virtual environment.
+USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$p -c "$(USABLE)" 2>/dev/null && echo $$p && break; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+INSTALL := -m pip install --quiet
+CODE := $(wildcard src tests bench)
+
+.PHONY: help
+help:  ## Print this list.
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' \
+		| while IFS=$$'\t' read -r target sentence; do \
+			printf '  make %-12s %s\n' "$$target" "$$sentence"; done
+
+.PHONY: setup
+setup: $(READY)  ## Create .venv with the project and the pinned tools; does nothing when up to date.
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "make: found no Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(INSTALL) --constraint constraints.txt pip hatchling editables
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --no-build-isolation --editable . --group dev
+	touch $@
+
+.PHONY: test
+test: check  ## Run every check and the whole test suite: what CI runs.
+	$(BIN)/pytest
+
+.PHONY: check
+check: setup  ## Check format, lint, types, imports and tidiness, without the other tests.
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/pytest --quiet tests/test_tidy.py
+
+.PHONY: bench
+bench: setup  ## Run the benchmarks and print their tables; they fail nothing.
+	$(BIN)/python -m bench
+
+.PHONY: format
+format: setup  ## Format the code and apply the lint fixes that are safe.
+	$(BIN)/ruff check --fix --exit-zero $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+.PHONY: constraints
+constraints:  ## Write constraints.txt anew from the newest tools; review the difference.
+	rm -rf build/constraints
+	$(PYTHON) -m venv build/constraints
+	build/constraints/bin/python $(INSTALL) --upgrade pip hatchling editables
+	build/constraints/bin/python $(INSTALL) --no-build-isolation --editable . --group dev
+	build/constraints/bin/python -m pip list --format=freeze --exclude-editable \
+		| grep -v '^setuptools==' | LC_ALL=C sort --ignore-case > build/constraints.txt
+	mv build/constraints.txt constraints.txt
+	rm -rf build/constraints
+
+.PHONY: clean
+clean:  ## Remove all that these targets made, .venv included.
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

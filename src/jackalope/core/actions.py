@@ -1,0 +1,171 @@
+"""Actions: what people do with tasks from outside.
+
+Owns hold, play, pause, kill, retry and purge, for tasks that are named and for those that match a
+filter. What a worker runs is not stopped by decree: the request is written down, travels to the
+worker, and the task tells the truth until the worker has spoken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from jackalope.core.assign import find_worker
+from jackalope.core.attempts import wrong_state
+from jackalope.core.commands import Action, ActOnTasks
+from jackalope.core.effects import Acted, SendToSession, SignalAsked
+from jackalope.core.filter import matches
+from jackalope.core.lifecycle import ENDED, LEASED, TRANSITIONS, Event, State, is_legal
+from jackalope.core.limits import ITEMS_PER_COMMAND_MAX, TASKS_PER_FILTER_MAX
+from jackalope.core.records import SignalRequested, TaskMoved, TaskPurged, TaskRevived
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.submission import open_state
+from jackalope.core.task import Signal, Task, lease_of, to_row
+
+if TYPE_CHECKING:
+    from jackalope.core.broker import Core
+    from jackalope.core.ids import TaskId
+
+
+class Done(Enum):
+    """How an action on one task went."""
+
+    CHANGED = "changed"
+    REQUESTED = "requested"
+
+
+def act_on_tasks(core: Core, command: ActOnTasks) -> None:
+    """Do something with each of the tasks meant."""
+    if len(command.tasks) > ITEMS_PER_COMMAND_MAX:
+        message = f"{len(command.tasks)} tasks in one command; send at most {ITEMS_PER_COMMAND_MAX}"
+        core.reply(command, Refusal(Code.TOO_MANY, message))
+        return
+    tasks, refused, more = _select(core, command)
+    changed = requested = 0
+    for task in tasks:
+        event = Event(command.action.value)
+        if not is_legal(task.state, event):
+            refused.append((task.id, wrong_state(task, event)))
+        elif command.dry_run:
+            requested += task.state in LEASED
+            changed += task.state not in LEASED
+        elif _ACTIONS[command.action](core, task, command.by) is Done.REQUESTED:
+            requested += 1
+        else:
+            changed += 1
+    core.reply(command, Acted(changed, requested, tuple(refused), more))
+
+
+def request(core: Core, task: Task, signal: Signal, by: str) -> None:
+    """Ask the worker of a leased task for something, unless as much is already asked."""
+    attempt = lease_of(task)
+    pending = attempt.request
+    if pending is None or (signal is Signal.KILL and pending.signal is not Signal.KILL):
+        core.record(SignalRequested(core.now_us, task.id, signal, by))
+    worker = core.roster.workers.get((task.queue.namespace.name, attempt.worker))
+    if worker is not None and worker.session and attempt.request is not None:
+        message = SignalAsked(task.id, attempt.fence, attempt.request.signal)
+        core.effects.append(SendToSession(worker.session, message))
+
+
+def _select(
+    core: Core, command: ActOnTasks
+) -> tuple[list[Task], list[tuple[TaskId, Refusal]], bool]:
+    """Return the tasks meant, refusals of those that are not there, and whether more match."""
+    if command.filter is not None:
+        event = Event(command.action.value)
+        matching = (
+            task
+            for task in core.book.tasks.values()
+            if task.queue.namespace.name == command.namespace
+            and is_legal(task.state, event)
+            and TRANSITIONS[task.state][event] != {task.state}
+            and matches(command.filter, task)
+        )
+        found = list(islice(matching, TASKS_PER_FILTER_MAX + 1))
+        return found[:TASKS_PER_FILTER_MAX], [], len(found) > TASKS_PER_FILTER_MAX
+    tasks: list[Task] = []
+    refused: list[tuple[TaskId, Refusal]] = []
+    for task_id in dict.fromkeys(command.tasks):
+        task = core.book.tasks.get(task_id)
+        if task is None or task.queue.namespace.name != command.namespace:
+            message = f"no task {task_id.hex()} in namespace {command.namespace!r}"
+            refused.append((task_id, Refusal(Code.UNKNOWN_TASK, message)))
+        else:
+            tasks.append(task)
+    return tasks, refused, False
+
+
+def _hold(core: Core, task: Task, by: str) -> Done:
+    if task.state is not State.HELD:
+        core.record(TaskMoved(core.now_us, task.id, Event.HOLD, State.HELD, by))
+    return Done.CHANGED
+
+
+def _play(core: Core, task: Task, by: str) -> Done:
+    to = open_state(task, core.now_us)
+    core.record(TaskMoved(core.now_us, task.id, Event.PLAY, to, by))
+    find_worker(core, task)
+    return Done.CHANGED
+
+
+def _pause(core: Core, task: Task, by: str) -> Done:
+    if task.state in LEASED:
+        request(core, task, Signal.PAUSE, by)
+        return Done.REQUESTED
+    if task.state is not State.PAUSED:
+        core.record(TaskMoved(core.now_us, task.id, Event.PAUSE, State.PAUSED, by))
+    return Done.CHANGED
+
+
+def _kill(core: Core, task: Task, by: str) -> Done:
+    """Kill a task and everything that it has brought forth."""
+    how = _kill_one(core, task, by)
+    family = list(core.book.children.get(task.id, ()))
+    for child_id in family:
+        family += core.book.children.get(child_id, ())
+        child = core.book.tasks.get(child_id)
+        if child is not None and child.state not in ENDED:
+            _kill_one(core, child, by)
+    return how
+
+
+def _kill_one(core: Core, task: Task, by: str) -> Done:
+    if task.state in LEASED:
+        request(core, task, Signal.KILL, by)
+        return Done.REQUESTED
+    if task.state is not State.KILLED:
+        core.end_task(TaskMoved(core.now_us, task.id, Event.KILL, State.KILLED, by))
+    return Done.CHANGED
+
+
+def _retry(core: Core, task: Task, by: str) -> Done:
+    """Let an ended task live again as if new, or a waiting retry go at once."""
+    if task.state is State.SCHEDULED:
+        core.record(TaskMoved(core.now_us, task.id, Event.RETRY, State.READY, by))
+    else:
+        row = to_row(task)
+        row.failures = row.crashes = row.interruptions = 0
+        row.priority, row.penalty = row.priority + row.penalty, 0
+        row.avoid, row.rank, row.due_us, row.expires_us, row.outcome = "", 0, 0, 0, None
+        row.state = State.READY
+        core.record(TaskRevived(core.now_us, row, by))
+    find_worker(core, core.book.tasks[task.id])
+    return Done.CHANGED
+
+
+def _purge(core: Core, task: Task, by: str) -> Done:
+    core.record(TaskPurged(core.now_us, task.id, by))
+    return Done.CHANGED
+
+
+_ACTIONS: dict[Action, Callable[[Core, Task, str], Done]] = {
+    Action.HOLD: _hold,
+    Action.PLAY: _play,
+    Action.PAUSE: _pause,
+    Action.KILL: _kill,
+    Action.RETRY: _retry,
+    Action.PURGE: _purge,
+}

@@ -1,0 +1,238 @@
+"""Apply: what each record means for the book.
+
+`apply(book, record)` is the only way in which durable state changes: on the node that decided, on
+restart, and on a follower. It decides nothing. A record that does not fit the book is a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jackalope.core.book import Book, blobs_of
+from jackalope.core.lifecycle import ENDED, LEASED, Event, State, can_lead
+from jackalope.core.must import BrokenInvariant, must
+from jackalope.core.queue import Queue
+from jackalope.core.records import (
+    AnyRecord,
+    AttemptAssigned,
+    AttemptEnded,
+    AttemptFinished,
+    AttemptStarted,
+    QueueDeclared,
+    QueueDeleted,
+    QueuePaused,
+    QueueResumed,
+    SignalAdvanced,
+    SignalRequested,
+    TagLimited,
+    TaskMoved,
+    TaskPurged,
+    TaskRevived,
+    TaskSubmitted,
+)
+from jackalope.core.task import NO_OPTIONS, Attempt, Outcome, Request, Task, lease_of
+
+_READY, _ASSIGNED, _RUNNING = State.READY, State.ASSIGNED, State.RUNNING
+
+
+def apply(book: Book, record: AnyRecord) -> None:
+    """Write a fact into the book."""
+    _APPLIERS[type(record)](book, record)
+
+
+def _submitted(book: Book, record: TaskSubmitted) -> None:
+    spec = record.spec
+    queue = book.namespaces[record.namespace].queues[spec.queue]
+    state = record.state
+    task = Task(
+        spec.id,
+        queue,
+        book.share(spec.name),
+        book.share(spec.key),
+        spec.priority,
+        spec.payload,
+        spec.options or NO_OPTIONS,
+        state,
+        book.share(record.by),
+        record.at_us,
+        record.batch,
+    )
+    if spec.options is not None:
+        task.due_us = spec.options.run_at_us
+        task.waiting_for = set(record.waiting_for) or None
+    if record.expires_us:
+        task.expires_us = record.expires_us
+    if record.batch != queue.batch:
+        queue.batch, queue.batch_fill = record.batch, 0
+    queue.batch_fill += 1
+    book.queues_dirty[queue] = None
+    if state is _READY:
+        task.rank = book.next_rank(record.at_us)
+    book.enter(task)
+    book.dirty[task.id] = task
+
+
+def _assigned(book: Book, record: AttemptAssigned) -> None:
+    task = book.tasks[record.task]
+    must(task.state is _READY, "only ready tasks are assigned", task.id, task.state)
+    must(record.fence > book.counters.fence, "fences grow", record.fence)
+    world = task.queue.namespace
+    book.leave_state(task)
+    book.counters.fence = record.fence
+    task.state = _ASSIGNED
+    task.attempt = Attempt(record.fence, record.worker, record.at_us)
+    book.enter_lease(task)
+    task.queue.count(_ASSIGNED)
+    if task.expires_us:
+        book.expiry.cancel(task.id)
+    must(world.leases[record.worker][task.id] is task, "the worker holds the lease", task.id)
+    book.note(task, record.at_us, Event.ASSIGN, record.worker)
+
+
+def _started(book: Book, record: AttemptStarted) -> None:
+    task = book.tasks[record.task]
+    must(task.state is _ASSIGNED, "only assigned tasks are started", task.id, task.state)
+    attempt = lease_of(task)
+    attempt.started_us = record.at_us
+    task.queue.uncount(_ASSIGNED)
+    task.queue.count(_RUNNING)
+    task.state = _RUNNING
+    book.set_timeout(task, attempt)
+    book.note(task, record.at_us, Event.START, attempt.worker)
+
+
+def _finished(book: Book, record: AttemptFinished) -> None:
+    task = book.tasks[record.task]
+    must(task.state in LEASED, "only leased tasks are finished", task.id, task.state)
+    book.note(task, record.at_us, Event.FINISH, lease_of(task).worker)
+    book.end(task, State.SUCCEEDED, record.at_us, result=record.result)
+
+
+def _attempt_ended(book: Book, record: AttemptEnded) -> None:
+    task = book.tasks[record.task]
+    must(can_lead(task.state, record.event, record.to), "a legal end", task.state, record)
+    worker = lease_of(task).worker
+    _count_end(task, record, worker)
+    error = record.error
+    detail = f"{error.type}: {error.message}"[:200] if error else record.reason or ""
+    book.note(task, record.at_us, record.event, record.by or worker, detail)
+    if record.to in ENDED:
+        book.end(task, record.to, record.at_us, error=error, reason=record.reason)
+        return
+    if error is not None:
+        task.outcome = Outcome(error=error, ended_us=record.at_us)
+    task.due_us = record.due_us
+    book.change_state(task, record.to, record.at_us)
+
+
+def _count_end(task: Task, record: AttemptEnded, worker: str) -> None:
+    policy = task.queue.policy
+    if record.event is Event.FAIL:
+        task.failures += 1
+        task.avoid = worker if policy.prefer_other_worker else ""
+        drop = min(policy.priority_drop, task.priority)
+        task.priority -= drop
+        task.penalty += drop
+    elif record.event is Event.LOSE and task.state is _RUNNING:
+        task.crashes += 1
+    elif record.event in (Event.LOSE, Event.RELEASE):
+        task.interruptions += 1
+
+
+def _moved(book: Book, record: TaskMoved) -> None:
+    task = book.tasks[record.task]
+    must(can_lead(task.state, record.event, record.to), "a legal move", task.state, record)
+    book.note(task, record.at_us, record.event, record.by, record.detail)
+    if record.to in ENDED:
+        book.end(task, record.to, record.at_us, reason=record.reason)
+        return
+    if record.event is Event.PLAY:
+        task.avoid = ""
+    book.change_state(task, record.to, record.at_us)
+
+
+def _revived(book: Book, record: TaskRevived) -> None:
+    book.recalled.pop(record.row.id, None)
+    task = book.from_row(record.row)
+    if task.state is _READY and not task.rank:
+        task.rank = book.next_rank(record.at_us)
+    book.enter(task)
+    book.note(task, record.at_us, Event.RETRY, record.by)
+
+
+def _purged(book: Book, record: TaskPurged) -> None:
+    task = book.tasks.get(record.task)
+    if task is not None:
+        book.blobs_gone += blobs_of(task)
+    book.recalled.pop(record.task, None)
+    book.dirty.pop(record.task, None)
+    book.forget(record.task)
+    book.gone[record.task] = None
+
+
+def _signal_requested(book: Book, record: SignalRequested) -> None:
+    task = book.tasks[record.task]
+    lease_of(task).request = Request(record.signal, record.by, record.at_us)
+    book.note(task, record.at_us, f"{record.signal} requested", record.by)
+
+
+def _signal_advanced(book: Book, record: SignalAdvanced) -> None:
+    task = book.tasks[record.task]
+    attempt = lease_of(task)
+    request = attempt.request
+    if request is None:
+        raise BrokenInvariant(f"task {task.id.hex()} has no signal that could advance")
+    attempt.request = Request(request.signal, request.by, request.at_us, record.stage)
+    what = f"{request.signal} {record.stage}"
+    book.note(task, record.at_us, what, attempt.worker, record.detail)
+
+
+def _queue_declared(book: Book, record: QueueDeclared) -> None:
+    world = book.world(record.namespace)
+    queue = world.queues.get(record.queue)
+    if queue is None:
+        queue = world.queues[record.queue] = Queue(world, record.queue, record.policy)
+    ageing_changes = queue.policy.ageing_us != record.policy.ageing_us
+    queue.policy = record.policy
+    if ageing_changes:
+        queue.line.reorder(book.tasks)
+    book.queues_gone.pop((record.namespace, record.queue), None)
+    book.queues_dirty[queue] = None
+
+
+def _queue_deleted(book: Book, record: QueueDeleted) -> None:
+    queue = book.namespaces[record.namespace].queues.pop(record.queue)
+    must(not queue.unfinished(), "a deleted queue is empty", record.queue)
+    book.queues_dirty.pop(queue, None)
+    book.queues_gone[record.namespace, record.queue] = None
+
+
+def _queue_paused(book: Book, record: QueuePaused | QueueResumed) -> None:
+    queue = book.namespaces[record.namespace].queues[record.queue]
+    queue.paused_by = record.by if isinstance(record, QueuePaused) else ""
+    book.queues_dirty[queue] = None
+
+
+def _tag_limited(book: Book, record: TagLimited) -> None:
+    book.world(record.namespace).limit_tag(record.tag, record.limit, book.tasks)
+    book.limits_dirty[record.namespace, record.tag] = None
+
+
+_APPLIERS: dict[type, Callable[[Book, Any], None]] = {
+    AttemptAssigned: _assigned,
+    AttemptStarted: _started,
+    AttemptFinished: _finished,
+    AttemptEnded: _attempt_ended,
+    TaskSubmitted: _submitted,
+    TaskMoved: _moved,
+    TaskRevived: _revived,
+    TaskPurged: _purged,
+    SignalRequested: _signal_requested,
+    SignalAdvanced: _signal_advanced,
+    QueueDeclared: _queue_declared,
+    QueueDeleted: _queue_deleted,
+    QueuePaused: _queue_paused,
+    QueueResumed: _queue_paused,
+    TagLimited: _tag_limited,
+}

@@ -1,0 +1,363 @@
+"""The book: all durable state, and every index over it.
+
+Owns the tables and keeps the indexes true to them. Only `apply` changes them, so the same records
+in the same order give the same book on any machine. Knows nothing of records, workers' connections
+or replies.
+
+Ended tasks stay until storage has them (`take_changes`, then `stored`) and leave memory then. When
+a command names one that has left, it is put back for the moment (`recall`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from jackalope.core.changes import Changes, Counters, LimitRow
+from jackalope.core.durations import NEVER
+from jackalope.core.ids import TaskId, is_time_ordered
+from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
+from jackalope.core.limits import HAPPENINGS_PER_TASK_MAX
+from jackalope.core.must import must
+from jackalope.core.queue import Namespace, Queue
+from jackalope.core.task import (
+    NO_OPTIONS,
+    Attempt,
+    BlobRef,
+    Body,
+    Error,
+    Happening,
+    Outcome,
+    Task,
+    TaskRow,
+    from_row,
+    lease_of,
+    to_row,
+)
+from jackalope.core.timers import Timers
+
+_READY, _SCHEDULED = State.READY, State.SCHEDULED
+_NAMES_SHARED_MAX = 10_000
+
+
+class Book:
+    """Tables and indexes.
+
+    Attributes:
+        tasks: every task in memory: all that have not ended, and ended ones that storage lacks.
+        children: the unfinished children of each task.
+        dependents: the tasks that wait for each task.
+        due: when scheduled tasks are due.
+        expiry: when tasks that have not begun expire.
+        timeouts: when running attempts have run for too long.
+        dirty: tasks that storage lacks in their present state.
+        gone: tasks that storage has and must not have.
+        recalled: ended tasks that are here for the moment; storage has them.
+    """
+
+    def __init__(self) -> None:
+        self.namespaces: dict[str, Namespace] = {}
+        self.tasks: dict[TaskId, Task] = {}
+        self.children: dict[TaskId, dict[TaskId, None]] = {}
+        self.dependents: dict[TaskId, dict[TaskId, None]] = {}
+        self.counters = Counters()
+        self.due: Timers[bytes] = Timers()
+        self.expiry: Timers[bytes] = Timers()
+        self.timeouts: Timers[bytes] = Timers()
+        self.gone: dict[TaskId, None] = {}
+        self.dirty: dict[TaskId, Task] = {}
+        self.recalled: dict[TaskId, Task] = {}
+        self.queues_dirty: dict[Queue, None] = {}
+        self.queues_gone: dict[tuple[str, str], None] = {}
+        self.limits_dirty: dict[tuple[str, str], None] = {}
+        self.blobs_gone: list[str] = []
+        self._names: dict[str, str] = {}
+
+    # Reading.
+
+    def queue(self, namespace: str, queue: str) -> Queue | None:
+        """Find a queue."""
+        world = self.namespaces.get(namespace)
+        return None if world is None else world.queues.get(queue)
+
+    def may_have_ended(self, task_id: TaskId) -> bool:
+        """Tell whether a task that is not in memory may be one that ended and left it.
+
+        A time-ordered id greater than every one that ever left is certainly new: this spares the
+        submit of fresh tasks a look into storage.
+        """
+        return not is_time_ordered(task_id) or task_id <= self.counters.floor
+
+    def snapshot(self) -> Changes:
+        """Return all durable state that is in memory, in an order that depends on it alone."""
+        return Changes(
+            counters=Counters(self.counters.fence, self.counters.rank, self.counters.floor),
+            tasks=[
+                to_row(task)
+                for task in sorted(self.tasks.values(), key=lambda task: (task.rank, task.id))
+                if task.id not in self.recalled
+            ],
+            queues=[
+                queue.to_row()
+                for _, world in sorted(self.namespaces.items())
+                for _, queue in sorted(world.queues.items())
+            ],
+            limits=[
+                LimitRow(world.name, tag, limit)
+                for _, world in sorted(self.namespaces.items())
+                for tag, limit in sorted(world.limits.items())
+            ],
+        )
+
+    # Writing behind.
+
+    def restore(self, snapshot: Changes) -> None:
+        """Fill an empty book from stored rows."""
+        must(not self.tasks and not self.namespaces, "only an empty book is filled")
+        self.counters = snapshot.counters
+        for row in snapshot.queues:
+            world = self.world(row.namespace)
+            queue = world.queues[row.queue] = Queue(world, row.queue, row.policy)
+            queue.paused_by, queue.batch, queue.batch_fill = (
+                row.paused_by,
+                row.batch,
+                row.batch_fill,
+            )
+        for limit in snapshot.limits:
+            self.world(limit.namespace).limits[limit.tag] = limit.limit
+        for task_row in snapshot.tasks:
+            self.enter(self.from_row(task_row))
+
+    def recall(self, rows: Iterable[TaskRow]) -> None:
+        """Put ended tasks back into memory until the next time that changes are stored."""
+        for row in rows:
+            if row.id in self.tasks or row.id in self.gone or row.state not in ENDED:
+                continue
+            if self.queue(row.namespace, row.queue) is None:
+                continue
+            task = self.from_row(row)
+            self.tasks[row.id] = self.recalled[row.id] = task
+            if row.options.alias:
+                task.queue.namespace.aliases.setdefault(row.options.alias, row.id)
+
+    def has_changes(self) -> bool:
+        """Tell whether storage lacks anything."""
+        return bool(
+            self.dirty
+            or self.gone
+            or self.recalled
+            or self.queues_dirty
+            or self.queues_gone
+            or self.limits_dirty
+        )
+
+    def take_changes(self) -> Changes:
+        """Return what changed since the last call. Pass it to `stored` once storage has it."""
+        gone = dict(self.gone)
+        rows = []
+        for task in self.dirty.values():
+            outcome = task.outcome
+            if task.state not in ENDED:
+                rows.append(to_row(task))
+                continue
+            if is_time_ordered(task.id) and task.id > self.counters.floor:
+                self.counters.floor = task.id
+            if outcome is not None and outcome.forget_us <= outcome.ended_us:
+                gone[task.id] = None
+                self.blobs_gone += blobs_of(task)
+            else:
+                rows.append(to_row(task))
+        changes = Changes(
+            counters=Counters(self.counters.fence, self.counters.rank, self.counters.floor),
+            tasks=rows,
+            gone=list(gone),
+            queues=[queue.to_row() for queue in self.queues_dirty],
+            queues_gone=list(self.queues_gone),
+            limits=[
+                LimitRow(namespace, tag, self.world(namespace).limits.get(tag, -1))
+                for namespace, tag in self.limits_dirty
+            ],
+            blobs=self.blobs_gone,
+        )
+        self.blobs_gone = []
+        self.dirty = {}
+        self.queues_dirty, self.queues_gone, self.limits_dirty = {}, {}, {}
+        return changes
+
+    def stored(self, changes: Changes) -> None:
+        """Let ended tasks go that storage has, unless they changed again meanwhile."""
+        for task_id in changes.gone:
+            self.gone.pop(task_id, None)
+            self.forget(task_id)
+        for row in changes.tasks:
+            if row.state in ENDED:
+                self.forget(row.id)
+        for task_id in self.recalled:
+            self.forget(task_id)
+        self.recalled = {}
+
+    def forget(self, task_id: TaskId) -> None:
+        """Let an ended task leave memory, unless storage still lacks its latest state."""
+        task = self.tasks.get(task_id)
+        if task is None or task.state not in ENDED or task_id in self.dirty:
+            return
+        del self.tasks[task_id]
+        aliases = task.queue.namespace.aliases
+        if aliases.get(task.options.alias) == task_id:
+            del aliases[task.options.alias]
+
+    # Primitives, for `apply` alone.
+
+    def world(self, name: str) -> Namespace:
+        """Find or make a namespace."""
+        world = self.namespaces.get(name)
+        if world is None:
+            world = self.namespaces[name] = Namespace(name)
+        return world
+
+    def from_row(self, row: TaskRow) -> Task:
+        """Make a task of its row, not yet indexed."""
+        return from_row(row, self.world(row.namespace).queues[row.queue])
+
+    def next_rank(self, at_us: int) -> int:
+        """Give out the next place in line: the time, made unique."""
+        self.counters.rank = max(self.counters.rank + 1, at_us)
+        return self.counters.rank
+
+    def share(self, text: str) -> str:
+        """Return one and the same object for equal texts, because most tasks have the same few."""
+        if len(self._names) >= _NAMES_SHARED_MAX:
+            self._names.clear()
+        return self._names.setdefault(text, text)
+
+    def enter(self, task: Task) -> None:
+        """Index a task that is new in memory."""
+        self.tasks[task.id] = task
+        options = task.options
+        if options is not NO_OPTIONS:
+            if options.alias:
+                task.queue.namespace.aliases[options.alias] = task.id
+            if options.parent and task.state not in ENDED:
+                self.children.setdefault(options.parent, {})[task.id] = None
+            for dependency in task.waiting_for or ():
+                self.dependents.setdefault(dependency, {})[task.id] = None
+        if task.state in LEASED:
+            self.enter_lease(task)
+        if task.state not in ENDED:
+            self._enter_state(task)
+
+    def enter_lease(self, task: Task) -> None:
+        """Let a worker hold the lease, and with it a slot of each tag."""
+        attempt = lease_of(task)
+        world = task.queue.namespace
+        held = world.leases.get(attempt.worker)
+        if held is None:
+            held = world.leases[attempt.worker] = {}
+        held[task.id] = task
+        if task.options.tags:
+            world.hold_tags(task)
+        if attempt.started_us:
+            self.set_timeout(task, attempt)
+
+    def set_timeout(self, task: Task, attempt: Attempt) -> None:
+        """Note when an attempt that has started will have run for too long."""
+        timeout_us = task.options.timeout_us or task.queue.policy.timeout_us
+        if timeout_us:
+            self.timeouts.set(task.id, attempt.started_us + timeout_us)
+
+    def change_state(self, task: Task, to: State, at_us: int) -> None:
+        """Take a task from one state to another that is not an end."""
+        self.leave_state(task)
+        task.state = to
+        if to is _READY and not task.rank:
+            task.rank = self.next_rank(at_us)
+        self._enter_state(task)
+
+    def _enter_state(self, task: Task) -> None:
+        state = task.state
+        task.queue.count(state)
+        if state is _READY:
+            task.queue.namespace.line_up(task, self.tasks)
+        elif state is _SCHEDULED:
+            self.due.set(task.id, task.due_us)
+        if task.expires_us and state in PENDING:
+            self.expiry.set(task.id, task.expires_us)
+
+    def leave_state(self, task: Task) -> None:
+        """Take a task out of all that its state put it into."""
+        state = task.state
+        task.queue.uncount(state)
+        if state is _READY:
+            task.queue.namespace.step_out(task, self.tasks)
+        elif state is _SCHEDULED:
+            self.due.cancel(task.id)
+        elif state in LEASED:
+            self._leave_lease(task)
+
+    def _leave_lease(self, task: Task) -> None:
+        """Give back the lease and all that it holds."""
+        world = task.queue.namespace
+        del world.leases[lease_of(task).worker][task.id]
+        if task.options.tags:
+            world.free_tags(task, self.tasks)
+        self.timeouts.cancel(task.id)
+        task.attempt = None
+
+    def end(
+        self,
+        task: Task,
+        state: State,
+        at_us: int,
+        *,
+        result: Body = b"",
+        error: Error | None = None,
+        reason: Reason | None = None,
+    ) -> None:
+        """Bring a task to its end."""
+        self.leave_state(task)
+        queue = task.queue
+        if error is None and task.outcome is not None and state is not State.SUCCEEDED:
+            error = task.outcome.error
+        retention_us = queue.policy.retention_us
+        forget_us = NEVER if retention_us >= NEVER else at_us + retention_us
+        task.outcome = Outcome(result, error, reason, at_us, forget_us)
+        task.state = state
+        queue.recent_ends_us.append(at_us)
+        if task.expires_us:
+            self.expiry.cancel(task.id)
+        for dependent_id in self.dependents.pop(task.id, ()):
+            dependent = self.tasks[dependent_id]
+            if dependent.waiting_for is not None:
+                dependent.waiting_for.discard(task.id)
+                self.dirty[dependent_id] = dependent
+        if task.options is not NO_OPTIONS:
+            self._unlink(task)
+
+    def _unlink(self, task: Task) -> None:
+        for dependency in task.waiting_for or ():
+            waiting = self.dependents[dependency]
+            del waiting[task.id]
+            if not waiting:
+                del self.dependents[dependency]
+        task.waiting_for = None
+        siblings = self.children.get(task.options.parent)
+        if siblings is not None:
+            siblings.pop(task.id, None)
+            if not siblings:
+                del self.children[task.options.parent]
+
+    def note(self, task: Task, at_us: int, what: str, by: str = "", detail: str = "") -> None:
+        """Add a line to the history of a task."""
+        happening = Happening(at_us, what, by, detail)
+        if task.history is None:
+            task.history = [happening]
+        else:
+            task.history.append(happening)
+            if len(task.history) > HAPPENINGS_PER_TASK_MAX:
+                del task.history[HAPPENINGS_PER_TASK_MAX // 2]
+        self.dirty[task.id] = task
+
+
+def blobs_of(task: Task) -> list[str]:
+    """Name the blobs that belong to a task."""
+    bodies = [task.payload, task.outcome.result if task.outcome else b""]
+    return [body.blob for body in bodies if isinstance(body, BlobRef)]

@@ -1,0 +1,221 @@
+"""The core itself: `handle(now, command) -> (records, effects)`.
+
+Owns the contract between deciding and everything else; each kind of command is handled by the
+module that owns its subject. The duties of the caller:
+
+1. Recall what `missing(command)` names from storage, before `handle`.
+2. Make the records durable before any of the effects is released. If that fails, memory is ahead of
+   the disk: this core must not be used any more.
+3. Call with `Tick` when `next_deadline_us()` has come.
+
+An exception in here is a bug: the caller stops before it writes anything.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jackalope.core import actions, attempts, declarations, sessions, submission, ticks, watches
+from jackalope.core.apply import apply
+from jackalope.core.attempts import Progress
+from jackalope.core.book import Book
+from jackalope.core.commands import (
+    ActOnTasks,
+    AnswerSignal,
+    AnyCommand,
+    ClaimTasks,
+    CloseSession,
+    Command,
+    DeclareQueue,
+    DeleteQueue,
+    DrainWorker,
+    FailAttempts,
+    FinishAttempts,
+    Heartbeat,
+    JoinWorker,
+    LeaveWorker,
+    LimitTag,
+    PauseQueue,
+    Recover,
+    ReleaseAttempts,
+    ReportProgress,
+    ResumeQueue,
+    StartAttempts,
+    SubmitTasks,
+    Tick,
+    WatchTasks,
+)
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import Answered, Effect, Reply
+from jackalope.core.filter import Filter
+from jackalope.core.ids import TaskId
+from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished, TaskMoved
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import Task
+from jackalope.core.worker import Roster, Worker
+
+#: A deadline missed by more than this means that the broker itself did not run.
+STALL_US = 5 * SECOND
+
+
+class Missing:
+    """What must be recalled from storage before a command can be handled."""
+
+    __slots__ = ("aliases", "filter", "ids", "namespace")
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self.ids: list[TaskId] = []
+        self.aliases: list[str] = []
+        self.filter: Filter | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.ids or self.aliases or self.filter)
+
+
+class Core:
+    """The deterministic heart of the broker.
+
+    Attributes:
+        book: durable state; changed by records alone.
+        roster: the workers that are there now.
+        watches: who waits for the end of a task.
+        progress: what workers last said about their attempts.
+        now_us: the time of the command at hand. It never goes back.
+        effects: what the world must hear of the command at hand.
+    """
+
+    def __init__(self) -> None:
+        self.book = Book()
+        self.roster = Roster()
+        self.watches = watches.Watches()
+        self.progress: dict[TaskId, Progress] = {}
+        self.now_us = 0
+        self.effects: list[Effect] = []
+        self._records: list[AnyRecord] = []
+        self._ended: deque[tuple[Task, tuple[TaskId, ...]]] = deque()
+
+    def handle(self, now_us: int, command: AnyCommand) -> tuple[list[AnyRecord], list[Effect]]:
+        """Decide about one command, and return what happened and what the world must hear."""
+        if now_us > self.now_us:
+            if now_us - self.now_us > STALL_US:
+                self._forgive_stall(now_us)
+            self.now_us = now_us
+        _HANDLERS[type(command)](self, command)
+        while self._ended:
+            task, dependents = self._ended.popleft()
+            watches.tell_watchers(self, task)
+            submission.settle_dependents(self, task, dependents)
+        records, effects = self._records, self.effects
+        self._records, self.effects = [], []
+        return records, effects
+
+    def apply(self, record: AnyRecord) -> None:
+        """Write down a fact that was decided before: on restart, or by another node."""
+        apply(self.book, record)
+
+    def next_deadline_us(self) -> int | None:
+        """Return when `Tick` must come at the latest, or None if nothing is set."""
+        return min((at for timers in self._timers() if (at := timers.next_us())), default=None)
+
+    def missing(self, command: AnyCommand) -> Missing | None:
+        """Return what of storage the command needs, or None, as nearly always."""
+        if type(command) is SubmitTasks:
+            return self._missing_of_submit(command) or None
+        if type(command) is ActOnTasks:
+            missing = Missing(command.namespace)
+            missing.ids = [task_id for task_id in command.tasks if task_id not in self.book.tasks]
+            missing.filter = command.filter
+            return missing or None
+        if type(command) is WatchTasks:
+            missing = Missing(command.namespace)
+            missing.ids = [task_id for task_id in command.tasks if task_id not in self.book.tasks]
+            return missing or None
+        return None
+
+    # For the handlers.
+
+    def record(self, record: AnyRecord) -> None:
+        """Write down a fact, now and for ever."""
+        apply(self.book, record)
+        self._records.append(record)
+
+    def end_task(self, record: AttemptFinished | AttemptEnded | TaskMoved) -> None:
+        """Write down the end of a task. Those who wait for it hear of it after the command."""
+        task_id = record.task
+        dependents = tuple(self.book.dependents.get(task_id, ()))
+        self.record(record)
+        if dependents or task_id in self.watches.by_task:
+            self._ended.append((self.book.tasks[task_id], dependents))
+
+    def reply(self, command: Command, body: Answered) -> None:
+        """Answer a command, if an answer is wanted."""
+        if command.ref:
+            self.effects.append(Reply(command.session, command.ref, body))
+
+    def worker_of(self, command: Command) -> Worker | None:
+        """Return the worker of a session, which the command proves alive; or refuse."""
+        worker = self.roster.sessions.get(command.session)
+        if worker is None:
+            message = "this session has no worker; join, and say what is still running"
+            self.reply(command, Refusal(Code.UNKNOWN_SESSION, message))
+            return None
+        worker.heard_us = self.now_us
+        return worker
+
+    def set_claim_timer(self, worker: Worker) -> None:
+        """Set the time of the next claim of a worker that ends."""
+        if worker.claims:
+            self.roster.claims.set(worker.session, min(claim.until_us for claim in worker.claims))
+        else:
+            self.roster.claims.cancel(worker.session)
+
+    def _timers(self) -> Iterator[Any]:
+        book, roster = self.book, self.roster
+        yield from (book.due, book.expiry, book.timeouts)
+        yield from (roster.leases, roster.resumes, roster.claims, roster.orphans)
+
+    def _forgive_stall(self, now_us: int) -> None:
+        deadline_us = self.next_deadline_us()
+        if self.now_us and deadline_us is not None and now_us - deadline_us > STALL_US:
+            sessions.forgive_silence(self, now_us - max(deadline_us, self.now_us))
+
+    def _missing_of_submit(self, command: SubmitTasks) -> Missing:
+        missing, tasks = Missing(command.namespace), self.book.tasks
+        for spec in command.tasks:
+            if spec.id not in tasks and len(spec.id) == 16 and self.book.may_have_ended(spec.id):
+                missing.ids.append(spec.id)
+            if spec.options is not None:
+                links = (spec.options.parent, *spec.options.depends_on)
+                missing.ids += [link for link in links if link and link not in tasks]
+                if spec.options.alias:
+                    missing.aliases.append(spec.options.alias)
+        return missing
+
+
+_HANDLERS: dict[type, Callable[[Core, Any], None]] = {
+    SubmitTasks: submission.submit_tasks,
+    StartAttempts: attempts.start_attempts,
+    FinishAttempts: attempts.finish_attempts,
+    FailAttempts: attempts.fail_attempts,
+    ReleaseAttempts: attempts.release_attempts,
+    ReportProgress: attempts.report_progress,
+    AnswerSignal: attempts.answer_signal,
+    Heartbeat: sessions.heartbeat,
+    ClaimTasks: sessions.claim_tasks,
+    JoinWorker: sessions.join_worker,
+    LeaveWorker: sessions.leave_worker,
+    CloseSession: sessions.close_session,
+    DrainWorker: sessions.drain_worker,
+    Recover: sessions.recover,
+    ActOnTasks: actions.act_on_tasks,
+    WatchTasks: watches.watch_tasks,
+    DeclareQueue: declarations.declare_queue,
+    DeleteQueue: declarations.delete_queue,
+    PauseQueue: declarations.pause_queue,
+    ResumeQueue: declarations.resume_queue,
+    LimitTag: declarations.limit_tag,
+    Tick: ticks.tick,
+}

@@ -1,0 +1,70 @@
+"""Changes: what storage must write to catch up with memory, and what memory is rebuilt from.
+
+A snapshot and a set of changes have the same shape: rows. A snapshot has all live rows.
+"""
+
+import msgspec
+
+from jackalope.core.ids import TaskId
+from jackalope.core.policy import Policy
+from jackalope.core.task import TaskRow
+
+
+class QueueRow(msgspec.Struct, array_like=True):
+    """Everything durable about one queue. `batch` is the number that is being filled."""
+
+    namespace: str
+    queue: str
+    policy: Policy
+    paused_by: str
+    batch: int
+    batch_fill: int
+
+
+class LimitRow(msgspec.Struct, array_like=True):
+    """The limit of a tag."""
+
+    namespace: str
+    tag: str
+    limit: int
+
+
+class Counters(msgspec.Struct, array_like=True):
+    """The numbers of the book that only grow.
+
+    Attributes:
+        fence: the last fence given out.
+        rank: the last place in line given out.
+        floor: the greatest time-ordered id that ever left memory.
+    """
+
+    fence: int = 0
+    rank: int = 0
+    floor: TaskId = TaskId(b"")
+
+
+class Changes(msgspec.Struct):
+    """Rows that changed, and what is gone, since the last time changes were taken.
+
+    Attributes:
+        counters: as they are now.
+        tasks: rows to write over whatever is stored.
+        gone: ids of tasks to remove, with all that belongs to them.
+        queues: queues to write.
+        queues_gone: (namespace, queue) to remove.
+        limits: tag limits to write; a negative limit removes one.
+        blobs: blobs of tasks that are gone without having been stored; to be deleted unless a row
+            names them.
+    """
+
+    counters: Counters
+    tasks: list[TaskRow] = []
+    gone: list[TaskId] = []
+    queues: list[QueueRow] = []
+    queues_gone: list[tuple[str, str]] = []
+    limits: list[LimitRow] = []
+    blobs: list[str] = []
+
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing to write but the counters."""
+        return not (self.tasks or self.gone or self.queues or self.queues_gone or self.limits)

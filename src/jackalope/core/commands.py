@@ -1,0 +1,299 @@
+"""Commands: what the world asks of the core.
+
+Each has the session it came from and a `ref` that its reply will carry; 0 means that no reply is
+wanted. Everything that can be many is a list.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from jackalope.core.durations import SECOND
+from jackalope.core.filter import Filter
+from jackalope.core.ids import TaskId
+from jackalope.core.task import Body, Error, TaskSpec
+
+DEFAULT_NAMESPACE = "default"
+
+
+class Command(msgspec.Struct, kw_only=True, gc=False):
+    """A request, and where its answer goes."""
+
+    session: int = 0
+    ref: int = 0
+
+
+class Tick(Command):
+    """Time has passed: act on every deadline that is due."""
+
+
+class Recover(Command):
+    """The state was just rebuilt after a restart: settle what was leased before it."""
+
+
+# Submitting and configuring.
+
+
+class SubmitTasks(Command):
+    """Accept these tasks. Each is accepted or refused on its own.
+
+    `fence` proves the right of a running parent to submit children; 0 when an actioner submits.
+    """
+
+    tasks: list[TaskSpec]
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+    fence: int = 0
+
+
+class DeclareQueue(Command):
+    """Create a queue or change its policy.
+
+    A preset replaces the whole policy; changes then apply to it field by field.
+    """
+
+    queue: str
+    changes: dict[str, object] = {}
+    preset: str = ""
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class DeleteQueue(Command):
+    """Remove a queue that has no unfinished task."""
+
+    queue: str
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class PauseQueue(Command):
+    """Give out no task of the queue until it is resumed."""
+
+    queue: str
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class ResumeQueue(Command):
+    """Give out tasks of the queue again."""
+
+    queue: str
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class LimitTag(Command):
+    """Let at most `limit` tasks with the tag be leased at once; negative removes the limit."""
+
+    tag: str
+    limit: int
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+# Workers.
+
+
+class Held(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An attempt named by a worker: the task and the fence that proves the lease."""
+
+    task: TaskId
+    fence: int
+
+
+class JoinWorker(Command):
+    """A worker is there, for the first time or again.
+
+    Attributes:
+        worker: the worker's own name, stable over reconnects.
+        queues: the queues it serves.
+        keys: the keys it serves; none means every task of its queues.
+        slots: how many attempts it wants to hold at once; 0 for a worker that only claims.
+        labels: what it says about itself.
+        holding: the attempts that it still runs. What both sides know goes on; the rest is settled.
+        lease_us: how long its silence is borne.
+        grace_us: how long a closed session may take to come back.
+    """
+
+    worker: str
+    queues: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+    slots: int = 1
+    labels: dict[str, str] = {}
+    holding: list[Held] = []
+    namespace: str = DEFAULT_NAMESPACE
+    lease_us: int = 30 * SECOND
+    grace_us: int = 10 * SECOND
+
+
+class Heartbeat(Command):
+    """The worker is alive, and says how it is."""
+
+    stats: dict[str, float] = {}
+
+
+class ClaimTasks(Command):
+    """Give me up to `count` tasks beyond my slots, within `wait_us`."""
+
+    count: int = 1
+    wait_us: int = 0
+
+
+class LeaveWorker(Command):
+    """The worker goes. What it still holds is handed back as interrupted."""
+
+
+class CloseSession(Command):
+    """The connection is gone without a word. Its worker may resume within its grace."""
+
+
+class DrainWorker(Command):
+    """Give no more tasks to the worker, and tell it to finish."""
+
+    worker: str
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+# Attempts.
+
+
+class StartAttempts(Command):
+    """The worker began these."""
+
+    attempts: list[Held]
+
+
+class Finish(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An attempt that came to its good end, and its result."""
+
+    task: TaskId
+    fence: int
+    result: Body = b""
+
+
+class FinishAttempts(Command):
+    """The worker finished these."""
+
+    attempts: list[Finish]
+
+
+class Verdict(StrEnum):
+    """What a worker wants done about a failure."""
+
+    RETRY = "retry"
+    DEAD = "dead"
+    REJECT = "reject"
+
+
+class Fail(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An attempt that failed. `retry_after_us`, if positive, replaces the policy's wait."""
+
+    task: TaskId
+    fence: int
+    error: Error
+    verdict: Verdict = Verdict.RETRY
+    retry_after_us: int = 0
+
+
+class FailAttempts(Command):
+    """These attempts failed."""
+
+    attempts: list[Fail]
+
+
+class ReleaseAttempts(Command):
+    """The worker hands these back unfinished, through no fault of theirs."""
+
+    attempts: list[Held]
+
+
+class ReportProgress(Command):
+    """How far an attempt has come. Kept in memory only."""
+
+    task: TaskId
+    fence: int
+    percent: float | None = None
+    note: str = ""
+
+
+class Answer(StrEnum):
+    """What a worker says about a signal."""
+
+    DELIVERED = "delivered"
+    ACKNOWLEDGED = "acknowledged"
+    REFUSED = "refused"
+    STOPPED = "stopped"
+
+
+class AnswerSignal(Command):
+    """The worker's word on a signal to one of its attempts."""
+
+    task: TaskId
+    fence: int
+    answer: Answer
+    detail: str = ""
+
+
+# Actions.
+
+
+class Action(StrEnum):
+    """What an actioner can do with a task."""
+
+    HOLD = "hold"
+    PLAY = "play"
+    PAUSE = "pause"
+    KILL = "kill"
+    RETRY = "retry"
+    PURGE = "purge"
+
+
+class ActOnTasks(Command):
+    """Do something with tasks: with those named, or with those that match the filter.
+
+    `dry_run` only counts. By filter, at most `TASKS_PER_FILTER_MAX` are changed at a time.
+    """
+
+    action: Action
+    tasks: tuple[TaskId, ...] = ()
+    filter: Filter | None = None
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+    dry_run: bool = False
+
+
+class WatchTasks(Command):
+    """Tell this session when each of these tasks ends; at once for those that have."""
+
+    tasks: tuple[TaskId, ...]
+    namespace: str = DEFAULT_NAMESPACE
+
+
+AnyCommand = (
+    Tick
+    | Recover
+    | SubmitTasks
+    | DeclareQueue
+    | DeleteQueue
+    | PauseQueue
+    | ResumeQueue
+    | LimitTag
+    | JoinWorker
+    | Heartbeat
+    | ClaimTasks
+    | LeaveWorker
+    | CloseSession
+    | DrainWorker
+    | StartAttempts
+    | FinishAttempts
+    | FailAttempts
+    | ReleaseAttempts
+    | ReportProgress
+    | AnswerSignal
+    | ActOnTasks
+    | WatchTasks
+)

@@ -1,0 +1,168 @@
+"""Commands about queues and tags: declaring, pausing, limiting.
+
+Owns which policies are accepted. A queue that is named for the first time comes into being with the
+default policy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jackalope.core.assign import serve_lane, serve_queue
+from jackalope.core.commands import DeclareQueue, DeleteQueue, LimitTag, PauseQueue, ResumeQueue
+from jackalope.core.effects import Accepted, Declared
+from jackalope.core.limits import (
+    LIMITED_TAGS_PER_NAMESPACE_MAX,
+    NAME_CHARS_MAX,
+    NAMESPACES_MAX,
+    QUEUES_PER_NAMESPACE_MAX,
+    TAG_CHARS_MAX,
+)
+from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy, change_policy
+from jackalope.core.records import (
+    QueueDeclared,
+    QueueDeleted,
+    QueuePaused,
+    QueueResumed,
+    TagLimited,
+)
+from jackalope.core.refusals import Code, Refusal
+
+if TYPE_CHECKING:
+    from jackalope.core.broker import Core
+    from jackalope.core.queue import Queue
+
+
+def open_queue(core: Core, namespace: str, name: str, by: str) -> Queue | Refusal:
+    """Find a queue, or make it with the default policy."""
+    queue = core.book.queue(namespace, name)
+    if queue is not None:
+        return queue
+    refusal = _no_room(core, namespace, name)
+    if refusal is not None:
+        return refusal
+    core.record(QueueDeclared(core.now_us, namespace, name, DEFAULT_POLICY, by))
+    return core.book.namespaces[namespace].queues[name]
+
+
+def declare_queue(core: Core, command: DeclareQueue) -> None:
+    """Create a queue or change its policy."""
+    queue = core.book.queue(command.namespace, command.queue)
+    policy = DEFAULT_POLICY if queue is None else queue.policy
+    if command.preset:
+        preset = PRESETS.get(command.preset)
+        if preset is None:
+            message = f"no preset {command.preset!r}; there are {', '.join(PRESETS)}"
+            core.reply(command, Refusal(Code.INVALID, message))
+            return
+        policy = preset
+    changed = change_policy(policy, command.changes)
+    if isinstance(changed, Refusal):
+        core.reply(command, changed)
+        return
+    refusal = None if queue else _no_room(core, command.namespace, command.queue)
+    refusal = refusal or _cycle(core, command, changed)
+    if refusal is not None:
+        core.reply(command, refusal)
+        return
+    if queue is None or queue.policy != changed:
+        core.record(
+            QueueDeclared(core.now_us, command.namespace, command.queue, changed, command.by)
+        )
+    core.reply(command, Declared(changed))
+
+
+def delete_queue(core: Core, command: DeleteQueue) -> None:
+    """Remove a queue that has no unfinished task."""
+    queue = _known(core, command)
+    if queue is None:
+        return
+    if unfinished := queue.unfinished():
+        message = f"queue {queue.name!r} has {unfinished} unfinished tasks; kill or finish them"
+        core.reply(command, Refusal(Code.QUEUE_NOT_EMPTY, message))
+        return
+    core.record(QueueDeleted(core.now_us, command.namespace, command.queue, command.by))
+    core.reply(command, Accepted())
+
+
+def pause_queue(core: Core, command: PauseQueue) -> None:
+    """Give out no task of the queue until it is resumed."""
+    queue = _known(core, command)
+    if queue is None:
+        return
+    if not queue.paused_by:
+        by = command.by or "unknown"
+        core.record(QueuePaused(core.now_us, command.namespace, command.queue, by))
+    core.reply(command, Accepted())
+
+
+def resume_queue(core: Core, command: ResumeQueue) -> None:
+    """Give out tasks of the queue again."""
+    queue = _known(core, command)
+    if queue is None:
+        return
+    if queue.paused_by:
+        core.record(QueueResumed(core.now_us, command.namespace, command.queue, command.by))
+    core.reply(command, Accepted())
+    serve_queue(core, queue)
+
+
+def limit_tag(core: Core, command: LimitTag) -> None:
+    """Set or remove the limit of a tag."""
+    if not 0 < len(command.tag) <= TAG_CHARS_MAX:
+        message = f"a tag must have 1 to {TAG_CHARS_MAX} characters, got {len(command.tag)}"
+        core.reply(command, Refusal(Code.INVALID, message))
+        return
+    world = core.book.namespaces.get(command.namespace)
+    limits = {} if world is None else world.limits
+    if command.tag not in limits and len(limits) >= LIMITED_TAGS_PER_NAMESPACE_MAX:
+        message = f"{len(limits)} tags have limits; remove one before limiting another"
+        core.reply(command, Refusal(Code.TOO_MANY, message))
+        return
+    if world is None and len(core.book.namespaces) >= NAMESPACES_MAX:
+        core.reply(command, Refusal(Code.TOO_MANY, f"there are {NAMESPACES_MAX} namespaces"))
+        return
+    limit = max(command.limit, -1)
+    if limits.get(command.tag, -1) != limit:
+        core.record(TagLimited(core.now_us, command.namespace, command.tag, limit, command.by))
+        world = core.book.namespaces[command.namespace]
+        for queue in world.queues.values():
+            for lane in list(queue.line.lanes.values()):
+                serve_lane(core, lane)
+    core.reply(command, Accepted())
+
+
+def _known(core: Core, command: DeleteQueue | PauseQueue | ResumeQueue) -> Queue | None:
+    queue = core.book.queue(command.namespace, command.queue)
+    if queue is None:
+        message = f"no queue {command.queue!r} in namespace {command.namespace!r}; declare it first"
+        core.reply(command, Refusal(Code.UNKNOWN_QUEUE, message))
+    return queue
+
+
+def _no_room(core: Core, namespace: str, name: str) -> Refusal | None:
+    """Refuse a new queue whose name is unfit or for which there is no room."""
+    for what, text in (("namespace", namespace), ("queue", name)):
+        if not 0 < len(text) <= NAME_CHARS_MAX:
+            message = f"{what}: must have 1 to {NAME_CHARS_MAX} characters, got {len(text)}"
+            return Refusal(Code.INVALID, message)
+    world = core.book.namespaces.get(namespace)
+    if world is None and len(core.book.namespaces) >= NAMESPACES_MAX:
+        return Refusal(Code.TOO_MANY, f"there are {NAMESPACES_MAX} namespaces; use one of them")
+    if world is not None and len(world.queues) >= QUEUES_PER_NAMESPACE_MAX:
+        message = f"namespace {namespace!r} has {len(world.queues)} queues; delete one first"
+        return Refusal(Code.TOO_MANY, message)
+    return None
+
+
+def _cycle(core: Core, command: DeclareQueue, policy: Policy) -> Refusal | None:
+    """Refuse a policy by which a result would come back to the queue it came from."""
+    path, target = [command.queue], policy.result_becomes
+    while target:
+        path.append(target)
+        if target == command.queue:
+            message = f"results would go in a circle: {' -> '.join(path)}"
+            return Refusal(Code.POLICY_CYCLE, message + "; end the chain at one of these queues")
+        queue = core.book.queue(command.namespace, target)
+        target = "" if queue is None else queue.policy.result_becomes
+    return None

@@ -1,0 +1,129 @@
+"""Effects: what the world must hear, once the records that caused it are durable.
+
+Each is safe to repeat: assignments and signals carry their fence, and ends are final.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from jackalope.core.commands import Held
+from jackalope.core.ids import TaskId
+from jackalope.core.lifecycle import Reason, State
+from jackalope.core.policy import Policy
+from jackalope.core.refusals import Refusal
+from jackalope.core.task import Body, Error, Options, Signal
+
+
+class Accepted(msgspec.Struct, frozen=True, gc=False):
+    """Yes. For lists: how many were accepted, and which were refused and why."""
+
+    count: int = 1
+    refused: tuple[tuple[int, Refusal], ...] = ()
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """The queue exists, with this policy."""
+
+    policy: Policy
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """The worker is known.
+
+    Attributes:
+        resumed: what it was holding goes on.
+        drop: attempts that it must abandon: they are no longer its own.
+    """
+
+    resumed: tuple[Held, ...] = ()
+    drop: tuple[Held, ...] = ()
+
+
+class Acted(msgspec.Struct, frozen=True):
+    """What an action did.
+
+    Attributes:
+        changed: tasks that are now what was asked for.
+        requested: tasks whose worker was asked.
+        refused: tasks that could not be, and why.
+        more: the filter matches more tasks than one command may change.
+    """
+
+    changed: int = 0
+    requested: int = 0
+    refused: tuple[tuple[TaskId, Refusal], ...] = ()
+    more: bool = False
+
+
+class NothingToClaim(msgspec.Struct, frozen=True):
+    """The time of a claim is over."""
+
+
+Answered = Accepted | Declared | Joined | Acted | NothingToClaim | Refusal
+
+
+class Assignment(msgspec.Struct, frozen=True, gc=False):
+    """A task for a worker. `claim` is the ref of the claim that it answers, or 0."""
+
+    task: TaskId
+    fence: int
+    queue: str
+    name: str
+    key: str
+    payload: Body
+    options: Options
+    attempt: int
+    timeout_us: int
+    claim: int = 0
+
+
+class SignalAsked(msgspec.Struct, frozen=True, gc=False):
+    """The worker shall pause or kill one of its attempts."""
+
+    task: TaskId
+    fence: int
+    signal: Signal
+
+
+class DrainAsked(msgspec.Struct, frozen=True):
+    """The worker shall finish what it has and leave."""
+
+
+class SessionReplaced(msgspec.Struct, frozen=True):
+    """The worker of this session has joined again over another one."""
+
+
+class LeaseLost(msgspec.Struct, frozen=True):
+    """The worker was silent for too long; what it held is no longer its own. It may join again."""
+
+
+class TaskEnded(msgspec.Struct, frozen=True, gc=False):
+    """A watched task has ended."""
+
+    task: TaskId
+    state: State
+    result: Body = b""
+    reason: Reason | None = None
+    error: Error | None = None
+
+
+Message = Assignment | SignalAsked | DrainAsked | SessionReplaced | LeaseLost | TaskEnded
+
+
+class Reply(msgspec.Struct, frozen=True, gc=False):
+    """The answer to the command of this session with this ref."""
+
+    session: int
+    ref: int
+    body: Answered
+
+
+class SendToSession(msgspec.Struct, frozen=True, gc=False):
+    """A message that a session did not ask for just now."""
+
+    session: int
+    message: Message
+
+
+Effect = Reply | SendToSession

@@ -1,0 +1,174 @@
+"""Explain: why a task is not running, or what it is doing, as a pure function of state.
+
+Owns the reasons and their words. Asking changes nothing.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jackalope.core.lifecycle import ENDED, Event, State
+from jackalope.core.limits import AHEAD_COUNT_MAX
+from jackalope.core.task import Happening, Task, lease_of
+
+if TYPE_CHECKING:
+    from jackalope.core.broker import Core
+    from jackalope.core.ids import TaskId
+    from jackalope.core.ready import Lane
+
+
+class Why(StrEnum):
+    """Kinds of reasons, for programs."""
+
+    HELD = "held"
+    PAUSED = "paused"
+    SCHEDULED = "scheduled"
+    WAITING = "waiting"
+    QUEUE_PAUSED = "queue_paused"
+    TAG_AT_LIMIT = "tag_at_limit"
+    NO_WORKER = "no_worker"
+    WORKERS_BUSY = "workers_busy"
+    AVOIDS_WORKER = "avoids_worker"
+    BEHIND = "behind"
+    ASSIGNED = "assigned"
+    RUNNING = "running"
+    WORKER_AWAITED = "worker_awaited"
+    SIGNAL = "signal"
+    ENDED = "ended"
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One reason: its kind, a sentence, and the facts in it."""
+
+    why: Why
+    text: str
+    facts: dict[str, str | int] = {}
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Why a task is as it is. More than one thing may hold it back."""
+
+    task: TaskId
+    state: State
+    causes: tuple[Cause, ...]
+
+
+def explain(core: Core, task: Task) -> Explanation:
+    """Say why a task is not running; or what runs it; or how it ended."""
+    if task.state is State.READY:
+        causes = _why_ready(core, task)
+    elif task.attempt is not None:
+        causes = _why_leased(core, task)
+    elif task.state in ENDED:
+        causes = [_why_ended(task)]
+    else:
+        causes = [_why_resting(task)]
+    return Explanation(task.id, task.state, tuple(causes))
+
+
+def history(task: Task) -> list[Happening]:
+    """Return what happened to a task, when and by whom, from its submission on."""
+    return [Happening(task.created_us, "submit", task.by), *(task.history or ())]
+
+
+def _why_resting(task: Task) -> Cause:
+    if task.state is State.WAITING:
+        waited_for = sorted(task_id.hex() for task_id in task.waiting_for or ())
+        text = f"waits for {len(waited_for)} unfinished tasks, first {waited_for[0]}"
+        return Cause(Why.WAITING, text, {"tasks": ",".join(waited_for[:100])})
+    if task.state is State.SCHEDULED:
+        what = f"try again after {task.failures} failures" if task.failures else "start"
+        text = f"is due to {what} at {task.due_us}"
+        return Cause(Why.SCHEDULED, text, {"due_us": task.due_us, "failures": task.failures})
+    last = history(task)[-1]
+    if task.state is State.HELD:
+        text = f"held by {last.by or 'its submitter'}; play it to let it run"
+        return Cause(Why.HELD, text, {"by": last.by, "since_us": last.at_us})
+    if last.what == Event.LOSE:
+        text = f"its worker {last.by} was lost while running it; play it to run it again"
+    else:
+        text = f"paused by {last.by or 'somebody'}; play it to let it run"
+    return Cause(Why.PAUSED, text, {"by": last.by, "since_us": last.at_us})
+
+
+def _why_ready(core: Core, task: Task) -> list[Cause]:
+    queue, world = task.queue, task.queue.namespace
+    causes = []
+    if queue.paused_by:
+        text = f"queue {queue.name!r} is paused by {queue.paused_by}"
+        causes.append(Cause(Why.QUEUE_PAUSED, text, {"by": queue.paused_by}))
+    for tag in sorted(set(task.options.tags)):
+        if world.is_full(tag):
+            limit, held = world.limits[tag], world.in_flight.get(tag, 0)
+            text = f"tag {tag!r} is at its limit: {held} of {limit} in flight"
+            facts: dict[str, str | int] = {"tag": tag, "limit": limit, "in_flight": held}
+            causes.append(Cause(Why.TAG_AT_LIMIT, text, facts))
+    causes += _why_no_worker(core, task)
+    lane = task.lane
+    ahead = 0 if lane is None else _ahead(core, task, lane)
+    if ahead:
+        more = " or more" if ahead >= AHEAD_COUNT_MAX else ""
+        causes.append(Cause(Why.BEHIND, f"behind {ahead}{more} others", {"ahead": ahead}))
+    return causes
+
+
+def _why_no_worker(core: Core, task: Task) -> list[Cause]:
+    queue, world = task.queue, task.queue.namespace
+    crews = [crew for crew in core.roster.crews(world.name, queue.name) if crew.serves(task.key)]
+    workers = [worker for crew in crews for worker in crew.members.values()]
+    if not workers:
+        which = f" and key {task.key!r}" if task.key else ""
+        text = f"no worker serves queue {queue.name!r}{which}"
+        return [Cause(Why.NO_WORKER, text, {"queue": queue.name, "key": task.key})]
+    free = [worker for worker in workers if worker.has_room()]
+    if not free:
+        text = f"all {len(workers)} workers that serve it are busy, draining or away"
+        return [Cause(Why.WORKERS_BUSY, text, {"workers": len(workers)})]
+    if task.avoid and all(worker.id == task.avoid for worker in free):
+        text = f"failed on worker {task.avoid!r}, the only one free; waits for another"
+        return [Cause(Why.AVOIDS_WORKER, text, {"worker": task.avoid})]
+    return []
+
+
+def _ahead(core: Core, task: Task, lane: Lane) -> int:
+    """Count who goes before a task in its lane, up to a limit that keeps asking cheap."""
+    ahead = 0
+    for task_id in lane:
+        if task_id == task.id or ahead >= AHEAD_COUNT_MAX:
+            break
+        other = core.book.tasks.get(task_id)
+        ahead += other is not None and other.lane is lane
+    return ahead
+
+
+def _why_leased(core: Core, task: Task) -> list[Cause]:
+    attempt = lease_of(task)
+    worker = core.roster.workers.get((task.queue.namespace.name, attempt.worker))
+    facts: dict[str, str | int] = {"worker": attempt.worker, "fence": attempt.fence}
+    if task.state is State.RUNNING:
+        text = f"runs on worker {attempt.worker!r} since {attempt.started_us}"
+        causes = [Cause(Why.RUNNING, text, {**facts, "since_us": attempt.started_us})]
+    else:
+        text = f"was sent to worker {attempt.worker!r}, which has not yet said that it began"
+        causes = [Cause(Why.ASSIGNED, text, {**facts, "since_us": attempt.assigned_us})]
+    if worker is None or not worker.session:
+        text = f"worker {attempt.worker!r} is not connected; it may still come back"
+        causes.append(Cause(Why.WORKER_AWAITED, text, facts))
+    if attempt.request is not None:
+        asked = attempt.request
+        text = f"{asked.signal} by {asked.by or 'somebody'}: {asked.stage}"
+        causes.append(Cause(Why.SIGNAL, text, {"signal": asked.signal, "stage": asked.stage}))
+    return causes
+
+
+def _why_ended(task: Task) -> Cause:
+    outcome = task.outcome
+    text = str(task.state)
+    if outcome is not None and outcome.reason:
+        text += f", {outcome.reason}"
+    if outcome is not None and outcome.error:
+        text += f": {outcome.error.type}: {outcome.error.message}"
+    return Cause(Why.ENDED, text, {"state": task.state})

@@ -1,0 +1,64 @@
+"""Filters: which tasks an actioner means when it does not name them one by one.
+
+Owns the fields and their meaning. Storage says the same in SQL; one suite checks that both agree.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.lifecycle import State
+
+if TYPE_CHECKING:
+    from jackalope.core.task import Task
+
+
+class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Conditions that must all hold; what is left empty does not matter.
+
+    Attributes:
+        states: the state is one of these.
+        queue: in this queue.
+        name: with exactly this name.
+        key: with exactly this key.
+        tag: with this among its tags.
+        parent: submitted by this task.
+        batch: in the batch of this number (of `queue`).
+        text: contained in name, key or alias, in any case; or the beginning of the id in hex.
+        older_than_us: created before.
+    """
+
+    states: tuple[State, ...] = ()
+    queue: str = ""
+    name: str = ""
+    key: str = ""
+    tag: str = ""
+    parent: TaskId = NO_TASK
+    batch: int = 0
+    text: str = ""
+    older_than_us: int = 0
+
+
+def matches(wanted: Filter, task: Task) -> bool:
+    """Tell whether a task in memory meets every condition."""
+    options = task.options
+    return bool(
+        (not wanted.states or task.state in wanted.states)
+        and (not wanted.queue or task.queue.name == wanted.queue)
+        and (not wanted.name or task.name == wanted.name)
+        and (not wanted.key or task.key == wanted.key)
+        and (not wanted.tag or wanted.tag in options.tags)
+        and (not wanted.parent or options.parent == wanted.parent)
+        and (not wanted.batch or task.batch == wanted.batch)
+        and (not wanted.older_than_us or task.created_us < wanted.older_than_us)
+        and (not wanted.text or _has_text(task, wanted.text))
+    )
+
+
+def _has_text(task: Task, text: str) -> bool:
+    text = text.lower()
+    texts = (task.name, task.key, task.options.alias)
+    return any(text in each.lower() for each in texts) or task.id.hex().startswith(text)

@@ -1,0 +1,34 @@
+"""Identifiers: what names a task.
+
+A task id is 16 bytes, a UUID chosen by the submitter (version 7 by preference) so that repeating a
+submit is harmless. Ids of version 7 begin with their time, which lets the book tell a new id from
+every id that has ever left memory without asking storage (see `Book.may_have_ended`).
+"""
+
+from hashlib import blake2b
+from typing import NewType
+
+TaskId = NewType("TaskId", bytes)
+
+#: Stands for "no task" where an id is optional.
+NO_TASK = TaskId(b"")
+
+ID_BYTES = 16
+
+
+def is_time_ordered(task_id: TaskId) -> bool:
+    """Tell whether the id is a UUID of version 7, so that later ids compare greater."""
+    return task_id[6] >> 4 == 7
+
+
+def successor_id(task_id: TaskId, queue: str) -> TaskId:
+    """Derive the id of the task that a result becomes: the same inputs give the same id.
+
+    The result keeps the time of its ancestor and the version-7 layout, so that it sorts beside it.
+    """
+    digest = blake2b(task_id + queue.encode(), digest_size=ID_BYTES).digest()
+    return TaskId(
+        task_id[:6]
+        + bytes((0x70 | digest[6] & 0x0F, digest[7], 0x80 | digest[8] & 0x3F))
+        + digest[9:]
+    )

@@ -1,0 +1,149 @@
+"""Invariants: what is true of a core between any two commands.
+
+`check(core)` compares every index with the tables that it indexes, and every promise with the state
+that must keep it. It looks at everything, so it is for tests and for a node's self-check, not for
+the hot path. A broken invariant is a bug in the core.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from jackalope.core.lifecycle import ENDED, LEASED, PENDING, State
+from jackalope.core.must import must
+from jackalope.core.task import Task, lease_of
+
+if TYPE_CHECKING:
+    from jackalope.core.broker import Core
+    from jackalope.core.ids import TaskId
+    from jackalope.core.queue import Namespace, Queue
+
+
+def check(core: Core) -> None:
+    """Check everything.
+
+    Raises:
+        BrokenInvariant: naming what is broken.
+    """
+    by_queue: dict[Queue, list[Task]] = defaultdict(list)
+    for task_id, task in core.book.tasks.items():
+        must(task.id == task_id, "a task is filed under its id", task_id, task.id)
+        _check_task(core, task)
+        by_queue[task.queue].append(task)
+    fences = Counter(task.attempt.fence for task in core.book.tasks.values() if task.attempt)
+    must(all(n == 1 for n in fences.values()), "a fence has one holder", fences)
+    must(all(f <= core.book.counters.fence for f in fences), "fences are counted", fences)
+    for world in core.book.namespaces.values():
+        _check_namespace(core, world)
+        for queue in world.queues.values():
+            _check_queue(queue, by_queue.pop(queue, []))
+    must(not by_queue, "every task is in a known queue", by_queue)
+    _check_links(core)
+    _check_roster(core)
+    _check_nothing_idle(core)
+
+
+def _check_task(core: Core, task: Task) -> None:
+    state, book = task.state, core.book
+    must((task.attempt is not None) == (state in LEASED), "leased means an attempt", task)
+    must((task.lane is not None) == (state is State.READY), "ready means in line", task)
+    must(task.rank or state is not State.READY, "a ready task has a rank", task)
+    must((task.id in book.due) == (state is State.SCHEDULED), "scheduled means a timer", task)
+    is_expiring = bool(task.expires_us) and state in PENDING
+    must((task.id in book.expiry) == is_expiring, "what may expire has a timer", task)
+    must(not task.waiting_for or state in PENDING, "what waits has not begun", task)
+    must(task.waiting_for or state is not State.WAITING, "what waits waits for something", task)
+    if state in ENDED:
+        must(task.outcome is not None and task.outcome.ended_us, "an end has an outcome", task)
+        is_stored = task.id in book.dirty or task.id in book.recalled or not book.has_changes()
+        must(is_stored or task.outcome is not None, "an ended task is on its way out", task)
+    if state is State.DEAD:
+        must(task.outcome is not None and task.outcome.reason, "the dead have a reason", task)
+    if task.options.alias:
+        alias = task.queue.namespace.aliases.get(task.options.alias)
+        must(alias == task.id, "an alias names its task", task.options.alias, alias)
+
+
+def _check_queue(queue: Queue, tasks: list[Task]) -> None:
+    counts = Counter(task.state for task in tasks if task.state not in ENDED)
+    kept = {state: n for state, n in queue.counts.items() if n}
+    must(kept == counts, "a queue counts its tasks", queue.name, kept, counts)
+    depth = sum(n for state, n in counts.items() if state in PENDING)
+    must(queue.depth == depth, "a queue knows its depth", queue.name, queue.depth, depth)
+    ready = [task for task in tasks if task.state is State.READY]
+    must(queue.line.size == len(ready), "a line counts its tasks", queue.name)
+    in_lanes: Counter[int] = Counter(id(task.lane) for task in ready)
+    for lane in queue.line.lanes.values():
+        must(lane.size == in_lanes[id(lane)], "a lane counts its tasks", lane.name, lane.size)
+        must(lane.size or lane is queue.line.plain, "only the plain lane may be empty", lane.name)
+        must(set(lane) >= {t.id for t in ready if t.lane is lane}, "who is in line is listed")
+    for task in ready:
+        must(task.lane is not None and task.lane.queue is queue, "in the line of its queue", task)
+
+
+def _check_namespace(core: Core, world: Namespace) -> None:
+    leased = [
+        task
+        for task in core.book.tasks.values()
+        if task.queue.namespace is world and task.attempt is not None
+    ]
+    in_flight = Counter(tag for task in leased for tag in set(task.options.tags))
+    must(world.in_flight == in_flight, "tags count what is leased", world.in_flight, in_flight)
+    held = {(worker, task) for worker, tasks in world.leases.items() for task in tasks}
+    must(held == {(lease_of(t).worker, t.id) for t in leased}, "leases are indexed", held)
+    for queue in world.queues.values():
+        for lane in queue.line.lanes.values():
+            full = sum(world.is_full(tag) for tag in lane.tags)
+            must(lane.closed_by == full, "full tags close lanes", lane.name, lane.closed_by, full)
+            for tag in lane.tags:
+                must(lane in world.limited_lanes[tag], "a limited lane is known to its tag", tag)
+    for alias, task_id in world.aliases.items():
+        must(task_id in core.book.tasks, "an alias names a task in memory", alias)
+
+
+def _check_links(core: Core) -> None:
+    children: dict[TaskId, set[TaskId]] = defaultdict(set)
+    dependents: dict[TaskId, set[TaskId]] = defaultdict(set)
+    for task in core.book.tasks.values():
+        if task.state in ENDED:
+            continue
+        if task.options.parent:
+            children[task.options.parent].add(task.id)
+        for dependency in task.waiting_for or ():
+            dependents[dependency].add(task.id)
+            must(dependency in core.book.tasks, "what is waited for lives", task.id, dependency)
+            must(core.book.tasks[dependency].state not in ENDED, "and has not ended", dependency)
+    for index, truth in ((core.book.children, children), (core.book.dependents, dependents)):
+        must({k: set(v) for k, v in index.items()} == truth, "links are indexed", index, truth)
+
+
+def _check_roster(core: Core) -> None:
+    roster = core.roster
+    for name, worker in roster.workers.items():
+        must(worker.crew is not None and worker.id in worker.crew.members, "in its crew", name)
+        must(worker.held is worker.namespace.leases.get(worker.id), "one list of leases", name)
+        is_bound = roster.sessions.get(worker.session) is worker
+        must(is_bound if worker.session else name in roster.resumes, "alive or awaited", name)
+        must((name in roster.leases) == bool(worker.session), "a session has a lease", name)
+        load = len(worker.held) if worker.has_room() else None
+        must(worker.load == load, "a worker is placed by its load", name, worker.load, load)
+    for session, worker in roster.sessions.items():
+        must(worker.session == session, "a session has its worker", session)
+
+
+def _check_nothing_idle(core: Core) -> None:
+    """No task that may start waits while a worker that may take it has room."""
+    for worker in core.roster.workers.values():
+        if not worker.has_room():
+            continue
+        for name in worker.queues:
+            queue = worker.namespace.queues.get(name)
+            if queue is None or queue.paused_by:
+                continue
+            for lane in queue.line.lanes.values():
+                if not lane.size or lane.closed_by or (worker.keys and lane.key not in worker.keys):
+                    continue
+                others = core.roster.has_other(worker.namespace.name, name, lane.key, worker.id)
+                is_shunned = lane.avoid == worker.id and others
+                must(is_shunned, "nothing waits for an idle worker", lane.name, worker.id)

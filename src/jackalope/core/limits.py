@@ -1,0 +1,46 @@
+"""Limits: everything that can grow has one, and all of them stand here.
+
+Each is tested at the limit and one past it.
+"""
+
+from jackalope.core.durations import DAY, SECOND
+
+#: Larger payloads and results go to the blob store, and the task names the blob.
+INLINE_BYTES_MAX = 64 * 1024
+
+NAME_CHARS_MAX = 256
+TAGS_PER_TASK_MAX = 32
+TAG_CHARS_MAX = 128
+HEADERS_BYTES_MAX = 16 * 1024
+DEPENDENCIES_PER_TASK_MAX = 1_000
+ERROR_CHARS_MAX = 32 * 1024
+NOTE_CHARS_MAX = 1_024
+
+ITEMS_PER_COMMAND_MAX = 10_000
+NAMESPACES_MAX = 1_000
+QUEUES_PER_NAMESPACE_MAX = 10_000
+LIMITED_TAGS_PER_NAMESPACE_MAX = 10_000
+WORKERS_MAX = 20_000
+QUEUES_PER_WORKER_MAX = 1_000
+KEYS_PER_WORKER_MAX = 1_000
+SLOTS_PER_WORKER_MAX = 100_000
+CLAIMS_PER_WORKER_MAX = 1_000
+CLAIM_WAIT_US_MAX = 300 * SECOND
+LEASE_US_MIN = SECOND
+LEASE_US_MAX = DAY
+WATCHES_PER_TASK_MAX = 10_000
+
+#: The history of a task keeps its first and its latest happenings up to this number.
+HAPPENINGS_PER_TASK_MAX = 100
+
+#: How many tasks one command by filter may change; the answer says whether more match.
+TASKS_PER_FILTER_MAX = 10_000
+
+#: How many departed workers are remembered.
+DEPARTED_WORKERS_MAX = 1_000
+
+#: How far `explain` counts the tasks ahead of one.
+AHEAD_COUNT_MAX = 10_000
+
+#: How many deadlines of a kind one tick takes on.
+DEADLINES_PER_TICK_MAX = 10_000

@@ -1,0 +1,19 @@
+"""`must`: a check for programmer errors that `python -O` cannot remove.
+
+A failed `must` is a bug in Jackalope, never the fault of a caller's input: the node stops before it
+writes anything.
+"""
+
+
+class BrokenInvariant(AssertionError):
+    """A bug in Jackalope: something that can never be true is true."""
+
+
+def must(condition: object, what: str, *details: object) -> None:
+    """Stop if `condition` is false.
+
+    Raises:
+        BrokenInvariant: naming what was expected and the values that broke it.
+    """
+    if not condition:
+        raise BrokenInvariant(f"{what}: {', '.join(map(repr, details))}" if details else what)

@@ -1,0 +1,169 @@
+"""Policies: where designs of task queues disagree, a queue's policy decides.
+
+This module owns the fields, their defaults and the presets. It does not know how a field takes
+effect; the module that acts on one says so.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from jackalope.core.durations import DAY, HOUR, MINUTE, NEVER, SECOND
+from jackalope.core.refusals import Code, Refusal
+
+
+class OnLost(StrEnum):
+    """What becomes of a running task whose worker is lost."""
+
+    REQUEUE = "requeue"
+    PAUSE = "pause"
+    DEAD = "dead"
+
+
+class OnRestart(StrEnum):
+    """What becomes of leases when the broker itself restarts."""
+
+    KEEP = "keep"
+    REQUEUE = "requeue"
+
+
+class Done(StrEnum):
+    """When a task counts as done: when its worker ends it, or as soon as the worker has it."""
+
+    PROCESSED = "processed"
+    RECEIVED = "received"
+
+
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The rules of one queue. Every default is written here and nowhere else.
+
+    Attributes:
+        on_lost: what to do with a running task whose worker is lost. A task that was only assigned
+            always becomes ready again.
+        on_restart: keep leases for `restart_grace_us` after a restart of the broker and let workers
+            resume, or put leased tasks back at once.
+        restart_grace_us: how long a lease outlives a restart without its worker.
+        retries: how many failures are tried again; the next one is final.
+        retry_base_us: wait before the first retry.
+        retry_factor: each further wait is this many times longer.
+        retry_cap_us: no wait is longer.
+        crash_limit: how many lost workers a task may cost before it is dead; 0 for no limit.
+        interruption_limit: how many interruptions before it is dead; 0 for no limit.
+        prefer_other_worker: keep a failed task from the worker it failed on while another exists.
+        priority_drop: how much priority a failed task loses at each failure.
+        ageing_us: each such span of waiting counts as one step of priority; 0 for no ageing.
+        time_to_live_us: a task that has not begun by then is dead; 0 for no limit.
+        timeout_us: how long an attempt may run when the task does not say; 0 for no limit.
+        depth_limit: how many tasks may wait in the queue; 0 for no limit.
+        batch_size: how many tasks fill a batch.
+        retention_us: how long an ended task is kept; 0 forgets at once, NEVER keeps for good.
+        result_becomes: the queue of the same namespace in which each result becomes a task.
+        held: new tasks wait to be played.
+        done: when a task counts as done.
+    """
+
+    on_lost: OnLost = OnLost.REQUEUE
+    on_restart: OnRestart = OnRestart.KEEP
+    restart_grace_us: int = 30 * SECOND
+    retries: int = 3
+    retry_base_us: int = 5 * SECOND
+    retry_factor: float = 2.0
+    retry_cap_us: int = HOUR
+    crash_limit: int = 5
+    interruption_limit: int = 0
+    prefer_other_worker: bool = True
+    priority_drop: int = 0
+    ageing_us: int = 0
+    time_to_live_us: int = 0
+    timeout_us: int = 0
+    depth_limit: int = 100_000
+    batch_size: int = 100
+    retention_us: int = 7 * DAY
+    result_becomes: str = ""
+    held: bool = False
+    done: Done = Done.PROCESSED
+
+
+#: What each published design asks for, in our fields.
+PRESETS = {
+    # A person decides about a calculation whose worker vanished; results live in AiiDA's database.
+    "aiida": Policy(
+        held=True,
+        on_lost=OnLost.PAUSE,
+        restart_grace_us=20 * SECOND,
+        retries=0,
+        retention_us=0,
+    ),
+    # Another worker tries at once, a little later in line; results stay until they are deleted.
+    "gridlike": Policy(
+        retries=4,
+        retry_base_us=0,
+        priority_drop=1,
+        crash_limit=20,
+        retention_us=NEVER,
+    ),
+    # The caller waits: an answer within three minutes or none, and an error is an answer.
+    "rpc": Policy(
+        on_restart=OnRestart.REQUEUE,
+        retries=0,
+        crash_limit=3,
+        time_to_live_us=3 * MINUTE,
+        retention_us=0,
+    ),
+    # Requests and their answers live for an hour; asking again is the caller's retry.
+    "jobqueue": Policy(
+        retries=0,
+        crash_limit=20,
+        time_to_live_us=HOUR,
+        retention_us=HOUR,
+    ),
+    "taskqueue": Policy(
+        on_restart=OnRestart.REQUEUE,
+        retries=3,
+        crash_limit=20,
+        timeout_us=5 * MINUTE,
+        retention_us=7 * DAY,
+    ),
+}
+
+DEFAULT_POLICY = Policy()
+
+_NOT_NEGATIVE = tuple(
+    name
+    for name in Policy.__struct_fields__
+    if name.endswith(("_us", "_limit", "_drop", "retries"))
+)
+
+
+def change_policy(policy: Policy, changes: dict[str, object]) -> Policy | Refusal:
+    """Return the policy with some fields changed, or a refusal that lists every problem."""
+    problems = [
+        f"{name}: unknown; a policy has {', '.join(Policy.__struct_fields__)}"
+        for name in changes
+        if name not in Policy.__struct_fields__
+    ]
+    changed = policy
+    for name, value in changes.items():
+        if name in Policy.__struct_fields__:
+            try:
+                changed = msgspec.convert({**msgspec.to_builtins(changed), name: value}, Policy)
+            except msgspec.ValidationError as error:
+                problems.append(f"{name}: {error}")
+    problems += policy_problems(changed)
+    if problems:
+        return Refusal(Code.INVALID, "policy not changed. " + "; ".join(problems))
+    return changed
+
+
+def policy_problems(policy: Policy) -> list[str]:
+    """List what is wrong with the values of a policy, one sentence each."""
+    problems = [
+        f"{name}: must not be negative, got {getattr(policy, name)}"
+        for name in _NOT_NEGATIVE
+        if getattr(policy, name) < 0
+    ]
+    if not 1.0 <= policy.retry_factor <= 100.0:
+        problems.append(f"retry_factor: must be between 1 and 100, got {policy.retry_factor}")
+    if policy.batch_size < 1:
+        problems.append(f"batch_size: must be at least 1, got {policy.batch_size}")
+    return problems

@@ -1,0 +1,199 @@
+"""Namespaces and queues: the closed worlds, and the lanes of work in them.
+
+Owns what belongs to one namespace or one queue: its policy, who is next, what is in flight, what
+the tags allow. Knows nothing of records and commands.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from jackalope.core.changes import QueueRow
+from jackalope.core.durations import MILLISECOND, MINUTE, SECOND
+from jackalope.core.lifecycle import PENDING, State
+from jackalope.core.must import must
+from jackalope.core.ready import PLAIN, Lane, LaneName, Line
+
+if TYPE_CHECKING:
+    from jackalope.core.ids import TaskId
+    from jackalope.core.policy import Policy
+    from jackalope.core.task import Task
+
+_RECENT_ENDS = 128
+_RETRY_AFTER_US_MIN = 100 * MILLISECOND
+_RETRY_AFTER_US_MAX = MINUTE
+_RETRY_AFTER_US_IDLE = 10 * SECOND
+
+_STATE_IS_PENDING = {state: state in PENDING for state in State}
+
+
+class Queue:
+    """A named lane of a namespace, with one policy.
+
+    Attributes:
+        paused_by: who paused the queue, or empty.
+        batch: the number of the batch that is being filled; batches count from 1.
+        batch_fill: how many tasks that batch has.
+        counts: unfinished tasks by state.
+        depth: how many of them wait, and so count against the depth limit.
+        recent_ends_us: when the latest tasks ended, for judging how fast the queue drains.
+    """
+
+    __slots__ = (
+        "batch",
+        "batch_fill",
+        "counts",
+        "depth",
+        "line",
+        "name",
+        "namespace",
+        "paused_by",
+        "policy",
+        "recent_ends_us",
+    )
+
+    def __init__(self, namespace: Namespace, name: str, policy: Policy) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.policy = policy
+        self.paused_by = ""
+        self.batch = 1
+        self.batch_fill = 0
+        self.counts = dict.fromkeys(State, 0)
+        self.depth = 0
+        self.line = Line(self)
+        self.recent_ends_us: deque[int] = deque(maxlen=_RECENT_ENDS)
+
+    def count(self, state: State) -> None:
+        """Count a task that enters a state."""
+        self.counts[state] += 1
+        if _STATE_IS_PENDING[state]:
+            self.depth += 1
+
+    def uncount(self, state: State) -> None:
+        """Count a task that leaves a state."""
+        self.counts[state] -= 1
+        if _STATE_IS_PENDING[state]:
+            self.depth -= 1
+
+    def unfinished(self) -> int:
+        """Return how many tasks of the queue have not ended."""
+        return sum(self.counts.values())
+
+    def retry_after_us(self, wanted: int, now_us: int) -> int:
+        """Estimate when there is room for `wanted` tasks, from how fast the latest ones ended."""
+        ends = self.recent_ends_us
+        if not ends:
+            return _RETRY_AFTER_US_IDLE
+        per_task_us = max(1, (now_us - ends[0]) // len(ends))
+        return min(max(per_task_us * wanted, _RETRY_AFTER_US_MIN), _RETRY_AFTER_US_MAX)
+
+    def to_row(self) -> QueueRow:
+        """Return everything durable about the queue."""
+        return QueueRow(
+            self.namespace.name, self.name, self.policy, self.paused_by, self.batch, self.batch_fill
+        )
+
+
+class Namespace:
+    """A closed world of queues, aliases, workers and tags.
+
+    Attributes:
+        aliases: the task of each alias, of those that are in memory.
+        leases: what each worker holds.
+        limits: how many tasks with a tag may be leased at once.
+        in_flight: how many are. Held by leases alone, so a slot cannot leak.
+        limited_lanes: the lanes that each limited tag can close.
+    """
+
+    __slots__ = ("aliases", "in_flight", "leases", "limited_lanes", "limits", "name", "queues")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.queues: dict[str, Queue] = {}
+        self.aliases: dict[str, TaskId] = {}
+        self.leases: dict[str, dict[TaskId, Task]] = {}
+        self.limits: dict[str, int] = {}
+        self.in_flight: dict[str, int] = {}
+        self.limited_lanes: dict[str, dict[Lane, None]] = {}
+
+    def is_full(self, tag: str) -> bool:
+        """Tell whether a limited tag lets no further task start."""
+        limit = self.limits.get(tag)
+        return limit is not None and self.in_flight.get(tag, 0) >= limit
+
+    def line_up(self, task: Task, tasks: dict[TaskId, Task]) -> None:
+        """Put a ready task in line in its queue."""
+        line = task.queue.line
+        name = self.lane_name(task)
+        if name is PLAIN:
+            line.push(task, line.plain, tasks)
+            return
+        lane, is_new = line.lane(name)
+        if is_new:
+            for tag in lane.tags:
+                self.limited_lanes.setdefault(tag, {})[lane] = None
+                lane.closed_by += self.is_full(tag)
+        line.push(task, lane, tasks)
+
+    def step_out(self, task: Task, tasks: dict[TaskId, Task]) -> None:
+        """Take a task out of line."""
+        line = task.queue.line
+        lane = line.remove(task, tasks)
+        if not lane.size and lane is not line.plain:
+            line.drop(lane)
+            for tag in lane.tags:
+                del self.limited_lanes[tag][lane]
+
+    def lane_name(self, task: Task) -> LaneName:
+        """Name the lane that a task belongs to: tags without a limit make no difference."""
+        tags = task.options.tags
+        if not (task.key or tags or task.avoid):
+            return PLAIN
+        limited = tuple(sorted({tag for tag in tags if tag in self.limits})) if tags else ()
+        name = (task.key, limited, task.avoid)
+        return PLAIN if name == PLAIN else name
+
+    def hold_tags(self, task: Task) -> None:
+        """Take a slot of each tag, and close the lanes of those that are now full."""
+        for tag in set(task.options.tags):
+            held = self.in_flight.get(tag, 0) + 1
+            self.in_flight[tag] = held
+            if held == self.limits.get(tag):
+                for lane in self.limited_lanes.get(tag, ()):
+                    lane.closed_by += 1
+
+    def free_tags(self, task: Task, tasks: dict[TaskId, Task]) -> None:
+        """Give the slots back, and open the lanes of tags that are no longer full."""
+        for tag in set(task.options.tags):
+            held = self.in_flight[tag]
+            must(held > 0, "a freed tag was held", tag)
+            if held == 1:
+                del self.in_flight[tag]
+            else:
+                self.in_flight[tag] = held - 1
+            if held == self.limits.get(tag):
+                for lane in self.limited_lanes.get(tag, ()):
+                    lane.closed_by -= 1
+                    lane.queue.line.reopen(lane, tasks)
+
+    def limit_tag(self, tag: str, limit: int, tasks: dict[TaskId, Task]) -> None:
+        """Set, change or (negative) remove the limit of a tag, and line its ready tasks up anew."""
+        affected = [
+            task
+            for queue in self.queues.values()
+            for lane in list(queue.line.lanes.values())
+            for task_id in set(lane)
+            if (task := tasks.get(task_id)) and task.lane is lane and tag in task.options.tags
+        ]
+        affected.sort(key=lambda task: task.rank)
+        for task in affected:
+            self.step_out(task, tasks)
+        must(not self.limited_lanes.pop(tag, None), "no lane of a tag is left", tag)
+        if limit < 0:
+            self.limits.pop(tag, None)
+        else:
+            self.limits[tag] = limit
+        for task in affected:
+            self.line_up(task, tasks)

@@ -1,0 +1,334 @@
+"""Ready tasks: who is next in a queue.
+
+Owns the order of the tasks in state ready. Knows nothing of workers or states.
+
+Theory of operation
+===================
+
+The ready tasks of a queue stand in lanes. A lane holds tasks that any worker treats alike: same
+key, same limited tags, same worker to avoid. So a tag at its limit closes whole lanes, and a task
+that must wait never stands before one that need not.
+
+Within a lane the order is priority, then rank (the moment when the task first became ready, made
+unique). A lane keeps a bucket for each priority in use, and a bitmask of them. In a bucket, tasks
+that become ready for the first time have ever growing ranks and join a deque at its end; a task
+that comes back (a retry, a lost worker) has an old rank and goes to a small heap beside it. The
+head is the lesser of the two heads: exact order at eight bytes a task.
+
+Ageing needs no timers: if each span of waiting counts as one step of priority, then the order of
+two tasks never changes while both wait, and comparing `rank - priority * span` tells it. Within a
+priority that is again the order of ranks, so ageing only compares the heads of the buckets.
+
+Entries leave lazily: a task that is paused or moved to another lane stays behind as an entry that
+no longer counts, and is skipped when it comes up. When stale entries outnumber live ones the lane
+is rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from jackalope.core.must import BrokenInvariant, must
+
+if TYPE_CHECKING:
+    from jackalope.core.ids import TaskId
+    from jackalope.core.queue import Queue
+    from jackalope.core.task import Task
+
+#: Without ageing, one step of priority outweighs any wait.
+_NO_AGEING_US = 2**62
+
+_STALE_ENTRIES_FREE = 64
+
+#: Key, limited tags, worker to avoid.
+LaneName = tuple[str, tuple[str, ...], str]
+
+#: The lane of tasks that ask for nothing special: nearly all.
+PLAIN: LaneName = ("", (), "")
+
+
+class Bucket:
+    """The tasks of one lane and one priority, oldest first."""
+
+    __slots__ = ("fresh", "late", "newest_rank")
+
+    def __init__(self) -> None:
+        self.fresh: deque[TaskId] = deque()
+        self.late: list[tuple[int, TaskId]] = []
+        self.newest_rank = 0
+
+    def push(self, task: Task) -> None:
+        """Add a task in its place."""
+        if task.rank > self.newest_rank:
+            self.newest_rank = task.rank
+            self.fresh.append(task.id)
+        else:
+            heappush(self.late, (task.rank, task.id))
+
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self.late)
+
+    def __iter__(self) -> Iterator[TaskId]:
+        yield from (task_id for _, task_id in sorted(self.late))
+        yield from self.fresh
+
+
+class Lane:
+    """Ready tasks that any worker treats alike, best first.
+
+    Attributes:
+        size: how many tasks are in the lane.
+        closed_by: how many of its tags are at their limit. While any is, no task of it may start.
+        noted: the order of the head that stands for this lane in the heap of heads.
+    """
+
+    __slots__ = (
+        "_buckets",
+        "_entries",
+        "_mask",
+        "avoid",
+        "closed_by",
+        "key",
+        "name",
+        "noted",
+        "queue",
+        "size",
+        "tags",
+    )
+
+    def __init__(self, queue: Queue, name: LaneName) -> None:
+        self.queue = queue
+        self.name = name
+        self.key, self.tags, self.avoid = name
+        self.noted: int | None = None
+        self.size = 0
+        self.closed_by = 0
+        self._buckets: dict[int, Bucket] = {}
+        self._entries = 0
+        self._mask = 0
+
+    def push(self, task: Task) -> None:
+        """Add a task."""
+        task.lane = self
+        bucket = self._buckets.get(task.priority)
+        if bucket is None:
+            bucket = self._buckets[task.priority] = Bucket()
+        bucket.push(task)
+        self._mask |= 1 << task.priority
+        self.size += 1
+        self._entries += 1
+
+    def remove(self, task: Task, tasks: dict[TaskId, Task]) -> None:
+        """Take a task out, wherever it stands."""
+        task.lane = None
+        self.size -= 1
+        if self._entries > 2 * self.size + _STALE_ENTRIES_FREE:
+            self._rebuild(tasks)
+
+    def head(self, tasks: dict[TaskId, Task]) -> Task | None:
+        """Return the task that is next, and leave it where it is."""
+        ageing_us = self.queue.policy.ageing_us
+        if not ageing_us:
+            while self._mask:
+                task = self._bucket_head(self._mask.bit_length() - 1, tasks)
+                if task is not None:
+                    return task
+            return None
+        best = None
+        mask = self._mask
+        while mask:
+            priority = mask.bit_length() - 1
+            mask ^= 1 << priority
+            task = self._bucket_head(priority, tasks)
+            if task is not None and (
+                best is None or order(task, ageing_us) < order(best, ageing_us)
+            ):
+                best = task
+        return best
+
+    def __iter__(self) -> Iterator[TaskId]:
+        """Yield ids in order of priority and rank, stale entries too."""
+        for priority in sorted(self._buckets, reverse=True):
+            yield from self._buckets[priority]
+
+    def _bucket_head(self, priority: int, tasks: dict[TaskId, Task]) -> Task | None:
+        bucket = self._buckets[priority]
+        fresh, late = bucket.fresh, bucket.late
+        task = None
+        while fresh:
+            task = tasks.get(fresh[0])
+            if task is not None and task.lane is self and task.priority == priority:
+                break
+            task = None
+            fresh.popleft()
+            self._entries -= 1
+        while late:
+            rank, task_id = late[0]
+            if task is not None and task.rank <= rank:
+                break
+            candidate = tasks.get(task_id)
+            if candidate is not None and candidate.lane is self and candidate.priority == priority:
+                return candidate
+            heappop(late)
+            self._entries -= 1
+        if task is None:
+            self._mask ^= 1 << priority
+        return task
+
+    def _rebuild(self, tasks: dict[TaskId, Task]) -> None:
+        live = {
+            task_id: task
+            for task_id in self
+            if (task := tasks.get(task_id)) is not None and task.lane is self
+        }
+        self._buckets, self._mask, self.size, self._entries = {}, 0, 0, 0
+        for task in sorted(live.values(), key=lambda task: task.rank):
+            self.push(task)
+
+
+def order(task: Task, ageing_us: int) -> int:
+    """Return a number that is less for the task that goes first."""
+    return task.rank - task.priority * (ageing_us or _NO_AGEING_US)
+
+
+class Line:
+    """All ready tasks of one queue: its lanes, and which of them is next.
+
+    The plain lane is always there; others come and go with their tasks. A worker of any key needs
+    the best of all lanes: `_heads` is a heap of lane heads for that, used only while there are
+    several. Like all entries here its own grow stale and are skipped.
+    """
+
+    __slots__ = ("_by_key", "_heads", "_serial", "lanes", "plain", "queue", "size")
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.size = 0
+        self.plain = Lane(queue, PLAIN)
+        self.lanes: dict[LaneName, Lane] = {PLAIN: self.plain}
+        self._by_key: dict[str, dict[LaneName, Lane]] = {"": {PLAIN: self.plain}}
+        self._heads: list[tuple[int, int, Lane]] = []
+        self._serial = 0
+
+    def lane(self, name: LaneName) -> tuple[Lane, bool]:
+        """Return the lane of this name, and whether it was made just now."""
+        lane = self.lanes.get(name)
+        if lane is not None:
+            return lane, False
+        lane = self.lanes[name] = Lane(self.queue, name)
+        self._by_key.setdefault(lane.key, {})[name] = lane
+        return lane, True
+
+    def push(self, task: Task, lane: Lane, tasks: dict[TaskId, Task]) -> None:
+        """Add a ready task to a lane of this line."""
+        lane.push(task)
+        self.size += 1
+        if len(self.lanes) > 1:
+            self._note_head(lane, tasks)
+
+    def remove(self, task: Task, tasks: dict[TaskId, Task]) -> Lane:
+        """Take a task out, and return its lane. The caller drops the lane if it is empty."""
+        lane = task.lane
+        if lane is None:
+            raise BrokenInvariant(f"task {task.id.hex()} is ready but stands in no lane")
+        lane.remove(task, tasks)
+        self.size -= 1
+        if len(self.lanes) > 1:
+            self._note_head(lane, tasks)
+        return lane
+
+    def drop(self, lane: Lane) -> None:
+        """Forget an empty lane."""
+        must(not lane.size and lane is not self.plain, "only empty lanes are dropped", lane.name)
+        del self.lanes[lane.name]
+        same_key = self._by_key[lane.key]
+        del same_key[lane.name]
+        if not same_key:
+            del self._by_key[lane.key]
+        if len(self.lanes) == 1:
+            self._heads.clear()
+            self.plain.noted = None
+
+    def reopen(self, lane: Lane, tasks: dict[TaskId, Task]) -> None:
+        """See a lane again whose tags are all below their limits."""
+        if len(self.lanes) > 1:
+            self._note_head(lane, tasks)
+
+    def reorder(self, tasks: dict[TaskId, Task]) -> None:
+        """Forget the order of the lanes, because the rule of ageing has changed."""
+        self._heads.clear()
+        for lane in self.lanes.values():
+            lane.noted = None
+            self._note_head(lane, tasks)
+
+    def best(self, keys: tuple[str, ...], shunned: str, tasks: dict[TaskId, Task]) -> Task | None:
+        """Return the best task in the open lanes of these keys; no keys means any key.
+
+        Lanes that avoid the worker `shunned` are passed over.
+        """
+        if not self.size:
+            return None
+        if keys:
+            return self._best_of_keys(keys, shunned, tasks)
+        if len(self.lanes) == 1:
+            return self.plain.head(tasks)
+        return self._best_of_all(shunned, tasks)
+
+    def _best_of_keys(
+        self, keys: tuple[str, ...], shunned: str, tasks: dict[TaskId, Task]
+    ) -> Task | None:
+        best = None
+        ageing_us = self.queue.policy.ageing_us
+        for key in keys:
+            for lane in self._by_key.get(key, {}).values():
+                if lane.closed_by or (shunned and lane.avoid == shunned):
+                    continue
+                task = lane.head(tasks)
+                if task and (best is None or order(task, ageing_us) < order(best, ageing_us)):
+                    best = task
+        return best
+
+    def _best_of_all(self, shunned: str, tasks: dict[TaskId, Task]) -> Task | None:
+        passed_over = []
+        found = None
+        ageing_us = self.queue.policy.ageing_us
+        while self._heads and found is None:
+            head_order, _, lane = self._heads[0]
+            task = None if lane.closed_by else lane.head(tasks)
+            if task is None or order(task, ageing_us) != head_order:
+                heappop(self._heads)
+                if lane.noted == head_order:
+                    lane.noted = None
+            elif shunned and lane.avoid == shunned:
+                passed_over.append(heappop(self._heads))
+            else:
+                found = task
+        for entry in passed_over:
+            heappush(self._heads, entry)
+        return found
+
+    def _note_head(self, lane: Lane, tasks: dict[TaskId, Task]) -> None:
+        if not self._heads:
+            self._note_all_heads(tasks)
+        elif not lane.closed_by and (task := lane.head(tasks)) is not None:
+            head_order = order(task, self.queue.policy.ageing_us)
+            if head_order != lane.noted:
+                lane.noted = head_order
+                self._serial += 1
+                heappush(self._heads, (head_order, self._serial, lane))
+                if len(self._heads) > 2 * len(self.lanes) + _STALE_ENTRIES_FREE:
+                    self._note_all_heads(tasks)
+
+    def _note_all_heads(self, tasks: dict[TaskId, Task]) -> None:
+        self._heads.clear()
+        ageing_us = self.queue.policy.ageing_us
+        for lane in self.lanes.values():
+            task = None if lane.closed_by else lane.head(tasks)
+            lane.noted = None if task is None else order(task, ageing_us)
+            if lane.noted is not None:
+                self._serial += 1
+                self._heads.append((lane.noted, self._serial, lane))
+        heapify(self._heads)

@@ -1,0 +1,206 @@
+"""Records: facts in the past tense, the durable truth.
+
+Owns their shapes and their encoding. `Book.apply` gives them meaning. Records are positional
+arrays: a field is only ever added at the end, with a default, so that an old journal reads with new
+code. A change that this cannot express raises `FORMAT`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from jackalope.core.ids import TaskId
+from jackalope.core.lifecycle import Event, Reason, State
+from jackalope.core.policy import Policy
+from jackalope.core.task import Body, Error, Signal, Stage, TaskRow, TaskSpec
+
+#: The version of the encoding, the first element of every encoded batch.
+FORMAT = 1
+
+
+class Record(msgspec.Struct, array_like=True, gc=False):
+    """A fact. `at_us` is when it happened."""
+
+    at_us: int
+
+
+class QueueDeclared(Record, tag="queue"):
+    """A queue exists and has this policy."""
+
+    namespace: str
+    queue: str
+    policy: Policy
+    by: str = ""
+
+
+class QueueDeleted(Record, tag="unqueue"):
+    """A queue that had no unfinished task is gone."""
+
+    namespace: str
+    queue: str
+    by: str = ""
+
+
+class QueuePaused(Record, tag="qpause"):
+    """A queue gives out no task until it is resumed."""
+
+    namespace: str
+    queue: str
+    by: str
+
+
+class QueueResumed(Record, tag="qresume"):
+    """A queue gives out tasks again."""
+
+    namespace: str
+    queue: str
+    by: str
+
+
+class TagLimited(Record, tag="limit"):
+    """At most `limit` tasks with the tag may be leased at once; negative for no limit."""
+
+    namespace: str
+    tag: str
+    limit: int
+    by: str = ""
+
+
+class TaskSubmitted(Record, tag="submit"):
+    """A task was accepted, and begins its life in `state`."""
+
+    namespace: str
+    spec: TaskSpec
+    state: State
+    by: str
+    batch: int
+    expires_us: int = 0
+    waiting_for: tuple[TaskId, ...] = ()
+
+
+class TaskMoved(Record, tag="move"):
+    """Something other than an attempt changed the state of a task."""
+
+    task: TaskId
+    event: Event
+    to: State
+    by: str = ""
+    reason: Reason | None = None
+    detail: str = ""
+
+
+class TaskRevived(Record, tag="revive"):
+    """An ended task lives again. It carries the whole task, which may have left memory."""
+
+    row: TaskRow
+    by: str = ""
+
+
+class TaskPurged(Record, tag="purge"):
+    """An ended task is gone, with all that belongs to it."""
+
+    task: TaskId
+    by: str = ""
+
+
+class AttemptAssigned(Record, tag="assign"):
+    """A worker holds the lease on a task, proved by the fence."""
+
+    task: TaskId
+    fence: int
+    worker: str
+
+
+class AttemptStarted(Record, tag="start"):
+    """The worker began."""
+
+    task: TaskId
+
+
+class AttemptFinished(Record, tag="finish"):
+    """The worker brought the task to its good end."""
+
+    task: TaskId
+    result: Body = b""
+
+
+class AttemptEnded(Record, tag="end"):
+    """An attempt ended otherwise: failed, released, stopped or lost.
+
+    `due_us` is when a scheduled task is due again.
+    """
+
+    task: TaskId
+    event: Event
+    to: State
+    reason: Reason | None = None
+    error: Error | None = None
+    due_us: int = 0
+    by: str = ""
+
+
+class SignalRequested(Record, tag="signal"):
+    """Somebody asked the worker of a leased task for something."""
+
+    task: TaskId
+    signal: Signal
+    by: str
+
+
+class SignalAdvanced(Record, tag="stage"):
+    """A signal came a stage further."""
+
+    task: TaskId
+    stage: Stage
+    detail: str = ""
+
+
+AnyRecord = (
+    QueueDeclared
+    | QueueDeleted
+    | QueuePaused
+    | QueueResumed
+    | TagLimited
+    | TaskSubmitted
+    | TaskMoved
+    | TaskRevived
+    | TaskPurged
+    | AttemptAssigned
+    | AttemptStarted
+    | AttemptFinished
+    | AttemptEnded
+    | SignalRequested
+    | SignalAdvanced
+)
+
+
+class NewerFormat(ValueError):
+    """The batch was written by a later version of Jackalope."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(tuple[int, list[AnyRecord]])
+_format_decoder = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw])
+
+
+def encode_batch(records: list[AnyRecord]) -> bytes:
+    """Encode the records of one batch."""
+    return _encoder.encode((FORMAT, records))
+
+
+def decode_batch(body: bytes) -> list[AnyRecord]:
+    """Decode the records of one batch.
+
+    Raises:
+        NewerFormat: the batch is of a format that this version does not know.
+        msgspec.DecodeError: the bytes are not a batch.
+    """
+    try:
+        return _decoder.decode(body)[1]
+    except msgspec.ValidationError:
+        version, _ = _format_decoder.decode(body)
+        if version > FORMAT:
+            raise NewerFormat(
+                f"records of format {version}; this version of Jackalope reads up to {FORMAT}"
+            ) from None
+        raise

@@ -1,0 +1,45 @@
+"""Refusals: the answers that say no.
+
+A refusal is a value, not an exception: it has a stable code that every door maps once to its own
+errors, a sentence that names what is wrong and what to do, and, where waiting helps, how long.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Code(StrEnum):
+    """Stable codes. Never renamed; a new meaning gets a new code."""
+
+    INVALID = "invalid"
+    TOO_LARGE = "too_large"
+    UNKNOWN_TASK = "unknown_task"
+    UNKNOWN_QUEUE = "unknown_queue"
+    UNKNOWN_WORKER = "unknown_worker"
+    UNKNOWN_SESSION = "unknown_session"
+    UNKNOWN_DEPENDENCY = "unknown_dependency"
+    ID_CONFLICT = "id_conflict"
+    DUPLICATE_ALIAS = "duplicate_alias"
+    PARENT_ENDED = "parent_ended"
+    QUEUE_FULL = "queue_full"
+    QUEUE_NOT_EMPTY = "queue_not_empty"
+    TOO_MANY = "too_many"
+    POLICY_CYCLE = "policy_cycle"
+    WRONG_STATE = "wrong_state"
+    STALE_FENCE = "stale_fence"
+    STORAGE_FAILED = "storage_failed"
+
+
+class Refusal(msgspec.Struct, frozen=True, tag="refused"):
+    """One refusal.
+
+    Attributes:
+        code: what kind of no this is, for programs.
+        message: what happened, to what, and what to do, for people.
+        retry_after_us: when asking again may help; 0 when it will not.
+    """
+
+    code: Code
+    message: str
+    retry_after_us: int = 0

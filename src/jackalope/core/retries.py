@@ -1,0 +1,98 @@
+"""Retries: what becomes of a task whose attempt did not succeed.
+
+Owns the decision, as a pure function of the task and its queue's policy. A failure is the task's
+own doing, a crash is the loss of the worker that ran it, an interruption is nobody's fault: three
+counters with three limits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jackalope.core.commands import Verdict
+from jackalope.core.lifecycle import Reason, State
+from jackalope.core.policy import OnLost
+from jackalope.core.task import Signal
+
+if TYPE_CHECKING:
+    from jackalope.core.task import Task
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """Where the task goes, why if that is its end, and when it is due if it must wait."""
+
+    to: State
+    reason: Reason | None = None
+    due_us: int = 0
+
+
+_AGAIN = Decision(State.READY)
+
+
+def after_failure(task: Task, now_us: int, verdict: Verdict, retry_after_us: int) -> Decision:
+    """Decide about a task that a worker reports as failed."""
+    if verdict is Verdict.REJECT:
+        return Decision(State.DEAD, Reason.REJECTED)
+    if verdict is Verdict.DEAD or task.failures >= _retries(task):
+        return _as_asked(task) or Decision(State.DEAD, Reason.FAILED)
+    delay_us = retry_after_us if retry_after_us > 0 else _backoff_us(task)
+    again = Decision(State.SCHEDULED, None, now_us + delay_us) if delay_us else _AGAIN
+    return _as_asked(task) or _unless_expired(task, now_us, again)
+
+
+def after_loss(task: Task, now_us: int) -> Decision:
+    """Decide about a task whose worker is lost."""
+    if task.state is not State.RUNNING:
+        return after_interruption(task, now_us)
+    policy = task.queue.policy
+    if asked := _as_asked(task):
+        return asked
+    is_poison = policy.crash_limit and task.crashes + 1 >= policy.crash_limit
+    if is_poison or policy.on_lost is OnLost.DEAD:
+        return Decision(State.DEAD, Reason.CRASHED)
+    if policy.on_lost is OnLost.PAUSE:
+        return Decision(State.PAUSED)
+    return _unless_expired(task, now_us, _AGAIN)
+
+
+def after_interruption(task: Task, now_us: int) -> Decision:
+    """Decide about a task that was handed back, or whose worker was lost before it began."""
+    limit = task.queue.policy.interruption_limit
+    if asked := _as_asked(task):
+        return asked
+    if limit and task.interruptions + 1 >= limit:
+        return Decision(State.DEAD, Reason.INTERRUPTED)
+    return _unless_expired(task, now_us, _AGAIN)
+
+
+def _as_asked(task: Task) -> Decision | None:
+    """Give a pending kill or pause its way, now that the task runs no longer."""
+    request = None if task.attempt is None else task.attempt.request
+    if request is None or request.signal is Signal.TIMEOUT:
+        return None
+    return Decision(State.KILLED if request.signal is Signal.KILL else State.PAUSED)
+
+
+def _unless_expired(task: Task, now_us: int, decision: Decision) -> Decision:
+    if task.expires_us and now_us >= task.expires_us:
+        return Decision(State.DEAD, Reason.EXPIRED)
+    return decision
+
+
+def _retries(task: Task) -> int:
+    own = task.options.retry
+    return task.queue.policy.retries if own is None else own.retries
+
+
+def _backoff_us(task: Task) -> int:
+    """Return the wait before the next try: base, then each time `factor` longer, up to the cap."""
+    own, policy = task.options.retry, task.queue.policy
+    if own is None:
+        base_us, factor, cap_us = policy.retry_base_us, policy.retry_factor, policy.retry_cap_us
+    else:
+        base_us, factor, cap_us = own.base_us, own.factor, own.cap_us
+    # No factor above 1 needs more than this many steps to reach any cap; more would overflow.
+    steps = min(task.failures, 1_000 if factor < 1.05 else 200)
+    return min(int(min(base_us * factor**steps, cap_us)), cap_us)

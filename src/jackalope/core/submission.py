@@ -1,0 +1,308 @@
+"""Submission: accepting tasks, and letting them go when what they wait for has ended.
+
+Owns the checks of a submitted task and the state in which its life begins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jackalope.core.assign import find_worker
+from jackalope.core.commands import SubmitTasks
+from jackalope.core.declarations import open_queue
+from jackalope.core.effects import Accepted
+from jackalope.core.ids import ID_BYTES, successor_id
+from jackalope.core.lifecycle import ENDED, Event, Reason, State
+from jackalope.core.limits import (
+    DEPENDENCIES_PER_TASK_MAX,
+    HEADERS_BYTES_MAX,
+    INLINE_BYTES_MAX,
+    ITEMS_PER_COMMAND_MAX,
+    NAME_CHARS_MAX,
+    TAG_CHARS_MAX,
+    TAGS_PER_TASK_MAX,
+)
+from jackalope.core.records import TaskMoved, TaskSubmitted
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import (
+    NO_OPTIONS,
+    PRIORITY_MAX,
+    BlobRef,
+    Body,
+    OnDependency,
+    Options,
+    Retry,
+    Task,
+    TaskSpec,
+    encoded_size,
+)
+
+if TYPE_CHECKING:
+    from jackalope.core.broker import Core
+    from jackalope.core.ids import TaskId
+    from jackalope.core.queue import Queue
+
+
+def submit_tasks(core: Core, command: SubmitTasks) -> None:
+    """Accept or refuse each task on its own."""
+    if len(command.tasks) > ITEMS_PER_COMMAND_MAX:
+        message = f"{len(command.tasks)} tasks in one command; send at most {ITEMS_PER_COMMAND_MAX}"
+        core.reply(command, Refusal(Code.TOO_MANY, message))
+        return
+    refused = []
+    for index, spec in enumerate(command.tasks):
+        refusal = _submit(core, command, spec)
+        if refusal is not None:
+            refused.append((index, refusal))
+    core.reply(command, Accepted(len(command.tasks) - len(refused), tuple(refused)))
+
+
+def become(core: Core, task: Task, result: Body) -> None:
+    """Make a task of the result of another, if the policy of its queue says so.
+
+    It counts against no depth limit: the work is already accepted.
+    """
+    target = task.queue.policy.result_becomes
+    if not target:
+        return
+    world = task.queue.namespace
+    queue = open_queue(core, world.name, target, task.by)
+    if isinstance(queue, Refusal):
+        return
+    options = Options(headers=task.options.headers, tags=task.options.tags, parent=task.id)
+    spec = TaskSpec(
+        successor_id(task.id, target),
+        target,
+        task.name,
+        task.key,
+        task.priority + task.penalty,
+        result,
+        options,
+    )
+    if spec.id not in core.book.tasks:
+        _accept(core, spec, queue, task.by, ())
+
+
+def settle_dependents(core: Core, task: Task, dependents: tuple[TaskId, ...]) -> None:
+    """Let go, or give up, the tasks that waited for one that has just ended."""
+    succeeded = task.state is State.SUCCEEDED
+    for dependent_id in dependents:
+        dependent = core.book.tasks.get(dependent_id)
+        if dependent is None or dependent.state in ENDED:
+            continue
+        if not succeeded and dependent.options.on_dependency is OnDependency.DEAD:
+            _abandon(core, dependent, task)
+        elif dependent.state is State.WAITING and not dependent.waiting_for:
+            to = open_state(dependent, core.now_us)
+            core.record(TaskMoved(core.now_us, dependent_id, Event.UNBLOCK, to))
+            find_worker(core, dependent)
+
+
+def open_state(task: Task, now_us: int) -> State:
+    """Return where a task goes when nobody holds it back."""
+    if task.waiting_for:
+        return State.WAITING
+    return State.SCHEDULED if task.due_us > now_us else State.READY
+
+
+def _abandon(core: Core, task: Task, dependency: Task) -> None:
+    detail = f"{dependency.id.hex()} is {dependency.state}"
+    core.end_task(
+        TaskMoved(
+            core.now_us,
+            task.id,
+            Event.ABANDON,
+            State.DEAD,
+            reason=Reason.DEPENDENCY,
+            detail=detail,
+        )
+    )
+
+
+def _submit(core: Core, command: SubmitTasks, spec: TaskSpec) -> Refusal | None:
+    problems = _problems(spec)
+    if problems:
+        return Refusal(Code.INVALID, "task not accepted. " + "; ".join(problems))
+    existing = core.book.tasks.get(spec.id)
+    if existing is not None:
+        return _repeat(existing, command.namespace, spec)
+    queue = open_queue(core, command.namespace, spec.queue, command.by)
+    if isinstance(queue, Refusal):
+        return queue
+    limit = queue.policy.depth_limit
+    if limit and queue.depth >= limit:
+        return Refusal(
+            Code.QUEUE_FULL,
+            f"queue {queue.name!r} holds {queue.depth} waiting tasks, its depth limit; "
+            "submit again later, or raise depth_limit",
+            queue.retry_after_us(queue.depth - limit + 1, core.now_us),
+        )
+    waiting_for: tuple[TaskId, ...] = ()
+    if spec.options is not None:
+        if spec.options == NO_OPTIONS:
+            spec.options = None
+        else:
+            refusal = _check_links(core, command, spec.options)
+            if refusal is not None:
+                return refusal
+            waiting_for = _unfinished(core, spec.options)
+    task = _accept(core, spec, queue, command.by, waiting_for)
+    if spec.options is not None and spec.options.depends_on:
+        _give_up_if_hopeless(core, task)
+    return None
+
+
+def _accept(
+    core: Core, spec: TaskSpec, queue: Queue, by: str, waiting_for: tuple[TaskId, ...]
+) -> Task:
+    options, policy, now_us = spec.options or NO_OPTIONS, queue.policy, core.now_us
+    if options.held or policy.held:
+        state = State.HELD
+    elif waiting_for:
+        state = State.WAITING
+    elif options.run_at_us > now_us:
+        state = State.SCHEDULED
+    else:
+        state = State.READY
+    expires_us = options.expires_at_us
+    if not expires_us and policy.time_to_live_us:
+        expires_us = max(now_us, options.run_at_us) + policy.time_to_live_us
+    batch = queue.batch + (queue.batch_fill >= policy.batch_size)
+    core.record(
+        TaskSubmitted(now_us, queue.namespace.name, spec, state, by, batch, expires_us, waiting_for)
+    )
+    task = core.book.tasks[spec.id]
+    if state is State.READY:
+        find_worker(core, task)
+    return task
+
+
+def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Refusal | None:
+    """Answer a submit of an id that exists: yes if it is the same task, else no."""
+    is_same = (
+        task.queue.name == spec.queue
+        and task.queue.namespace.name == namespace
+        and task.name == spec.name
+        and task.key == spec.key
+        and task.priority + task.penalty == spec.priority
+        and task.payload == spec.payload
+        and task.options == (spec.options or NO_OPTIONS)
+    )
+    if is_same:
+        return None
+    return Refusal(
+        Code.ID_CONFLICT,
+        f"task {spec.id.hex()} exists with other content; give a new task a new id",
+    )
+
+
+def _check_links(core: Core, command: SubmitTasks, options: Options) -> Refusal | None:
+    """Check what a task says about others: its alias, parent and dependencies."""
+    tasks, world = core.book.tasks, core.book.namespaces[command.namespace]
+    if options.alias in world.aliases:
+        return Refusal(
+            Code.DUPLICATE_ALIAS,
+            f"alias {options.alias!r} names task {world.aliases[options.alias].hex()}; "
+            "choose another, or purge that task once it has ended",
+        )
+    if options.parent:
+        parent = tasks.get(options.parent)
+        if parent is None or parent.queue.namespace is not world:
+            message = f"parent {options.parent.hex()} is not a task of this namespace"
+            return Refusal(Code.UNKNOWN_TASK, message)
+        if parent.state in ENDED:
+            message = f"parent {options.parent.hex()} is {parent.state}; submit without a parent"
+            return Refusal(Code.PARENT_ENDED, message)
+        if command.fence and (parent.attempt is None or parent.attempt.fence != command.fence):
+            message = f"fence {command.fence} is not the lease of parent {options.parent.hex()}"
+            return Refusal(Code.STALE_FENCE, message + "; stop working on it")
+    for dependency in options.depends_on:
+        found = tasks.get(dependency)
+        if found is None or found.queue.namespace is not world:
+            message = f"dependency {dependency.hex()} is not a task of this namespace"
+            return Refusal(Code.UNKNOWN_DEPENDENCY, message + "; submit it first")
+    return None
+
+
+def _unfinished(core: Core, options: Options) -> tuple[TaskId, ...]:
+    tasks = core.book.tasks
+    return tuple(
+        dict.fromkeys(
+            dependency for dependency in options.depends_on if tasks[dependency].state not in ENDED
+        )
+    )
+
+
+def _give_up_if_hopeless(core: Core, task: Task) -> None:
+    """End a task at once that depends on one which has already ended without success."""
+    if task.options.on_dependency is not OnDependency.DEAD:
+        return
+    for dependency_id in task.options.depends_on:
+        dependency = core.book.tasks[dependency_id]
+        if dependency.state in (State.DEAD, State.KILLED):
+            _abandon(core, task, dependency)
+            return
+
+
+def _problems(spec: TaskSpec) -> list[str]:
+    """List what is wrong with a submitted task, in itself. The first line is the hot path."""
+    payload = spec.payload
+    size = len(payload) if type(payload) is bytes else 0
+    if (
+        len(spec.id) == ID_BYTES
+        and 0 < len(spec.queue) <= NAME_CHARS_MAX
+        and len(spec.name) <= NAME_CHARS_MAX
+        and len(spec.key) <= NAME_CHARS_MAX
+        and 0 <= spec.priority <= PRIORITY_MAX
+        and size <= INLINE_BYTES_MAX
+        and spec.options is None
+    ):
+        return []
+    problems = []
+    if len(spec.id) != ID_BYTES:
+        problems.append(f"id: must be {ID_BYTES} bytes, got {len(spec.id)}")
+    if not spec.queue:
+        problems.append("queue: must not be empty")
+    problems += [
+        f"{field}: longer than {NAME_CHARS_MAX} characters"
+        for field in ("queue", "name", "key")
+        if len(getattr(spec, field)) > NAME_CHARS_MAX
+    ]
+    if not 0 <= spec.priority <= PRIORITY_MAX:
+        problems.append(f"priority: must be 0 to {PRIORITY_MAX}, got {spec.priority}")
+    if size > INLINE_BYTES_MAX:
+        problems.append(
+            f"payload: {size} bytes; above {INLINE_BYTES_MAX} it belongs in the blob store"
+        )
+    if isinstance(payload, BlobRef) and not (payload.blob and payload.size >= 0):
+        problems.append("payload: names no blob")
+    return problems + (_option_problems(spec.options) if spec.options else [])
+
+
+def _option_problems(options: Options) -> list[str]:
+    problems = [
+        f"{name}: must not be negative, got {getattr(options, name)}"
+        for name in ("run_at_us", "expires_at_us", "timeout_us")
+        if getattr(options, name) < 0
+    ]
+    if len(options.alias) > NAME_CHARS_MAX:
+        problems.append(f"alias: longer than {NAME_CHARS_MAX} characters")
+    if len(options.tags) > TAGS_PER_TASK_MAX:
+        problems.append(f"tags: more than {TAGS_PER_TASK_MAX}")
+    if any(not 0 < len(tag) <= TAG_CHARS_MAX for tag in options.tags):
+        problems.append(f"tags: each must have 1 to {TAG_CHARS_MAX} characters")
+    if len(options.depends_on) > DEPENDENCIES_PER_TASK_MAX:
+        problems.append(f"depends_on: more than {DEPENDENCIES_PER_TASK_MAX}")
+    if options.headers and (size := encoded_size(options.headers)) > HEADERS_BYTES_MAX:
+        problems.append(f"headers: {size} bytes encoded; at most {HEADERS_BYTES_MAX}")
+    return problems + (_retry_problems(options.retry) if options.retry else [])
+
+
+def _retry_problems(retry: Retry) -> list[str]:
+    is_sound = (
+        retry.retries >= 0
+        and retry.base_us >= 0
+        and 1.0 <= retry.factor <= 100.0
+        and retry.cap_us >= 0
+    )
+    return [] if is_sound else ["retry: counts and times must not be negative, factor 1 to 100"]

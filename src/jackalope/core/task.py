@@ -1,0 +1,304 @@
+"""The task: one durable piece of work, as submitted, as kept in memory and as stored.
+
+Owns the shapes. Knows nothing of what may happen to a task (`lifecycle`) or where it is indexed
+(`book`). A million tasks must fit: what few tasks have lives in `Options`, what only leased tasks
+have in `Attempt`, what only ended tasks have in `Outcome`.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.lifecycle import Reason, State
+from jackalope.core.must import BrokenInvariant
+
+if TYPE_CHECKING:
+    from jackalope.core.queue import Queue
+    from jackalope.core.ready import Lane
+
+
+class BlobRef(msgspec.Struct, frozen=True, array_like=True):
+    """A payload or result that is kept in the blob store because of its size."""
+
+    blob: str
+    size: int
+
+
+Body = bytes | BlobRef
+
+
+class OnDependency(StrEnum):
+    """What a task does when one that it waits for ends without success."""
+
+    DEAD = "dead"
+    RUN = "run"
+
+
+class Retry(msgspec.Struct, frozen=True, array_like=True):
+    """A task's own retry settings, in place of those of its queue's policy."""
+
+    retries: int
+    base_us: int
+    factor: float
+    cap_us: int
+
+
+class Options(msgspec.Struct, frozen=True, array_like=True):
+    """What few tasks ask for. Tasks that ask for nothing share `NO_OPTIONS`.
+
+    Attributes:
+        alias: a name for the task, unique in its namespace while the task exists.
+        headers: the submitter's own data, handed to the worker untouched.
+        tags: labels whose number in flight can be limited.
+        run_at_us: do not start before.
+        expires_at_us: dead if not begun by then; 0 for the queue's time to live.
+        timeout_us: how long an attempt may run; 0 for the policy's.
+        retry: this task's own retry settings.
+        depends_on: tasks that must end first.
+        on_dependency: what to do when one of them does not succeed.
+        parent: the task that submitted this one; killing it kills this one.
+        held: wait to be played.
+    """
+
+    alias: str = ""
+    headers: dict[str, Any] = {}
+    tags: tuple[str, ...] = ()
+    run_at_us: int = 0
+    expires_at_us: int = 0
+    timeout_us: int = 0
+    retry: Retry | None = None
+    depends_on: tuple[TaskId, ...] = ()
+    on_dependency: OnDependency = OnDependency.DEAD
+    parent: TaskId = NO_TASK
+    held: bool = False
+
+
+NO_OPTIONS = Options()
+
+PRIORITY_DEFAULT = 150
+PRIORITY_MAX = 255
+
+
+class TaskSpec(msgspec.Struct, array_like=True, gc=False):
+    """A task as submitted. `options=None` means none."""
+
+    id: TaskId
+    queue: str
+    name: str = ""
+    key: str = ""
+    priority: int = PRIORITY_DEFAULT
+    payload: Body = b""
+    options: Options | None = None
+
+
+class Error(msgspec.Struct, frozen=True, array_like=True):
+    """What a worker says went wrong."""
+
+    type: str
+    message: str = ""
+    trace: str = ""
+
+
+class Signal(StrEnum):
+    """What the broker asks of a worker about a task that it runs."""
+
+    PAUSE = "pause"
+    KILL = "kill"
+    TIMEOUT = "timeout"
+
+
+class Stage(StrEnum):
+    """How far a signal has come. Its end is told by what happens to the task."""
+
+    REQUESTED = "requested"
+    DELIVERED = "delivered"
+    ACKNOWLEDGED = "acknowledged"
+    REFUSED = "refused"
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True):
+    """A signal on its way to a running task."""
+
+    signal: Signal
+    by: str
+    at_us: int
+    stage: Stage = Stage.REQUESTED
+
+
+class Attempt(msgspec.Struct, array_like=True, gc=False):
+    """One try at a task by one worker, and the lease on it."""
+
+    fence: int
+    worker: str
+    assigned_us: int
+    started_us: int = 0
+    request: Request | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the last attempt or the end left behind."""
+
+    result: Body = b""
+    error: Error | None = None
+    reason: Reason | None = None
+    ended_us: int = 0
+    forget_us: int = 0
+
+
+class Happening(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One line of a task's history: what happened, when, by whom."""
+
+    at_us: int
+    what: str
+    by: str = ""
+    detail: str = ""
+
+
+class TaskRow(msgspec.Struct, array_like=True, gc=False):
+    """Everything durable about one task: what storage keeps and what a revived task is made of."""
+
+    id: TaskId
+    namespace: str
+    queue: str
+    name: str
+    key: str
+    priority: int
+    payload: Body
+    options: Options
+    state: State
+    by: str
+    created_us: int
+    batch: int
+    rank: int
+    penalty: int
+    due_us: int
+    expires_us: int
+    waiting_for: tuple[TaskId, ...]
+    failures: int
+    crashes: int
+    interruptions: int
+    avoid: str
+    attempt: Attempt | None
+    outcome: Outcome | None
+    history: list[Happening]
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encoded_size(value: object) -> int:
+    """Return how many bytes a value takes when encoded."""
+    return len(_encoder.encode(value))
+
+
+class Task(msgspec.Struct, gc=False):
+    """A task in memory. It never points back to what indexes it, so no cycle needs collecting.
+
+    Attributes:
+        priority: as it counts now; `penalty` is how far failures have lowered it.
+        rank: when it first became ready, made unique; 0 before that.
+        due_us: when a scheduled task is due.
+        expires_us: when it is dead unless begun; 0 for never.
+        waiting_for: the unfinished tasks that it depends on.
+        avoid: the worker on which it last failed.
+        attempt: the lease, while a worker holds it.
+        outcome: what the last attempt or the end left.
+        history: what happened after it was submitted.
+        lane: where it stands in line while it is ready.
+    """
+
+    id: TaskId
+    queue: Queue
+    name: str
+    key: str
+    priority: int
+    payload: Body
+    options: Options
+    state: State
+    by: str
+    created_us: int
+    batch: int
+    rank: int = 0
+    penalty: int = 0
+    due_us: int = 0
+    expires_us: int = 0
+    waiting_for: set[TaskId] | None = None
+    failures: int = 0
+    crashes: int = 0
+    interruptions: int = 0
+    avoid: str = ""
+    attempt: Attempt | None = None
+    outcome: Outcome | None = None
+    history: list[Happening] | None = None
+    lane: Lane | None = None
+
+
+def lease_of(task: Task) -> Attempt:
+    """Return the attempt of a task that must have one."""
+    if task.attempt is None:
+        raise BrokenInvariant(f"task {task.id.hex()} is {task.state} without an attempt")
+    return task.attempt
+
+
+def to_row(task: Task) -> TaskRow:
+    """Return everything durable about a task as it is now, untouched by later changes."""
+    return TaskRow(
+        task.id,
+        task.queue.namespace.name,
+        task.queue.name,
+        task.name,
+        task.key,
+        task.priority,
+        task.payload,
+        task.options,
+        task.state,
+        task.by,
+        task.created_us,
+        task.batch,
+        task.rank,
+        task.penalty,
+        task.due_us,
+        task.expires_us,
+        tuple(sorted(task.waiting_for)) if task.waiting_for else (),
+        task.failures,
+        task.crashes,
+        task.interruptions,
+        task.avoid,
+        copy(task.attempt),
+        task.outcome,
+        list(task.history) if task.history else [],
+    )
+
+
+def from_row(row: TaskRow, queue: Queue) -> Task:
+    """Make a task in memory of what is durable about it. The book indexes it."""
+    return Task(
+        row.id,
+        queue,
+        row.name,
+        row.key,
+        row.priority,
+        row.payload,
+        row.options if row.options != NO_OPTIONS else NO_OPTIONS,
+        row.state,
+        row.by,
+        row.created_us,
+        row.batch,
+        row.rank,
+        row.penalty,
+        row.due_us,
+        row.expires_us,
+        set(row.waiting_for) or None,
+        row.failures,
+        row.crashes,
+        row.interruptions,
+        row.avoid,
+        row.attempt,
+        row.outcome,
+        row.history or None,
+    )

@@ -1,0 +1,78 @@
+"""Ticks: acting on every deadline that has come.
+
+Owns the order in which kinds of deadlines are looked at, and how many one tick takes on, so that a
+million due at once do not make one endless batch.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from jackalope.core.actions import request
+from jackalope.core.assign import find_worker
+from jackalope.core.attempts import lose
+from jackalope.core.commands import Tick
+from jackalope.core.effects import Accepted
+from jackalope.core.ids import TaskId
+from jackalope.core.lifecycle import LEASED, PENDING, Event, Reason, State
+from jackalope.core.limits import DEADLINES_PER_TICK_MAX
+from jackalope.core.records import TaskMoved
+from jackalope.core.sessions import check_lease, expire_claims, give_up_resume
+from jackalope.core.task import Signal
+
+if TYPE_CHECKING:
+    from jackalope.core.broker import Core
+
+
+def tick(core: Core, command: Tick) -> None:
+    """Act on what is due. What is too much for one tick stays due."""
+    now_us, book, roster = core.now_us, core.book, core.roster
+    for task_id in islice(book.expiry.pop_due(now_us), DEADLINES_PER_TICK_MAX):
+        _expire(core, TaskId(task_id))
+    for task_id in islice(book.due.pop_due(now_us), DEADLINES_PER_TICK_MAX):
+        _come_due(core, TaskId(task_id))
+    for task_id in islice(book.timeouts.pop_due(now_us), DEADLINES_PER_TICK_MAX):
+        _time_out(core, TaskId(task_id))
+    for name in islice(roster.leases.pop_due(now_us), DEADLINES_PER_TICK_MAX):
+        check_lease(core, name)
+    for name in islice(roster.resumes.pop_due(now_us), DEADLINES_PER_TICK_MAX):
+        give_up_resume(core, name)
+    for task_id in islice(roster.orphans.pop_due(now_us), DEADLINES_PER_TICK_MAX):
+        _give_up_orphan(core, TaskId(task_id))
+    for session in islice(roster.claims.pop_due(now_us), DEADLINES_PER_TICK_MAX):
+        worker = roster.sessions.get(session)
+        if worker is not None:
+            expire_claims(core, worker)
+    core.reply(command, Accepted())
+
+
+def _expire(core: Core, task_id: TaskId) -> None:
+    task = core.book.tasks.get(task_id)
+    if task is not None and task.state in PENDING:
+        core.end_task(
+            TaskMoved(core.now_us, task_id, Event.EXPIRE, State.DEAD, reason=Reason.EXPIRED)
+        )
+
+
+def _come_due(core: Core, task_id: TaskId) -> None:
+    task = core.book.tasks.get(task_id)
+    if task is not None and task.state is State.SCHEDULED:
+        core.record(TaskMoved(core.now_us, task_id, Event.DUE, State.READY))
+        find_worker(core, task)
+
+
+def _time_out(core: Core, task_id: TaskId) -> None:
+    """Ask the worker to stop an attempt that has run for too long, in case it has not noticed."""
+    task = core.book.tasks.get(task_id)
+    if task is not None and task.state in LEASED:
+        request(core, task, Signal.TIMEOUT, "timeout")
+
+
+def _give_up_orphan(core: Core, task_id: TaskId) -> None:
+    """Give up a lease that outlived a restart of the broker without its worker."""
+    task = core.book.tasks.get(task_id)
+    if task is not None and task.attempt is not None:
+        name = (task.queue.namespace.name, task.attempt.worker)
+        if name not in core.roster.workers:
+            lose(core, task)

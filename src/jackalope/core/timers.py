@@ -1,0 +1,68 @@
+"""Timers: things to do later, by the million, without scanning.
+
+Owns deadlines, one for each key at most. Knows nothing of what they are for.
+
+A heap orders the deadlines and a dict tells which of its entries still count. Moving or cancelling
+a deadline leaves a stale entry behind; when more than half of the heap is stale it is rebuilt, so
+both stay proportional to what is really set.
+"""
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bytes, int, tuple[str, str])
+
+_STALE_ENTRIES_FREE = 1_024
+
+
+class Timers(Generic[Key]):
+    """A set of deadlines, each with a key."""
+
+    __slots__ = ("_at_us", "_heap")
+
+    def __init__(self) -> None:
+        self._at_us: dict[Key, int] = {}
+        self._heap: list[tuple[int, Key]] = []
+
+    def __len__(self) -> int:
+        return len(self._at_us)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._at_us
+
+    def set(self, key: Key, at_us: int) -> None:
+        """Set or move the deadline of a key."""
+        self._at_us[key] = at_us
+        heappush(self._heap, (at_us, key))
+        if len(self._heap) > 2 * len(self._at_us) + _STALE_ENTRIES_FREE:
+            self._heap = [(at, key) for key, at in self._at_us.items()]
+            heapify(self._heap)
+
+    def cancel(self, key: Key) -> None:
+        """Forget the deadline of a key, if it has one."""
+        self._at_us.pop(key, None)
+
+    def next_us(self) -> int | None:
+        """Return the earliest deadline."""
+        heap, at_us = self._heap, self._at_us
+        while heap:
+            at, key = heap[0]
+            if at_us.get(key) == at:
+                return at
+            heappop(heap)
+        return None
+
+    def pop_due(self, now_us: int) -> Iterator[Key]:
+        """Yield and forget, in order, every key whose deadline has come.
+
+        Deadlines that are set meanwhile are seen if they are due.
+        """
+        while (at := self.next_us()) is not None and at <= now_us:
+            key = heappop(self._heap)[1]
+            del self._at_us[key]
+            yield key
+
+    def items(self) -> Iterator[tuple[Key, int]]:
+        """Yield every key with its deadline, in no order."""
+        yield from self._at_us.items()

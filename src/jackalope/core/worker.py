@@ -1,0 +1,235 @@
+"""Workers: who is there to run tasks, and how much each can take.
+
+Owns the volatile side of the broker: sessions, slots, claims, and finding the least loaded worker.
+None of it is durable; workers come back by joining again. Knows nothing of records.
+
+Workers that serve the same queues and keys form a crew. A crew keeps those with room in buckets by
+load, so that the least loaded one is found at once, however many there are; among equals it is the
+one that has been so for longest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jackalope.core.limits import DEPARTED_WORKERS_MAX
+from jackalope.core.timers import Timers
+
+if TYPE_CHECKING:
+    from jackalope.core.ids import TaskId
+    from jackalope.core.queue import Namespace
+    from jackalope.core.task import Task
+
+CrewName = tuple[str, tuple[str, ...], tuple[str, ...]]
+
+
+class Claim(msgspec.Struct):
+    """A credit of some tasks with a time limit. The rest of it ends at `until_us`."""
+
+    ref: int
+    left: int
+    until_us: int
+
+
+class Worker:
+    """A process that runs tasks.
+
+    Attributes:
+        session: its live connection; 0 while it may still resume.
+        held: what it holds the lease on. The book keeps it.
+        heard_us: when it was last heard of.
+        claims: credits beyond its slots, the oldest first.
+    """
+
+    __slots__ = (
+        "claims",
+        "crew",
+        "grace_us",
+        "heard_us",
+        "held",
+        "id",
+        "is_draining",
+        "joined_us",
+        "keys",
+        "labels",
+        "lease_us",
+        "load",
+        "namespace",
+        "queues",
+        "session",
+        "slots",
+        "stats",
+    )
+
+    def __init__(self, namespace: Namespace, worker_id: str) -> None:
+        self.namespace = namespace
+        self.id = worker_id
+        self.session = 0
+        self.queues: tuple[str, ...] = ()
+        self.keys: tuple[str, ...] = ()
+        self.slots = 0
+        self.labels: dict[str, str] = {}
+        self.stats: dict[str, float] = {}
+        self.lease_us = 0
+        self.grace_us = 0
+        self.joined_us = 0
+        self.heard_us = 0
+        self.is_draining = False
+        self.claims: deque[Claim] = deque()
+        self.held: dict[TaskId, Task] = namespace.leases.setdefault(worker_id, {})
+        self.crew: Crew | None = None
+        self.load: int | None = None
+
+    def has_room(self) -> bool:
+        """Tell whether the worker can be given a task now."""
+        return bool(
+            self.session and not self.is_draining and (len(self.held) < self.slots or self.claims)
+        )
+
+
+class Crew:
+    """Workers that serve the same queues and keys.
+
+    Attributes:
+        members: all of them, busy or not.
+    """
+
+    __slots__ = ("_by_load", "_lowest", "keys", "members", "name")
+
+    def __init__(self, name: CrewName) -> None:
+        self.name = name
+        self.keys = frozenset(name[2])
+        self.members: dict[str, Worker] = {}
+        self._by_load: dict[int, dict[str, Worker]] = {}
+        self._lowest = 0
+
+    def serves(self, key: str) -> bool:
+        """Tell whether the crew takes tasks of this key; without keys of its own it takes any."""
+        return not self.keys or key in self.keys
+
+    def place(self, worker: Worker) -> None:
+        """Note that a worker's load or room has changed."""
+        load = len(worker.held) if worker.has_room() else None
+        if load == worker.load:
+            return
+        if worker.load is not None:
+            bucket = self._by_load[worker.load]
+            del bucket[worker.id]
+            if not bucket:
+                del self._by_load[worker.load]
+        worker.load = load
+        if load is not None:
+            self._by_load.setdefault(load, {})[worker.id] = worker
+            self._lowest = min(self._lowest, load)
+
+    def least_loaded(self, shunned: str) -> Worker | None:
+        """Return the least loaded worker with room, other than the one shunned."""
+        by_load = self._by_load
+        if not by_load:
+            self._lowest = 0
+            return None
+        if self._lowest not in by_load:
+            self._lowest = min(by_load)
+        for worker in by_load[self._lowest].values():
+            if worker.id != shunned:
+                return worker
+        for load in sorted(by_load):
+            for worker in by_load[load].values():
+                if worker.id != shunned:
+                    return worker
+        return None
+
+
+class Roster:
+    """All workers, by session and by name.
+
+    Attributes:
+        serving: the crews that serve each (namespace, queue).
+        leases: when the silence of each worker is too long. Checked lazily: hearing from a worker
+            moves no timer.
+        resumes: when a worker whose session closed is given up.
+        claims: when the oldest claim of a session ends.
+        orphans: when leases without a worker, left by a restart of the broker, are given up.
+        departed: workers that are gone, latest last, with when and why.
+    """
+
+    def __init__(self) -> None:
+        self.workers: dict[tuple[str, str], Worker] = {}
+        self.sessions: dict[int, Worker] = {}
+        self.serving: dict[tuple[str, str], dict[CrewName, Crew]] = {}
+        self.leases: Timers[tuple[str, str]] = Timers()
+        self.resumes: Timers[tuple[str, str]] = Timers()
+        self.claims: Timers[int] = Timers()
+        self.orphans: Timers[bytes] = Timers()
+        self.departed: deque[Departure] = deque(maxlen=DEPARTED_WORKERS_MAX)
+        self._crews: dict[CrewName, Crew] = {}
+
+    def enroll(self, worker: Worker, queues: tuple[str, ...], keys: tuple[str, ...]) -> None:
+        """Make a worker serve these queues and keys, and no others."""
+        self.dismiss(worker)
+        worker.queues, worker.keys = queues, keys
+        name = (worker.namespace.name, tuple(sorted(set(queues))), tuple(sorted(set(keys))))
+        crew = self._crews.get(name)
+        if crew is None:
+            crew = self._crews[name] = Crew(name)
+            for queue in name[1]:
+                self.serving.setdefault((name[0], queue), {})[name] = crew
+        crew.members[worker.id] = worker
+        worker.crew = crew
+        self.workers[worker.namespace.name, worker.id] = worker
+
+    def dismiss(self, worker: Worker) -> None:
+        """Take a worker out of its crew."""
+        crew = worker.crew
+        if crew is None:
+            return
+        session, worker.session = worker.session, 0
+        crew.place(worker)
+        worker.session = session
+        worker.crew = None
+        del crew.members[worker.id]
+        if not crew.members:
+            del self._crews[crew.name]
+            for queue in crew.name[1]:
+                crews = self.serving[crew.name[0], queue]
+                del crews[crew.name]
+                if not crews:
+                    del self.serving[crew.name[0], queue]
+
+    def remove(self, worker: Worker, at_us: int, why: str) -> None:
+        """Forget a worker that holds nothing any more."""
+        name = (worker.namespace.name, worker.id)
+        self.dismiss(worker)
+        self.workers.pop(name, None)
+        self.sessions.pop(worker.session, None)
+        self.claims.cancel(worker.session)
+        self.leases.cancel(name)
+        self.resumes.cancel(name)
+        if not worker.held:
+            worker.namespace.leases.pop(worker.id, None)
+        self.departed.append(Departure(name[0], worker.id, at_us, why))
+
+    def crews(self, namespace: str, queue: str) -> list[Crew]:
+        """Return the crews that serve a queue."""
+        return list(self.serving.get((namespace, queue), {}).values())
+
+    def has_other(self, namespace: str, queue: str, key: str, worker: str) -> bool:
+        """Tell whether somebody else than this worker, busy or not, serves a queue and key."""
+        return any(
+            member.id != worker and not member.is_draining
+            for crew in self.crews(namespace, queue)
+            if crew.serves(key)
+            for member in crew.members.values()
+        )
+
+
+class Departure(msgspec.Struct, frozen=True):
+    """A worker that is gone."""
+
+    namespace: str
+    worker: str
+    at_us: int
+    why: str
