@@ -12,11 +12,13 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from jackalope.core.assign import find_worker
 from jackalope.core.attempts import wrong_state
 from jackalope.core.commands import Action, ActOnTasks
 from jackalope.core.effects import Acted, SendToSession, SignalAsked
-from jackalope.core.filter import matches
+from jackalope.core.filter import Filter, matches
 from jackalope.core.lifecycle import ENDED, LEASED, TRANSITIONS, Event, State, is_legal
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX, TASKS_PER_FILTER_MAX
 from jackalope.core.records import SignalRequested, TaskMoved, TaskPurged, TaskRevived
@@ -56,6 +58,16 @@ def act_on_tasks(core: Core, command: ActOnTasks) -> None:
         else:
             changed += 1
     core.reply(command, Acted(changed, requested, tuple(refused), more))
+
+
+def ended_ones(command: ActOnTasks) -> Filter | None:
+    """Return the part of an action's filter that means ended tasks, which memory may lack."""
+    if command.filter is None:
+        return None
+    event = Event(command.action.value)
+    can_change = {s for s in ENDED if is_legal(s, event) and TRANSITIONS[s][event] != {s}}
+    states = can_change.intersection(command.filter.states or State)
+    return msgspec.structs.replace(command.filter, states=tuple(sorted(states))) if states else None
 
 
 def request(core: Core, task: Task, signal: Signal, by: str) -> None:

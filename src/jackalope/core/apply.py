@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jackalope.core.book import Book, blobs_of
-from jackalope.core.lifecycle import ENDED, LEASED, Event, State, can_lead
+from jackalope.core.lifecycle import ENDED, Event, State, can_lead
 from jackalope.core.must import BrokenInvariant, must
 from jackalope.core.queue import Queue
 from jackalope.core.records import (
@@ -38,7 +38,7 @@ _READY, _ASSIGNED, _RUNNING = State.READY, State.ASSIGNED, State.RUNNING
 
 def apply(book: Book, record: AnyRecord) -> None:
     """Write a fact into the book."""
-    _APPLIERS[type(record)](book, record)
+    APPLIERS[type(record)](book, record)
 
 
 def _submitted(book: Book, record: TaskSubmitted) -> None:
@@ -49,12 +49,12 @@ def _submitted(book: Book, record: TaskSubmitted) -> None:
         spec.id,
         queue,
         book.share(spec.name),
-        book.share(spec.key),
+        spec.key and book.share(spec.key),
         spec.priority,
         spec.payload,
         spec.options or NO_OPTIONS,
         state,
-        book.share(record.by),
+        record.by and book.share(record.by),
         record.at_us,
         record.batch,
     )
@@ -75,28 +75,27 @@ def _submitted(book: Book, record: TaskSubmitted) -> None:
 
 def _assigned(book: Book, record: AttemptAssigned) -> None:
     task = book.tasks[record.task]
-    must(task.state is _READY, "only ready tasks are assigned", task.id, task.state)
-    must(record.fence > book.counters.fence, "fences grow", record.fence)
-    world = task.queue.namespace
+    if task.state is not _READY or record.fence <= book.counters.fence:
+        raise BrokenInvariant(f"only ready tasks are assigned, with a new fence: {task} {record}")
     book.leave_state(task)
     book.counters.fence = record.fence
     task.state = _ASSIGNED
     task.attempt = Attempt(record.fence, record.worker, record.at_us)
     book.enter_lease(task)
-    task.queue.count(_ASSIGNED)
+    task.queue.count(_ASSIGNED, 1)
     if task.expires_us:
         book.expiry.cancel(task.id)
-    must(world.leases[record.worker][task.id] is task, "the worker holds the lease", task.id)
     book.note(task, record.at_us, Event.ASSIGN, record.worker)
 
 
 def _started(book: Book, record: AttemptStarted) -> None:
     task = book.tasks[record.task]
-    must(task.state is _ASSIGNED, "only assigned tasks are started", task.id, task.state)
     attempt = lease_of(task)
+    if task.state is not _ASSIGNED:
+        raise BrokenInvariant(f"only assigned tasks are started: {task}")
     attempt.started_us = record.at_us
-    task.queue.uncount(_ASSIGNED)
-    task.queue.count(_RUNNING)
+    task.queue.count(_ASSIGNED, -1)
+    task.queue.count(_RUNNING, 1)
     task.state = _RUNNING
     book.set_timeout(task, attempt)
     book.note(task, record.at_us, Event.START, attempt.worker)
@@ -104,7 +103,6 @@ def _started(book: Book, record: AttemptStarted) -> None:
 
 def _finished(book: Book, record: AttemptFinished) -> None:
     task = book.tasks[record.task]
-    must(task.state in LEASED, "only leased tasks are finished", task.id, task.state)
     book.note(task, record.at_us, Event.FINISH, lease_of(task).worker)
     book.end(task, State.SUCCEEDED, record.at_us, result=record.result)
 
@@ -149,6 +147,8 @@ def _moved(book: Book, record: TaskMoved) -> None:
         return
     if record.event is Event.PLAY:
         task.avoid = ""
+    elif record.event is Event.RETRY:
+        task.due_us = 0
     book.change_state(task, record.to, record.at_us)
 
 
@@ -219,7 +219,8 @@ def _tag_limited(book: Book, record: TagLimited) -> None:
     book.limits_dirty[record.namespace, record.tag] = None
 
 
-_APPLIERS: dict[type, Callable[[Book, Any], None]] = {
+#: The meaning of each kind of record.
+APPLIERS: dict[type, Callable[[Book, Any], None]] = {
     AttemptAssigned: _assigned,
     AttemptStarted: _started,
     AttemptFinished: _finished,

@@ -7,6 +7,7 @@ became ready looks for a worker, a worker with room looks for tasks.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jackalope.core.effects import Assignment, SendToSession
@@ -24,8 +25,14 @@ if TYPE_CHECKING:
 def find_worker(core: Core, task: Task) -> None:
     """Give a task that just became ready to the least loaded worker, if one has room."""
     lane = task.lane
-    if lane is not None:
+    if lane is None:
+        return
+    if lane.size > 1:
         serve_lane(core, lane)
+    elif not lane.closed_by and not lane.queue.paused_by:
+        worker = _least_loaded(core, lane)
+        if worker is not None:
+            _assign(core, task, worker)
 
 
 def serve_lane(core: Core, lane: Lane) -> None:
@@ -43,7 +50,7 @@ def serve_lane(core: Core, lane: Lane) -> None:
 
 def serve_queue(core: Core, queue: Queue) -> None:
     """Give out what a queue that was resumed or changed allows, best first."""
-    for crew in core.roster.crews(queue.namespace.name, queue.name):
+    for crew in list(core.roster.crews(queue.namespace.name, queue.name)):
         while (worker := crew.least_loaded("")) is not None and feed_once(core, worker):
             pass
         for worker in list(crew.members.values()):
@@ -83,7 +90,7 @@ def feed_once(core: Core, worker: Worker) -> bool:
         queue = queues.get(name)
         if queue is None or queue.paused_by or not queue.line.size:
             continue
-        task = _best_for(core, worker, queue)
+        task = queue.line.best(worker.keys, partial(_is_shut, core, worker), core.book.tasks)
         if task is not None and (best is None or order(task, 0) < order(best, 0)):
             best = task
     if best is None:
@@ -92,17 +99,12 @@ def feed_once(core: Core, worker: Worker) -> bool:
     return True
 
 
-def _best_for(core: Core, worker: Worker, queue: Queue) -> Task | None:
-    """Find the best task of a queue; one that failed on this worker if nobody else is there."""
-    tasks = core.book.tasks
-    task = queue.line.best(worker.keys, worker.id, tasks)
-    if task is not None or len(queue.line.lanes) == 1:
-        return task
-    task = queue.line.best(worker.keys, "", tasks)
-    if task is None:
-        return None
-    others = core.roster.has_other(queue.namespace.name, queue.name, task.key, worker.id)
-    return None if others else task
+def _is_shut(core: Core, worker: Worker, lane: Lane) -> bool:
+    """Tell whether the tasks of a lane, which failed on this worker, can wait for another."""
+    queue = lane.queue
+    return lane.avoid == worker.id and core.roster.has_other(
+        queue.namespace.name, queue.name, lane.key, worker.id
+    )
 
 
 def _least_loaded(core: Core, lane: Lane) -> Worker | None:

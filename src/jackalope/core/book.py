@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jackalope.core.changes import Changes, Counters, LimitRow
+from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow
 from jackalope.core.durations import NEVER
 from jackalope.core.ids import TaskId, is_time_ordered
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
@@ -110,11 +110,17 @@ class Book:
 
     # Writing behind.
 
-    def restore(self, snapshot: Changes) -> None:
+    def restore(
+        self,
+        counters: Counters,
+        queues: Iterable[QueueRow],
+        limits: Iterable[LimitRow],
+        tasks: Iterable[TaskRow],
+    ) -> None:
         """Fill an empty book from stored rows."""
         must(not self.tasks and not self.namespaces, "only an empty book is filled")
-        self.counters = snapshot.counters
-        for row in snapshot.queues:
+        self.counters = counters
+        for row in queues:
             world = self.world(row.namespace)
             queue = world.queues[row.queue] = Queue(world, row.queue, row.policy)
             queue.paused_by, queue.batch, queue.batch_fill = (
@@ -122,22 +128,29 @@ class Book:
                 row.batch,
                 row.batch_fill,
             )
-        for limit in snapshot.limits:
+        for limit in limits:
             self.world(limit.namespace).limits[limit.tag] = limit.limit
-        for task_row in snapshot.tasks:
+        for task_row in tasks:
             self.enter(self.from_row(task_row))
 
-    def recall(self, rows: Iterable[TaskRow]) -> None:
-        """Put ended tasks back into memory until the next time that changes are stored."""
+    def recall(self, rows: Iterable[TaskRow]) -> int:
+        """Put ended tasks back into memory until the next time that changes are stored.
+
+        Returns:
+            How many there were; rows that memory knows better about do not count.
+        """
+        recalled = 0
         for row in rows:
             if row.id in self.tasks or row.id in self.gone or row.state not in ENDED:
                 continue
             if self.queue(row.namespace, row.queue) is None:
                 continue
+            recalled += 1
             task = self.from_row(row)
             self.tasks[row.id] = self.recalled[row.id] = task
             if row.options.alias:
                 task.queue.namespace.aliases.setdefault(row.options.alias, row.id)
+        return recalled
 
     def has_changes(self) -> bool:
         """Tell whether storage lacks anything."""
@@ -274,7 +287,7 @@ class Book:
 
     def _enter_state(self, task: Task) -> None:
         state = task.state
-        task.queue.count(state)
+        task.queue.count(state, 1)
         if state is _READY:
             task.queue.namespace.line_up(task, self.tasks)
         elif state is _SCHEDULED:
@@ -285,7 +298,7 @@ class Book:
     def leave_state(self, task: Task) -> None:
         """Take a task out of all that its state put it into."""
         state = task.state
-        task.queue.uncount(state)
+        task.queue.count(state, -1)
         if state is _READY:
             task.queue.namespace.step_out(task, self.tasks)
         elif state is _SCHEDULED:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from jackalope.core import actions, attempts, declarations, sessions, submission, ticks, watches
-from jackalope.core.apply import apply
+from jackalope.core.apply import APPLIERS, apply
 from jackalope.core.attempts import Progress
 from jackalope.core.book import Book
 from jackalope.core.commands import (
@@ -127,7 +127,7 @@ class Core:
         if type(command) is ActOnTasks:
             missing = Missing(command.namespace)
             missing.ids = [task_id for task_id in command.tasks if task_id not in self.book.tasks]
-            missing.filter = command.filter
+            missing.filter = actions.ended_ones(command)
             return missing or None
         if type(command) is WatchTasks:
             missing = Missing(command.namespace)
@@ -139,7 +139,7 @@ class Core:
 
     def record(self, record: AnyRecord) -> None:
         """Write down a fact, now and for ever."""
-        apply(self.book, record)
+        APPLIERS[type(record)](self.book, record)
         self._records.append(record)
 
     def end_task(self, record: AttemptFinished | AttemptEnded | TaskMoved) -> None:

@@ -116,6 +116,8 @@ class JoinWorker(Command):
         holding: the attempts that it still runs. What both sides know goes on; the rest is settled.
         lease_us: how long its silence is borne.
         grace_us: how long a closed session may take to come back.
+        generation: grows with every connection of the worker (its clock will do), so that a join
+            that was overtaken by a later one is told apart; 0 if the worker cannot tell.
     """
 
     worker: str
@@ -127,6 +129,7 @@ class JoinWorker(Command):
     namespace: str = DEFAULT_NAMESPACE
     lease_us: int = 30 * SECOND
     grace_us: int = 10 * SECOND
+    generation: int = 0
 
 
 class Heartbeat(Command):

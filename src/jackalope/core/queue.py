@@ -13,7 +13,7 @@ from jackalope.core.changes import QueueRow
 from jackalope.core.durations import MILLISECOND, MINUTE, SECOND
 from jackalope.core.lifecycle import PENDING, State
 from jackalope.core.must import must
-from jackalope.core.ready import PLAIN, Lane, LaneName, Line
+from jackalope.core.ready import Lane, LaneName, Line
 
 if TYPE_CHECKING:
     from jackalope.core.ids import TaskId
@@ -24,8 +24,6 @@ _RECENT_ENDS = 128
 _RETRY_AFTER_US_MIN = 100 * MILLISECOND
 _RETRY_AFTER_US_MAX = MINUTE
 _RETRY_AFTER_US_IDLE = 10 * SECOND
-
-_STATE_IS_PENDING = {state: state in PENDING for state in State}
 
 
 class Queue:
@@ -65,17 +63,11 @@ class Queue:
         self.line = Line(self)
         self.recent_ends_us: deque[int] = deque(maxlen=_RECENT_ENDS)
 
-    def count(self, state: State) -> None:
-        """Count a task that enters a state."""
-        self.counts[state] += 1
-        if _STATE_IS_PENDING[state]:
-            self.depth += 1
-
-    def uncount(self, state: State) -> None:
-        """Count a task that leaves a state."""
-        self.counts[state] -= 1
-        if _STATE_IS_PENDING[state]:
-            self.depth -= 1
+    def count(self, state: State, change: int) -> None:
+        """Count a task that enters (1) or leaves (-1) a state."""
+        self.counts[state] += change
+        if state in PENDING:
+            self.depth += change
 
     def unfinished(self) -> int:
         """Return how many tasks of the queue have not ended."""
@@ -126,11 +118,10 @@ class Namespace:
     def line_up(self, task: Task, tasks: dict[TaskId, Task]) -> None:
         """Put a ready task in line in its queue."""
         line = task.queue.line
-        name = self.lane_name(task)
-        if name is PLAIN:
+        if not (task.key or task.avoid or task.options.tags):
             line.push(task, line.plain, tasks)
             return
-        lane, is_new = line.lane(name)
+        lane, is_new = line.lane(self.lane_name(task))
         if is_new:
             for tag in lane.tags:
                 self.limited_lanes.setdefault(tag, {})[lane] = None
@@ -148,12 +139,8 @@ class Namespace:
 
     def lane_name(self, task: Task) -> LaneName:
         """Name the lane that a task belongs to: tags without a limit make no difference."""
-        tags = task.options.tags
-        if not (task.key or tags or task.avoid):
-            return PLAIN
-        limited = tuple(sorted({tag for tag in tags if tag in self.limits})) if tags else ()
-        name = (task.key, limited, task.avoid)
-        return PLAIN if name == PLAIN else name
+        limited = tuple(sorted({tag for tag in task.options.tags if tag in self.limits}))
+        return (task.key, limited, task.avoid)
 
     def hold_tags(self, task: Task) -> None:
         """Take a slot of each tag, and close the lanes of those that are now full."""

@@ -27,7 +27,7 @@ is rebuilt.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -59,14 +59,6 @@ class Bucket:
         self.fresh: deque[TaskId] = deque()
         self.late: list[tuple[int, TaskId]] = []
         self.newest_rank = 0
-
-    def push(self, task: Task) -> None:
-        """Add a task in its place."""
-        if task.rank > self.newest_rank:
-            self.newest_rank = task.rank
-            self.fresh.append(task.id)
-        else:
-            heappush(self.late, (task.rank, task.id))
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self.late)
@@ -113,11 +105,16 @@ class Lane:
     def push(self, task: Task) -> None:
         """Add a task."""
         task.lane = self
-        bucket = self._buckets.get(task.priority)
+        priority, rank = task.priority, task.rank
+        bucket = self._buckets.get(priority)
         if bucket is None:
-            bucket = self._buckets[task.priority] = Bucket()
-        bucket.push(task)
-        self._mask |= 1 << task.priority
+            bucket = self._buckets[priority] = Bucket()
+        if rank > bucket.newest_rank:
+            bucket.newest_rank = rank
+            bucket.fresh.append(task.id)
+        else:
+            heappush(bucket.late, (rank, task.id))
+        self._mask |= 1 << priority
         self.size += 1
         self._entries += 1
 
@@ -264,34 +261,38 @@ class Line:
             lane.noted = None
             self._note_head(lane, tasks)
 
-    def best(self, keys: tuple[str, ...], shunned: str, tasks: dict[TaskId, Task]) -> Task | None:
+    def best(
+        self, keys: tuple[str, ...], is_shut: Callable[[Lane], bool], tasks: dict[TaskId, Task]
+    ) -> Task | None:
         """Return the best task in the open lanes of these keys; no keys means any key.
 
-        Lanes that avoid the worker `shunned` are passed over.
+        Lanes for which `is_shut` says so are passed over.
         """
         if not self.size:
             return None
         if keys:
-            return self._best_of_keys(keys, shunned, tasks)
+            return self._best_of_keys(keys, is_shut, tasks)
         if len(self.lanes) == 1:
             return self.plain.head(tasks)
-        return self._best_of_all(shunned, tasks)
+        return self._best_of_all(is_shut, tasks)
 
     def _best_of_keys(
-        self, keys: tuple[str, ...], shunned: str, tasks: dict[TaskId, Task]
+        self, keys: tuple[str, ...], is_shut: Callable[[Lane], bool], tasks: dict[TaskId, Task]
     ) -> Task | None:
         best = None
         ageing_us = self.queue.policy.ageing_us
         for key in keys:
             for lane in self._by_key.get(key, {}).values():
-                if lane.closed_by or (shunned and lane.avoid == shunned):
+                if lane.closed_by or (lane.avoid and is_shut(lane)):
                     continue
                 task = lane.head(tasks)
                 if task and (best is None or order(task, ageing_us) < order(best, ageing_us)):
                     best = task
         return best
 
-    def _best_of_all(self, shunned: str, tasks: dict[TaskId, Task]) -> Task | None:
+    def _best_of_all(
+        self, is_shut: Callable[[Lane], bool], tasks: dict[TaskId, Task]
+    ) -> Task | None:
         passed_over = []
         found = None
         ageing_us = self.queue.policy.ageing_us
@@ -302,7 +303,7 @@ class Line:
                 heappop(self._heads)
                 if lane.noted == head_order:
                     lane.noted = None
-            elif shunned and lane.avoid == shunned:
+            elif lane.avoid and is_shut(lane):
                 passed_over.append(heappop(self._heads))
             else:
                 found = task

@@ -28,6 +28,7 @@ class Code(StrEnum):
     POLICY_CYCLE = "policy_cycle"
     WRONG_STATE = "wrong_state"
     STALE_FENCE = "stale_fence"
+    STALE_SESSION = "stale_session"
     STORAGE_FAILED = "storage_failed"
 
 

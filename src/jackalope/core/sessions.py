@@ -232,6 +232,10 @@ def _unfit(core: Core, command: JoinWorker) -> Refusal | None:
         problems.append(f"session: it already belongs to worker {bound.id!r}")
     if problems:
         return Refusal(Code.INVALID, "worker not let in. " + "; ".join(problems))
+    worker = core.roster.workers.get((command.namespace, command.worker))
+    if worker is not None and 0 < command.generation < worker.generation:
+        message = f"worker {command.worker!r} has joined over a later connection; drop this one"
+        return Refusal(Code.STALE_SESSION, message)
     if bound is None and len(core.roster.workers) >= WORKERS_MAX:
         return Refusal(Code.TOO_MANY, f"there are {WORKERS_MAX} workers; try another broker")
     return None
@@ -247,6 +251,7 @@ def _bind(core: Core, worker: Worker, command: JoinWorker) -> None:
         core.effects.append(SendToSession(worker.session, SessionReplaced()))
     roster.dismiss(worker)
     worker.session = command.session
+    worker.generation = command.generation
     worker.slots = command.slots
     worker.labels = command.labels
     worker.lease_us, worker.grace_us = command.lease_us, command.grace_us

@@ -80,7 +80,7 @@ def become(core: Core, task: Task, result: Body) -> None:
         options,
     )
     if spec.id not in core.book.tasks:
-        _accept(core, spec, queue, task.by, ())
+        _accept(core, spec, queue, task.by)
 
 
 def settle_dependents(core: Core, task: Task, dependents: tuple[TaskId, ...]) -> None:
@@ -137,33 +137,45 @@ def _submit(core: Core, command: SubmitTasks, spec: TaskSpec) -> Refusal | None:
             "submit again later, or raise depth_limit",
             queue.retry_after_us(queue.depth - limit + 1, core.now_us),
         )
-    waiting_for: tuple[TaskId, ...] = ()
-    if spec.options is not None:
-        if spec.options == NO_OPTIONS:
-            spec.options = None
-        else:
-            refusal = _check_links(core, command, spec.options)
-            if refusal is not None:
-                return refusal
-            waiting_for = _unfinished(core, spec.options)
-    task = _accept(core, spec, queue, command.by, waiting_for)
-    if spec.options is not None and spec.options.depends_on:
-        _give_up_if_hopeless(core, task)
-    return None
+    if spec.options == NO_OPTIONS:
+        spec.options = None
+    if spec.options is None:
+        _accept(core, spec, queue, command.by)
+        return None
+    refusal = _check_links(core, command, spec.options)
+    if refusal is None:
+        _accept_linked(core, spec, queue, command.by, spec.options)
+    return refusal
+
+
+def _accept_linked(core: Core, spec: TaskSpec, queue: Queue, by: str, options: Options) -> None:
+    """Accept a task that may depend on others; give it up at once if one has ended badly."""
+    tasks = core.book.tasks
+    dependencies = [tasks[dependency] for dependency in dict.fromkeys(options.depends_on)]
+    unfinished = tuple(task.id for task in dependencies if task.state not in ENDED)
+    failed = [task for task in dependencies if task.state in (State.DEAD, State.KILLED)]
+    if failed and options.on_dependency is OnDependency.DEAD:
+        task = _accept(core, spec, queue, by, state=State.WAITING, waiting_for=unfinished)
+        _abandon(core, task, failed[0])
+    else:
+        state = State.WAITING if unfinished else State.READY
+        _accept(core, spec, queue, by, state=state, waiting_for=unfinished)
 
 
 def _accept(
-    core: Core, spec: TaskSpec, queue: Queue, by: str, waiting_for: tuple[TaskId, ...]
+    core: Core,
+    spec: TaskSpec,
+    queue: Queue,
+    by: str,
+    *,
+    state: State = State.READY,
+    waiting_for: tuple[TaskId, ...] = (),
 ) -> Task:
     options, policy, now_us = spec.options or NO_OPTIONS, queue.policy, core.now_us
     if options.held or policy.held:
         state = State.HELD
-    elif waiting_for:
-        state = State.WAITING
-    elif options.run_at_us > now_us:
+    elif state is State.READY and options.run_at_us > now_us:
         state = State.SCHEDULED
-    else:
-        state = State.READY
     expires_us = options.expires_at_us
     if not expires_us and policy.time_to_live_us:
         expires_us = max(now_us, options.run_at_us) + policy.time_to_live_us
@@ -172,8 +184,7 @@ def _accept(
         TaskSubmitted(now_us, queue.namespace.name, spec, state, by, batch, expires_us, waiting_for)
     )
     task = core.book.tasks[spec.id]
-    if state is State.READY:
-        find_worker(core, task)
+    find_worker(core, task)
     return task
 
 
@@ -222,26 +233,6 @@ def _check_links(core: Core, command: SubmitTasks, options: Options) -> Refusal 
             message = f"dependency {dependency.hex()} is not a task of this namespace"
             return Refusal(Code.UNKNOWN_DEPENDENCY, message + "; submit it first")
     return None
-
-
-def _unfinished(core: Core, options: Options) -> tuple[TaskId, ...]:
-    tasks = core.book.tasks
-    return tuple(
-        dict.fromkeys(
-            dependency for dependency in options.depends_on if tasks[dependency].state not in ENDED
-        )
-    )
-
-
-def _give_up_if_hopeless(core: Core, task: Task) -> None:
-    """End a task at once that depends on one which has already ended without success."""
-    if task.options.on_dependency is not OnDependency.DEAD:
-        return
-    for dependency_id in task.options.depends_on:
-        dependency = core.book.tasks[dependency_id]
-        if dependency.state in (State.DEAD, State.KILLED):
-            _abandon(core, task, dependency)
-            return
 
 
 def _problems(spec: TaskSpec) -> list[str]:

@@ -276,7 +276,10 @@ def to_row(task: Task) -> TaskRow:
 
 
 def from_row(row: TaskRow, queue: Queue) -> Task:
-    """Make a task in memory of what is durable about it. The book indexes it."""
+    """Make a task in memory of what is durable about it. The book indexes it.
+
+    Nothing that changes is shared with the row: a record may still have to be encoded.
+    """
     return Task(
         row.id,
         queue,
@@ -298,7 +301,7 @@ def from_row(row: TaskRow, queue: Queue) -> Task:
         row.crashes,
         row.interruptions,
         row.avoid,
-        row.attempt,
+        copy(row.attempt),
         row.outcome,
-        row.history or None,
+        list(row.history) if row.history else None,
     )

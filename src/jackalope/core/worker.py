@@ -11,6 +11,7 @@ one that has been so for longest.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -39,6 +40,7 @@ class Worker:
 
     Attributes:
         session: its live connection; 0 while it may still resume.
+        generation: which of its connections that is, by its own count.
         held: what it holds the lease on. The book keeps it.
         heard_us: when it was last heard of.
         claims: credits beyond its slots, the oldest first.
@@ -47,6 +49,7 @@ class Worker:
     __slots__ = (
         "claims",
         "crew",
+        "generation",
         "grace_us",
         "heard_us",
         "held",
@@ -68,6 +71,7 @@ class Worker:
         self.namespace = namespace
         self.id = worker_id
         self.session = 0
+        self.generation = 0
         self.queues: tuple[str, ...] = ()
         self.keys: tuple[str, ...] = ()
         self.slots = 0
@@ -212,9 +216,10 @@ class Roster:
             worker.namespace.leases.pop(worker.id, None)
         self.departed.append(Departure(name[0], worker.id, at_us, why))
 
-    def crews(self, namespace: str, queue: str) -> list[Crew]:
+    def crews(self, namespace: str, queue: str) -> Collection[Crew]:
         """Return the crews that serve a queue."""
-        return list(self.serving.get((namespace, queue), {}).values())
+        crews = self.serving.get((namespace, queue))
+        return crews.values() if crews else ()
 
     def has_other(self, namespace: str, queue: str, key: str, worker: str) -> bool:
         """Tell whether somebody else than this worker, busy or not, serves a queue and key."""

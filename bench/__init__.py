@@ -1,0 +1,1 @@
+"""Benchmarks: what Jackalope costs, measured beside its floors. They print and fail nothing."""

@@ -1,0 +1,237 @@
+"""The engine: decide, store, tell; and write behind.
+
+Owns the order in which those happen, which is all that durability needs. It reads no clock and has
+no thread: whoever drives it calls the steps, from one thread unless a step says otherwise.
+
+Theory of operation
+===================
+
+A turn takes a batch of commands through three steps::
+
+    turn = engine.decide(now_us, commands)  # the core decides; memory is now ahead of the disk
+    engine.store(turn)  # one append, one fsync; may run in another thread
+    effects = engine.settle(turn)  # what the world may now hear
+
+The next turn begins when this one is settled. Commands that arrive meanwhile gather into it: that
+is group commit, and why throughput does not cost durability. If `store` raises, call `fail` in
+place of `settle`: memory knows things that the disk does not, so the core is thrown away and
+rebuilt from the disk, the batch is refused, and so is every later one until `heal` finds the
+journal writable again.
+
+A flush takes what changed in memory to history, behind the journal::
+
+    flush = engine.begin_flush()  # between turns
+    engine.write_flush(flush)  # may run in another thread, beside turns
+    engine.end_flush(flush)  # between turns; ended tasks leave memory
+
+Only one flush is under way at a time. What history has on disk for good is trimmed from the journal
+by the next `store`, which is the only writer of the journal.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from jackalope.broker.recovery import recover
+from jackalope.core.changes import Changes
+from jackalope.core.commands import AnyCommand
+from jackalope.core.effects import Effect, Reply
+from jackalope.core.filter import Filter
+from jackalope.core.limits import TASKS_PER_FILTER_MAX
+from jackalope.core.must import must
+from jackalope.core.records import AnyRecord, encode_batch
+from jackalope.core.refusals import Code, Refusal
+from jackalope.storage import Blobs, History, Journal, StorageFault
+
+#: History is synced, and the journal trimmed, when this many batches could go.
+TRIM_BATCHES_DEFAULT = 1_000
+
+#: How many tasks past their retention one flush forgets.
+FORGET_PER_FLUSH_MAX = 5_000
+
+
+class Turn(msgspec.Struct):
+    """A batch of commands on its way: what was decided, and what to tell once it is durable."""
+
+    commands: list[AnyCommand]
+    records: list[AnyRecord]
+    effects: list[Effect]
+    body: bytes = b""
+    is_stored: bool = False
+
+
+class Flush(msgspec.Struct):
+    """Changes on their way to history, with the last batch that is in them."""
+
+    sequence: int
+    changes: Changes
+    now_us: int
+    blobs: list[str] = []
+
+
+class Engine:
+    """Drives one core over one storage.
+
+    Attributes:
+        core: the state; do not keep a reference, a fault replaces it.
+        sequence: the last batch that is durable.
+        fault: why writes are refused, or None.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        history: History,
+        blobs: Blobs,
+        trim_batches: int = TRIM_BATCHES_DEFAULT,
+    ) -> None:
+        self._trim_batches = trim_batches
+        self._journal = journal
+        self._history = history
+        self._blobs = blobs
+        self._journal.claim()
+        self.core, self.sequence = recover(journal, history)
+        self.fault: StorageFault | None = None
+        self._synced = 0
+        self._is_turning = False
+        self._flush: Flush | None = None
+
+    # Turns.
+
+    def decide(self, now_us: int, commands: list[AnyCommand]) -> Turn:
+        """Let the core decide about a batch of commands."""
+        must(not self._is_turning, "one turn at a time")
+        if self.fault is not None:
+            return Turn(commands, [], _refuse(commands, self.fault))
+        self._is_turning = True
+        records: list[AnyRecord] = []
+        effects: list[Effect] = []
+        for command in commands:
+            self._recall(command)
+            new_records, new_effects = self.core.handle(now_us, command)
+            records += new_records
+            effects += new_effects
+        return Turn(commands, records, effects, encode_batch(records) if records else b"")
+
+    def store(self, turn: Turn) -> None:
+        """Make a turn durable. May run in another thread.
+
+        Raises:
+            StorageFault: it is not; call `fail`.
+        """
+        if turn.body:
+            self.sequence = self._journal.append(turn.body)
+            if self._synced - self._journal.trimmed() >= self._trim_batches:
+                self._journal.trim(self._synced)
+        turn.is_stored = True
+
+    def settle(self, turn: Turn) -> list[Effect]:
+        """End a turn that is durable, and return what the world may now hear."""
+        must(turn.is_stored, "nothing is told before it is stored")
+        self._is_turning = False
+        return turn.effects
+
+    def fail(self, turn: Turn, fault: StorageFault) -> list[Effect]:
+        """End a turn that could not be stored, and return the refusals.
+
+        Memory is ahead of the disk: it is rebuilt, so that reads tell the truth.
+
+        Raises:
+            StorageFault: the disk cannot even be read; the node must stop.
+        """
+        self._is_turning = False
+        self.fault = fault
+        self._flush = None
+        self.core, self.sequence = recover(self._journal, self._history)
+        return _refuse(turn.commands, fault)
+
+    def heal(self) -> bool:
+        """Try to write again after a fault, and tell whether that works now.
+
+        The caller then hands in `Recover`: workers have been forgotten and join again.
+        """
+        if self.fault is None:
+            return True
+        try:
+            self.sequence = self._journal.append(encode_batch([]))
+        except StorageFault as fault:
+            self.fault = fault
+            return False
+        self.fault = None
+        return True
+
+    # Writing behind.
+
+    def begin_flush(self, now_us: int) -> Flush | None:
+        """Take what history lacks; None if that is nothing or a flush is under way."""
+        must(not self._is_turning, "flushes begin between turns")
+        if self._flush is not None or self.fault is not None:
+            return None
+        if not self.core.book.has_changes():
+            return None
+        self._flush = Flush(self.sequence, self.core.book.take_changes(), now_us)
+        return self._flush
+
+    def write_flush(self, flush: Flush) -> None:
+        """Write changes to history, and forget what has been kept for long enough.
+
+        May run in another thread, beside turns.
+
+        Raises:
+            StorageFault: call `fail_flush`.
+        """
+        self._journal.sync()  # History must never be ahead of a journal that can still be lost.
+        flush.blobs = self._history.write(flush.sequence, flush.changes)
+        flush.blobs += self._history.forget(flush.now_us, FORGET_PER_FLUSH_MAX).blobs
+        if flush.sequence - self._journal.trimmed() >= self._trim_batches:
+            self._synced = self._history.sync()
+
+    def end_flush(self, flush: Flush) -> None:
+        """Let ended tasks leave memory, and delete blobs that nobody names any more."""
+        if self._flush is not flush:
+            return  # A fault has replaced the core meanwhile.
+        self._flush = None
+        self.core.book.stored(flush.changes)
+        for blob in flush.blobs:
+            self._blobs.delete(blob)
+
+    def fail_flush(self, flush: Flush, fault: StorageFault) -> None:
+        """Refuse writes from now on, because what history lacks can no longer be told apart."""
+        must(flush is self._flush or self._flush is None, "one flush at a time")
+        self.fault = fault
+        self._flush = None
+        self.core, self.sequence = recover(self._journal, self._history)
+
+    # Reading.
+
+    def _recall(self, command: AnyCommand) -> None:
+        """Put ended tasks back into memory that the command names and storage has."""
+        missing = self.core.missing(command)
+        if missing is None:
+            return
+        if missing.ids:
+            self.core.book.recall(self._history.find(missing.ids))
+        if missing.aliases:
+            self.core.book.recall(self._history.find_aliases(missing.namespace, missing.aliases))
+        if missing.filter is not None:
+            self._recall_matching(missing.namespace, missing.filter)
+
+    def _recall_matching(self, namespace: str, wanted: Filter) -> None:
+        """Recall as many ended tasks as one command may change, and one more to tell of more.
+
+        Pages are skipped over rows that history does not yet know to be changed or gone.
+        """
+        wanting, cursor = TASKS_PER_FILTER_MAX + 1, ""
+        while wanting > 0:
+            page = self._history.page(
+                namespace, wanted, limit=wanting, cursor=cursor, with_bodies=True
+            )
+            wanting -= self.core.book.recall(page.rows)
+            cursor = page.cursor
+            if not cursor:
+                return
+
+
+def _refuse(commands: list[AnyCommand], fault: StorageFault) -> list[Effect]:
+    refusal = Refusal(Code.STORAGE_FAILED, f"nothing was changed: {fault}")
+    return [Reply(c.session, c.ref, refusal) for c in commands if c.ref]

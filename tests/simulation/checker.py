@@ -1,0 +1,196 @@
+"""The checker: watches every durable record and every effect, and knows what must hold.
+
+It keeps a shadow: a core that has applied every durable record from the first one on and was never
+restarted, trimmed or written behind. What the real node recovers must equal it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from jackalope.core import Core
+from jackalope.core.changes import Changes
+from jackalope.core.effects import Assignment, Effect, SendToSession, TaskEnded
+from jackalope.core.ids import TaskId
+from jackalope.core.lifecycle import ENDED, Event, State
+from jackalope.core.records import (
+    AnyRecord,
+    AttemptAssigned,
+    AttemptEnded,
+    AttemptFinished,
+    AttemptStarted,
+    TaskMoved,
+    TaskPurged,
+    TaskRevived,
+    TaskSubmitted,
+)
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+class Violation(AssertionError):
+    """Something happened that must never happen."""
+
+
+class Checker:
+    """Knows what is durable, who holds what, and what was promised."""
+
+    def __init__(self) -> None:
+        self.shadow = Core()
+        self.accepted: set[TaskId] = set()
+        self.purged: set[TaskId] = set()
+        self.ended: dict[TaskId, State] = {}
+        self.holders: dict[TaskId, tuple[int, str]] = {}
+        self.slots: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
+        self._last_fence = 0
+        self._ends: set[tuple[TaskId, State]] = set()
+        self._checks: dict[type, Callable[[Any], None]] = {
+            AttemptAssigned: self._on_assigned,
+            AttemptStarted: self._on_started,
+            AttemptFinished: self._on_finished,
+            AttemptEnded: self._on_attempt_ended,
+            TaskSubmitted: self._on_submitted,
+            TaskMoved: self._on_moved,
+            TaskRevived: self._on_revived,
+            TaskPurged: self._on_purged,
+        }
+
+    # What is durable.
+
+    def on_durable(self, records: list[AnyRecord]) -> None:
+        """Take a batch that is now on disk."""
+        for record in records:
+            self.counts[type(record).__name__] += 1
+            check = self._checks.get(type(record))
+            if check is not None:
+                check(record)
+            self.shadow.apply(record)
+
+    def _on_submitted(self, record: TaskSubmitted) -> None:
+        _demand(record.spec.id not in self.shadow.book.tasks, "accepted once", record)
+        queue = self.shadow.book.queue(record.namespace, record.spec.queue)
+        if queue is not None and not (record.spec.options and record.spec.options.parent):
+            limit = queue.policy.depth_limit
+            _demand(not limit or queue.depth < limit, "the depth limit holds", queue.depth, record)
+        if record.state is State.READY and record.spec.options is not None:
+            run_at_us = record.spec.options.run_at_us
+            _demand(run_at_us <= record.at_us, "no task starts early", record)
+
+    def _on_assigned(self, record: AttemptAssigned) -> None:
+        task = self.shadow.book.tasks[record.task]
+        world = task.queue.namespace
+        _demand(record.task not in self.holders, "one holder at a time", record, self.holders)
+        _demand(record.fence > self._last_fence, "fences grow", record, self._last_fence)
+        _demand(task.state is State.READY, "only ready tasks start", task)
+        for tag in set(task.options.tags):
+            held = sum(tag in self.shadow.book.tasks[other].options.tags for other in self.holders)
+            _demand(held < world.limits.get(tag, 2**30), "the tag limit holds", tag, record)
+        load = sum(worker == record.worker for _, worker in self.holders.values())
+        _demand(load < self.slots[record.worker], "the slots of a worker hold", record, load)
+        self._last_fence = record.fence
+        self.holders[record.task] = (record.fence, record.worker)
+
+    def _on_started(self, record: AttemptStarted) -> None:
+        _demand(record.task in self.holders, "only leased tasks start", record)
+
+    def _on_finished(self, record: AttemptFinished) -> None:
+        holder = self.holders.pop(record.task, None)
+        _demand(holder is not None, "only leased tasks finish", record)
+        # Workers put their fence into the result, so a stale one shows.
+        if holder is not None and isinstance(record.result, bytes):
+            expected = f"{holder[0]}:{holder[1]}".encode()
+            _demand(record.result == expected, "only the holder finishes", record, holder)
+        self._end(record.task, State.SUCCEEDED)
+
+    def _on_attempt_ended(self, record: AttemptEnded) -> None:
+        holder = self.holders.pop(record.task, None)
+        _demand(holder is not None, "only leased tasks end their attempt", record)
+        if record.error is not None and holder is not None and record.error.type == "Simulated":
+            expected = f"{holder[0]}:{holder[1]}"
+            _demand(record.error.message == expected, "only the holder fails", record, holder)
+        if record.to is State.SCHEDULED:
+            _demand(record.due_us > record.at_us, "a retry waits", record)
+        if record.to in ENDED:
+            self._end(record.task, record.to)
+
+    def _on_moved(self, record: TaskMoved) -> None:
+        task = self.shadow.book.tasks[record.task]
+        if record.to is State.READY and record.event is not Event.RETRY:
+            _demand(task.due_us <= record.at_us, "no task starts early", task, record)
+        if record.to in ENDED:
+            self._end(record.task, record.to)
+
+    def _on_revived(self, record: TaskRevived) -> None:
+        state = self.ended.pop(record.row.id, None)
+        _demand(state in (State.DEAD, State.KILLED), "only these live again", record, state)
+
+    def _on_purged(self, record: TaskPurged) -> None:
+        _demand(record.task in self.ended, "only the ended are purged", record)
+        del self.ended[record.task]
+        self.purged.add(record.task)
+
+    def _end(self, task_id: TaskId, state: State) -> None:
+        _demand(task_id not in self.ended, "the end is final", task_id, state, self.ended)
+        self.ended[task_id] = state
+        self._ends.add((task_id, state))
+
+    # What the world hears.
+
+    def on_effect(self, effect: Effect) -> None:
+        """Take an effect that leaves the broker: nothing in it may be unknown to the disk."""
+        if isinstance(effect, SendToSession):
+            message = effect.message
+            if isinstance(message, Assignment):
+                _demand(message.fence <= self._last_fence, "told only when durable", message)
+            if isinstance(message, TaskEnded):
+                is_true = (message.task, message.state) in self._ends
+                _demand(is_true, "an end that is told is durable", message)
+
+    def on_accepted(self, ids: list[TaskId]) -> None:
+        """Take ids that a client was told are accepted."""
+        for task_id in ids:
+            is_kept = task_id in self.shadow.book.tasks or task_id in self.purged
+            _demand(is_kept, "what is accepted is durable", task_id)
+            self.accepted.add(task_id)
+
+    # What a node has.
+
+    def compare(self, core: Core) -> None:
+        """Check that a node, all of whose batches are durable, is where the shadow is."""
+        mine, its = _unfinished(self.shadow.book.snapshot()), _unfinished(core.book.snapshot())
+        for name in ("tasks", "queues", "limits"):
+            expected, actual = getattr(mine, name), getattr(its, name)
+            if _encode(expected) != _encode(actual):
+                differing = [
+                    pair for pair in zip(expected, actual, strict=False) if pair[0] != pair[1]
+                ]
+                raise Violation(
+                    f"replay equals memory: {name}: {len(expected)} durable, "
+                    f"{len(actual)} in memory; first difference: {differing[:1]}"
+                )
+        fences = (mine.counters.fence, its.counters.fence)
+        _demand(fences[0] == fences[1], "replay equals memory: the fence", fences)
+
+    def unfinished(self) -> list[TaskId]:
+        """Return what was accepted and has not come to an end."""
+        return [
+            task_id
+            for task_id in self.accepted
+            if task_id not in self.ended and task_id not in self.purged
+        ]
+
+
+def _unfinished(snapshot: Changes) -> Changes:
+    """Leave out ended tasks, which leave memory at their own pace."""
+    snapshot.tasks = [row for row in snapshot.tasks if row.state not in ENDED]
+    return snapshot
+
+
+def _demand(condition: object, what: str, *details: object) -> None:
+    if not condition:
+        raise Violation(f"{what}: {details}")

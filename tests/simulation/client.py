@@ -1,0 +1,164 @@
+"""Simulated clients: they submit, act, configure and watch, and repeat what was not answered."""
+
+from __future__ import annotations
+
+from jackalope.core.commands import (
+    Action,
+    ActOnTasks,
+    Command,
+    DeclareQueue,
+    LimitTag,
+    PauseQueue,
+    ResumeQueue,
+    SubmitTasks,
+    WatchTasks,
+)
+from jackalope.core.durations import MILLISECOND, SECOND
+from jackalope.core.effects import Accepted, Effect, Reply, TaskEnded
+from jackalope.core.filter import Filter
+from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.lifecycle import State
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import OnDependency, Options, TaskSpec
+from tests.simulation.node import Node
+from tests.simulation.world import Link, World
+
+TAGS = ("red", "green")
+
+#: Queues with policies that disagree, so that every branch is walked.
+QUEUES: dict[str, dict[str, object]] = {
+    "plain": {"retry_base_us": SECOND, "depth_limit": 30},
+    "careful": {"on_lost": "pause", "retries": 0, "crash_limit": 3},
+    "hasty": {"on_lost": "dead", "on_restart": "requeue", "priority_drop": 10, "retries": 1},
+    "aged": {"ageing_us": SECOND, "time_to_live_us": 40 * SECOND, "result_becomes": "plain"},
+}
+
+
+class SimClient:
+    """Somebody who gives the broker work, and cannot leave it alone."""
+
+    def __init__(self, world: World, node: Node, name: str, total: int) -> None:
+        self.world = world
+        self.node = node
+        self.name = name
+        self.left = total
+        self.link: Link | None = None
+        self.outbox: dict[int, Command] = {}
+        self.known: list[TaskId] = []
+        self.is_tidying = False
+        self._refs = 0
+        self._declare()
+        world.after(world.rng.randrange(SECOND), self._live)
+
+    def _declare(self) -> None:
+        for queue, policy in QUEUES.items():
+            self._ask(DeclareQueue(queue=queue, changes=dict(policy)))
+        for tag in TAGS:
+            self._ask(LimitTag(tag=tag, limit=self.world.rng.randrange(1, 4)))
+
+    def _live(self) -> None:
+        """Now and then: connect, repeat what is not answered, do something."""
+        world = self.world
+        world.after(world.rng.randrange(100 * MILLISECOND, 2 * SECOND), self._live)
+        if self.link is None:
+            self.link = self.node.connect(self)
+        for command in list(self.outbox.values()):
+            self._send(command)
+        if self.is_tidying:
+            self._tidy()
+        else:
+            self._do_something()
+
+    def _do_something(self) -> None:
+        world = self.world
+        chance = world.rng.random()
+        if self.left and chance < 0.6:
+            count = min(self.left, world.rng.randrange(1, 12))
+            self.left -= count
+            self._ask(SubmitTasks(tasks=[self._spec() for _ in range(count)], by=self.name))
+        elif chance < 0.75 and self.known:
+            action = world.rng.choice(list(Action))
+            tasks = tuple(world.rng.sample(self.known, min(3, len(self.known))))
+            self._ask(ActOnTasks(action=action, tasks=tasks, by=self.name))
+        elif chance < 0.8:
+            self._ask(LimitTag(tag=world.rng.choice(TAGS), limit=world.rng.randrange(-1, 4)))
+        elif chance < 0.84:
+            queue = world.rng.choice(list(QUEUES))
+            command = world.rng.choice((PauseQueue, ResumeQueue))
+            self._ask(command(queue=queue, by=self.name))
+        elif chance < 0.9 and self.known:
+            self._ask(WatchTasks(tasks=tuple(world.rng.sample(self.known, 1))))
+        elif chance < 0.92:
+            states = (State.DEAD,)
+            self._ask(ActOnTasks(action=Action.RETRY, filter=Filter(states=states), by=self.name))
+
+    def _tidy(self) -> None:
+        """Let go of everything that waits for a person, so that it can end."""
+        for queue in QUEUES:
+            self._ask(ResumeQueue(queue=queue, by=self.name))
+        for tag in TAGS:
+            self._ask(LimitTag(tag=tag, limit=2))
+        for state in (State.HELD, State.PAUSED):
+            self._ask(ActOnTasks(action=Action.PLAY, filter=Filter(states=(state,)), by=self.name))
+
+    def _spec(self) -> TaskSpec:
+        rng, now_us = self.world.rng, self.world.now_us
+        options = Options()
+        if rng.random() < 0.6:
+            options = Options(
+                alias=f"a{rng.randrange(50)}" if rng.random() < 0.2 else "",
+                tags=tuple(rng.sample(TAGS, rng.randrange(3))),
+                run_at_us=now_us + rng.randrange(20 * SECOND) if rng.random() < 0.3 else 0,
+                expires_at_us=now_us + rng.randrange(60 * SECOND) if rng.random() < 0.1 else 0,
+                timeout_us=rng.randrange(1, 20 * SECOND) if rng.random() < 0.2 else 0,
+                depends_on=self._some_known(0.3),
+                on_dependency=rng.choice(list(OnDependency)),
+                parent=(*self._some_known(0.2), NO_TASK)[0],
+                held=rng.random() < 0.1,
+            )
+        return TaskSpec(
+            self.world.new_id(),
+            rng.choice(list(QUEUES)),
+            key=rng.choice(("", "", "k1", "k2")),
+            priority=rng.choice((50, 150, 150, 200)),
+            payload=b"x" * rng.randrange(20),
+            options=options,
+        )
+
+    def _some_known(self, probability: float) -> tuple[TaskId, ...]:
+        rng = self.world.rng
+        if not self.known or rng.random() >= probability:
+            return ()
+        return tuple(rng.sample(self.known, min(len(self.known), rng.randrange(1, 3))))
+
+    def _ask(self, command: Command) -> None:
+        self._refs += 1
+        command.ref = self._refs
+        self.outbox[self._refs] = command
+        self._send(command)
+
+    def _send(self, command: Command) -> None:
+        if self.link is not None:
+            self.link.up(command)
+
+    def cut_off(self, link: Link) -> None:
+        """Notice a dead connection."""
+        if link is self.link:
+            self.link = None
+
+    def hear(self, link: Link, effect: Effect) -> None:
+        """Take an answer."""
+        if link is not self.link:
+            return
+        if not isinstance(effect, Reply):
+            if isinstance(effect.message, TaskEnded):
+                self.world.say(self.name, effect.message)
+            return
+        if isinstance(effect.body, Refusal) and effect.body.code is Code.STORAGE_FAILED:
+            return
+        command = self.outbox.pop(effect.ref, None)
+        if isinstance(command, SubmitTasks) and isinstance(effect.body, Accepted):
+            refused = {index for index, _ in effect.body.refused}
+            ids = [spec.id for i, spec in enumerate(command.tasks) if i not in refused]
+            self.node.checker.on_accepted(ids)
+            self.known += ids

@@ -1,0 +1,70 @@
+"""One run: a world from a seed, with faults for a while and then without, until everything ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jackalope.broker.engine import Engine
+from jackalope.core.durations import HOUR, SECOND
+from jackalope.core.invariants import check
+from tests.simulation import faults
+from tests.simulation.checker import Checker, Violation
+from tests.simulation.client import QUEUES, SimClient
+from tests.simulation.node import Node
+from tests.simulation.worker import SimWorker
+from tests.simulation.world import BEGIN_US, World
+
+_FAULTY_US = 90 * SECOND
+_PATIENCE_US = 2 * HOUR
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run saw."""
+
+    seed: int
+    accepted: int
+    restarts: int
+    virtual_s: int
+    counts: dict[str, int]
+
+
+def simulate(
+    seed: int, *, trace: bool = False, make_engine: Callable[..., Engine] = Engine
+) -> Report:
+    """Run one seed to its end.
+
+    Raises:
+        Violation: something happened that must not happen.
+    """
+    world = World(seed, trace=trace)
+    checker = Checker()
+    node = Node(world, checker, make_engine)
+    clients = [SimClient(world, node, f"client{n}", world.rng.randrange(20, 60)) for n in range(2)]
+    for number in range(world.rng.randrange(2, 5)):
+        queues = tuple(world.rng.sample(list(QUEUES), world.rng.randrange(1, len(QUEUES) + 1)))
+        keys = world.rng.choice(((), (), ("", "k1"), ("k1", "k2")))
+        slots = world.rng.randrange(1, 5)
+        SimWorker(world, node, f"w{number}", queues=queues, keys=keys, slots=slots)
+    # One that takes everything, so that everything can end.
+    SimWorker(world, node, "all", queues=tuple(QUEUES), keys=(), slots=3)
+    world.run(BEGIN_US + _FAULTY_US, stop=lambda: False)
+
+    world.say("world", "faults stop")
+    world.faults = faults.NONE
+    world.clock_offset_us = max(world.clock_offset_us, 0)
+    for client in clients:
+        client.left, client.is_tidying = 0, True
+
+    def is_over() -> bool:
+        return not checker.unfinished() and not any(client.outbox for client in clients)
+
+    world.run(world.now_us + _PATIENCE_US, stop=is_over)
+    if unfinished := checker.unfinished():
+        states = [checker.shadow.book.tasks[task_id] for task_id in unfinished[:3]]
+        raise Violation(f"everything ends once faults stop: {len(unfinished)} do not: {states}")
+    if node.engine is not None:
+        check(node.engine.core)
+    virtual_s = (world.now_us - BEGIN_US) // SECOND
+    return Report(seed, len(checker.accepted), node.restarts, virtual_s, dict(checker.counts))

@@ -1,0 +1,157 @@
+"""Each planted bug is caught: the checkers can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from jackalope.broker.engine import Engine, Turn
+from jackalope.core import actions, attempts, broker, lifecycle, sessions
+from jackalope.core.book import Book
+from jackalope.core.commands import JoinWorker, Recover
+from jackalope.core.durations import SECOND
+from jackalope.core.ids import TaskId
+from jackalope.core.lifecycle import Event, State
+from jackalope.core.must import BrokenInvariant
+from jackalope.core.queue import Namespace
+from jackalope.core.refusals import Refusal
+from jackalope.core.task import Task
+from jackalope.core.timers import Timers
+from jackalope.core.worker import Worker
+from tests.simulation.checker import Violation
+from tests.simulation.run import simulate
+
+_SEEDS = 40
+
+Patch = pytest.MonkeyPatch
+
+
+def test_fence_not_checked(monkeypatch: Patch) -> None:
+    """Anybody may report on a task that somebody holds."""
+    original = attempts.lease
+
+    def careless(worker: Worker, task_id: TaskId, fence: int) -> Task | Refusal:
+        for held in worker.namespace.leases.values():
+            if task_id in held:
+                return held[task_id]
+        return original(worker, task_id, fence)
+
+    monkeypatch.setattr(attempts, "lease", careless)
+    assert "only the holder" in _caught()
+
+
+def test_effects_before_the_journal() -> None:
+    """The world hears of a batch before it is on disk."""
+
+    class Hasty(Engine):
+        _late: Turn | None = None
+
+        def store(self, turn: Turn) -> None:
+            turn.is_stored = True
+            self._late = turn
+
+        def decide(self, now_us: int, commands: Any) -> Turn:
+            if self._late is not None:
+                super().store(self._late)
+            return super().decide(now_us, commands)
+
+    assert "durable" in _caught(make_engine=Hasty)
+
+
+def test_acknowledged_batch_lost() -> None:
+    """The last batch is gone after a restart."""
+
+    def forgetful(journal: Any, *args: Any, **options: Any) -> Engine:
+        if journal.last() > journal.trimmed():
+            journal._log.bodies.pop()
+        return Engine(journal, *args, **options)
+
+    assert "replay equals memory" in _caught(make_engine=forgetful)
+
+
+def test_tags_not_held(monkeypatch: Patch) -> None:
+    """Leases take no slot of their tags."""
+    monkeypatch.setattr(Namespace, "hold_tags", lambda self, task: None)
+    monkeypatch.setattr(Namespace, "free_tags", lambda self, task, tasks: None)
+    assert "tag" in _caught()
+
+
+def test_slots_ignored(monkeypatch: Patch) -> None:
+    """Workers are given more than they can take."""
+    original = sessions._bind
+
+    def generous(core: broker.Core, worker: Worker, command: JoinWorker) -> None:
+        original(core, worker, command)
+        worker.slots += 1
+
+    monkeypatch.setattr(sessions, "_bind", generous)
+    assert "slots" in _caught()
+
+
+def test_timers_early(monkeypatch: Patch) -> None:
+    """Things are due five seconds too soon."""
+    original: Callable[[Timers[bytes], int], Iterator[bytes]] = Timers.pop_due
+    early = lambda self, now_us: original(self, now_us + 5 * SECOND)  # noqa: E731
+    monkeypatch.setattr(Timers, "pop_due", early)
+    assert "starts early" in _caught()
+
+
+def test_success_not_final(monkeypatch: Patch) -> None:
+    """A task that succeeded can be retried."""
+    legal = {**lifecycle.TRANSITIONS[State.SUCCEEDED], Event.RETRY: frozenset({State.READY})}
+    monkeypatch.setitem(lifecycle.TRANSITIONS, State.SUCCEEDED, legal)
+    assert "only these live again" in _caught()
+
+
+def test_restart_forgets_leases(monkeypatch: Patch) -> None:
+    """What was leased when the broker died is never settled."""
+    monkeypatch.setitem(broker._HANDLERS, Recover, lambda core, command: None)
+    assert "everything ends" in _caught()
+
+
+def test_lost_worker_not_settled(monkeypatch: Patch) -> None:
+    """A worker that fell silent is never given up."""
+    monkeypatch.setattr(sessions, "lose", lambda core, task: None)
+    assert _caught()
+
+
+def test_repeated_submit_not_recognised(monkeypatch: Patch) -> None:
+    """A task that ended and left memory can be submitted once more."""
+    monkeypatch.setattr(Book, "may_have_ended", lambda self, task_id: False)
+    assert "accepted once" in _caught()
+
+
+def test_kill_overrules_the_worker(monkeypatch: Patch) -> None:
+    """A running task is called killed while its worker still runs it."""
+
+    def brutal(core: broker.Core, task: Task, by: str) -> actions.Done:
+        task.state = State.KILLED
+        return actions.Done.CHANGED
+
+    monkeypatch.setattr(actions, "_kill_one", brutal)
+    assert _caught()
+
+
+def test_history_loses_limits(monkeypatch: Patch) -> None:
+    """What was written behind is not read back."""
+    original = Book.restore
+
+    def lossy(self: Book, counters: Any, queues: Any, limits: Any, tasks: Any) -> None:
+        original(self, counters, queues, (), tasks)
+
+    monkeypatch.setattr(Book, "restore", lossy)
+    assert "replay equals memory" in _caught()
+
+
+def _caught(make_engine: Callable[..., Engine] = Engine) -> str:
+    """Run worlds until one shows the bug, and return what was said."""
+    run = partial(simulate, make_engine=make_engine)
+    for seed in range(_SEEDS):
+        try:
+            run(seed)
+        except (Violation, BrokenInvariant) as error:
+            return str(error)
+    return ""
