@@ -14,21 +14,25 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jackalope.core.assign import find_worker
+from jackalope.core.assign import offer
 from jackalope.core.attempts import wrong_state
 from jackalope.core.commands import Action, ActOnTasks
 from jackalope.core.effects import Acted, SendToSession, SignalAsked
 from jackalope.core.filter import Filter, matches
 from jackalope.core.lifecycle import ENDED, LEASED, TRANSITIONS, Event, State, is_legal
-from jackalope.core.limits import ITEMS_PER_COMMAND_MAX, TASKS_PER_FILTER_MAX
+from jackalope.core.limits import TASKS_PER_FILTER_MAX
 from jackalope.core.records import SignalRequested, TaskMoved, TaskPurged, TaskRevived
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.submission import open_state
-from jackalope.core.task import Signal, Task, lease_of, to_row
+from jackalope.core.task import Signal, Stage, Task, lease_of, to_row
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
     from jackalope.core.ids import TaskId
+
+
+#: A weightier request takes the place of a lighter one.
+_WEIGHT = {Signal.PAUSE: 0, Signal.TIMEOUT: 1, Signal.KILL: 2}
 
 
 class Done(Enum):
@@ -40,10 +44,6 @@ class Done(Enum):
 
 def act_on_tasks(core: Core, command: ActOnTasks) -> None:
     """Do something with each of the tasks meant."""
-    if len(command.tasks) > ITEMS_PER_COMMAND_MAX:
-        message = f"{len(command.tasks)} tasks in one command; send at most {ITEMS_PER_COMMAND_MAX}"
-        core.reply(command, Refusal(Code.TOO_MANY, message))
-        return
     tasks, refused, more = _select(core, command)
     changed = requested = 0
     for task in tasks:
@@ -71,10 +71,11 @@ def ended_ones(command: ActOnTasks) -> Filter | None:
 
 
 def request(core: Core, task: Task, signal: Signal, by: str) -> None:
-    """Ask the worker of a leased task for something, unless as much is already asked."""
+    """Ask the worker of a leased task for something, unless as much or more is already asked."""
     attempt = lease_of(task)
     pending = attempt.request
-    if pending is None or (signal is Signal.KILL and pending.signal is not Signal.KILL):
+    is_new = pending is None or pending.stage is Stage.REFUSED
+    if is_new or (pending and _WEIGHT[signal] > _WEIGHT[pending.signal]):
         core.record(SignalRequested(core.now_us, task.id, signal, by))
     worker = core.roster.workers.get((task.queue.namespace.name, attempt.worker))
     if worker is not None and worker.session and attempt.request is not None:
@@ -93,7 +94,7 @@ def _select(
             for task in core.book.tasks.values()
             if task.queue.namespace.name == command.namespace
             and is_legal(task.state, event)
-            and TRANSITIONS[task.state][event] != {task.state}
+            and not _is_so_already(task, command.action)
             and matches(command.filter, task)
         )
         found = list(islice(matching, TASKS_PER_FILTER_MAX + 1))
@@ -110,6 +111,14 @@ def _select(
     return tasks, refused, False
 
 
+def _is_so_already(task: Task, action: Action) -> bool:
+    """Tell whether an action would change nothing: a filter passes such tasks over."""
+    if task.attempt is not None:
+        asked = task.attempt.request
+        return asked is not None and asked.signal.value == action.value
+    return TRANSITIONS[task.state][Event(action.value)] == {task.state}
+
+
 def _hold(core: Core, task: Task, by: str) -> Done:
     if task.state is not State.HELD:
         core.record(TaskMoved(core.now_us, task.id, Event.HOLD, State.HELD, by))
@@ -119,7 +128,7 @@ def _hold(core: Core, task: Task, by: str) -> Done:
 def _play(core: Core, task: Task, by: str) -> Done:
     to = open_state(task, core.now_us)
     core.record(TaskMoved(core.now_us, task.id, Event.PLAY, to, by))
-    find_worker(core, task)
+    offer(core, task)
     return Done.CHANGED
 
 
@@ -154,17 +163,18 @@ def _kill_one(core: Core, task: Task, by: str) -> Done:
 
 
 def _retry(core: Core, task: Task, by: str) -> Done:
-    """Let an ended task live again as if new, or a waiting retry go at once."""
+    """Let an ended task live again as if new but for its place in line, or a retry go at once."""
     if task.state is State.SCHEDULED:
         core.record(TaskMoved(core.now_us, task.id, Event.RETRY, State.READY, by))
     else:
         row = to_row(task)
         row.failures = row.crashes = row.interruptions = 0
         row.priority, row.penalty = row.priority + row.penalty, 0
-        row.avoid, row.rank, row.due_us, row.expires_us, row.outcome = "", 0, 0, 0, None
+        row.avoid, row.due_us, row.expires_us, row.outcome = "", 0, 0, None
+        row.guardian = core.book.guardian(row.options.parent)
         row.state = State.READY
         core.record(TaskRevived(core.now_us, row, by))
-    find_worker(core, core.book.tasks[task.id])
+    offer(core, core.book.tasks[task.id])
     return Done.CHANGED
 
 

@@ -61,6 +61,7 @@ def _submitted(book: Book, record: TaskSubmitted) -> None:
     if spec.options is not None:
         task.due_us = spec.options.run_at_us
         task.waiting_for = set(record.waiting_for) or None
+        task.guardian = book.guardian(spec.options.parent)
     if record.expires_us:
         task.expires_us = record.expires_us
     if record.batch != queue.batch:
@@ -81,6 +82,7 @@ def _assigned(book: Book, record: AttemptAssigned) -> None:
     book.counters.fence = record.fence
     task.state = _ASSIGNED
     task.attempt = Attempt(record.fence, record.worker, record.at_us)
+    task.attempts += 1
     book.enter_lease(task)
     task.queue.count(_ASSIGNED, 1)
     if task.expires_us:
@@ -94,6 +96,7 @@ def _started(book: Book, record: AttemptStarted) -> None:
     if task.state is not _ASSIGNED:
         raise BrokenInvariant(f"only assigned tasks are started: {task}")
     attempt.started_us = record.at_us
+    task.expires_us = 0  # What has begun does not expire.
     task.queue.count(_ASSIGNED, -1)
     task.queue.count(_RUNNING, 1)
     task.state = _RUNNING
@@ -197,13 +200,17 @@ def _queue_declared(book: Book, record: QueueDeclared) -> None:
     queue.policy = record.policy
     if ageing_changes:
         queue.line.reorder(book.tasks)
-    book.queues_gone.pop((record.namespace, record.queue), None)
     book.queues_dirty[queue] = None
 
 
 def _queue_deleted(book: Book, record: QueueDeleted) -> None:
     queue = book.namespaces[record.namespace].queues.pop(record.queue)
     must(not queue.unfinished(), "a deleted queue is empty", record.queue)
+    for task in [task for task in book.tasks.values() if task.queue is queue]:
+        book.blobs_gone += blobs_of(task)
+        book.recalled.pop(task.id, None)
+        book.dirty.pop(task.id, None)
+        book.forget(task.id)
     book.queues_dirty.pop(queue, None)
     book.queues_gone[record.namespace, record.queue] = None
 

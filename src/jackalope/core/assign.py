@@ -1,19 +1,22 @@
 """Assignment: bringing ready tasks and free workers together.
 
 Between two commands this always holds: no open lane of a queue that is not paused has a task while
-a worker that serves it has room. So each change needs a look only at what it touched: a task that
-became ready looks for a worker, a worker with room looks for tasks.
+a worker that serves it has room. So each command needs a look only at what it touched: handlers
+note the lanes that may now give out tasks (`offer…`) and the workers that may now take some
+(`core.hungry`), and when the command is done `serve` brings them together, the best task first.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from jackalope.core.effects import Assignment, SendToSession
+from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.must import must
 from jackalope.core.ready import Lane, order
-from jackalope.core.records import AttemptAssigned
+from jackalope.core.records import AttemptAssigned, TaskMoved
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
@@ -22,67 +25,57 @@ if TYPE_CHECKING:
     from jackalope.core.worker import Worker
 
 
-def find_worker(core: Core, task: Task) -> None:
-    """Give a task that just became ready to the least loaded worker, if one has room."""
-    lane = task.lane
-    if lane is None:
-        return
-    if lane.size > 1:
-        serve_lane(core, lane)
-    elif not lane.closed_by and not lane.queue.paused_by:
-        worker = _least_loaded(core, lane)
-        if worker is not None:
-            _assign(core, task, worker)
+def offer(core: Core, task: Task) -> None:
+    """Note that a task may have become ready."""
+    if task.lane is not None:
+        core.unserved[task.lane] = None
 
 
-def serve_lane(core: Core, lane: Lane) -> None:
-    """Give out the tasks of a lane while it is open and a worker has room."""
-    queue = lane.queue
-    while lane.size and not lane.closed_by and not queue.paused_by:
-        worker = _least_loaded(core, lane)
-        if worker is None:
-            return
-        task = lane.head(core.book.tasks)
-        if task is None:
-            return
-        _assign(core, task, worker)
+def offer_queue(core: Core, queue: Queue) -> None:
+    """Note that a queue may give out tasks."""
+    core.unserved.update(dict.fromkeys(queue.line.lanes.values()))
 
 
-def serve_queue(core: Core, queue: Queue) -> None:
-    """Give out what a queue that was resumed or changed allows, best first."""
-    for crew in list(core.roster.crews(queue.namespace.name, queue.name)):
-        while (worker := crew.least_loaded("")) is not None and feed_once(core, worker):
-            pass
-        for worker in list(crew.members.values()):
-            feed(core, worker)
+def offer_tags(core: Core, task: Task) -> None:
+    """Note that the tags of a task that gave back its lease may let others start."""
+    for tag in task.options.tags:
+        core.unserved.update(task.queue.namespace.limited_lanes.get(tag, {}))
 
 
-def serve_shunned(core: Core, worker: Worker) -> None:
-    """Look again at tasks that avoid somebody, because this worker no longer takes them instead."""
+def offer_shunned(core: Core, worker: Worker) -> None:
+    """Note that tasks which avoid somebody can no longer count on this worker instead."""
     for name in worker.queues:
         queue = worker.namespace.queues.get(name)
         if queue is not None:
-            for lane in [lane for lane in queue.line.lanes.values() if lane.avoid]:
-                serve_lane(core, lane)
+            core.unserved.update({lane: None for lane in queue.line.lanes.values() if lane.avoid})
 
 
-def serve_tags(core: Core, task: Task) -> None:
-    """Give out what the tags of a task that gave back its lease held up."""
-    world = task.queue.namespace
-    for tag in task.options.tags:
-        for lane in list(world.limited_lanes.get(tag, ())):
-            serve_lane(core, lane)
+def serve(core: Core) -> None:
+    """Bring together what the command touched: the best task first, to the least loaded worker."""
+    unserved, core.unserved = core.unserved, {}
+    hungry = core.hungry
+    if unserved:
+        for worker in hungry:
+            if worker.crew is not None:
+                worker.crew.place(worker)
+        if len(unserved) == 1:
+            _serve_lane(core, next(iter(unserved)))
+        else:
+            _serve_lanes(core, unserved)
+    core.hungry = {}
+    for worker in hungry:
+        feed(core, worker)
 
 
 def feed(core: Core, worker: Worker) -> None:
     """Give a worker tasks while it has room."""
-    while worker.has_room() and feed_once(core, worker):
+    while worker.has_room() and _feed_once(core, worker):
         pass
     if worker.crew is not None:
         worker.crew.place(worker)
 
 
-def feed_once(core: Core, worker: Worker) -> bool:
+def _feed_once(core: Core, worker: Worker) -> bool:
     """Give a worker the best task that it may have, and tell whether there was one."""
     best = None
     queues = worker.namespace.queues
@@ -95,8 +88,52 @@ def feed_once(core: Core, worker: Worker) -> bool:
             best = task
     if best is None:
         return False
-    _assign(core, best, worker)
+    if not _expire(core, best):
+        _assign(core, best, worker)
     return True
+
+
+def _serve_lane(core: Core, lane: Lane) -> None:
+    """Give out the tasks of a lane while it is open and a worker has room."""
+    queue, tasks = lane.queue, core.book.tasks
+    while lane.size and not lane.closed_by and not queue.paused_by:
+        worker = _least_loaded(core, lane)
+        task = None if worker is None else lane.head(tasks)
+        if worker is None or task is None:
+            return
+        _give(core, task, worker)
+
+
+def _serve_lanes(core: Core, lanes: dict[Lane, None]) -> None:
+    """Give out the tasks of several lanes, the best of all first.
+
+    Room only shrinks meanwhile, so a lane for which there is none is done with.
+    """
+    heads: list[tuple[int, int, Lane]] = []
+
+    def note(number: int, lane: Lane) -> None:
+        task = None if lane.closed_by or lane.queue.paused_by else lane.head(core.book.tasks)
+        if task is not None:
+            heappush(heads, (order(task, 0), number, lane))
+
+    for number, lane in enumerate(lanes):
+        note(number, lane)
+    while heads:
+        _, number, lane = heappop(heads)
+        worker = None if lane.closed_by else _least_loaded(core, lane)
+        task = lane.head(core.book.tasks)
+        if worker is None or task is None:
+            continue
+        _give(core, task, worker)
+        note(number, lane)
+
+
+def _give(core: Core, task: Task, worker: Worker) -> None:
+    """Give a task to a worker; one that has just got room may know of a better task."""
+    if worker in core.hungry:
+        _feed_once(core, worker)
+    elif not _expire(core, task):
+        _assign(core, task, worker)
 
 
 def _is_shut(core: Core, worker: Worker, lane: Lane) -> bool:
@@ -115,13 +152,25 @@ def _least_loaded(core: Core, lane: Lane) -> Worker | None:
             worker = crew.least_loaded(lane.avoid)
             if worker is not None and (best is None or len(worker.held) < len(best.held)):
                 best = worker
-    if best is None and lane.avoid:
-        shunned = core.roster.workers.get((queue.namespace.name, lane.avoid))
-        others = core.roster.has_other(queue.namespace.name, queue.name, lane.key, lane.avoid)
-        if shunned is not None and shunned.crew is not None and not others:
-            is_served = queue.name in shunned.queues and shunned.crew.serves(lane.key)
-            best = shunned if is_served and shunned.has_room() else None
-    return best
+    return best or (_only_one(core, lane) if lane.avoid else None)
+
+
+def _only_one(core: Core, lane: Lane) -> Worker | None:
+    """Return the worker that a lane avoids, if nobody else serves it and this one has room."""
+    queue = lane.queue
+    worker = core.roster.workers.get((queue.namespace.name, lane.avoid))
+    if worker is None or worker.crew is None or not worker.has_room():
+        return None
+    is_served = queue.name in worker.queues and worker.crew.serves(lane.key)
+    return worker if is_served and not _is_shut(core, worker, lane) else None
+
+
+def _expire(core: Core, task: Task) -> bool:
+    """End a task whose time is over instead of giving it out, and tell whether that was so."""
+    if not task.expires_us or task.expires_us > core.now_us:
+        return False
+    core.end_task(TaskMoved(core.now_us, task.id, Event.EXPIRE, State.DEAD, reason=Reason.EXPIRED))
+    return True
 
 
 def _assign(core: Core, task: Task, worker: Worker) -> None:
@@ -136,20 +185,20 @@ def _assign(core: Core, task: Task, worker: Worker) -> None:
             core.set_claim_timer(worker)
     fence = core.book.counters.fence + 1
     core.record(AttemptAssigned(core.now_us, task.id, fence, worker.id))
-    policy = task.queue.policy
+    options, queue = task.options, task.queue
     core.effects.append(
         SendToSession(
             worker.session,
             Assignment(
                 task.id,
                 fence,
-                task.queue.name,
+                queue.name,
                 task.name,
                 task.key,
                 task.payload,
-                task.options,
-                1 + task.failures + task.crashes + task.interruptions,
-                task.options.timeout_us or policy.timeout_us,
+                options,
+                task.attempts,
+                options.timeout_us or queue.policy.timeout_us,
                 claim,
             ),
         )

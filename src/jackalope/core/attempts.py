@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jackalope.core.assign import feed, find_worker, serve_tags
+from jackalope.core.assign import offer, offer_tags
 from jackalope.core.commands import (
     Answer,
     AnswerSignal,
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from jackalope.core.worker import Worker
 
 Refused = list[tuple[int, Refusal]]
+
+#: A signal only goes forward: a late word of an earlier stage changes nothing.
+_STAGES = list(Stage)
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -151,8 +154,8 @@ def answer_signal(core: Core, command: AnswerSignal) -> None:
         core.reply(command, Refusal(Code.WRONG_STATE, message))
         return
     if command.answer is not Answer.STOPPED:
-        if request.stage != command.answer.value:
-            stage = Stage(command.answer.value)
+        stage = Stage(command.answer.value)
+        if _STAGES.index(stage) > _STAGES.index(request.stage):
             detail = command.detail[:NOTE_CHARS_MAX]
             core.record(SignalAdvanced(core.now_us, task.id, stage, detail))
         core.reply(command, Accepted())
@@ -195,9 +198,9 @@ def end_attempt(
         core.end_task(record)
     else:
         core.record(record)
-        find_worker(core, task)
+        offer(core, task)
     if task.options.tags:
-        serve_tags(core, task)
+        offer_tags(core, task)
 
 
 def lease(worker: Worker, task_id: TaskId, fence: int) -> Task | Refusal:
@@ -217,9 +220,9 @@ def wrong_state(task: Task, event: Event) -> Refusal:
 
 
 def _settled(core: Core, command: Command, worker: Worker, count: int, refused: Refused) -> None:
-    """Answer the worker, then give it what it now has room for."""
+    """Answer the worker, and see to it that it gets what it now has room for."""
     core.reply(command, Accepted(count - len(refused), tuple(refused)))
-    feed(core, worker)
+    core.hungry[worker] = None
 
 
 def _finish(core: Core, task: Task, result: Body) -> None:
@@ -228,7 +231,7 @@ def _finish(core: Core, task: Task, result: Body) -> None:
         core.progress.pop(task.id, None)
     core.end_task(record)
     if task.options.tags:
-        serve_tags(core, task)
+        offer_tags(core, task)
     if task.queue.policy.result_becomes:
         become(core, task, result)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow
 from jackalope.core.durations import NEVER
-from jackalope.core.ids import TaskId, is_time_ordered
+from jackalope.core.ids import NO_TASK, TaskId, is_time_ordered
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
 from jackalope.core.limits import HAPPENINGS_PER_TASK_MAX
 from jackalope.core.must import must
@@ -44,7 +44,7 @@ class Book:
 
     Attributes:
         tasks: every task in memory: all that have not ended, and ended ones that storage lacks.
-        children: the unfinished children of each task.
+        children: the unfinished tasks that each task is the guardian of.
         dependents: the tasks that wait for each task.
         due: when scheduled tasks are due.
         expiry: when tasks that have not begun expire.
@@ -86,6 +86,13 @@ class Book:
         submit of fresh tasks a look into storage.
         """
         return not is_time_ordered(task_id) or task_id <= self.counters.floor
+
+    def guardian(self, parent: TaskId) -> TaskId:
+        """Return the nearest ancestor, from the parent on, that has not ended."""
+        task = self.tasks.get(parent)
+        while task is not None and task.state in ENDED:
+            task = self.tasks.get(task.guardian)
+        return NO_TASK if task is None else task.id
 
     def snapshot(self) -> Changes:
         """Return all durable state that is in memory, in an order that depends on it alone."""
@@ -143,7 +150,8 @@ class Book:
         for row in rows:
             if row.id in self.tasks or row.id in self.gone or row.state not in ENDED:
                 continue
-            if self.queue(row.namespace, row.queue) is None:
+            is_deleted = (row.namespace, row.queue) in self.queues_gone
+            if is_deleted or self.queue(row.namespace, row.queue) is None:
                 continue
             recalled += 1
             task = self.from_row(row)
@@ -249,8 +257,8 @@ class Book:
         if options is not NO_OPTIONS:
             if options.alias:
                 task.queue.namespace.aliases[options.alias] = task.id
-            if options.parent and task.state not in ENDED:
-                self.children.setdefault(options.parent, {})[task.id] = None
+            if task.guardian and task.state not in ENDED:
+                self.children.setdefault(task.guardian, {})[task.id] = None
             for dependency in task.waiting_for or ():
                 self.dependents.setdefault(dependency, {})[task.id] = None
         if task.state in LEASED:
@@ -344,6 +352,17 @@ class Book:
                 self.dirty[dependent_id] = dependent
         if task.options is not NO_OPTIONS:
             self._unlink(task)
+        if task.id in self.children:
+            self._hand_over_children(task)
+
+    def _hand_over_children(self, task: Task) -> None:
+        """Give the unfinished children of a task that ends to its own guardian."""
+        for child_id in self.children.pop(task.id):
+            child = self.tasks[child_id]
+            child.guardian = task.guardian
+            self.dirty[child_id] = child
+            if task.guardian:
+                self.children.setdefault(task.guardian, {})[child_id] = None
 
     def _unlink(self, task: Task) -> None:
         for dependency in task.waiting_for or ():
@@ -352,11 +371,11 @@ class Book:
             if not waiting:
                 del self.dependents[dependency]
         task.waiting_for = None
-        siblings = self.children.get(task.options.parent)
+        siblings = self.children.get(task.guardian)
         if siblings is not None:
             siblings.pop(task.id, None)
             if not siblings:
-                del self.children[task.options.parent]
+                del self.children[task.guardian]
 
     def note(self, task: Task, at_us: int, what: str, by: str = "", detail: str = "") -> None:
         """Add a line to the history of a task."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from jackalope.core import actions, attempts, declarations, sessions, submission, ticks, watches
 from jackalope.core.apply import APPLIERS, apply
+from jackalope.core.assign import serve
 from jackalope.core.attempts import Progress
 from jackalope.core.book import Book
 from jackalope.core.commands import (
@@ -46,11 +47,14 @@ from jackalope.core.commands import (
     SubmitTasks,
     Tick,
     WatchTasks,
+    command_items,
 )
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Answered, Effect, Reply
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
+from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
+from jackalope.core.ready import Lane
 from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished, TaskMoved
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import Task
@@ -85,6 +89,8 @@ class Core:
         progress: what workers last said about their attempts.
         now_us: the time of the command at hand. It never goes back.
         effects: what the world must hear of the command at hand.
+        unserved: lanes that the command at hand may let give out tasks.
+        hungry: workers that it may let take some.
     """
 
     def __init__(self) -> None:
@@ -94,6 +100,8 @@ class Core:
         self.progress: dict[TaskId, Progress] = {}
         self.now_us = 0
         self.effects: list[Effect] = []
+        self.unserved: dict[Lane, None] = {}
+        self.hungry: dict[Worker, None] = {}
         self._records: list[AnyRecord] = []
         self._ended: deque[tuple[Task, tuple[TaskId, ...]]] = deque()
 
@@ -103,11 +111,16 @@ class Core:
             if now_us - self.now_us > STALL_US:
                 self._forgive_stall(now_us)
             self.now_us = now_us
-        _HANDLERS[type(command)](self, command)
-        while self._ended:
-            task, dependents = self._ended.popleft()
-            watches.tell_watchers(self, task)
-            submission.settle_dependents(self, task, dependents)
+        if command_items(command) > ITEMS_PER_COMMAND_MAX:
+            self.reply(command, _too_many(command))
+        else:
+            _HANDLERS[type(command)](self, command)
+        while self._ended or self.hungry or self.unserved:
+            while self._ended:
+                task, dependents = self._ended.popleft()
+                watches.tell_watchers(self, task)
+                submission.settle_dependents(self, task, dependents)
+            serve(self)
         records, effects = self._records, self.effects
         self._records, self.effects = [], []
         return records, effects
@@ -180,7 +193,7 @@ class Core:
     def _forgive_stall(self, now_us: int) -> None:
         deadline_us = self.next_deadline_us()
         if self.now_us and deadline_us is not None and now_us - deadline_us > STALL_US:
-            sessions.forgive_silence(self, now_us - max(deadline_us, self.now_us))
+            sessions.forgive_silence(self, now_us - self.now_us)
 
     def _missing_of_submit(self, command: SubmitTasks) -> Missing:
         missing, tasks = Missing(command.namespace), self.book.tasks
@@ -193,6 +206,11 @@ class Core:
                 if spec.options.alias:
                     missing.aliases.append(spec.options.alias)
         return missing
+
+
+def _too_many(command: Command) -> Refusal:
+    message = f"{command_items(command)} items in one command; send at most {ITEMS_PER_COMMAND_MAX}"
+    return Refusal(Code.TOO_MANY, message)
 
 
 _HANDLERS: dict[type, Callable[[Core, Any], None]] = {

@@ -51,7 +51,7 @@ class Changes(msgspec.Struct):
         tasks: rows to write over whatever is stored.
         gone: ids of tasks to remove, with all that belongs to them.
         queues: queues to write.
-        queues_gone: (namespace, queue) to remove.
+        queues_gone: (namespace, queue) to remove with all their tasks, before anything is written.
         limits: tag limits to write; a negative limit removes one.
         blobs: blobs of tasks that are gone without having been stored; to be deleted unless a row
             names them.

@@ -300,3 +300,12 @@ AnyCommand = (
     | ActOnTasks
     | WatchTasks
 )
+
+
+def command_items(command: Command) -> int:
+    """Return how many tasks or attempts a command is about."""
+    if isinstance(command, SubmitTasks | ActOnTasks | WatchTasks):
+        return len(command.tasks)
+    if isinstance(command, StartAttempts | FinishAttempts | FailAttempts | ReleaseAttempts):
+        return len(command.attempts)
+    return len(command.holding) if isinstance(command, JoinWorker) else 1

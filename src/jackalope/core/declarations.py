@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jackalope.core.assign import serve_lane, serve_queue
+from jackalope.core.assign import offer_queue
 from jackalope.core.commands import DeclareQueue, DeleteQueue, LimitTag, PauseQueue, ResumeQueue
 from jackalope.core.effects import Accepted, Declared
 from jackalope.core.limits import (
@@ -104,7 +104,7 @@ def resume_queue(core: Core, command: ResumeQueue) -> None:
     if queue.paused_by:
         core.record(QueueResumed(core.now_us, command.namespace, command.queue, command.by))
     core.reply(command, Accepted())
-    serve_queue(core, queue)
+    offer_queue(core, queue)
 
 
 def limit_tag(core: Core, command: LimitTag) -> None:
@@ -127,8 +127,7 @@ def limit_tag(core: Core, command: LimitTag) -> None:
         core.record(TagLimited(core.now_us, command.namespace, command.tag, limit, command.by))
         world = core.book.namespaces[command.namespace]
         for queue in world.queues.values():
-            for lane in list(queue.line.lanes.values()):
-                serve_lane(core, lane)
+            offer_queue(core, queue)
     core.reply(command, Accepted())
 
 

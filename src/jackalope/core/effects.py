@@ -63,7 +63,7 @@ class NothingToClaim(msgspec.Struct, frozen=True):
 Answered = Accepted | Declared | Joined | Acted | NothingToClaim | Refusal
 
 
-class Assignment(msgspec.Struct, frozen=True, gc=False):
+class Assignment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A task for a worker. `claim` is the ref of the claim that it answers, or 0."""
 
     task: TaskId
@@ -98,7 +98,7 @@ class LeaseLost(msgspec.Struct, frozen=True):
     """The worker was silent for too long; what it held is no longer its own. It may join again."""
 
 
-class TaskEnded(msgspec.Struct, frozen=True, gc=False):
+class TaskEnded(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A watched task has ended."""
 
     task: TaskId

@@ -120,8 +120,8 @@ def _why_no_worker(core: Core, task: Task) -> list[Cause]:
     crews = [crew for crew in core.roster.crews(world.name, queue.name) if crew.serves(task.key)]
     workers = [worker for crew in crews for worker in crew.members.values()]
     if not workers:
-        which = f" and key {task.key!r}" if task.key else ""
-        text = f"no worker serves queue {queue.name!r}{which}"
+        which = f"key {task.key!r}" if task.key else "tasks without a key"
+        text = f"no worker serves queue {queue.name!r} and {which}"
         return [Cause(Why.NO_WORKER, text, {"queue": queue.name, "key": task.key})]
     free = [worker for worker in workers if worker.has_room()]
     if not free:
@@ -135,13 +135,10 @@ def _why_no_worker(core: Core, task: Task) -> list[Cause]:
 
 def _ahead(core: Core, task: Task, lane: Lane) -> int:
     """Count who goes before a task in its lane, up to a limit that keeps asking cheap."""
-    ahead = 0
-    for task_id in lane:
-        if task_id == task.id or ahead >= AHEAD_COUNT_MAX:
-            break
-        other = core.book.tasks.get(task_id)
-        ahead += other is not None and other.lane is lane
-    return ahead
+    for ahead, other in enumerate(lane.ordered(core.book.tasks)):
+        if other is task or ahead >= AHEAD_COUNT_MAX:
+            return ahead
+    return 0
 
 
 def _why_leased(core: Core, task: Task) -> list[Cause]:

@@ -108,8 +108,10 @@ def _check_links(core: Core) -> None:
     for task in core.book.tasks.values():
         if task.state in ENDED:
             continue
-        if task.options.parent:
-            children[task.options.parent].add(task.id)
+        if task.guardian:
+            children[task.guardian].add(task.id)
+            guardian = core.book.tasks.get(task.guardian)
+            must(guardian and guardian.state not in ENDED, "a guardian lives", task)
         for dependency in task.waiting_for or ():
             dependents[dependency].add(task.id)
             must(dependency in core.book.tasks, "what is waited for lives", task.id, dependency)

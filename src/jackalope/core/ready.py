@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, merge
 from typing import TYPE_CHECKING
 
 from jackalope.core.must import BrokenInvariant, must
@@ -64,7 +64,7 @@ class Bucket:
         return len(self.fresh) + len(self.late)
 
     def __iter__(self) -> Iterator[TaskId]:
-        yield from (task_id for _, task_id in sorted(self.late))
+        yield from (task_id for _, task_id in self.late)
         yield from self.fresh
 
 
@@ -147,9 +147,30 @@ class Lane:
         return best
 
     def __iter__(self) -> Iterator[TaskId]:
-        """Yield ids in order of priority and rank, stale entries too."""
-        for priority in sorted(self._buckets, reverse=True):
-            yield from self._buckets[priority]
+        """Yield ids in no order; stale and repeated ones too."""
+        for bucket in self._buckets.values():
+            yield from bucket
+
+    def ordered(self, tasks: dict[TaskId, Task]) -> Iterator[Task]:
+        """Yield every task in the order in which they go."""
+        ageing_us = self.queue.policy.ageing_us
+        buckets = [self._in_bucket(priority, tasks) for priority in self._buckets]
+        before = None
+        for task in merge(*buckets, key=lambda task: order(task, ageing_us)):
+            if task is not before:
+                before = task
+                yield task
+
+    def _in_bucket(self, priority: int, tasks: dict[TaskId, Task]) -> Iterator[Task]:
+        """Yield the tasks of a bucket by rank, a repeated one beside itself."""
+        bucket = self._buckets[priority]
+        late = (tasks.get(task_id) for _, task_id in sorted(bucket.late))
+        fresh = (tasks.get(task_id) for task_id in bucket.fresh)
+        both = (
+            (task for task in entries if task and task.lane is self and task.priority == priority)
+            for entries in (late, fresh)
+        )
+        return merge(*both, key=lambda task: task.rank)
 
     def _bucket_head(self, priority: int, tasks: dict[TaskId, Task]) -> Task | None:
         bucket = self._buckets[priority]

@@ -30,6 +30,7 @@ class Code(StrEnum):
     STALE_FENCE = "stale_fence"
     STALE_SESSION = "stale_session"
     STORAGE_FAILED = "storage_failed"
+    OVERLOADED = "overloaded"
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refused"):

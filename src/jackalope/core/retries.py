@@ -14,7 +14,7 @@ import msgspec
 from jackalope.core.commands import Verdict
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import OnLost
-from jackalope.core.task import Signal
+from jackalope.core.task import Signal, Stage
 
 if TYPE_CHECKING:
     from jackalope.core.task import Task
@@ -35,11 +35,13 @@ def after_failure(task: Task, now_us: int, verdict: Verdict, retry_after_us: int
     """Decide about a task that a worker reports as failed."""
     if verdict is Verdict.REJECT:
         return Decision(State.DEAD, Reason.REJECTED)
+    asked = _as_asked(task)
     if verdict is Verdict.DEAD or task.failures >= _retries(task):
-        return _as_asked(task) or Decision(State.DEAD, Reason.FAILED)
+        is_killed = asked is not None and asked.to is State.KILLED
+        return asked if asked and is_killed else Decision(State.DEAD, Reason.FAILED)
     delay_us = retry_after_us if retry_after_us > 0 else _backoff_us(task)
     again = Decision(State.SCHEDULED, None, now_us + delay_us) if delay_us else _AGAIN
-    return _as_asked(task) or _unless_expired(task, now_us, again)
+    return asked or again
 
 
 def after_loss(task: Task, now_us: int) -> Decision:
@@ -54,7 +56,7 @@ def after_loss(task: Task, now_us: int) -> Decision:
         return Decision(State.DEAD, Reason.CRASHED)
     if policy.on_lost is OnLost.PAUSE:
         return Decision(State.PAUSED)
-    return _unless_expired(task, now_us, _AGAIN)
+    return _AGAIN
 
 
 def after_interruption(task: Task, now_us: int) -> Decision:
@@ -64,21 +66,17 @@ def after_interruption(task: Task, now_us: int) -> Decision:
         return asked
     if limit and task.interruptions + 1 >= limit:
         return Decision(State.DEAD, Reason.INTERRUPTED)
-    return _unless_expired(task, now_us, _AGAIN)
+    if task.expires_us and now_us >= task.expires_us:
+        return Decision(State.DEAD, Reason.EXPIRED)
+    return _AGAIN
 
 
 def _as_asked(task: Task) -> Decision | None:
     """Give a pending kill or pause its way, now that the task runs no longer."""
     request = None if task.attempt is None else task.attempt.request
-    if request is None or request.signal is Signal.TIMEOUT:
+    if request is None or request.signal is Signal.TIMEOUT or request.stage is Stage.REFUSED:
         return None
     return Decision(State.KILLED if request.signal is Signal.KILL else State.PAUSED)
-
-
-def _unless_expired(task: Task, now_us: int, decision: Decision) -> Decision:
-    if task.expires_us and now_us >= task.expires_us:
-        return Decision(State.DEAD, Reason.EXPIRED)
-    return decision
 
 
 def _retries(task: Task) -> int:

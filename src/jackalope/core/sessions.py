@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jackalope.core.assign import feed, serve_shunned
+from jackalope.core.assign import feed, offer_shunned
 from jackalope.core.attempts import lose, release
 from jackalope.core.commands import (
     ClaimTasks,
@@ -77,21 +77,24 @@ def join_worker(core: Core, command: JoinWorker) -> None:
         worker = Worker(core.book.namespaces[command.namespace], command.worker)
         worker.joined_us = core.now_us
     is_repeated = worker.session == command.session
+    offer_shunned(core, worker)
     _bind(core, worker, command)
     resumed, drop = ((), ()) if is_repeated else _settle(core, worker, command.holding)
     core.reply(command, Joined(resumed, drop))
-    _repeat_signals(core, worker)
-    feed(core, worker)
-    serve_shunned(core, worker)
+    _repeat_requests(core, worker)
+    core.hungry[worker] = None
+    offer_shunned(core, worker)
 
 
 def heartbeat(core: Core, command: Heartbeat) -> None:
-    """Note that a worker is alive."""
+    """Note that a worker is alive; tell one that is not known any more to join again."""
     worker = core.worker_of(command)
-    if worker is not None:
-        if command.stats:
-            worker.stats = command.stats
-        core.reply(command, Accepted())
+    if worker is None:
+        core.effects.append(SendToSession(command.session, LeaseLost()))
+        return
+    if command.stats:
+        worker.stats = command.stats
+    core.reply(command, Accepted())
 
 
 def claim_tasks(core: Core, command: ClaimTasks) -> None:
@@ -121,6 +124,7 @@ def expire_claims(core: Core, worker: Worker) -> None:
     core.set_claim_timer(worker)
     if worker.crew is not None:
         worker.crew.place(worker)
+    offer_shunned(core, worker)
 
 
 def leave_worker(core: Core, command: LeaveWorker) -> None:
@@ -164,7 +168,7 @@ def drain_worker(core: Core, command: DrainWorker) -> None:
     if worker.session:
         core.effects.append(SendToSession(worker.session, DrainAsked()))
     core.reply(command, Accepted())
-    serve_shunned(core, worker)
+    offer_shunned(core, worker)
 
 
 def check_lease(core: Core, name: tuple[str, str]) -> None:
@@ -256,7 +260,6 @@ def _bind(core: Core, worker: Worker, command: JoinWorker) -> None:
     worker.labels = command.labels
     worker.lease_us, worker.grace_us = command.lease_us, command.grace_us
     worker.heard_us = core.now_us
-    worker.is_draining = False
     name = (command.namespace, command.worker)
     roster.enroll(worker, command.queues, command.keys)
     roster.sessions[command.session] = worker
@@ -282,8 +285,10 @@ def _settle(
     return tuple(resumed), tuple(drop)
 
 
-def _repeat_signals(core: Core, worker: Worker) -> None:
-    """Tell a worker again what is asked of its attempts, in case it never heard."""
+def _repeat_requests(core: Core, worker: Worker) -> None:
+    """Tell a worker again what is asked of it and its attempts, in case it never heard."""
+    if worker.is_draining:
+        core.effects.append(SendToSession(worker.session, DrainAsked()))
     for task in worker.held.values():
         attempt = lease_of(task)
         if attempt.request is not None:
@@ -300,4 +305,4 @@ def _depart(core: Core, worker: Worker, why: str, *, is_lost: bool) -> None:
         else:
             release(core, task)
     core.roster.remove(worker, core.now_us, why)
-    serve_shunned(core, worker)
+    offer_shunned(core, worker)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jackalope.core.assign import find_worker
+from jackalope.core.assign import offer, serve
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.declarations import open_queue
 from jackalope.core.effects import Accepted
@@ -17,7 +17,6 @@ from jackalope.core.limits import (
     DEPENDENCIES_PER_TASK_MAX,
     HEADERS_BYTES_MAX,
     INLINE_BYTES_MAX,
-    ITEMS_PER_COMMAND_MAX,
     NAME_CHARS_MAX,
     TAG_CHARS_MAX,
     TAGS_PER_TASK_MAX,
@@ -45,10 +44,6 @@ if TYPE_CHECKING:
 
 def submit_tasks(core: Core, command: SubmitTasks) -> None:
     """Accept or refuse each task on its own."""
-    if len(command.tasks) > ITEMS_PER_COMMAND_MAX:
-        message = f"{len(command.tasks)} tasks in one command; send at most {ITEMS_PER_COMMAND_MAX}"
-        core.reply(command, Refusal(Code.TOO_MANY, message))
-        return
     refused = []
     for index, spec in enumerate(command.tasks):
         refusal = _submit(core, command, spec)
@@ -95,7 +90,7 @@ def settle_dependents(core: Core, task: Task, dependents: tuple[TaskId, ...]) ->
         elif dependent.state is State.WAITING and not dependent.waiting_for:
             to = open_state(dependent, core.now_us)
             core.record(TaskMoved(core.now_us, dependent_id, Event.UNBLOCK, to))
-            find_worker(core, dependent)
+            offer(core, dependent)
 
 
 def open_state(task: Task, now_us: int) -> State:
@@ -126,10 +121,18 @@ def _submit(core: Core, command: SubmitTasks, spec: TaskSpec) -> Refusal | None:
     existing = core.book.tasks.get(spec.id)
     if existing is not None:
         return _repeat(existing, command.namespace, spec)
+    if spec.options == NO_OPTIONS:
+        spec.options = None
+    if spec.options is not None:
+        refusal = _check_links(core, command, spec.options)
+        if refusal is not None:
+            return refusal
     queue = open_queue(core, command.namespace, spec.queue, command.by)
     if isinstance(queue, Refusal):
         return queue
     limit = queue.policy.depth_limit
+    if limit and queue.depth >= limit:
+        serve(core)  # What was accepted just now may not have to wait.
     if limit and queue.depth >= limit:
         return Refusal(
             Code.QUEUE_FULL,
@@ -137,15 +140,11 @@ def _submit(core: Core, command: SubmitTasks, spec: TaskSpec) -> Refusal | None:
             "submit again later, or raise depth_limit",
             queue.retry_after_us(queue.depth - limit + 1, core.now_us),
         )
-    if spec.options == NO_OPTIONS:
-        spec.options = None
     if spec.options is None:
         _accept(core, spec, queue, command.by)
-        return None
-    refusal = _check_links(core, command, spec.options)
-    if refusal is None:
+    else:
         _accept_linked(core, spec, queue, command.by, spec.options)
-    return refusal
+    return None
 
 
 def _accept_linked(core: Core, spec: TaskSpec, queue: Queue, by: str, options: Options) -> None:
@@ -184,7 +183,7 @@ def _accept(
         TaskSubmitted(now_us, queue.namespace.name, spec, state, by, batch, expires_us, waiting_for)
     )
     task = core.book.tasks[spec.id]
-    find_worker(core, task)
+    offer(core, task)
     return task
 
 
@@ -209,8 +208,8 @@ def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Refusal | None:
 
 def _check_links(core: Core, command: SubmitTasks, options: Options) -> Refusal | None:
     """Check what a task says about others: its alias, parent and dependencies."""
-    tasks, world = core.book.tasks, core.book.namespaces[command.namespace]
-    if options.alias in world.aliases:
+    tasks, world = core.book.tasks, core.book.namespaces.get(command.namespace)
+    if world is not None and options.alias in world.aliases:
         return Refusal(
             Code.DUPLICATE_ALIAS,
             f"alias {options.alias!r} names task {world.aliases[options.alias].hex()}; "

@@ -182,6 +182,8 @@ class TaskRow(msgspec.Struct, array_like=True, gc=False):
     failures: int
     crashes: int
     interruptions: int
+    attempts: int
+    guardian: TaskId
     avoid: str
     attempt: Attempt | None
     outcome: Outcome | None
@@ -205,6 +207,8 @@ class Task(msgspec.Struct, gc=False):
         due_us: when a scheduled task is due.
         expires_us: when it is dead unless begun; 0 for never.
         waiting_for: the unfinished tasks that it depends on.
+        attempts: how often it was given to a worker.
+        guardian: its nearest ancestor that has not ended: killing that one kills it.
         avoid: the worker on which it last failed.
         attempt: the lease, while a worker holds it.
         outcome: what the last attempt or the end left.
@@ -231,6 +235,8 @@ class Task(msgspec.Struct, gc=False):
     failures: int = 0
     crashes: int = 0
     interruptions: int = 0
+    attempts: int = 0
+    guardian: TaskId = NO_TASK
     avoid: str = ""
     attempt: Attempt | None = None
     outcome: Outcome | None = None
@@ -268,6 +274,8 @@ def to_row(task: Task) -> TaskRow:
         task.failures,
         task.crashes,
         task.interruptions,
+        task.attempts,
+        task.guardian,
         task.avoid,
         copy(task.attempt),
         task.outcome,
@@ -300,6 +308,8 @@ def from_row(row: TaskRow, queue: Queue) -> Task:
         row.failures,
         row.crashes,
         row.interruptions,
+        row.attempts,
+        row.guardian,
         row.avoid,
         copy(row.attempt),
         row.outcome,

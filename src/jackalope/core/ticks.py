@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from jackalope.core.actions import request
-from jackalope.core.assign import find_worker
+from jackalope.core.assign import offer
 from jackalope.core.attempts import lose
 from jackalope.core.commands import Tick
 from jackalope.core.effects import Accepted
@@ -59,7 +59,7 @@ def _come_due(core: Core, task_id: TaskId) -> None:
     task = core.book.tasks.get(task_id)
     if task is not None and task.state is State.SCHEDULED:
         core.record(TaskMoved(core.now_us, task_id, Event.DUE, State.READY))
-        find_worker(core, task)
+        offer(core, task)
 
 
 def _time_out(core: Core, task_id: TaskId) -> None:

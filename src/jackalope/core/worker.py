@@ -224,7 +224,7 @@ class Roster:
     def has_other(self, namespace: str, queue: str, key: str, worker: str) -> bool:
         """Tell whether somebody else than this worker, busy or not, serves a queue and key."""
         return any(
-            member.id != worker and not member.is_draining
+            member.id != worker and not member.is_draining and bool(member.slots or member.claims)
             for crew in self.crews(namespace, queue)
             if crew.serves(key)
             for member in crew.members.values()

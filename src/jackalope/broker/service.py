@@ -1,0 +1,304 @@
+"""The broker at work: an engine driven by an event loop.
+
+Owns the inbox, the turns, the flushes and the sessions' outlets. Doors put commands in and take
+effects out; they decide nothing, and this decides nothing either.
+
+One coroutine runs everything that touches the core. The journal is written in a thread of its own
+while the next batch gathers in the inbox; history is written in another. What a reader asks for is
+answered between two turns, when everything in memory is on disk, so nobody ever reads what a crash
+would forget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+import structlog
+
+from jackalope.broker.clock import Clock
+from jackalope.broker.engine import Engine, Flush, Turn
+from jackalope.core.commands import AnyCommand, CloseSession, Recover, SubmitTasks, Tick
+from jackalope.core.durations import MILLISECOND, SECOND
+from jackalope.core.effects import Effect
+from jackalope.core.must import must
+from jackalope.core.records import AnyRecord
+from jackalope.core.refusals import Code, Refusal
+from jackalope.storage import DiskFull, Storage, StorageFault
+
+T = TypeVar("T")
+
+log = structlog.get_logger(component="broker")
+
+#: How many tasks, results and other items one turn takes on; what is left makes the next turn.
+ITEMS_PER_TURN_MAX = 2_000
+
+#: Beyond this many items in the inbox a submit is refused, with the time to try again.
+INBOX_ITEMS_MAX = 200_000
+
+#: Beyond this many tasks that history lacks a submit is refused too.
+UNWRITTEN_TASKS_MAX = 1_000_000
+
+_FLUSH_EVERY_US = 100 * MILLISECOND
+_HEAL_EVERY_US = SECOND
+_OVERLOAD_RETRY_US = 500 * MILLISECOND
+
+
+class Outlet(Protocol):
+    """Where the effects of a session go: the door's side of a connection."""
+
+    def deliver(self, effects: list[Effect]) -> None:
+        """Send effects to the peer. Must not block."""
+
+    def end(self, why: str) -> None:
+        """Close the connection, because the broker no longer knows the session."""
+
+
+class Broker:
+    """One broker over one storage.
+
+    Attributes:
+        engine: the durable heart. Touch it only through `read`.
+    """
+
+    def __init__(self, storage: Storage, clock: Clock | None = None) -> None:
+        self._storage = storage
+        self._clock = clock or Clock()
+        self.engine = Engine(storage.journal, storage.history, storage.blobs)
+        self._outlets: dict[int, Outlet] = {}
+        self._listeners: list[Callable[[list[AnyRecord]], None]] = []
+        self._sessions = 0
+        self._inbox: list[AnyCommand] = []
+        self._inbox_items = 0
+        self._reads: list[Callable[[], None]] = []
+        self._wake = asyncio.Event()
+        self._journal_thread = ThreadPoolExecutor(1, "jackalope-journal")
+        self._history_thread = ThreadPoolExecutor(1, "jackalope-history")
+        self._flushed: asyncio.Future[None] | None = None
+        self._flush: Flush | None = None
+        self._next_flush_us = 0
+        self._settled_core: object = None
+        self._is_stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    # Life.
+
+    async def start(self) -> None:
+        """Begin to work on what is in the inbox."""
+        must(self._task is None, "a broker starts once")
+        self._task = asyncio.create_task(self._work(), name="jackalope-broker")
+
+    async def stop(self) -> None:
+        """Finish what has arrived, write everything behind, and close the storage."""
+        self._is_stopping = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+            self._task = None
+        self._journal_thread.shutdown()
+        self._history_thread.shutdown()
+        self._storage.close()
+
+    async def failed(self) -> None:
+        """Return when the broker has stopped; raise what stopped it."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    # For the doors.
+
+    def open_session(self, outlet: Outlet) -> int:
+        """Give a connection its session."""
+        self._sessions += 1
+        self._outlets[self._sessions] = outlet
+        return self._sessions
+
+    def close_session(self, session: int) -> None:
+        """Note that a connection is gone."""
+        if self._outlets.pop(session, None) is not None:
+            self.post(CloseSession(session=session))
+
+    def post(self, command: AnyCommand, items: int = 1) -> None:
+        """Put a command into the inbox. Its answer comes out of the session's outlet."""
+        self._inbox.append(command)
+        self._inbox_items += items
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def admit(self, tasks: int) -> Refusal | None:
+        """Refuse tasks for which there is no room just now, before they cost anything."""
+        waiting = self._inbox_items + tasks
+        unwritten = len(self.engine.core.book.dirty)
+        if waiting <= INBOX_ITEMS_MAX and unwritten <= UNWRITTEN_TASKS_MAX:
+            return None
+        return Refusal(
+            Code.OVERLOADED,
+            f"the broker has {self._inbox_items} items to work on and {unwritten} tasks to write; "
+            "submit again a little later",
+            _OVERLOAD_RETRY_US,
+        )
+
+    async def read(self, question: Callable[[Engine], T]) -> T:
+        """Ask something of the engine between two turns, when all that it shows is durable."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def ask() -> None:
+            try:
+                result = question(self.engine)
+            except Exception as error:  # noqa: BLE001  it belongs to whoever asked
+                if not answer.done():
+                    answer.set_exception(error)
+            else:
+                if not answer.done():
+                    answer.set_result(result)
+
+        self._reads.append(ask)
+        self._wake.set()
+        return await answer
+
+    async def off_loop(self, job: Callable[[], T]) -> T:
+        """Do something with the storage that may take a while, in the thread of history."""
+        return await asyncio.get_running_loop().run_in_executor(self._history_thread, job)
+
+    def listen(self, listener: Callable[[list[AnyRecord]], None]) -> None:
+        """Show a listener every batch of records, once it is durable."""
+        self._listeners.append(listener)
+
+    # The work.
+
+    async def _work(self) -> None:
+        try:
+            while not (self._is_stopping and not self._inbox):
+                await self._gather()
+                await self._turn()
+                self._answer_reads()
+                self._write_behind()
+            await self._write_everything()
+        except BaseException:
+            for outlet in list(self._outlets.values()):
+                outlet.end("the broker has stopped")
+            raise
+
+    async def _gather(self) -> None:
+        """Wait until there is something to do: a command, a read, a deadline or a flush."""
+        if self._inbox or self._reads or self._is_stopping:
+            await asyncio.sleep(0)  # Let the doors put in what has arrived meanwhile.
+            return
+        self._wake.clear()
+        now_us = self._clock.now_us()
+        deadlines = [self.engine.core.next_deadline_us()]
+        if self._flush is None and self.engine.core.book.has_changes():
+            deadlines.append(self._next_flush_us)
+        if self.engine.fault is not None:
+            deadlines.append(now_us + _HEAL_EVERY_US)
+        until_us = min((at for at in deadlines if at is not None), default=None)
+        if until_us is None:
+            await self._wake.wait()
+            return
+        try:
+            await asyncio.wait_for(self._wake.wait(), max(0, until_us - now_us) / SECOND)
+        except TimeoutError:
+            pass
+
+    async def _turn(self) -> None:
+        engine, now_us = self.engine, self._clock.now_us()
+        commands = self._take()
+        if engine.heal() and engine.core is not self._settled_core:
+            self._settled_core = engine.core
+            commands.insert(0, Recover())
+        deadline_us = engine.core.next_deadline_us()
+        if deadline_us is not None and deadline_us <= now_us:
+            commands.append(Tick())
+        if not commands:
+            return
+        turn = engine.decide(now_us, commands)
+        try:
+            if turn.body:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._journal_thread, engine.store, turn)
+            else:
+                engine.store(turn)
+        except StorageFault as fault:
+            self._fail(turn, fault)
+            return
+        self._release(engine.settle(turn))
+        for listener in self._listeners:
+            listener(turn.records)
+
+    def _take(self) -> list[AnyCommand]:
+        """Take from the inbox what makes one turn."""
+        items = 0
+        for count, command in enumerate(self._inbox):
+            items += len(command.tasks) if type(command) is SubmitTasks else 1
+            if items >= ITEMS_PER_TURN_MAX:
+                taken, self._inbox = self._inbox[: count + 1], self._inbox[count + 1 :]
+                self._inbox_items = max(0, self._inbox_items - items)
+                return taken
+        taken, self._inbox = self._inbox, []
+        self._inbox_items = 0
+        return taken
+
+    def _release(self, effects: list[Effect]) -> None:
+        by_session: dict[int, list[Effect]] = {}
+        for effect in effects:
+            by_session.setdefault(effect.session, []).append(effect)
+        for session, its_effects in by_session.items():
+            outlet = self._outlets.get(session)
+            if outlet is not None:
+                outlet.deliver(its_effects)
+
+    def _fail(self, turn: Turn, fault: StorageFault) -> None:
+        """Refuse a batch that could not be stored; go on without writing, or stop for good."""
+        log.error("storage failed", fault=str(fault), commands=len(turn.commands))
+        self._release(self.engine.fail(turn, fault))
+        if not isinstance(fault, DiskFull):
+            raise fault
+        # The core was rebuilt from disk: it knows no session, so nobody may go on with one.
+        outlets, self._outlets = self._outlets, {}
+        for outlet in outlets.values():
+            outlet.end("the disk is full; connect again")
+
+    def _answer_reads(self) -> None:
+        reads, self._reads = self._reads, []
+        for read in reads:
+            read()
+
+    # Writing behind.
+
+    def _write_behind(self) -> None:
+        """End a flush that is written, and begin the next when it is time."""
+        if self._flush is not None and self._flushed is not None and self._flushed.done():
+            flush, self._flush = self._flush, None
+            fault = self._flushed.exception()
+            if fault is None:
+                self.engine.end_flush(flush)
+            elif isinstance(fault, StorageFault):
+                log.error("history failed", fault=str(fault))
+                self.engine.fail_flush(flush, fault)
+            else:
+                raise fault
+        now_us = self._clock.now_us()
+        if self._flush is None and now_us >= self._next_flush_us:
+            self._next_flush_us = now_us + _FLUSH_EVERY_US
+            self._begin_flush(now_us)
+
+    def _begin_flush(self, now_us: int) -> None:
+        flush = self.engine.begin_flush(now_us)
+        if flush is None:
+            return
+        self._flush = flush
+        self._flushed = asyncio.get_running_loop().run_in_executor(
+            self._history_thread, self.engine.write_flush, flush
+        )
+        self._flushed.add_done_callback(lambda _: self._wake.set())
+
+    async def _write_everything(self) -> None:
+        while self._flush is not None or self.engine.core.book.has_changes():
+            if self.engine.fault is not None:
+                return
+            if self._flush is None:
+                self._begin_flush(self._clock.now_us())
+            if self._flushed is not None:
+                await asyncio.wait([self._flushed])
+            self._write_behind()

@@ -1,0 +1,334 @@
+"""Messages of the native protocol: what each kind of frame carries.
+
+Bodies are MessagePack arrays, so that a field has a place and no name; trailing fields may be left
+out and then have their defaults. `ref` is chosen by the sender of a request and comes back in its
+answer; 0 asks for none. The same shapes serve both ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from jackalope.core.commands import (
+    DEFAULT_NAMESPACE,
+    Action,
+    Answer,
+    Fail,
+    Finish,
+    Held,
+)
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import Assignment, TaskEnded
+from jackalope.core.filter import Filter
+from jackalope.core.ids import TaskId
+from jackalope.core.task import Signal, TaskSpec
+from jackalope.wire.frames import VERSION, FrameError, Kind, frame
+
+
+class Message(msgspec.Struct, array_like=True, gc=False):
+    """The body of a frame."""
+
+
+# Either way.
+
+
+class Heartbeat(Message):
+    """I am alive. Workers say how they are."""
+
+    ref: int = 0
+    stats: dict[str, float] = {}
+
+
+# To the broker.
+
+
+class Hello(Message):
+    """The first frame of a connection.
+
+    Attributes:
+        version: the newest protocol that the sender speaks.
+        namespace: the closed world that this session acts in.
+        token: what proves who the sender is, where the broker asks for it.
+        name: who acts, for histories and lists.
+        agent: program and version, for people.
+        pulse: the pulse of another session, which this connection's heartbeats keep alive.
+    """
+
+    version: int = VERSION
+    namespace: str = DEFAULT_NAMESPACE
+    token: str = ""
+    name: str = ""
+    agent: str = ""
+    pulse: str = ""
+
+
+class Submit(Message):
+    """Accept these tasks. Answered by ACK with what was refused."""
+
+    ref: int
+    tasks: list[TaskSpec]
+    fence: int = 0
+
+
+class Claim(Message):
+    """Give me up to `count` tasks beyond my slots, within a time. Answered by ASSIGN or NACK."""
+
+    ref: int
+    count: int = 1
+    wait_us: int = 0
+
+
+class Result(Message):
+    """How attempts ended. Answered by ACK with what was refused, counted over all three lists."""
+
+    ref: int
+    finished: list[Finish] = []
+    failed: list[Fail] = []
+    released: list[Held] = []
+
+
+class Query(Message):
+    """A question that changes nothing. Answered by ACK with the answer."""
+
+    ref: int
+    what: str
+    about: dict[str, Any] = {}
+
+
+class Join(Message):
+    """This session is a worker. Answered by ACK with what goes on and what must be dropped."""
+
+    ref: int
+    worker: str
+    queues: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+    slots: int = 1
+    labels: dict[str, str] = {}
+    holding: list[Held] = []
+    lease_us: int = 30 * SECOND
+    grace_us: int = 10 * SECOND
+    generation: int = 0
+
+
+class Leave(Message):
+    """The worker goes, and hands back what it holds."""
+
+    ref: int = 0
+
+
+class Start(Message):
+    """The worker began these."""
+
+    ref: int
+    attempts: list[Held]
+
+
+class Progress(Message):
+    """How far an attempt has come."""
+
+    ref: int
+    task: TaskId
+    fence: int
+    percent: float | None = None
+    note: str = ""
+
+
+class SignalAnswer(Message):
+    """The worker's word on a signal."""
+
+    ref: int
+    task: TaskId
+    fence: int
+    answer: Answer
+    detail: str = ""
+
+
+class Act(Message):
+    """Do something with tasks."""
+
+    ref: int
+    action: Action
+    tasks: tuple[TaskId, ...] = ()
+    filter: Filter | None = None
+    dry_run: bool = False
+
+
+class Watch(Message):
+    """Tell me when these tasks end."""
+
+    ref: int
+    tasks: tuple[TaskId, ...]
+
+
+class Manage(Message):
+    """Change a queue, a tag or a worker: see the reference for what there is."""
+
+    ref: int
+    what: str
+    about: dict[str, Any] = {}
+
+
+class Subscribe(Message):
+    """Send me what happens: to one task, in one queue, or everywhere."""
+
+    ref: int
+    queue: str = ""
+    task: TaskId = TaskId(b"")
+
+
+# From the broker.
+
+
+class Welcome(Message):
+    """The answer to HELLO.
+
+    Attributes:
+        version: the protocol that will be spoken.
+        session: the number of this session.
+        pulse: the secret by which another connection can send heartbeats for this session.
+        heartbeat_us: how often each side should send something.
+        frame_bytes_max: the largest frame that the broker takes.
+        server: program and version.
+    """
+
+    version: int
+    session: int
+    pulse: str
+    heartbeat_us: int
+    frame_bytes_max: int
+    server: str
+
+
+class Ack(Message):
+    """Yes, and what came of it."""
+
+    ref: int
+    body: Any = None
+
+
+class Nack(Message):
+    """No, and why; `retry_after_us` says when asking again may help."""
+
+    ref: int
+    code: str
+    message: str
+    retry_after_us: int = 0
+
+
+class Assign(Message):
+    """Tasks for the worker."""
+
+    assignments: list[Assignment]
+
+
+class SignalAsk(Message):
+    """The worker shall pause or kill an attempt."""
+
+    task: TaskId
+    fence: int
+    signal: Signal
+
+
+class Ended(Message):
+    """Watched tasks that have ended."""
+
+    tasks: list[TaskEnded]
+
+
+class Happened(Message):
+    """One line of what happens in the broker."""
+
+    at_us: int
+    what: str
+    task: TaskId
+    queue: str
+    state: str
+    by: str = ""
+    detail: str = ""
+
+
+class Events(Message):
+    """What happened, and how much was left out because this session reads too slowly."""
+
+    events: list[Happened]
+    missed: int = 0
+
+
+class Notice(Message):
+    """Something the session must know: `drain`, `replaced`, `lease_lost`, `goodbye`, `error`."""
+
+    what: str
+    detail: str = ""
+
+
+TO_BROKER: dict[Kind, type[Message]] = {
+    Kind.HELLO: Hello,
+    Kind.SUBMIT: Submit,
+    Kind.CLAIM: Claim,
+    Kind.RESULT: Result,
+    Kind.HEARTBEAT: Heartbeat,
+    Kind.QUERY: Query,
+    Kind.JOIN: Join,
+    Kind.LEAVE: Leave,
+    Kind.START: Start,
+    Kind.PROGRESS: Progress,
+    Kind.SIGNAL: SignalAnswer,
+    Kind.ACT: Act,
+    Kind.WATCH: Watch,
+    Kind.MANAGE: Manage,
+    Kind.SUBSCRIBE: Subscribe,
+}
+
+FROM_BROKER: dict[Kind, type[Message]] = {
+    Kind.HELLO: Welcome,
+    Kind.ACK: Ack,
+    Kind.NACK: Nack,
+    Kind.HEARTBEAT: Heartbeat,
+    Kind.ASSIGN: Assign,
+    Kind.SIGNAL: SignalAsk,
+    Kind.ENDED: Ended,
+    Kind.EVENTS: Events,
+    Kind.NOTICE: Notice,
+}
+
+
+class Codec:
+    """Encodes one direction of the protocol and decodes the other."""
+
+    def __init__(self, sends: dict[Kind, type[Message]], hears: dict[Kind, type[Message]]) -> None:
+        self._kinds = {shape: kind for kind, shape in sends.items()}
+        self._decoders = {
+            int(kind): msgspec.msgpack.Decoder(shape) for kind, shape in hears.items()
+        }
+        self._encode = msgspec.msgpack.Encoder().encode
+
+    def encode(self, message: Message) -> bytes:
+        """Return the frame of a message."""
+        return frame(self._kinds[type(message)], self._encode(message))
+
+    def decode(self, kind: int, body: bytes) -> Message:
+        """Return the message of a frame.
+
+        Raises:
+            FrameError: the kind is unknown here, or the body is not what the kind carries.
+        """
+        decoder = self._decoders.get(kind)
+        if decoder is None:
+            raise FrameError(f"a frame of kind {kind}, which means nothing in this direction")
+        try:
+            message: Message = decoder.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise FrameError(f"a frame of kind {kind} with a bad body: {error}") from None
+        return message
+
+
+def broker_codec() -> Codec:
+    """Return what the broker's end of a connection speaks."""
+    return Codec(sends=FROM_BROKER, hears=TO_BROKER)
+
+
+def peer_codec() -> Codec:
+    """Return what a client's or worker's end of a connection speaks."""
+    return Codec(sends=TO_BROKER, hears=FROM_BROKER)

@@ -1,0 +1,305 @@
+"""Phrases: how records, replies and messages read in the scripts.
+
+One line each; only what is not the default is told. Times are told from now.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatchmethod
+from typing import Any
+
+from jackalope.core import commands, effects, records
+from jackalope.core.lifecycle import Event, State
+from jackalope.core.policy import DEFAULT_POLICY, Policy
+from jackalope.core.refusals import Refusal
+from jackalope.core.task import BlobRef, Body, Error
+from tests.scenarios.cast import Cast
+from tests.scenarios.language import tell_duration
+
+DEFAULT = commands.DEFAULT_NAMESPACE
+
+PAST = {
+    Event.HOLD: "held",
+    Event.PLAY: "played",
+    Event.PAUSE: "paused",
+    Event.KILL: "killed",
+    Event.RETRY: "retried",
+    Event.UNBLOCK: "unblocked",
+    Event.ABANDON: "abandoned",
+    Event.DUE: "due",
+    Event.EXPIRE: "expired",
+    Event.FAIL: "failed",
+    Event.RELEASE: "released",
+    Event.STOP: "stopped",
+    Event.LOSE: "lost",
+}
+
+
+def join(*parts: str) -> str:
+    """Join the parts that say something."""
+    return " ".join(part for part in parts if part)
+
+
+def option(name: str, value: object) -> str:
+    """Tell a value that is not empty."""
+    return f"{name}={value}" if value else ""
+
+
+def tell_body(name: str, body: Body) -> str:
+    """Tell a payload or a result."""
+    if isinstance(body, BlobRef):
+        return f"{name}=blob:{body.blob}:{body.size}"
+    if len(body) > 40:
+        return f"{name}=<{len(body)} bytes>"
+    return option(name, body.decode())
+
+
+def tell_error(error: Error | None) -> str:
+    """Tell what a worker says went wrong."""
+    if error is None:
+        return ""
+    return f"error={error.type}" + (f" ({error.message})" if error.message else "")
+
+
+def tell_policy(policy: Policy) -> str:
+    """Tell what a policy has that the default has not."""
+    told = []
+    for name in Policy.__struct_fields__:
+        value = getattr(policy, name)
+        if value != getattr(DEFAULT_POLICY, name):
+            is_time = name.endswith("_us")
+            told.append(f"{name.removesuffix('_us')}={_plain(value, is_time=is_time)}")
+    return " ".join(told)
+
+
+def _plain(value: object, *, is_time: bool) -> str:
+    if is_time and isinstance(value, int):
+        return tell_duration(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Teller:
+    """Tells what a command brought about, at a certain time."""
+
+    def __init__(self, cast: Cast, now_us: int) -> None:
+        self._cast = cast
+        self._now_us = now_us
+
+    def record(self, record: records.AnyRecord, command: commands.AnyCommand) -> str:
+        """Tell a record; nothing for a queue that comes into being by being named."""
+        if type(record) is records.QueueDeclared and type(command) is not commands.DeclareQueue:
+            return ""
+        return self._cast.put_names(self.tell(record))
+
+    def effect(self, effect: effects.Effect, command: commands.AnyCommand | None) -> list[str]:
+        """Tell a reply to a command, or a message, and to whom."""
+        if isinstance(effect, effects.Reply):
+            told = self._reply(effect.body, command)
+        else:
+            told = [self.tell(effect.message)]
+        who = self._cast.session_name(effect.session)
+        return [self._cast.put_names(f"{who}: {line}") for line in told]
+
+    @singledispatchmethod
+    def tell(self, what: object) -> str:
+        """Tell a record or a message."""
+        raise TypeError(f"no words for {what!r}")
+
+    # Records.
+
+    @tell.register
+    def _(self, record: records.QueueDeclared) -> str:
+        policy, by = tell_policy(record.policy), option("by", record.by)
+        return join("declared", record.queue, policy, by, self._world(record.namespace))
+
+    @tell.register
+    def _(self, record: records.QueueDeleted) -> str:
+        by = option("by", record.by)
+        return join("deleted queue", record.queue, by, self._world(record.namespace))
+
+    @tell.register
+    def _(self, record: records.QueuePaused) -> str:
+        by = option("by", record.by)
+        return join("paused queue", record.queue, by, self._world(record.namespace))
+
+    @tell.register
+    def _(self, record: records.QueueResumed) -> str:
+        by = option("by", record.by)
+        return join("resumed queue", record.queue, by, self._world(record.namespace))
+
+    @tell.register
+    def _(self, record: records.TagLimited) -> str:
+        what = f"limited {record.tag} to {record.limit}"
+        if record.limit < 0:
+            what = f"unlimited {record.tag}"
+        return join(what, option("by", record.by), self._world(record.namespace))
+
+    @tell.register
+    def _(self, record: records.TaskSubmitted) -> str:
+        options = record.spec.options
+        waiting_for = ",".join(self._cast.name(task) for task in record.waiting_for)
+        waits = "for" if record.state is State.WAITING else "waits for"
+        return join(
+            f"submitted {self._cast.name(record.spec.id)} {record.state}",
+            f"{waits} {waiting_for}" if waiting_for else "",
+            self._when("due", options.run_at_us if options else 0),
+            self._when("expires", record.expires_us),
+            option("batch", record.batch if record.batch > 1 else 0),
+            option("by", record.by),
+            self._world(record.namespace),
+        )
+
+    @tell.register
+    def _(self, record: records.TaskMoved) -> str:
+        past = PAST[record.event]
+        return join(
+            past,
+            self._cast.name(record.task),
+            "" if past == record.to else record.to,
+            "" if record.reason is None or past == record.reason else record.reason,
+            f"because {record.detail}" if record.detail else "",
+            option("by", record.by),
+        )
+
+    @tell.register
+    def _(self, record: records.TaskRevived) -> str:
+        row = record.row
+        return join("revived", self._cast.name(row.id), row.state, option("by", record.by))
+
+    @tell.register
+    def _(self, record: records.TaskPurged) -> str:
+        return join("purged", self._cast.name(record.task), option("by", record.by))
+
+    @tell.register
+    def _(self, record: records.AttemptAssigned) -> str:
+        return f"assigned {self._cast.name(record.task)} to {record.worker} fence={record.fence}"
+
+    @tell.register
+    def _(self, record: records.AttemptStarted) -> str:
+        return f"started {self._cast.name(record.task)}"
+
+    @tell.register
+    def _(self, record: records.AttemptFinished) -> str:
+        return join("finished", self._cast.name(record.task), tell_body("result", record.result))
+
+    @tell.register
+    def _(self, record: records.AttemptEnded) -> str:
+        return join(
+            f"{PAST[record.event]} {self._cast.name(record.task)} {record.to}",
+            record.reason or "",
+            self._when("due", record.due_us),
+            tell_error(record.error),
+            option("by", record.by),
+        )
+
+    @tell.register
+    def _(self, record: records.SignalRequested) -> str:
+        name = self._cast.name(record.task)
+        return join("requested", record.signal, "of", name, option("by", record.by))
+
+    @tell.register
+    def _(self, record: records.SignalAdvanced) -> str:
+        detail = f"({record.detail})" if record.detail else ""
+        return join("signal of", self._cast.name(record.task), record.stage, detail)
+
+    # Replies.
+
+    def _reply(self, body: effects.Answered, command: commands.AnyCommand | None) -> list[str]:
+        if isinstance(body, Refusal):
+            return [f"refused {self._refusal(body)}"]
+        if isinstance(body, effects.Accepted):
+            return self._accepted(body, command)
+        if isinstance(body, effects.Acted):
+            return self._acted(body)
+        if isinstance(body, effects.Joined):
+            resumed = ",".join(self._cast.name(held.task) for held in body.resumed)
+            drop = ",".join(self._cast.name(held.task) for held in body.drop)
+            return [join("joined", option("resumed", resumed), option("drop", drop))]
+        return ["declared" if isinstance(body, effects.Declared) else "nothing to claim"]
+
+    def _accepted(self, body: effects.Accepted, command: commands.AnyCommand | None) -> list[str]:
+        items = _items(command)
+        if items is None:
+            return ["ok"]
+        refused = [
+            f"refused {self._cast.name(items[index])} {self._refusal(refusal)}"
+            for index, refusal in body.refused
+        ]
+        return ([f"accepted {body.count}"] if body.count or not refused else []) + refused
+
+    def _acted(self, body: effects.Acted) -> list[str]:
+        counts = [f"changed {body.changed}"] if body.changed else []
+        counts += [f"requested {body.requested}"] if body.requested else []
+        counts += ["more"] if body.more else []
+        refused = [
+            f"refused {self._cast.name(task)} {self._refusal(refusal)}"
+            for task, refusal in body.refused
+        ]
+        if not counts and not refused:
+            counts = ["changed 0"]
+        return ([", ".join(counts)] if counts else []) + refused
+
+    def _refusal(self, refusal: Refusal) -> str:
+        again = f" (again in {tell_duration(refusal.retry_after_us)})"
+        return f"{refusal.code}: {refusal.message}" + (again if refusal.retry_after_us else "")
+
+    # Messages.
+
+    @tell.register
+    def _(self, message: effects.Assignment) -> str:
+        headers = ",".join(f"{name}:{value}" for name, value in message.options.headers.items())
+        return join(
+            f"assignment {self._cast.name(message.task)}",
+            f"fence={message.fence} attempt={message.attempt}",
+            option("name", message.name),
+            option("key", message.key),
+            tell_body("payload", message.payload),
+            option("headers", headers),
+            option("timeout", message.timeout_us and tell_duration(message.timeout_us)),
+            "claimed" if message.claim else "",
+        )
+
+    @tell.register
+    def _(self, message: effects.SignalAsked) -> str:
+        return f"asked to {message.signal} {self._cast.name(message.task)} fence={message.fence}"
+
+    @tell.register
+    def _(self, _message: effects.DrainAsked) -> str:
+        return "asked to drain"
+
+    @tell.register
+    def _(self, _message: effects.SessionReplaced) -> str:
+        return "session replaced"
+
+    @tell.register
+    def _(self, _message: effects.LeaseLost) -> str:
+        return "lease lost"
+
+    @tell.register
+    def _(self, message: effects.TaskEnded) -> str:
+        return join(
+            f"ended {self._cast.name(message.task)} {message.state}",
+            message.reason or "",
+            tell_body("result", message.result),
+            tell_error(message.error),
+        )
+
+    # Details.
+
+    def _when(self, what: str, at_us: int) -> str:
+        if at_us <= self._now_us:
+            return f"{what} {tell_duration(self._now_us - at_us)} ago" if at_us else ""
+        return f"{what} in {tell_duration(at_us - self._now_us)}"
+
+    def _world(self, namespace: str) -> str:
+        return "" if namespace == DEFAULT else f"namespace={namespace}"
+
+
+def _items(command: commands.AnyCommand | None) -> list[Any] | None:
+    """Return the ids of the items of a command that is a list, or None."""
+    if isinstance(command, commands.SubmitTasks):
+        return [spec.id for spec in command.tasks]
+    if isinstance(command, commands.WatchTasks):
+        return list(command.tasks)
+    attempts = getattr(command, "attempts", None)
+    return None if attempts is None else [item.task for item in attempts]

@@ -1,0 +1,554 @@
+"""The stage: a core on a virtual clock, played by the commands of a script.
+
+Gives the verbs of the language their meaning, delivers time, stands in for the engine, and checks
+after each command that every invariant holds.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from typing import TypedDict
+
+from jackalope.core import Core, commands, invariants
+from jackalope.core.commands import AnyCommand, Fail, Finish, Held
+from jackalope.core.durations import SECOND
+from jackalope.core.explain import explain, history
+from jackalope.core.filter import Filter
+from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.lifecycle import State
+from jackalope.core.policy import DEFAULT_POLICY, Policy
+from jackalope.core.task import (
+    BlobRef,
+    Body,
+    Error,
+    OnDependency,
+    Options,
+    Retry,
+    Task,
+    TaskSpec,
+)
+from tests.scenarios.cast import Cast
+from tests.scenarios.language import Order, ScriptError, parse_duration_us, tell_duration
+from tests.scenarios.phrases import DEFAULT, Teller, join, option, tell_body, tell_error
+from tests.scenarios.shelf import Shelf
+
+#: When every script begins.
+START_US = 1_750_000_000 * SECOND
+
+_MOMENT = re.compile(r"\b17\d{14}\b")
+_LEASE_US, _GRACE_US = 30 * SECOND, 10 * SECOND
+
+
+class Stage:
+    """One core, its clock, its storage and everybody who speaks with it."""
+
+    def __init__(self) -> None:
+        self.core = Core()
+        self._clock_us = START_US
+        self._cast = Cast()
+        self._shelf = Shelf()
+        self._commands: dict[int, AnyCommand] = {}
+
+    def act(self, line: str) -> list[str]:
+        """Do what a line of the script says, and tell what came of it."""
+        order = Order(shlex.split(line))
+        verb = _VERBS.get(order.verb)
+        if verb is None:
+            raise ScriptError(f"no verb {order.verb!r}; there are {', '.join(sorted(_VERBS))}")
+        lines = verb(self, order)
+        order.finish()
+        invariants.check(self.core)
+        return lines
+
+    def check_replay(self) -> None:
+        """Make sure that the records alone give the state that is in memory."""
+        self._shelf.check(self.core)
+
+    # What the engine does.
+
+    def _send(self, command: AnyCommand, order: Order | None = None) -> list[str]:
+        """Give the core a command that wants an answer."""
+        command.ref = len(self._commands) + 1
+        self._commands[command.ref] = command
+        return self._handle(command, is_quiet=order is not None and order.is_quiet)
+
+    def _handle(self, command: AnyCommand, *, is_quiet: bool = False) -> list[str]:
+        self._shelf.recall(self.core, command)
+        records, effects = self.core.handle(self._clock_us, command)
+        self._shelf.append(records)
+        if not records and not effects:
+            return []
+        for record in records:
+            self._cast.follow(record)
+        teller = Teller(self._cast, self.core.now_us)
+        lines = [teller.record(record, command) for record in records]
+        if is_quiet:
+            lines = [f"{len(records)} records"]
+        for effect in effects:
+            ref = getattr(effect, "ref", 0)
+            if not is_quiet or ref:
+                lines += teller.effect(effect, self._commands.get(ref))
+        return [line for line in lines if line]
+
+    # Submitting and configuring.
+
+    def submit(self, order: Order) -> list[str]:
+        tasks = self._specs(order)
+        while order.further is not None:
+            further, order.further = order.further, order.further.further
+            tasks += self._specs(further)
+            further.further = None
+            further.finish()
+        command = commands.SubmitTasks(
+            tasks=tasks,
+            session=self._client(order),
+            namespace=order.text("namespace", DEFAULT),
+            by=order.text("by"),
+            fence=order.number("fence"),
+        )
+        return self._send(command, order)
+
+    def _specs(self, order: Order) -> list[TaskSpec]:
+        ids = [self._task(name) for name in order.names("the names of tasks")]
+        queue, name, key = order.text("queue"), order.text("name"), order.text("key")
+        priority, payload = order.number("priority", 150), _body(order.text("payload"))
+        options = self._options(order)
+        return [TaskSpec(it, queue, name, key, priority, payload, options) for it in ids]
+
+    def _options(self, order: Order) -> Options:
+        headers = dict(header.split(":", 1) for header in order.list("headers"))
+        return Options(
+            alias=order.text("alias"),
+            headers=headers,
+            tags=order.list("tags"),
+            run_at_us=self._moment(order, "run_in"),
+            expires_at_us=self._moment(order, "expires_in"),
+            timeout_us=order.duration_us("timeout"),
+            retry=_retry(order),
+            depends_on=tuple(self._task(name) for name in order.list("depends_on")),
+            on_dependency=OnDependency(order.text("on_dependency", "dead")),
+            parent=self._task_or_none(order.text("parent")),
+            held=order.flag("held"),
+        )
+
+    def declare(self, order: Order) -> list[str]:
+        queue = order.word("a queue")
+        command = commands.DeclareQueue(
+            queue=queue,
+            preset=order.text("preset"),
+            session=self._client(order),
+            namespace=order.text("namespace", DEFAULT),
+            by=order.text("by"),
+            changes=dict(_policy_field(name, text) for name, text in order.rest().items()),
+        )
+        return self._send(command)
+
+    def delete_queue(self, order: Order) -> list[str]:
+        return self._send(commands.DeleteQueue(queue=order.word("a queue"), **self._actor(order)))
+
+    def pause_queue(self, order: Order) -> list[str]:
+        return self._send(commands.PauseQueue(queue=order.word("a queue"), **self._actor(order)))
+
+    def resume_queue(self, order: Order) -> list[str]:
+        return self._send(commands.ResumeQueue(queue=order.word("a queue"), **self._actor(order)))
+
+    def limit_tag(self, order: Order) -> list[str]:
+        tag, limit = order.word("a tag"), order.word("a limit")
+        number = -1 if limit == "none" else int(limit)
+        return self._send(commands.LimitTag(tag=tag, limit=number, **self._actor(order)))
+
+    # Workers.
+
+    def join(self, order: Order) -> list[str]:
+        worker = order.word("a worker")
+        session = order.text("session", self._cast.session_of(worker))
+        command = commands.JoinWorker(
+            worker=worker,
+            session=self._cast.session(session),
+            queues=order.list("queues"),
+            keys=order.list("keys"),
+            slots=order.number("slots", 1),
+            holding=[self._held(name, worker) for name in order.list("holding")],
+            namespace=order.text("namespace", DEFAULT),
+            lease_us=order.duration_us("lease", _LEASE_US),
+            grace_us=order.duration_us("grace", _GRACE_US),
+            generation=order.number("generation"),
+        )
+        self._cast.bind(worker, session)
+        return self._send(command)
+
+    def heartbeat(self, order: Order) -> list[str]:
+        return self._send(commands.Heartbeat(session=self._worker(order.word("a worker"), order)))
+
+    def claim(self, order: Order) -> list[str]:
+        command = commands.ClaimTasks(
+            session=self._worker(order.word("a worker"), order),
+            count=order.number("count", 1),
+            wait_us=order.duration_us("wait"),
+        )
+        return self._send(command)
+
+    def leave(self, order: Order) -> list[str]:
+        return self._send(commands.LeaveWorker(session=self._worker(order.word("a worker"), order)))
+
+    def close(self, order: Order) -> list[str]:
+        name = order.text("session")
+        session = self._cast.session(name or self._cast.session_of(order.word("whom")))
+        self._cast.close(session)
+        return self._send(commands.CloseSession(session=session))
+
+    def drain(self, order: Order) -> list[str]:
+        worker = order.word("a worker")
+        return self._send(commands.DrainWorker(worker=worker, **self._actor(order)))
+
+    # Attempts.
+
+    def start(self, order: Order) -> list[str]:
+        held, session = self._attempts(order)
+        return self._send(commands.StartAttempts(attempts=held, session=session))
+
+    def finish(self, order: Order) -> list[str]:
+        held, session = self._attempts(order)
+        result = _body(order.text("result"))
+        attempts = [Finish(it.task, it.fence, result) for it in held]
+        return self._send(commands.FinishAttempts(attempts=attempts, session=session))
+
+    def fail(self, order: Order) -> list[str]:
+        held, session = self._attempts(order)
+        error = Error(order.text("error", "ValueError"), order.text("message"))
+        verdict = commands.Verdict(order.text("verdict", "retry"))
+        after_us = order.duration_us("retry_after")
+        attempts = [Fail(it.task, it.fence, error, verdict, after_us) for it in held]
+        return self._send(commands.FailAttempts(attempts=attempts, session=session))
+
+    def release(self, order: Order) -> list[str]:
+        held, session = self._attempts(order)
+        return self._send(commands.ReleaseAttempts(attempts=held, session=session))
+
+    def progress(self, order: Order) -> list[str]:
+        [held], session = self._attempts(order)
+        command = commands.ReportProgress(
+            task=held.task,
+            fence=held.fence,
+            session=session,
+            percent=float(order.text("percent")),
+            note=order.text("note"),
+        )
+        return self._send(command)
+
+    def answer(self, order: Order) -> list[str]:
+        [held], session = self._attempts(order)
+        command = commands.AnswerSignal(
+            task=held.task,
+            fence=held.fence,
+            session=session,
+            answer=commands.Answer(order.word("an answer")),
+            detail=order.text("detail"),
+        )
+        return self._send(command)
+
+    # Actions.
+
+    def act_on(self, order: Order) -> list[str]:
+        action = commands.Action(order.verb)
+        wanted = self._filter(order) if order.flag("where") else None
+        command = commands.ActOnTasks(
+            action=action,
+            tasks=()
+            if wanted is not None
+            else tuple(map(self._task, order.names("tasks, or where"))),
+            filter=wanted,
+            dry_run=order.flag("dry_run"),
+            **self._actor(order),
+        )
+        return self._send(command, order)
+
+    def _filter(self, order: Order) -> Filter:
+        older_us = order.duration_us("older_than")
+        return Filter(
+            states=tuple(State(state) for state in order.list("states")),
+            queue=order.text("queue"),
+            name=order.text("name"),
+            key=order.text("key"),
+            tag=order.text("tag"),
+            parent=self._task_or_none(order.text("parent")),
+            batch=order.number("batch"),
+            text=order.text("text"),
+            older_than_us=self._clock_us - older_us if older_us else 0,
+        )
+
+    def watch(self, order: Order) -> list[str]:
+        tasks = tuple(self._task(name) for name in order.names("the names of tasks"))
+        namespace = order.text("namespace", DEFAULT)
+        session = self._client(order)
+        return self._send(commands.WatchTasks(tasks=tasks, session=session, namespace=namespace))
+
+    # Time and storage.
+
+    def wait(self, order: Order) -> list[str]:
+        """Let time pass, with a tick at every deadline; a worker may send heartbeats meanwhile."""
+        begin_us = self._clock_us
+        until_us = begin_us + parse_duration_us(order.word("a duration"))
+        workers, every_us = order.list("heartbeat"), order.duration_us("every", 10 * SECOND)
+        beat_us = begin_us + every_us
+        lines: list[str] = []
+        while True:
+            deadline_us = self.core.next_deadline_us() or until_us + 1
+            if workers and beat_us <= min(deadline_us, until_us):
+                self._clock_us, beat_us = beat_us, beat_us + every_us
+                for worker in workers:
+                    session = self._cast.session(self._cast.session_of(worker))
+                    lines += self._handle(commands.Heartbeat(session=session))
+                continue
+            if deadline_us > until_us:
+                break
+            self._clock_us = max(self._clock_us, deadline_us)
+            told = self._handle(commands.Tick())
+            if told:
+                lines += [f"after {tell_duration(self._clock_us - begin_us)}", *told]
+        self._clock_us = until_us
+        return lines
+
+    def jump(self, order: Order) -> list[str]:
+        """Move the clock, and let nobody act meanwhile."""
+        self._clock_us += parse_duration_us(order.word("a duration"))
+        return []
+
+    def tick(self, _order: Order) -> list[str]:
+        return self._handle(commands.Tick())
+
+    def store(self, _order: Order) -> list[str]:
+        left, forgotten = self._shelf.store(self.core.book, self._clock_us)
+        told = (("left memory:", left), ("forgotten:", forgotten))
+        return [
+            f"{what} {','.join(self._cast.name(task) for task in tasks)}"
+            for what, tasks in told
+            if tasks
+        ]
+
+    def restart(self, order: Order) -> list[str]:
+        """Stop the broker, and start it again from what is stored."""
+        self.check_replay()
+        self._clock_us += order.duration_us("after")
+        self._cast.close_all()
+        self.core = self._shelf.rebuild()
+        return self._handle(commands.Recover())
+
+    # Looking.
+
+    def explain(self, order: Order) -> list[str]:
+        task = self._find(order)
+        explanation = explain(self.core, task)
+        causes = [f"{cause.why}: {cause.text}" for cause in explanation.causes]
+        return [self._moments(line) for line in (explanation.state, *causes)]
+
+    def history(self, order: Order) -> list[str]:
+        return [
+            self._moments(
+                join(
+                    f"{it.at_us} {it.what}",
+                    f"by {it.by}" if it.by else "",
+                    f"({it.detail})" if it.detail else "",
+                )
+            )
+            for it in history(self._find(order))
+        ]
+
+    def show(self, order: Order) -> list[str]:
+        task = self._find(order)
+        told = (task.state, *_counters(task), *_lease(task), *_outcome(task), *self._progress(task))
+        return [self._moments(join(*told))]
+
+    def queues(self, _order: Order) -> list[str]:
+        lines = []
+        for world in self.core.book.namespaces.values():
+            for queue in world.queues.values():
+                where = "" if world.name == DEFAULT else f"{world.name}/"
+                counts = ", ".join(f"{n} {state}" for state, n in queue.counts.items() if n)
+                paused = f"(paused by {queue.paused_by})" if queue.paused_by else ""
+                lines.append(join(f"{where}{queue.name}:", counts or "empty", paused))
+        return lines
+
+    def workers(self, _order: Order) -> list[str]:
+        lines = []
+        for (namespace, name), worker in self.core.roster.workers.items():
+            where = "" if namespace == DEFAULT else f"{namespace}/"
+            held = ",".join(self._cast.name(task) for task in worker.held)
+            state = "draining" if worker.is_draining else ""
+            away = "" if worker.session else "away"
+            lines.append(join(f"{where}{name}:", f"holds {held or 'nothing'}", state, away))
+        departed = self.core.roster.departed
+        return lines + [f"{departure.worker}: gone, {departure.why}" for departure in departed]
+
+    def _find(self, order: Order) -> Task:
+        """Look at a task, wherever it is; looking puts nothing back into memory."""
+        task_id = self._task(order.word("a task"))
+        task = self.core.book.tasks.get(task_id) or self._shelf.find(self.core.book, task_id)
+        if task is None:
+            raise ScriptError("there is no such task")
+        return task
+
+    def _progress(self, task: Task) -> list[str]:
+        progress = self.core.progress.get(task.id)
+        if progress is None:
+            return []
+        percent = "" if progress.percent is None else f"progress={progress.percent:g}%"
+        return [percent, f"({progress.note})" if progress.note else ""]
+
+    def _moments(self, text: str) -> str:
+        """Put names for ids, and the time since the beginning for moments."""
+
+        def tell(found: re.Match[str]) -> str:
+            since_us = int(found[0]) - START_US
+            return f"{'+' if since_us >= 0 else ''}{tell_duration(since_us)}"
+
+        return _MOMENT.sub(tell, self._cast.put_names(text))
+
+    # Who and what a command means.
+
+    def _task(self, name: str) -> TaskId:
+        return self._cast.task(name, self._clock_us)
+
+    def _task_or_none(self, name: str) -> TaskId:
+        return self._task(name) if name else NO_TASK
+
+    def _moment(self, order: Order, name: str) -> int:
+        span_us = order.duration_us(name)
+        return self._clock_us + span_us if span_us else 0
+
+    def _client(self, order: Order) -> int:
+        return self._cast.session(order.text("session", "client"))
+
+    def _actor(self, order: Order) -> Actor:
+        return Actor(
+            session=self._client(order),
+            namespace=order.text("namespace", DEFAULT),
+            by=order.text("by"),
+        )
+
+    def _worker(self, worker: str, order: Order) -> int:
+        return self._cast.session(order.text("session", self._cast.session_of(worker)))
+
+    def _attempts(self, order: Order) -> tuple[list[Held], int]:
+        """Return the attempts that a worker speaks of, by default its own."""
+        tasks = [self._task(name) for name in order.names("the names of tasks")]
+        worker = order.text("worker") or self._cast.holder(tasks[0])
+        fence = order.number("fence")
+        held = [Held(task, fence or self._cast.fence(task, worker)) for task in tasks]
+        return held, self._worker(worker, order)
+
+    def _held(self, text: str, worker: str) -> Held:
+        name, _, fence = text.partition(":")
+        task = self._task(name)
+        return Held(task, int(fence) if fence else self._cast.fence(task, worker))
+
+
+class Actor(TypedDict):
+    """Who acts from outside, and where."""
+
+    session: int
+    namespace: str
+    by: str
+
+
+def _body(text: str) -> Body:
+    """Read a payload or result; `blob:name:size` is kept in the blob store."""
+    if text.startswith("blob:"):
+        _, blob, size = text.split(":")
+        return BlobRef(blob, int(size))
+    return text.encode()
+
+
+def _retry(order: Order) -> Retry | None:
+    """Read a task's own retry settings; what is left out is as in the default policy."""
+    retries, factor = order.text("retries"), order.text("retry_factor")
+    base_us, cap_us = order.duration_us("retry_base", -1), order.duration_us("retry_cap", -1)
+    if not retries and not factor and base_us < 0 and cap_us < 0:
+        return None
+    return Retry(
+        int(retries or DEFAULT_POLICY.retries),
+        base_us if base_us >= 0 else DEFAULT_POLICY.retry_base_us,
+        float(factor or DEFAULT_POLICY.retry_factor),
+        cap_us if cap_us >= 0 else DEFAULT_POLICY.retry_cap_us,
+    )
+
+
+def _policy_field(name: str, text: str) -> tuple[str, object]:
+    """Read a field of a policy; a time goes without the `_us` of its name."""
+    if f"{name}_us" in Policy.__struct_fields__:
+        return f"{name}_us", parse_duration_us(text)
+    if text in {"true", "false"}:
+        return name, text == "true"
+    try:
+        return name, float(text) if "." in text else int(text)
+    except ValueError:
+        return name, text
+
+
+def _counters(task: Task) -> list[str]:
+    names = ("failures", "crashes", "interruptions")
+    counters = [option(name, getattr(task, name)) for name in names]
+    return [*counters, f"priority={task.priority}" if task.penalty else ""]
+
+
+def _lease(task: Task) -> list[str]:
+    attempt = task.attempt
+    if attempt is None:
+        return []
+    asked = attempt.request
+    signal = f"{asked.signal} {asked.stage}" if asked else ""
+    return [f"on {attempt.worker} fence={attempt.fence}", signal]
+
+
+def _outcome(task: Task) -> list[str]:
+    outcome = task.outcome
+    if outcome is None:
+        return []
+    return [outcome.reason or "", tell_body("result", outcome.result), tell_error(outcome.error)]
+
+
+_VERBS: dict[str, Callable[[Stage, Order], list[str]]] = {
+    # Submitting and configuring.
+    "submit": Stage.submit,
+    "declare": Stage.declare,
+    "delete-queue": Stage.delete_queue,
+    "pause-queue": Stage.pause_queue,
+    "resume-queue": Stage.resume_queue,
+    "limit-tag": Stage.limit_tag,
+    # Workers.
+    "join": Stage.join,
+    "heartbeat": Stage.heartbeat,
+    "claim": Stage.claim,
+    "leave": Stage.leave,
+    "close": Stage.close,
+    "drain": Stage.drain,
+    # Attempts.
+    "start": Stage.start,
+    "finish": Stage.finish,
+    "fail": Stage.fail,
+    "release": Stage.release,
+    "progress": Stage.progress,
+    "answer": Stage.answer,
+    # Actions.
+    "hold": Stage.act_on,
+    "play": Stage.act_on,
+    "pause": Stage.act_on,
+    "kill": Stage.act_on,
+    "retry": Stage.act_on,
+    "purge": Stage.act_on,
+    "watch": Stage.watch,
+    # Time and storage.
+    "wait": Stage.wait,
+    "jump": Stage.jump,
+    "tick": Stage.tick,
+    "store": Stage.store,
+    "restart": Stage.restart,
+    # Looking.
+    "explain": Stage.explain,
+    "history": Stage.history,
+    "show": Stage.show,
+    "queues": Stage.queues,
+    "workers": Stage.workers,
+}
