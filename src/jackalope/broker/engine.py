@@ -33,14 +33,17 @@ from __future__ import annotations
 import msgspec
 
 from jackalope.broker.recovery import recover
+from jackalope.core.book import blobs_of
 from jackalope.core.changes import Changes
 from jackalope.core.commands import AnyCommand
 from jackalope.core.effects import Effect, Reply
 from jackalope.core.filter import Filter
+from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.limits import TASKS_PER_FILTER_MAX
 from jackalope.core.must import must
 from jackalope.core.records import AnyRecord, encode_batch
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import Task
 from jackalope.storage import Blobs, History, Journal, StorageFault
 
 #: History is synced, and the journal trimmed, when this many batches could go.
@@ -74,6 +77,8 @@ class Engine:
 
     Attributes:
         core: the state; do not keep a reference, a fault replaces it.
+        history: where ended tasks are; behind the core by at most what was not flushed.
+        blobs: where large payloads and results are.
         sequence: the last batch that is durable.
         fault: why writes are refused, or None.
     """
@@ -87,8 +92,8 @@ class Engine:
     ) -> None:
         self._trim_batches = trim_batches
         self._journal = journal
-        self._history = history
-        self._blobs = blobs
+        self.history = history
+        self.blobs = blobs
         self._journal.claim()
         self.core, self.sequence = recover(journal, history)
         self.fault: StorageFault | None = None
@@ -120,9 +125,10 @@ class Engine:
             StorageFault: it is not; call `fail`.
         """
         if turn.body:
-            self.sequence = self._journal.append(turn.body)
             if self._synced - self._journal.trimmed() >= self._trim_batches:
+                # Before the append: a turn whose batch is on disk must not fail any more.
                 self._journal.trim(self._synced)
+            self.sequence = self._journal.append(turn.body)
         turn.is_stored = True
 
     def settle(self, turn: Turn) -> list[Effect]:
@@ -142,7 +148,7 @@ class Engine:
         self._is_turning = False
         self.fault = fault
         self._flush = None
-        self.core, self.sequence = recover(self._journal, self._history)
+        self.core, self.sequence = recover(self._journal, self.history)
         return _refuse(turn.commands, fault)
 
     def heal(self) -> bool:
@@ -181,10 +187,10 @@ class Engine:
             StorageFault: call `fail_flush`.
         """
         self._journal.sync()  # History must never be ahead of a journal that can still be lost.
-        flush.blobs = self._history.write(flush.sequence, flush.changes)
-        flush.blobs += self._history.forget(flush.now_us, FORGET_PER_FLUSH_MAX).blobs
+        flush.blobs = self.history.write(flush.sequence, flush.changes)
+        flush.blobs += self.history.forget(flush.now_us, FORGET_PER_FLUSH_MAX).blobs
         if flush.sequence - self._journal.trimmed() >= self._trim_batches:
-            self._synced = self._history.sync()
+            self._synced = self.history.sync()
 
     def end_flush(self, flush: Flush) -> None:
         """Let ended tasks leave memory, and delete blobs that nobody names any more."""
@@ -192,17 +198,35 @@ class Engine:
             return  # A fault has replaced the core meanwhile.
         self._flush = None
         self.core.book.stored(flush.changes)
-        for blob in flush.blobs:
-            self._blobs.delete(blob)
+        if flush.blobs:
+            # A task that was revived meanwhile has no row yet, but may still name its blob.
+            named = {blob for task in self.core.book.dirty.values() for blob in blobs_of(task)}
+            for blob in set(flush.blobs) - named:
+                self.blobs.delete(blob)
 
     def fail_flush(self, flush: Flush, fault: StorageFault) -> None:
         """Refuse writes from now on, because what history lacks can no longer be told apart."""
         must(flush is self._flush or self._flush is None, "one flush at a time")
         self.fault = fault
         self._flush = None
-        self.core, self.sequence = recover(self._journal, self._history)
+        self.core, self.sequence = recover(self._journal, self.history)
 
     # Reading.
+
+    def find(self, namespace: str, task_id: TaskId, alias: str = "") -> Task | None:
+        """Find a task by its id or alias, in memory or else in history."""
+        book = self.core.book
+        world = book.namespaces.get(namespace)
+        if world is None:
+            return None
+        if alias:
+            if alias not in world.aliases:
+                book.recall(self.history.find_aliases(namespace, [alias]))
+            task_id = world.aliases.get(alias, NO_TASK)
+        elif task_id not in book.tasks:
+            book.recall(self.history.find([task_id]))
+        task = book.tasks.get(task_id)
+        return task if task is not None and task.queue.namespace is world else None
 
     def _recall(self, command: AnyCommand) -> None:
         """Put ended tasks back into memory that the command names and storage has."""
@@ -210,9 +234,9 @@ class Engine:
         if missing is None:
             return
         if missing.ids:
-            self.core.book.recall(self._history.find(missing.ids))
+            self.core.book.recall(self.history.find(missing.ids))
         if missing.aliases:
-            self.core.book.recall(self._history.find_aliases(missing.namespace, missing.aliases))
+            self.core.book.recall(self.history.find_aliases(missing.namespace, missing.aliases))
         if missing.filter is not None:
             self._recall_matching(missing.namespace, missing.filter)
 
@@ -223,7 +247,7 @@ class Engine:
         """
         wanting, cursor = TASKS_PER_FILTER_MAX + 1, ""
         while wanting > 0:
-            page = self._history.page(
+            page = self.history.page(
                 namespace, wanted, limit=wanting, cursor=cursor, with_bodies=True
             )
             wanting -= self.core.book.recall(page.rows)

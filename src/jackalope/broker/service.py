@@ -14,17 +14,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 import structlog
 
 from jackalope.broker.clock import Clock
 from jackalope.broker.engine import Engine, Flush, Turn
+from jackalope.broker.events import Events
 from jackalope.core.commands import AnyCommand, CloseSession, Recover, SubmitTasks, Tick
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.effects import Effect
 from jackalope.core.must import must
-from jackalope.core.records import AnyRecord
 from jackalope.core.refusals import Code, Refusal
 from jackalope.storage import DiskFull, Storage, StorageFault
 
@@ -61,6 +62,9 @@ class Broker:
 
     Attributes:
         engine: the durable heart. Touch it only through `read`.
+        events: what happened, for whoever counts or watches.
+        started_us: since when it runs.
+        durability: the level at which it promises.
     """
 
     def __init__(self, storage: Storage, clock: Clock | None = None) -> None:
@@ -68,7 +72,6 @@ class Broker:
         self._clock = clock or Clock()
         self.engine = Engine(storage.journal, storage.history, storage.blobs)
         self._outlets: dict[int, Outlet] = {}
-        self._listeners: list[Callable[[list[AnyRecord]], None]] = []
         self._sessions = 0
         self._inbox: list[AnyCommand] = []
         self._inbox_items = 0
@@ -78,9 +81,14 @@ class Broker:
         self._history_thread = ThreadPoolExecutor(1, "jackalope-history")
         self._flushed: asyncio.Future[None] | None = None
         self._flush: Flush | None = None
+        self._flush_wanted: list[asyncio.Future[None]] = []
+        self._flush_awaited: list[asyncio.Future[None]] = []
         self._next_flush_us = 0
         self._settled_core: object = None
         self._is_stopping = False
+        self.events = Events()
+        self.started_us = self._clock.now_us()
+        self.durability = str(storage.level)
         self._task: asyncio.Task[None] | None = None
 
     # Life.
@@ -157,13 +165,24 @@ class Broker:
         self._wake.set()
         return await answer
 
+    async def flush(self) -> None:
+        """Return when history has everything that has happened by now."""
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._flush_wanted.append(written)
+        self._wake.set()
+        await written
+
     async def off_loop(self, job: Callable[[], T]) -> T:
         """Do something with the storage that may take a while, in the thread of history."""
         return await asyncio.get_running_loop().run_in_executor(self._history_thread, job)
 
-    def listen(self, listener: Callable[[list[AnyRecord]], None]) -> None:
-        """Show a listener every batch of records, once it is durable."""
-        self._listeners.append(listener)
+    def now_us(self) -> int:
+        """Return the broker's time."""
+        return self._clock.now_us()
+
+    def session_count(self) -> int:
+        """Return how many sessions are open."""
+        return len(self._outlets)
 
     # The work.
 
@@ -182,7 +201,8 @@ class Broker:
 
     async def _gather(self) -> None:
         """Wait until there is something to do: a command, a read, a deadline or a flush."""
-        if self._inbox or self._reads or self._is_stopping:
+        wants_flush = self._flush_wanted and self._flush is None
+        if self._inbox or self._reads or wants_flush or self._is_stopping:
             await asyncio.sleep(0)  # Let the doors put in what has arrived meanwhile.
             return
         self._wake.clear()
@@ -196,10 +216,8 @@ class Broker:
         if until_us is None:
             await self._wake.wait()
             return
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), max(0, until_us - now_us) / SECOND)
-        except TimeoutError:
-            pass
 
     async def _turn(self) -> None:
         engine, now_us = self.engine, self._clock.now_us()
@@ -223,8 +241,8 @@ class Broker:
             self._fail(turn, fault)
             return
         self._release(engine.settle(turn))
-        for listener in self._listeners:
-            listener(turn.records)
+        if turn.records:
+            self.events.take(turn.records, engine.core)
 
     def _take(self) -> list[AnyCommand]:
         """Take from the inbox what makes one turn."""
@@ -278,14 +296,17 @@ class Broker:
                 self.engine.fail_flush(flush, fault)
             else:
                 raise fault
+            _resolve(self._flush_awaited)
         now_us = self._clock.now_us()
-        if self._flush is None and now_us >= self._next_flush_us:
+        if self._flush is None and (self._flush_wanted or now_us >= self._next_flush_us):
             self._next_flush_us = now_us + _FLUSH_EVERY_US
+            self._flush_awaited, self._flush_wanted = self._flush_wanted, []
             self._begin_flush(now_us)
 
     def _begin_flush(self, now_us: int) -> None:
         flush = self.engine.begin_flush(now_us)
         if flush is None:
+            _resolve(self._flush_awaited)
             return
         self._flush = flush
         self._flushed = asyncio.get_running_loop().run_in_executor(
@@ -302,3 +323,11 @@ class Broker:
             if self._flushed is not None:
                 await asyncio.wait([self._flushed])
             self._write_behind()
+
+
+def _resolve(futures: list[asyncio.Future[None]]) -> None:
+    """Let those who wait go on, unless they have given up."""
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
+    futures.clear()

@@ -27,7 +27,8 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tag: with this among its tags.
         parent: submitted by this task.
         batch: in the batch of this number (of `queue`).
-        text: contained in name, key or alias, in any case; or the beginning of the id in hex.
+        text: contained in name, key or alias, in any case of ASCII letters; or the beginning of the
+            id in hex.
         older_than_us: created before.
     """
 
@@ -59,6 +60,7 @@ def matches(wanted: Filter, task: Task) -> bool:
 
 
 def _has_text(task: Task, text: str) -> bool:
-    text = text.lower()
+    wanted = text.encode().lower()  # Of bytes, so that only ASCII letters change, as in SQL.
     texts = (task.name, task.key, task.options.alias)
-    return any(text in each.lower() for each in texts) or task.id.hex().startswith(text)
+    is_named = any(wanted in each.encode().lower() for each in texts)
+    return is_named or task.id.hex().encode().startswith(wanted)

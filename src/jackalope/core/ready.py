@@ -51,17 +51,15 @@ PLAIN: LaneName = ("", (), "")
 
 
 class Bucket:
-    """The tasks of one lane and one priority, oldest first."""
+    """The tasks of one lane and one priority, oldest first. `size` leaves out stale entries."""
 
-    __slots__ = ("fresh", "late", "newest_rank")
+    __slots__ = ("fresh", "late", "newest_rank", "size")
 
     def __init__(self) -> None:
+        self.size = 0
         self.fresh: deque[TaskId] = deque()
         self.late: list[tuple[int, TaskId]] = []
         self.newest_rank = 0
-
-    def __len__(self) -> int:
-        return len(self.fresh) + len(self.late)
 
     def __iter__(self) -> Iterator[TaskId]:
         yield from (task_id for _, task_id in self.late)
@@ -115,12 +113,14 @@ class Lane:
         else:
             heappush(bucket.late, (rank, task.id))
         self._mask |= 1 << priority
+        bucket.size += 1
         self.size += 1
         self._entries += 1
 
     def remove(self, task: Task, tasks: dict[TaskId, Task]) -> None:
         """Take a task out, wherever it stands."""
         task.lane = None
+        self._buckets[task.priority].size -= 1
         self.size -= 1
         if self._entries > 2 * self.size + _STALE_ENTRIES_FREE:
             self._rebuild(tasks)
@@ -150,6 +150,12 @@ class Lane:
         """Yield ids in no order; stale and repeated ones too."""
         for bucket in self._buckets.values():
             yield from bucket
+
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        """Yield each priority in use, and how many tasks have it."""
+        for priority, bucket in self._buckets.items():
+            if bucket.size:
+                yield priority, bucket.size
 
     def ordered(self, tasks: dict[TaskId, Task]) -> Iterator[Task]:
         """Yield every task in the order in which they go."""

@@ -279,8 +279,8 @@ def _option_problems(options: Options) -> list[str]:
         problems.append(f"alias: longer than {NAME_CHARS_MAX} characters")
     if len(options.tags) > TAGS_PER_TASK_MAX:
         problems.append(f"tags: more than {TAGS_PER_TASK_MAX}")
-    if any(not 0 < len(tag) <= TAG_CHARS_MAX for tag in options.tags):
-        problems.append(f"tags: each must have 1 to {TAG_CHARS_MAX} characters")
+    if any(not 0 < len(tag) <= TAG_CHARS_MAX or "\0" in tag for tag in options.tags):
+        problems.append(f"tags: each must have 1 to {TAG_CHARS_MAX} characters, none of them NUL")
     if len(options.depends_on) > DEPENDENCIES_PER_TASK_MAX:
         problems.append(f"depends_on: more than {DEPENDENCIES_PER_TASK_MAX}")
     if options.headers and (size := encoded_size(options.headers)) > HEADERS_BYTES_MAX:

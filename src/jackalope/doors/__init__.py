@@ -1,0 +1,1 @@
+"""Doors: each turns bytes into commands and effects into bytes, and decides nothing."""

@@ -1,0 +1,52 @@
+"""Storage: keeps the journal, the history and the blobs.
+
+`ports` says what the broker may ask for and what it can rely on, `faults` what can go wrong. The
+rest are backends: SQLite and a folder (`Storage.open`), and memory. Storage decides nothing: it
+does not know what a record means or when a task is done.
+"""
+
+from jackalope.storage.faults import (
+    Corrupt,
+    DiskFull,
+    Fenced,
+    FolderBusy,
+    NewerFormat,
+    StorageFault,
+    SyncFailed,
+)
+from jackalope.storage.folder import Storage
+from jackalope.storage.ports import (
+    INTERVAL_US_DEFAULT,
+    BadCursor,
+    BatchSummary,
+    Blobs,
+    Forgotten,
+    History,
+    Journal,
+    Level,
+    Page,
+    Snapshot,
+    Sort,
+)
+
+__all__ = [
+    "INTERVAL_US_DEFAULT",
+    "BadCursor",
+    "BatchSummary",
+    "Blobs",
+    "Corrupt",
+    "DiskFull",
+    "Fenced",
+    "FolderBusy",
+    "Forgotten",
+    "History",
+    "Journal",
+    "Level",
+    "NewerFormat",
+    "Page",
+    "Snapshot",
+    "Sort",
+    "Storage",
+    "StorageFault",
+    "SyncFailed",
+]

@@ -1,0 +1,38 @@
+"""Disk: making bytes and names survive a power failure.
+
+Owns the few calls whose meaning differs between systems. Knows nothing of what is stored.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+if sys.platform == "darwin":
+    import fcntl
+
+
+def sync_file(descriptor: int) -> None:
+    """Return when the bytes of an open file are on the disk."""
+    if sys.platform == "darwin":
+        # There, fsync only hands the bytes to the drive, which may keep them in its cache.
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Return when the names in a folder are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder, and those above it, so that they survive a power failure."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)

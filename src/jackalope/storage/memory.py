@@ -1,0 +1,122 @@
+"""Storage in memory: for tests, and for brokers that need not outlive their process.
+
+Held to the same contract as the files by the same suites. History is the one in SQLite, in memory.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from jackalope.core.must import must
+from jackalope.core.task import BlobRef
+from jackalope.storage.faults import Corrupt, Fenced
+from jackalope.storage.history import SqliteHistory
+
+
+@dataclass
+class Log:
+    """What a journal in memory leaves behind; another journal on it is the same, opened again."""
+
+    epoch: int = 0
+    trimmed: int = 0
+    bodies: list[bytes] = field(default_factory=list)
+
+
+class MemoryJournal:
+    """See `jackalope.storage.ports.Journal`."""
+
+    def __init__(self, log: Log | None = None) -> None:
+        self._log = log or Log()
+        self._epoch = 0
+
+    def claim(self) -> int:
+        """Become the writer, and return the new epoch."""
+        self._log.epoch += 1
+        self._epoch = self._log.epoch
+        return self._epoch
+
+    def append(self, body: bytes) -> int:
+        """Store one batch and return its sequence."""
+        must(self._epoch, "append before claim")
+        self._refuse_fenced()
+        self._log.bodies.append(body)
+        return self.last()
+
+    def sync(self) -> None:
+        """Do nothing: there is nothing more durable."""
+
+    def last(self) -> int:
+        """Return the sequence of the last batch ever appended."""
+        return self._log.trimmed + len(self._log.bodies)
+
+    def trimmed(self) -> int:
+        """Return the sequence through which batches have been removed."""
+        return self._log.trimmed
+
+    def read(self, after: int) -> Iterator[tuple[int, bytes]]:
+        """Return every later batch with its sequence, in order."""
+        trimmed = self._log.trimmed
+        if after < trimmed:
+            raise Corrupt(f"memory: begins at batch {trimmed + 1}, but {after + 1} is needed")
+        return enumerate(self._log.bodies[after - trimmed :], after + 1)
+
+    def trim(self, through: int) -> None:
+        """Remove the batches up to and including a sequence."""
+        must(through <= self.last(), "trim of batches that do not exist", through, self.last())
+        self._refuse_fenced()
+        if through > self._log.trimmed:
+            del self._log.bodies[: through - self._log.trimmed]
+            self._log.trimmed = through
+
+    def close(self) -> None:
+        """Do nothing: the log stays with whoever has it."""
+
+    def _refuse_fenced(self) -> None:
+        if self._epoch != self._log.epoch:
+            raise Fenced(
+                f"memory: another broker has become the writer since epoch {self._epoch}. This one "
+                "must stop; nothing of its last write was kept"
+            )
+
+
+class MemoryHistory(SqliteHistory):
+    """See `jackalope.storage.ports.History`."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+
+class MemoryBlobs:
+    """See `jackalope.storage.ports.Blobs`."""
+
+    def __init__(self) -> None:
+        self._blobs: dict[str, bytes] = {}
+
+    def write(self, chunks: Iterable[bytes]) -> BlobRef:
+        """Store a blob."""
+        name, body = uuid4().hex, b"".join(chunks)
+        self._blobs[name] = body
+        return BlobRef(name, len(body))
+
+    def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """Return the bytes of a blob."""
+        must(offset >= 0 and (length is None or length >= 0), "not a range", offset, length)
+        body = self._blobs.get(ref.blob)
+        if body is None or len(body) != ref.size:
+            raise Corrupt(f"memory: blob {ref.blob} of {ref.size} bytes is missing")
+        part = body[offset:] if length is None else body[offset : offset + length]
+        return iter([part] if part else [])
+
+    def delete(self, name: str) -> None:
+        """Remove a blob; nothing happens if it is not there."""
+        self._blobs.pop(name, None)
+
+    def sweep(self, keep: Callable[[str], bool]) -> int:
+        """Remove every blob that is not to be kept."""
+        unowned = [name for name in self._blobs if not keep(name)]
+        for name in unowned:
+            del self._blobs[name]
+        return len(unowned)
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""

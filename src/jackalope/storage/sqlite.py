@@ -1,0 +1,268 @@
+"""One file of SQLite: opened, versioned, synced, and its faults named.
+
+Owns what journal and history share: connections, transactions, formats, the write-ahead log (WAL).
+Knows no table.
+
+There is one connection that writes, and any number that read. SQLite's own checkpoints are off,
+because it swallows their errors; ours run before a write once enough has gathered in the WAL.
+
+After a write that failed without being taken back for certain (a failed sync, above all) nothing
+more is written until the file is opened again. Opening moves whatever an earlier process left in
+the WAL into the file and syncs it, so that nothing is believed that only the system's cache holds.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Literal
+
+from jackalope.storage.disk import sync_file
+from jackalope.storage.faults import NewerFormat, StorageFault, naming_faults
+
+#: Measured with batches of 16 KiB: fewer, larger pages spare frames, while a small batch still
+#: writes little.
+PAGE_BYTES = 8192
+
+#: How long to wait for another program that has the file locked.
+BUSY_S = 5.0
+
+#: The first with all that the statements here use.
+VERSION_MIN = (3, 35, 0)
+
+Value = str | bytes | bytearray | int | None
+Migration = Callable[[sqlite3.Connection], None]
+
+
+@dataclass(frozen=True)
+class Format:
+    """The tables of a file.
+
+    Attributes:
+        version: of the tables below, kept in the file as its `user_version`.
+        schema: the statements that make a new file.
+        migrations: `migrations[n]` makes version n + 1 out of version n.
+    """
+
+    version: int
+    schema: tuple[str, ...]
+    migrations: Mapping[int, Migration] = field(default_factory=dict)
+
+
+class Database:
+    """A file of SQLite, or a database in memory when there is no path.
+
+    Attributes:
+        file: what to call it in messages.
+        wal_bytes: about how much has gathered in the WAL; whoever writes adds to it, and when it
+            reaches `wal_bytes_max` the next write checkpoints first.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        form: Format,
+        *,
+        synchronous: Literal["FULL", "NORMAL"],
+        cache_bytes: int,
+        wal_bytes_max: int,
+    ) -> None:
+        self.file = str(path) if path else "memory"
+        self.wal_bytes = 0
+        self._path = path
+        self._synchronous = synchronous
+        self._cache_bytes = cache_bytes
+        self._wal_bytes_max = wal_bytes_max
+        self._wal: int | None = None
+        self._lock = Lock()
+        self._broken: StorageFault | None = None
+        self._is_closed = False
+        self._idle_readers: list[sqlite3.Connection] = []
+        refuse_old_sqlite()
+        with naming_faults(self.file):
+            self._writer = self._connect()
+            try:
+                self._open_writer(form)
+            except BaseException:
+                self._writer.close()
+                raise
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path or ":memory:",
+            timeout=BUSY_S,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        connection.execute(f"PRAGMA cache_size = {-self._cache_bytes // 1024}")
+        return connection
+
+    def _open_writer(self, form: Format) -> None:
+        writer = self._writer
+        writer.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        # Both are on in some builds of SQLite, and make every removal write the freed pages.
+        writer.execute("PRAGMA auto_vacuum = NONE")
+        writer.execute("PRAGMA secure_delete = OFF")
+        refuse_newer(writer, self.file, form)
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute(f"PRAGMA synchronous = {self._synchronous}")
+        writer.execute("PRAGMA fullfsync = ON")
+        writer.execute("PRAGMA wal_autocheckpoint = 0")
+        # A WAL that one large write has blown up shrinks again.
+        writer.execute(f"PRAGMA journal_size_limit = {2 * self._wal_bytes_max}")
+        bring_up_to_date(writer, form)
+        # Waits for readers, so that it leaves an empty WAL.
+        self._checkpoint("TRUNCATE")
+        if self._path is not None:
+            # SQLite keeps no lock on the WAL itself, so that another descriptor does no harm.
+            self._wal = os.open(f"{self._path}-wal", os.O_RDWR)
+
+    @contextmanager
+    def statement(self) -> Iterator[sqlite3.Connection]:
+        """Lend the writer for one statement, which is its own transaction."""
+        with self._lock, self._writing():
+            if self.wal_bytes >= self._wal_bytes_max:
+                # Waits for nobody: what a reader still needs is left to the next time.
+                self._checkpoint("PASSIVE")
+            yield self._writer
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Lend the writer for one transaction, which is rolled back if the caller raises."""
+        with self.statement() as writer, transaction(writer):
+            yield writer
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection for reading; a transaction that is begun on it ends with the loan."""
+        if self._path is None:
+            with self._lock, naming_faults(self.file), ending_transaction(self._writer):
+                yield self._writer
+            return
+        with naming_faults(self.file):
+            reader = self._take_reader()
+            try:
+                with ending_transaction(reader):
+                    yield reader
+            finally:
+                self._give_back(reader)
+
+    def sync(self) -> None:
+        """Return when every transaction committed before is on the disk.
+
+        What is no longer in the WAL has been synced by the checkpoint that moved it.
+        """
+        if self._wal is not None:
+            with self._writing():
+                sync_file(self._wal)
+
+    def close(self) -> None:
+        """Close every connection; safe to repeat."""
+        with self._lock, naming_faults(self.file):
+            if self._is_closed:
+                return
+            self._is_closed = True
+            while self._idle_readers:
+                self._idle_readers.pop().close()
+            self._writer.close()
+            if self._wal is not None:
+                os.close(self._wal)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        if self._broken is not None:
+            raise type(self._broken)(*self._broken.args) from self._broken
+        try:
+            with naming_faults(self.file):
+                yield
+        except StorageFault as fault:
+            if not fault.is_settled:
+                self._broken = fault
+            raise
+
+    def _checkpoint(self, mode: Literal["PASSIVE", "TRUNCATE"]) -> None:
+        self._writer.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+        self.wal_bytes = 0
+
+    def _take_reader(self) -> sqlite3.Connection:
+        try:
+            return self._idle_readers.pop()
+        except IndexError:
+            reader = self._connect()
+            reader.execute("PRAGMA query_only = ON")
+            return reader
+
+    def _give_back(self, reader: sqlite3.Connection) -> None:
+        if self._is_closed:
+            reader.close()
+        else:
+            self._idle_readers.append(reader)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Begin a transaction, and commit it or, if the caller raises, roll it back."""
+    # After some errors SQLite has rolled back by itself.
+    with ending_transaction(connection):
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("COMMIT")
+
+
+@contextmanager
+def ending_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """End a transaction that the caller has left open."""
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def refuse_old_sqlite() -> None:
+    """Refuse to work with a library that does not know the statements used here.
+
+    Raises:
+        StorageFault: naming its version.
+    """
+    if sqlite3.sqlite_version_info < VERSION_MIN:
+        raise StorageFault(
+            f"Python was built with SQLite {sqlite3.sqlite_version}, which is too old. Use one "
+            f"with SQLite {'.'.join(map(str, VERSION_MIN))} or newer"
+        )
+
+
+def refuse_newer(connection: sqlite3.Connection, file: str, form: Format) -> None:
+    """Refuse a file that a later version of Jackalope has written.
+
+    Raises:
+        NewerFormat: naming the file, its version and ours.
+    """
+    version = version_of(connection)
+    if version > form.version:
+        raise NewerFormat(
+            f"{file}: written in format {version} by a later version of Jackalope; this one knows "
+            f"up to {form.version}. Start the later version, or restore a backup from before"
+        )
+
+
+def bring_up_to_date(connection: sqlite3.Connection, form: Format) -> None:
+    """Make the tables of a new file, or migrate those of an older one, a transaction a step."""
+    if not connection.execute("SELECT EXISTS (SELECT 1 FROM sqlite_schema)").fetchone()[0]:
+        with transaction(connection):
+            for statement in form.schema:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {form.version}")
+    for version in range(version_of(connection), form.version):
+        with transaction(connection):
+            form.migrations[version](connection)
+            connection.execute(f"PRAGMA user_version = {version + 1}")
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """Return the version of the tables in a file."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version

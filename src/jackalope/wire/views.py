@@ -1,0 +1,184 @@
+"""Views: what the broker shows of itself to whoever asks. Shared by every door and by the client.
+
+Times are microseconds since the epoch, 0 where something has not happened.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.lifecycle import Reason, State
+from jackalope.core.policy import Policy
+from jackalope.core.task import Error, Signal, Stage
+
+
+class ProgressView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far an attempt has come, in the words of its worker."""
+
+    at_us: int
+    percent: float | None = None
+    note: str = ""
+
+
+class RequestView(msgspec.Struct, frozen=True):
+    """A signal on its way to a running task."""
+
+    signal: Signal
+    stage: Stage
+    by: str
+    at_us: int
+
+
+class ErrorView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What went wrong."""
+
+    type: str
+    message: str = ""
+    trace: str = ""
+
+    @classmethod
+    def of(cls, error: Error) -> ErrorView:
+        """Show an error."""
+        return cls(error.type, error.message, error.trace)
+
+
+class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A task as anybody may see it. `payload` and `result` are there only if asked for."""
+
+    id: TaskId
+    namespace: str
+    queue: str
+    state: State
+    name: str = ""
+    key: str = ""
+    alias: str = ""
+    priority: int = 0
+    tags: tuple[str, ...] = ()
+    headers: dict[str, Any] = {}
+    batch: int = 0
+    parent: TaskId = NO_TASK
+    by: str = ""
+    created_us: int = 0
+    due_us: int = 0
+    expires_us: int = 0
+    started_us: int = 0
+    ended_us: int = 0
+    forget_us: int = 0
+    worker: str = ""
+    fence: int = 0
+    attempts: int = 0
+    failures: int = 0
+    crashes: int = 0
+    interruptions: int = 0
+    waiting_for: tuple[TaskId, ...] = ()
+    reason: Reason | None = None
+    error: ErrorView | None = None
+    progress: ProgressView | None = None
+    request: RequestView | None = None
+    payload_size: int = 0
+    result_size: int = 0
+    payload: bytes | None = None
+    result: bytes | None = None
+
+
+class TaskPage(msgspec.Struct, frozen=True):
+    """Some tasks of a list; a cursor that is not empty asks for the next ones."""
+
+    tasks: list[TaskView]
+    cursor: str = ""
+
+
+class HappeningView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of a task's history."""
+
+    at_us: int
+    what: str
+    by: str = ""
+    detail: str = ""
+
+
+class CauseView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One reason why a task is as it is."""
+
+    why: str
+    text: str
+    facts: dict[str, str | int] = {}
+
+
+class ExplanationView(msgspec.Struct, frozen=True):
+    """Why a task is as it is."""
+
+    task: TaskId
+    state: State
+    causes: tuple[CauseView, ...]
+
+
+class QueueView(msgspec.Struct, frozen=True):
+    """A queue: what is in it by state, and its rules."""
+
+    queue: str
+    counts: dict[State, int]
+    depth: int
+    workers: int
+    policy: Policy
+    paused_by: str = ""
+    oldest_ready_us: int = 0
+
+
+class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A worker. `state` is `active`, `idle`, `draining`, `away` or, for a while, `gone`."""
+
+    worker: str
+    state: str
+    queues: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    slots: int = 0
+    load: int = 0
+    labels: dict[str, str] = {}
+    stats: dict[str, float] = {}
+    joined_us: int = 0
+    heard_us: int = 0
+    gone_us: int = 0
+    why_gone: str = ""
+
+
+class LimitView(msgspec.Struct, frozen=True):
+    """A tag with a limit, and how much of it is used."""
+
+    tag: str
+    limit: int
+    in_flight: int
+
+
+class BatchView(msgspec.Struct, frozen=True):
+    """A batch of a queue. It is stable once it is full."""
+
+    queue: str
+    number: int
+    counts: dict[State, int]
+    is_full: bool
+
+
+class StatsView(msgspec.Struct, frozen=True):
+    """The broker in numbers.
+
+    Attributes:
+        counts: unfinished tasks by state.
+        depth_by_tier: waiting tasks of high (200 and up), normal and low (below 100) priority.
+        ended: tasks that ended since the broker started, by state.
+        durability: the level at which it promises.
+    """
+
+    counts: dict[State, int]
+    depth_by_tier: dict[str, int]
+    ended: dict[State, int]
+    workers: int
+    sessions: int
+    started_us: int
+    now_us: int
+    durability: str
+    version: str
+    sequence: int

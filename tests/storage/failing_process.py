@@ -1,0 +1,235 @@
+"""What storage does on a disk that fails: run by `test_failing_disk`, with the disk preloaded.
+
+Usage: python -m tests.storage.failing_process SCENARIO FOLDER LIBRARY
+"""
+
+import ctypes
+import errno
+import resource
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from jackalope.core.filter import Filter
+from jackalope.core.lifecycle import State
+from jackalope.storage import DiskFull, Level, Storage, StorageFault, SyncFailed, journal
+from tests.storage.making import make_changes, make_row
+
+BODY = b"x" * 16_000
+
+
+class Disk:
+    """The disk below this process."""
+
+    def __init__(self, library: str) -> None:
+        self._library = ctypes.CDLL(library)
+
+    def fail_syncs(self) -> None:
+        self._library.fail_syncs(errno.EIO)
+
+    def fill(self, after: int = 0) -> None:
+        """Have no room left after some more writes."""
+        self._library.fail_writes(errno.ENOSPC, after)
+
+    def fail_writes(self) -> None:
+        self._library.fail_writes(errno.EIO, 0)
+
+    def heal(self) -> None:
+        self._library.fail_syncs(0)
+        self._library.fail_writes(0, 0)
+
+
+def open_storage(folder: Path, level: Level = Level.FSYNC, interval_us: int = 10**9) -> Storage:
+    storage = Storage.open(folder, level, interval_us)
+    storage.journal.claim()
+    return storage
+
+
+def check_kept(folder: Path, at_least: int, at_most: int) -> None:
+    """Check that opening again finds every acknowledged batch, and that appending goes on."""
+    with closing(open_storage(folder)) as storage:
+        batches = list(storage.journal.read(0))
+        assert batches == [(sequence, BODY) for sequence in range(1, len(batches) + 1)]
+        assert at_least <= len(batches) <= at_most
+        assert storage.journal.append(BODY) == len(batches) + 1
+
+
+def check_refuses_all_but_reading(storage: Storage, batches: int) -> None:
+    for write in (
+        lambda: storage.journal.append(BODY),
+        lambda: storage.journal.trim(1),
+        storage.journal.claim,
+    ):
+        with pytest.raises(SyncFailed, match=r"journal\.db: writing failed"):
+            write()
+    assert len(list(storage.journal.read(0))) == batches
+    assert storage.journal.last() == batches
+
+
+def failed_sync(folder: Path, disk: Disk) -> None:
+    with closing(open_storage(folder)) as storage:
+        for _ in range(3):
+            storage.journal.append(BODY)
+        disk.fail_syncs()
+        with pytest.raises(SyncFailed):
+            storage.journal.append(BODY)
+        disk.heal()
+        check_refuses_all_but_reading(storage, 3)
+    check_kept(folder, 3, 4)
+
+
+def failed_write(folder: Path, disk: Disk) -> None:
+    with closing(open_storage(folder)) as storage:
+        for _ in range(3):
+            storage.journal.append(BODY)
+        disk.fail_writes()
+        with pytest.raises(SyncFailed):
+            storage.journal.append(BODY)
+        disk.heal()
+        check_refuses_all_but_reading(storage, 3)
+    check_kept(folder, 3, 4)
+
+
+def failed_checkpoint(folder: Path, disk: Disk) -> None:
+    journal.WAL_BYTES_MAX = 100_000
+    with closing(open_storage(folder)) as storage:
+        for _ in range(3):
+            storage.journal.append(BODY)
+        disk.fail_syncs()
+        with pytest.raises(SyncFailed):
+            storage.journal.append(BODY)
+        disk.heal()
+        check_refuses_all_but_reading(storage, 3)
+    check_kept(folder, 3, 3)
+
+
+def failed_sync_at_level_interval(folder: Path, disk: Disk) -> None:
+    with closing(open_storage(folder, Level.INTERVAL)) as storage:
+        storage.journal.append(BODY)
+        storage.journal.sync()
+        storage.journal.append(BODY)
+        disk.fail_syncs()
+        with pytest.raises(SyncFailed):
+            storage.journal.sync()
+        disk.heal()
+        check_refuses_all_but_reading(storage, 2)
+        with pytest.raises(SyncFailed):
+            storage.flush(2, make_changes())
+        assert storage.history.applied() == 0
+    check_kept(folder, 1, 2)
+
+
+def failed_sync_in_the_thread(folder: Path, disk: Disk) -> None:
+    with closing(open_storage(folder, Level.INTERVAL, interval_us=1_000)) as storage:
+        disk.fail_syncs()
+        deadline = time.monotonic() + 20
+        count = 0
+        with pytest.raises(SyncFailed):  # noqa: PT012
+            while time.monotonic() < deadline:
+                count = storage.journal.append(b"")
+        disk.heal()
+        check_refuses_all_but_reading(storage, count)
+
+
+def failed_sync_of_history(folder: Path, disk: Disk) -> None:
+    with closing(open_storage(folder)) as storage:
+        storage.journal.append(BODY)
+        storage.flush(1, make_changes(make_row(1)))
+        disk.fail_syncs()
+        with pytest.raises(SyncFailed, match=r"tasks\.db"):
+            storage.history.sync()
+        disk.heal()
+        for write in (
+            storage.history.sync,
+            lambda: storage.history.write(2, make_changes(make_row(2))),
+            lambda: storage.history.forget(1, 1),
+        ):
+            with pytest.raises(SyncFailed):
+                write()
+        assert storage.history.count("default", Filter()) == {State.READY: 1}
+        assert storage.journal.append(BODY) == 2
+    check_kept(folder, 2, 2)
+
+
+def full_disk(folder: Path, disk: Disk) -> None:
+    with closing(open_storage(folder)) as storage:
+        for _ in range(3):
+            storage.journal.append(BODY)
+        # Full at once, and after some of the pages of the batch.
+        for after in range(5):
+            disk.fill(after)
+            with pytest.raises(DiskFull, match="free some space"):
+                storage.journal.append(BODY)
+            assert len(list(storage.journal.read(0))) == 3 + after
+            disk.heal()
+            assert storage.journal.append(BODY) == 4 + after
+    check_kept(folder, 8, 8)
+
+
+def full_disk_for_history(folder: Path, disk: Disk) -> None:
+    with closing(open_storage(folder)) as storage:
+        storage.journal.append(BODY)
+        disk.fill(2)
+        with pytest.raises(DiskFull):
+            storage.flush(1, make_changes(*(make_row(number) for number in range(100))))
+        assert storage.history.applied() == 0
+        assert storage.history.count("default", Filter()) == {}
+        disk.heal()
+        storage.flush(1, make_changes(make_row(1)))
+        assert storage.history.count("default", Filter()) == {State.READY: 1}
+
+
+def full_disk_for_blobs(folder: Path, disk: Disk) -> None:
+    with closing(open_storage(folder)) as storage:
+        for body in (b"small", BODY):
+            disk.fill()
+            with pytest.raises(DiskFull):
+                storage.blobs.write([body])
+            disk.heal()
+        disk.fail_syncs()
+        with pytest.raises(SyncFailed):
+            storage.blobs.write([BODY])
+        disk.heal()
+        assert not any(path.is_file() for path in (folder / "blobs").rglob("*"))
+        assert b"".join(storage.blobs.read(storage.blobs.write([BODY]))) == BODY
+
+
+def limited_file_size(folder: Path, disk: Disk) -> None:
+    """The system refuses the write in a way that SQLite cannot tell from a broken disk."""
+    del disk
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with closing(open_storage(folder)) as storage:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+        count = 0
+        with pytest.raises(StorageFault, match=r"journal\.db"):  # noqa: PT012
+            while True:
+                count = storage.journal.append(BODY)
+        assert len(list(storage.journal.read(0))) == count
+        with pytest.raises(DiskFull, match="blobs"):
+            storage.blobs.write([bytes(300_000)])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    check_kept(folder, count, count)
+
+
+SCENARIOS: dict[str, Callable[[Path, Disk], None]] = {
+    scenario.__name__: scenario
+    for scenario in (
+        failed_sync,
+        failed_write,
+        failed_checkpoint,
+        failed_sync_at_level_interval,
+        failed_sync_in_the_thread,
+        failed_sync_of_history,
+        full_disk,
+        full_disk_for_history,
+        full_disk_for_blobs,
+        limited_file_size,
+    )
+}
+
+if __name__ == "__main__":
+    SCENARIOS[sys.argv[1]](Path(sys.argv[2]), Disk(sys.argv[3]))

@@ -1,0 +1,94 @@
+"""Filters mean in SQL what their docstring says."""
+
+from contextlib import closing
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jackalope.core.filter import Filter
+from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.lifecycle import State
+from jackalope.core.task import Options, Outcome, TaskRow
+from jackalope.storage.memory import MemoryHistory
+from tests.storage.making import FOREVER_US, make_changes, make_row, task_id
+
+# Few values each, so that filters match; odd ones, so that quoting and case matter.
+TEXTS = ["", "a", "A", "aB", "Ab%", "a_b", "\\", "%", "_", "'", '"', "ä", "Ä", "x\0y", "00", "é[*]"]
+TAGS = ["a", "A", "a,b", '"', "\\", "[1]", "ä", ",", '","']
+PARENTS = [NO_TASK, task_id(7), task_id(8)]
+
+texts = st.sampled_from(TEXTS)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> list[TaskRow]:
+    return [
+        make_row(
+            1,
+            id=TaskId(task),
+            queue=draw(st.sampled_from(["q", "Q", "r"])),
+            name=draw(texts),
+            key=draw(texts),
+            state=draw(st.sampled_from(State)),
+            batch=draw(st.integers(1, 3)),
+            created_us=draw(st.integers(1, 4)),
+            options=Options(
+                alias=draw(texts),
+                tags=tuple(draw(st.lists(st.sampled_from(TAGS), max_size=3))),
+                parent=draw(st.sampled_from(PARENTS)),
+            ),
+            outcome=Outcome(forget_us=FOREVER_US),
+        )
+        for task in draw(st.lists(st.binary(min_size=16, max_size=16), max_size=12, unique=True))
+    ]
+
+
+# Each condition is left empty most of the time; all at once match nothing.
+filters = st.builds(
+    Filter,
+    states=st.just(()) | st.lists(st.sampled_from(State), max_size=4).map(tuple),
+    queue=st.sampled_from(["", "", "q", "Q", "s"]),
+    name=st.just("") | texts,
+    key=st.just("") | texts,
+    tag=st.just("") | st.sampled_from(["", *TAGS]),
+    parent=st.sampled_from([NO_TASK, *PARENTS]),
+    batch=st.sampled_from([0, 0, 1, 2]),
+    text=st.just("") | texts | st.sampled_from(["B", "b%", "0", "000", "ff", "FF", "f"]),
+    older_than_us=st.sampled_from([0, 0, 2, 3, 9]),
+)
+
+
+def fold(text: str) -> str:
+    return "".join(character.lower() if character.isascii() else character for character in text)
+
+
+def is_wanted(row: TaskRow, wanted: Filter) -> bool:
+    text = fold(wanted.text)
+    names = (row.name, row.key, row.options.alias)
+    return all(
+        (
+            not wanted.states or row.state in wanted.states,
+            wanted.queue in {"", row.queue},
+            wanted.name in {"", row.name},
+            wanted.key in {"", row.key},
+            not wanted.tag or wanted.tag in row.options.tags,
+            wanted.parent in {NO_TASK, row.options.parent},
+            wanted.batch in {0, row.batch},
+            any(text in fold(name) for name in names) or row.id.hex().startswith(text),
+            not wanted.older_than_us or row.created_us < wanted.older_than_us,
+        )
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(rows=rows(), wanted=filters)
+def test_filter_means_the_same_in_sql(rows: list[TaskRow], wanted: Filter) -> None:
+    with closing(MemoryHistory()) as history:
+        history.write(1, make_changes(*rows))
+        found = history.page("default", wanted, limit=1_000).rows
+        expected = [row for row in rows if is_wanted(row, wanted)]
+        assert {row.id for row in found} == {row.id for row in expected}
+        assert len(found) == len(expected)
+        counts = history.count("default", wanted)
+        states = [row.state for row in expected]
+        assert counts == {state: states.count(state) for state in states}
