@@ -1,4 +1,4 @@
-"""Events: durable records, told as they happen to whoever counts or watches.
+"""Events: durable records, told as they happen to whoever watches.
 
 Owns the subscriptions. A listener is called between two turns and must not block; one that cannot
 keep up is its door's business.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from jackalope.core import Core
 from jackalope.core.ids import NO_TASK, TaskId
-from jackalope.core.lifecycle import ENDED, State
+from jackalope.core.lifecycle import State
 from jackalope.core.records import (
     AnyRecord,
     AttemptAssigned,
@@ -51,15 +51,10 @@ class Subscription:
 
 
 class Events:
-    """Counts what ends, and tells subscribers what happens."""
+    """Tells subscribers what happens."""
 
     def __init__(self) -> None:
-        self._ended: dict[str, dict[State, int]] = {}
         self._subscriptions: dict[Subscription, None] = {}
-
-    def ended(self, namespace: str) -> dict[State, int]:
-        """Return how many tasks have ended since the broker started, by state."""
-        return dict(self._ended.get(namespace, {}))
 
     def subscribe(self, subscription: Subscription) -> None:
         """Begin to tell a listener."""
@@ -71,32 +66,17 @@ class Events:
 
     def take(self, records: list[AnyRecord], core: Core) -> None:
         """Take the records of a turn that is durable."""
+        if not self._subscriptions:
+            return
         told: list[tuple[str, Happened]] = []
         for record in records:
-            state = _end_of(record)
-            if state is None and not self._subscriptions:
-                continue
             task = core.book.tasks.get(_task_of(record))
-            if task is None:
-                continue
-            namespace = task.queue.namespace.name
-            if state is not None:
-                counts = self._ended.setdefault(namespace, {})
-                counts[state] = counts.get(state, 0) + 1
-            if self._subscriptions:
-                told.append((namespace, _happened(record, task)))
-        for subscription in list(self._subscriptions) if told else ():
+            if task is not None:
+                told.append((task.queue.namespace.name, _happened(record, task)))
+        for subscription in list(self._subscriptions):
             events = [event for namespace, event in told if subscription.wants(namespace, event)]
             if events:
                 subscription.listener(events)
-
-
-def _end_of(record: AnyRecord) -> State | None:
-    if isinstance(record, AttemptFinished):
-        return State.SUCCEEDED
-    if isinstance(record, AttemptEnded | TaskMoved) and record.to in ENDED:
-        return record.to
-    return None
 
 
 def _task_of(record: AnyRecord) -> TaskId:

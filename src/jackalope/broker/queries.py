@@ -6,6 +6,7 @@ lists of tasks come from history, which is brought up to date first, so a list i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -192,8 +193,10 @@ async def _stats(broker: Broker, namespace: str, _: About) -> StatsView:
     def ask(engine: Engine) -> StatsView:
         world = engine.core.book.namespaces.get(namespace) or Namespace(namespace)
         counts = dict.fromkeys(State, 0)
+        ended: Counter[State] = Counter()
         tiers = {"high": 0, "normal": 0, "low": 0}
         for queue in world.queues.values():
+            ended.update(queue.ended)
             for state, number in queue.counts.items():
                 counts[state] += number
             for lane in queue.line.lanes.values():
@@ -204,7 +207,7 @@ async def _stats(broker: Broker, namespace: str, _: About) -> StatsView:
         return StatsView(
             counts={state: number for state, number in counts.items() if number},
             depth_by_tier=tiers,
-            ended=broker.events.ended(namespace),
+            ended=dict(ended),
             workers=workers,
             sessions=broker.session_count(),
             started_us=broker.started_us,

@@ -343,6 +343,7 @@ class Book:
         task.outcome = Outcome(result, error, reason, at_us, forget_us)
         task.state = state
         queue.recent_ends_us.append(at_us)
+        queue.ended[state] = queue.ended.get(state, 0) + 1
         if task.expires_us:
             self.expiry.cancel(task.id)
         for dependent_id in self.dependents.pop(task.id, ()):

@@ -36,6 +36,7 @@ class Queue:
         counts: unfinished tasks by state.
         depth: how many of them wait, and so count against the depth limit.
         recent_ends_us: when the latest tasks ended, for judging how fast the queue drains.
+        ended: tasks that ended since this book was opened, by state.
     """
 
     __slots__ = (
@@ -43,6 +44,7 @@ class Queue:
         "batch_fill",
         "counts",
         "depth",
+        "ended",
         "line",
         "name",
         "namespace",
@@ -62,6 +64,7 @@ class Queue:
         self.depth = 0
         self.line = Line(self)
         self.recent_ends_us: deque[int] = deque(maxlen=_RECENT_ENDS)
+        self.ended: dict[State, int] = {}
 
     def count(self, state: State, change: int) -> None:
         """Count a task that enters (1) or leaves (-1) a state."""
