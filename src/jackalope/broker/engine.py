@@ -36,6 +36,7 @@ from jackalope.broker.recovery import recover
 from jackalope.core.book import blobs_of
 from jackalope.core.changes import Changes
 from jackalope.core.commands import AnyCommand
+from jackalope.core.durations import SECOND
 from jackalope.core.effects import Effect, Reply
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
@@ -51,6 +52,9 @@ TRIM_BATCHES_DEFAULT = 1_000
 
 #: How many tasks past their retention one flush forgets.
 FORGET_PER_FLUSH_MAX = 5_000
+
+#: How often a flush looks for such tasks even if nothing changes.
+FORGET_EVERY_US = 30 * SECOND
 
 
 class Turn(msgspec.Struct):
@@ -81,6 +85,7 @@ class Engine:
         blobs: where large payloads and results are.
         sequence: the last batch that is durable.
         fault: why writes are refused, or None.
+        next_forget_us: when to look again for what has been kept for long enough.
     """
 
     def __init__(
@@ -97,6 +102,7 @@ class Engine:
         self._journal.claim()
         self.core, self.sequence = recover(journal, history)
         self.fault: StorageFault | None = None
+        self.next_forget_us = 0
         self._synced = 0
         self._is_turning = False
         self._flush: Flush | None = None
@@ -160,8 +166,14 @@ class Engine:
             return True
         try:
             self.sequence = self._journal.append(encode_batch([]))
+            # All that history lacks, at once: if there is room for that, there is room.
+            changes = self.core.book.take_changes()
+            self.core.book.stored(changes)
+            for blob in self.history.write(self.sequence, changes):
+                self.blobs.delete(blob)
         except StorageFault as fault:
             self.fault = fault
+            self.core, self.sequence = recover(self._journal, self.history)
             return False
         self.fault = None
         return True
@@ -169,12 +181,17 @@ class Engine:
     # Writing behind.
 
     def begin_flush(self, now_us: int) -> Flush | None:
-        """Take what history lacks; None if that is nothing or a flush is under way."""
+        """Take what history lacks; None if that is nothing or a flush is under way.
+
+        Now and then there is a flush without changes, which only forgets what has been kept for
+        long enough.
+        """
         must(not self._is_turning, "flushes begin between turns")
         if self._flush is not None or self.fault is not None:
             return None
-        if not self.core.book.has_changes():
+        if not self.core.book.has_changes() and now_us < self.next_forget_us:
             return None
+        self.next_forget_us = now_us + FORGET_EVERY_US
         self._flush = Flush(self.sequence, self.core.book.take_changes(), now_us)
         return self._flush
 
@@ -188,7 +205,10 @@ class Engine:
         """
         self._journal.sync()  # History must never be ahead of a journal that can still be lost.
         flush.blobs = self.history.write(flush.sequence, flush.changes)
-        flush.blobs += self.history.forget(flush.now_us, FORGET_PER_FLUSH_MAX).blobs
+        forgotten = self.history.forget(flush.now_us, FORGET_PER_FLUSH_MAX)
+        flush.blobs += forgotten.blobs
+        if forgotten.count == FORGET_PER_FLUSH_MAX:
+            self.next_forget_us = 0  # There may be more.
         if flush.sequence - self._journal.trimmed() >= self._trim_batches:
             self._synced = self.history.sync()
 
@@ -212,6 +232,14 @@ class Engine:
         self.core, self.sequence = recover(self._journal, self.history)
 
     # Reading.
+
+    def sweep(self) -> int:
+        """Remove blobs that nobody names: what crashes and refused submits left behind.
+
+        Only while nothing can be writing one, and after everything in memory was flushed.
+        """
+        named = {blob for task in self.core.book.tasks.values() for blob in blobs_of(task)}
+        return self.blobs.sweep(lambda blob: blob in named or self.history.owns(blob))
 
     def find(self, namespace: str, task_id: TaskId, alias: str = "") -> Task | None:
         """Find a task by its id or alias, in memory or else in history."""
@@ -257,5 +285,9 @@ class Engine:
 
 
 def _refuse(commands: list[AnyCommand], fault: StorageFault) -> list[Effect]:
-    refusal = Refusal(Code.STORAGE_FAILED, f"nothing was changed: {fault}")
+    if fault.is_settled:
+        outcome = "nothing was changed; try again later"
+    else:
+        outcome = "whether this was stored is not known; repeat it with the same ids"
+    refusal = Refusal(Code.STORAGE_FAILED, f"{outcome}: {fault}")
     return [Reply(c.session, c.ref, refusal) for c in commands if c.ref]

@@ -99,6 +99,8 @@ class Broker:
     async def start(self) -> None:
         """Begin to work on what is in the inbox."""
         must(self._task is None, "a broker starts once")
+        if swept := self.engine.sweep():
+            log.info("blobs without a task removed", count=swept)
         self._task = asyncio.create_task(self._work(), name="jackalope-broker")
 
     async def stop(self) -> None:
@@ -191,6 +193,7 @@ class Broker:
 
     async def _work(self) -> None:
         try:
+            await self._turn()  # Settle what was leased before the restart, whoever comes.
             while not (self._is_stopping and not self._inbox):
                 await self._gather()
                 await self._turn()
@@ -211,8 +214,9 @@ class Broker:
         self._wake.clear()
         now_us = self._clock.now_us()
         deadlines = [self.engine.core.next_deadline_us()]
-        if self._flush is None and self.engine.core.book.has_changes():
-            deadlines.append(self._next_flush_us)
+        if self._flush is None:
+            has_changes = self.engine.core.book.has_changes()
+            deadlines.append(self._next_flush_us if has_changes else self.engine.next_forget_us)
         if self.engine.fault is not None:
             deadlines.append(now_us + _HEAL_EVERY_US)
         until_us = min((at for at in deadlines if at is not None), default=None)
@@ -286,7 +290,10 @@ class Broker:
         self._release(self.engine.fail(turn, fault))
         if not isinstance(fault, DiskFull):
             raise fault
-        # The core was rebuilt from disk: it knows no session, so nobody may go on with one.
+        self._end_sessions()
+
+    def _end_sessions(self) -> None:
+        """Close every session: the core was rebuilt from disk, and knows none of them."""
         outlets, self._outlets = self._outlets, {}
         for outlet in outlets.values():
             outlet.end("the disk is full; connect again")
@@ -305,9 +312,10 @@ class Broker:
             fault = self._flushed.exception()
             if fault is None:
                 self.engine.end_flush(flush)
-            elif isinstance(fault, StorageFault):
+            elif isinstance(fault, DiskFull):
                 log.error("history failed", fault=str(fault))
                 self.engine.fail_flush(flush, fault)
+                self._end_sessions()
             else:
                 raise fault
             _resolve(self._flush_awaited)

@@ -23,7 +23,7 @@ from jackalope.core.lifecycle import ENDED, LEASED, TRANSITIONS, Event, State, i
 from jackalope.core.limits import TASKS_PER_FILTER_MAX
 from jackalope.core.records import SignalRequested, TaskMoved, TaskPurged, TaskRevived
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.submission import open_state
+from jackalope.core.submission import open_state, unfinished
 from jackalope.core.task import Signal, Stage, Task, lease_of, to_row
 
 if TYPE_CHECKING:
@@ -143,10 +143,11 @@ def _pause(core: Core, task: Task, by: str) -> Done:
 
 def _kill(core: Core, task: Task, by: str) -> Done:
     """Kill a task and everything that it has brought forth."""
+    family = [task.id]
+    for member in family:  # It grows on the way: children of children.
+        family += core.book.children.get(member, ())
     how = _kill_one(core, task, by)
-    family = list(core.book.children.get(task.id, ()))
-    for child_id in family:
-        family += core.book.children.get(child_id, ())
+    for child_id in family[1:]:
         child = core.book.tasks.get(child_id)
         if child is not None and child.state not in ENDED:
             _kill_one(core, child, by)
@@ -172,7 +173,8 @@ def _retry(core: Core, task: Task, by: str) -> Done:
         row.priority, row.penalty = row.priority + row.penalty, 0
         row.avoid, row.due_us, row.expires_us, row.outcome = "", 0, 0, None
         row.guardian = core.book.guardian(row.options.parent)
-        row.state = State.READY
+        row.waiting_for = tuple(sorted(unfinished(core, row.options)))
+        row.state = State.WAITING if row.waiting_for else State.READY
         core.record(TaskRevived(core.now_us, row, by))
     offer(core, core.book.tasks[task.id])
     return Done.CHANGED

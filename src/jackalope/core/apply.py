@@ -100,7 +100,10 @@ def _started(book: Book, record: AttemptStarted) -> None:
     task.queue.count(_ASSIGNED, -1)
     task.queue.count(_RUNNING, 1)
     task.state = _RUNNING
-    book.set_timeout(task, attempt)
+    timeout_us = task.options.timeout_us or task.queue.policy.timeout_us
+    if timeout_us:
+        attempt.times_out_us = record.at_us + timeout_us
+        book.timeouts.set(task.id, attempt.times_out_us)
     book.note(task, record.at_us, Event.START, attempt.worker)
 
 
@@ -212,7 +215,7 @@ def _queue_deleted(book: Book, record: QueueDeleted) -> None:
         book.dirty.pop(task.id, None)
         book.forget(task.id)
     book.queues_dirty.pop(queue, None)
-    book.queues_gone[record.namespace, record.queue] = None
+    book.queues_gone[record.namespace, record.queue] = record
 
 
 def _queue_paused(book: Book, record: QueuePaused | QueueResumed) -> None:

@@ -110,11 +110,14 @@ def _serve_lanes(core: Core, lanes: dict[Lane, None]) -> None:
     Room only shrinks meanwhile, so a lane for which there is none is done with.
     """
     heads: list[tuple[int, int, Lane]] = []
+    queues = {lane.queue for lane in lanes}
+    # Ageing compares within a queue; across queues only priority means the same.
+    ageing_us = queues.pop().policy.ageing_us if len(queues) == 1 else 0
 
     def note(number: int, lane: Lane) -> None:
         task = None if lane.closed_by or lane.queue.paused_by else lane.head(core.book.tasks)
         if task is not None:
-            heappush(heads, (order(task, 0), number, lane))
+            heappush(heads, (order(task, ageing_us), number, lane))
 
     for number, lane in enumerate(lanes):
         note(number, lane)

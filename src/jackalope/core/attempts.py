@@ -25,13 +25,13 @@ from jackalope.core.commands import (
 )
 from jackalope.core.effects import Accepted
 from jackalope.core.lifecycle import ENDED, Event, State
-from jackalope.core.limits import ERROR_CHARS_MAX, INLINE_BYTES_MAX, NOTE_CHARS_MAX
+from jackalope.core.limits import ERROR_CHARS_MAX, INLINE_BYTES_MAX, NOTE_CHARS_MAX, TIME_US_MAX
 from jackalope.core.policy import Done
 from jackalope.core.records import AttemptEnded, AttemptFinished, AttemptStarted, SignalAdvanced
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.retries import Decision, after_failure, after_interruption, after_loss
 from jackalope.core.submission import become
-from jackalope.core.task import Body, Error, Signal, Stage, Task, lease_of
+from jackalope.core.task import BlobRef, Body, Error, Signal, Stage, Task, is_blob, lease_of
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
@@ -82,8 +82,14 @@ def finish_attempts(core: Core, command: FinishAttempts) -> None:
         task = lease(worker, finish.task, finish.fence)
         result = finish.result
         if isinstance(task, Refusal):
+            core.book.drop_blob(result)
             refused.append((index, task))
-        elif type(result) is bytes and len(result) > INLINE_BYTES_MAX:
+        elif isinstance(result, BlobRef):
+            if is_blob(result):
+                _finish(core, task, result)
+            else:
+                refused.append((index, Refusal(Code.INVALID, "result: names no blob")))
+        elif len(result) > INLINE_BYTES_MAX:
             message = f"result of {len(result)} bytes; above {INLINE_BYTES_MAX} put it in a blob"
             refused.append((index, Refusal(Code.TOO_LARGE, message)))
         else:
@@ -242,5 +248,6 @@ def _fail(core: Core, task: Task, fail: Fail) -> None:
         fail.error.message[:ERROR_CHARS_MAX],
         fail.error.trace[-ERROR_CHARS_MAX:],
     )
-    decision = after_failure(task, core.now_us, Verdict(fail.verdict), fail.retry_after_us)
+    retry_after_us = min(fail.retry_after_us, TIME_US_MAX)
+    decision = after_failure(task, core.now_us, Verdict(fail.verdict), retry_after_us)
     end_attempt(core, task, Event.FAIL, decision, error=error)

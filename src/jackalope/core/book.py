@@ -21,7 +21,6 @@ from jackalope.core.must import must
 from jackalope.core.queue import Namespace, Queue
 from jackalope.core.task import (
     NO_OPTIONS,
-    Attempt,
     BlobRef,
     Body,
     Error,
@@ -67,9 +66,10 @@ class Book:
         self.dirty: dict[TaskId, Task] = {}
         self.recalled: dict[TaskId, Task] = {}
         self.queues_dirty: dict[Queue, None] = {}
-        self.queues_gone: dict[tuple[str, str], None] = {}
+        self.queues_gone: dict[tuple[str, str], object] = {}
         self.limits_dirty: dict[tuple[str, str], None] = {}
         self.blobs_gone: list[str] = []
+        self._queues_leaving: dict[tuple[str, str], object] = {}
         self._names: dict[str, str] = {}
 
     # Reading.
@@ -160,11 +160,17 @@ class Book:
                 task.queue.namespace.aliases.setdefault(row.options.alias, row.id)
         return recalled
 
+    def drop_blob(self, body: Body, unless: Body = b"") -> None:
+        """Let the blob of a body that was not taken go, unless a task has that very blob."""
+        if isinstance(body, BlobRef) and body != unless:
+            self.blobs_gone.append(body.blob)
+
     def has_changes(self) -> bool:
         """Tell whether storage lacks anything."""
         return bool(
             self.dirty
             or self.gone
+            or self.blobs_gone
             or self.recalled
             or self.queues_dirty
             or self.queues_gone
@@ -201,7 +207,8 @@ class Book:
         )
         self.blobs_gone = []
         self.dirty = {}
-        self.queues_dirty, self.queues_gone, self.limits_dirty = {}, {}, {}
+        self.queues_dirty, self.limits_dirty = {}, {}
+        self._queues_leaving = dict(self.queues_gone)
         return changes
 
     def stored(self, changes: Changes) -> None:
@@ -215,6 +222,11 @@ class Book:
         for task_id in self.recalled:
             self.forget(task_id)
         self.recalled = {}
+        for name, deletion in self._queues_leaving.items():
+            # One that was deleted once more meanwhile is still to go.
+            if self.queues_gone.get(name) is deletion:
+                del self.queues_gone[name]
+        self._queues_leaving = {}
 
     def forget(self, task_id: TaskId) -> None:
         """Let an ended task leave memory, unless storage still lacks its latest state."""
@@ -276,14 +288,8 @@ class Book:
         held[task.id] = task
         if task.options.tags:
             world.hold_tags(task)
-        if attempt.started_us:
-            self.set_timeout(task, attempt)
-
-    def set_timeout(self, task: Task, attempt: Attempt) -> None:
-        """Note when an attempt that has started will have run for too long."""
-        timeout_us = task.options.timeout_us or task.queue.policy.timeout_us
-        if timeout_us:
-            self.timeouts.set(task.id, attempt.started_us + timeout_us)
+        if attempt.times_out_us:
+            self.timeouts.set(task.id, attempt.times_out_us)
 
     def change_state(self, task: Task, to: State, at_us: int) -> None:
         """Take a task from one state to another that is not an end."""

@@ -49,7 +49,7 @@ from jackalope.core.commands import (
     WatchTasks,
     command_items,
 )
-from jackalope.core.durations import SECOND
+from jackalope.core.durations import MILLISECOND
 from jackalope.core.effects import Answered, Effect, Reply
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
@@ -61,7 +61,7 @@ from jackalope.core.task import Task
 from jackalope.core.worker import Roster, Worker
 
 #: A deadline missed by more than this means that the broker itself did not run.
-STALL_US = 5 * SECOND
+STALL_US = 250 * MILLISECOND
 
 
 class Missing:

@@ -12,6 +12,7 @@ from jackalope.core.assign import offer_queue
 from jackalope.core.commands import DeclareQueue, DeleteQueue, LimitTag, PauseQueue, ResumeQueue
 from jackalope.core.effects import Accepted, Declared
 from jackalope.core.limits import (
+    COUNT_MAX,
     LIMITED_TAGS_PER_NAMESPACE_MAX,
     NAME_CHARS_MAX,
     NAMESPACES_MAX,
@@ -45,6 +46,19 @@ def open_queue(core: Core, namespace: str, name: str, by: str) -> Queue | Refusa
     return core.book.namespaces[namespace].queues[name]
 
 
+def open_queues(core: Core, namespace: str, names: tuple[str, ...], by: str) -> Refusal | None:
+    """Make those queues that are not there yet: all of them, or none and say why."""
+    book = core.book
+    new = [name for name in dict.fromkeys(names) if book.queue(namespace, name) is None]
+    for name in new:
+        refusal = _no_room(core, namespace, name, len(new))
+        if refusal is not None:
+            return refusal
+    for name in new:
+        core.record(QueueDeclared(core.now_us, namespace, name, DEFAULT_POLICY, by))
+    return None
+
+
 def declare_queue(core: Core, command: DeclareQueue) -> None:
     """Create a queue or change its policy."""
     queue = core.book.queue(command.namespace, command.queue)
@@ -60,8 +74,14 @@ def declare_queue(core: Core, command: DeclareQueue) -> None:
     if isinstance(changed, Refusal):
         core.reply(command, changed)
         return
-    refusal = None if queue else _no_room(core, command.namespace, command.queue)
+    target = changed.result_becomes
+    is_target_new = bool(target) and core.book.queue(command.namespace, target) is None
+    count = is_target_new + (queue is None)
+    refusal = _no_room(core, command.namespace, command.queue, count) if count else None
     refusal = refusal or _cycle(core, command, changed)
+    if refusal is None and is_target_new:
+        # What results become must be there before the first result.
+        refusal = open_queues(core, command.namespace, (target,), command.by)
     if refusal is not None:
         core.reply(command, refusal)
         return
@@ -80,6 +100,16 @@ def delete_queue(core: Core, command: DeleteQueue) -> None:
     if unfinished := queue.unfinished():
         message = f"queue {queue.name!r} has {unfinished} unfinished tasks; kill or finish them"
         core.reply(command, Refusal(Code.QUEUE_NOT_EMPTY, message))
+        return
+    sources = [
+        other.name
+        for other in queue.namespace.queues.values()
+        if other.policy.result_becomes == queue.name
+    ]
+    if sources:
+        message = f"results of queue {sources[0]!r} become tasks of queue {queue.name!r}"
+        refusal = Refusal(Code.QUEUE_NOT_EMPTY, message + "; change that policy first")
+        core.reply(command, refusal)
         return
     core.record(QueueDeleted(core.now_us, command.namespace, command.queue, command.by))
     core.reply(command, Accepted())
@@ -119,8 +149,10 @@ def limit_tag(core: Core, command: LimitTag) -> None:
         message = f"{len(limits)} tags have limits; remove one before limiting another"
         core.reply(command, Refusal(Code.TOO_MANY, message))
         return
-    if world is None and len(core.book.namespaces) >= NAMESPACES_MAX:
-        core.reply(command, Refusal(Code.TOO_MANY, f"there are {NAMESPACES_MAX} namespaces"))
+    refusal = _no_namespace(core, command.namespace)
+    if refusal is not None or command.limit > COUNT_MAX:
+        message = f"limit: must be at most {COUNT_MAX}, got {command.limit}"
+        core.reply(command, refusal or Refusal(Code.INVALID, message))
         return
     limit = max(command.limit, -1)
     if limits.get(command.tag, -1) != limit:
@@ -139,18 +171,28 @@ def _known(core: Core, command: DeleteQueue | PauseQueue | ResumeQueue) -> Queue
     return queue
 
 
-def _no_room(core: Core, namespace: str, name: str) -> Refusal | None:
-    """Refuse a new queue whose name is unfit or for which there is no room."""
-    for what, text in (("namespace", namespace), ("queue", name)):
-        if not 0 < len(text) <= NAME_CHARS_MAX:
-            message = f"{what}: must have 1 to {NAME_CHARS_MAX} characters, got {len(text)}"
-            return Refusal(Code.INVALID, message)
+def _no_room(core: Core, namespace: str, name: str, count: int = 1) -> Refusal | None:
+    """Refuse new queues of which one's name is unfit or for which there is no room."""
+    if not 0 < len(name) <= NAME_CHARS_MAX:
+        message = f"queue: must have 1 to {NAME_CHARS_MAX} characters, got {len(name)}"
+        return Refusal(Code.INVALID, message)
+    refusal = _no_namespace(core, namespace)
+    if refusal is not None:
+        return refusal
     world = core.book.namespaces.get(namespace)
-    if world is None and len(core.book.namespaces) >= NAMESPACES_MAX:
-        return Refusal(Code.TOO_MANY, f"there are {NAMESPACES_MAX} namespaces; use one of them")
-    if world is not None and len(world.queues) >= QUEUES_PER_NAMESPACE_MAX:
+    if world is not None and len(world.queues) + count > QUEUES_PER_NAMESPACE_MAX:
         message = f"namespace {namespace!r} has {len(world.queues)} queues; delete one first"
         return Refusal(Code.TOO_MANY, message)
+    return None
+
+
+def _no_namespace(core: Core, name: str) -> Refusal | None:
+    """Refuse a new namespace whose name is unfit or for which there is no room."""
+    if not 0 < len(name) <= NAME_CHARS_MAX:
+        message = f"namespace: must have 1 to {NAME_CHARS_MAX} characters, got {len(name)}"
+        return Refusal(Code.INVALID, message)
+    if name not in core.book.namespaces and len(core.book.namespaces) >= NAMESPACES_MAX:
+        return Refusal(Code.TOO_MANY, f"there are {NAMESPACES_MAX} namespaces; use one of them")
     return None
 
 

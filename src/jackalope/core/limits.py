@@ -8,6 +8,10 @@ from jackalope.core.durations import DAY, SECOND
 #: Larger payloads and results go to the blob store, and the task names the blob.
 INLINE_BYTES_MAX = 64 * 1024
 
+#: Times and durations that a peer may name, in microseconds; sums of two still fit everywhere.
+TIME_US_MAX = 2**61
+COUNT_MAX = 10**9
+
 NAME_CHARS_MAX = 256
 TAGS_PER_TASK_MAX = 32
 TAG_CHARS_MAX = 128

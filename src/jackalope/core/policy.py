@@ -9,6 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from jackalope.core.durations import DAY, HOUR, MINUTE, NEVER, SECOND
+from jackalope.core.limits import COUNT_MAX, NAME_CHARS_MAX, TIME_US_MAX
 from jackalope.core.refusals import Code, Refusal
 
 
@@ -162,8 +163,21 @@ def policy_problems(policy: Policy) -> list[str]:
         for name in _NOT_NEGATIVE
         if getattr(policy, name) < 0
     ]
+    problems += [
+        f"{name}: must be at most {_most(name)}, got {getattr(policy, name)}"
+        for name in (*_NOT_NEGATIVE, "batch_size")
+        if getattr(policy, name) > _most(name)
+    ]
+    if len(policy.result_becomes) > NAME_CHARS_MAX:
+        problems.append(f"result_becomes: longer than {NAME_CHARS_MAX} characters")
     if not 1.0 <= policy.retry_factor <= 100.0:
         problems.append(f"retry_factor: must be between 1 and 100, got {policy.retry_factor}")
     if policy.batch_size < 1:
         problems.append(f"batch_size: must be at least 1, got {policy.batch_size}")
     return problems
+
+
+def _most(name: str) -> int:
+    if name == "retention_us":
+        return NEVER
+    return TIME_US_MAX if name.endswith("_us") else COUNT_MAX

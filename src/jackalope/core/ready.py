@@ -226,7 +226,7 @@ class Line:
     several. Like all entries here its own grow stale and are skipped.
     """
 
-    __slots__ = ("_by_key", "_heads", "_serial", "lanes", "plain", "queue", "size")
+    __slots__ = ("_by_key", "_has_heads", "_heads", "_serial", "lanes", "plain", "queue", "size")
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -235,6 +235,7 @@ class Line:
         self.lanes: dict[LaneName, Lane] = {PLAIN: self.plain}
         self._by_key: dict[str, dict[LaneName, Lane]] = {"": {PLAIN: self.plain}}
         self._heads: list[tuple[int, int, Lane]] = []
+        self._has_heads = False
         self._serial = 0
 
     def lane(self, name: LaneName) -> tuple[Lane, bool]:
@@ -273,8 +274,7 @@ class Line:
         if not same_key:
             del self._by_key[lane.key]
         if len(self.lanes) == 1:
-            self._heads.clear()
-            self.plain.noted = None
+            self._forget_heads()
 
     def reopen(self, lane: Lane, tasks: dict[TaskId, Task]) -> None:
         """See a lane again whose tags are all below their limits."""
@@ -282,11 +282,10 @@ class Line:
             self._note_head(lane, tasks)
 
     def reorder(self, tasks: dict[TaskId, Task]) -> None:
-        """Forget the order of the lanes, because the rule of ageing has changed."""
-        self._heads.clear()
-        for lane in self.lanes.values():
-            lane.noted = None
-            self._note_head(lane, tasks)
+        """Order the lanes anew, because the rule of ageing has changed."""
+        self._forget_heads()
+        if len(self.lanes) > 1:
+            self._note_all_heads(tasks)
 
     def best(
         self, keys: tuple[str, ...], is_shut: Callable[[Lane], bool], tasks: dict[TaskId, Task]
@@ -339,7 +338,7 @@ class Line:
         return found
 
     def _note_head(self, lane: Lane, tasks: dict[TaskId, Task]) -> None:
-        if not self._heads:
+        if not self._has_heads:
             self._note_all_heads(tasks)
         elif not lane.closed_by and (task := lane.head(tasks)) is not None:
             head_order = order(task, self.queue.policy.ageing_us)
@@ -350,8 +349,13 @@ class Line:
                 if len(self._heads) > 2 * len(self.lanes) + _STALE_ENTRIES_FREE:
                     self._note_all_heads(tasks)
 
+    def _forget_heads(self) -> None:
+        self._heads.clear()
+        self._has_heads = False
+
     def _note_all_heads(self, tasks: dict[TaskId, Task]) -> None:
         self._heads.clear()
+        self._has_heads = True
         ageing_us = self.queue.policy.ageing_us
         for lane in self.lanes.values():
             task = None if lane.closed_by else lane.head(tasks)

@@ -179,7 +179,7 @@ class NewerFormat(ValueError):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[int, list[AnyRecord]])
+_decoder = msgspec.msgpack.Decoder(list[AnyRecord])
 _format_decoder = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw])
 
 
@@ -196,11 +196,11 @@ def decode_batch(body: bytes) -> list[AnyRecord]:
         msgspec.DecodeError: the bytes are not a batch.
     """
     try:
-        return _decoder.decode(body)[1]
-    except msgspec.ValidationError:
-        version, _ = _format_decoder.decode(body)
-        if version > FORMAT:
-            raise NewerFormat(
-                f"records of format {version}; this version of Jackalope reads up to {FORMAT}"
-            ) from None
-        raise
+        version, records = _format_decoder.decode(body)
+        if version <= FORMAT:
+            return _decoder.decode(records)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"text that is none: {error}") from None
+    raise NewerFormat(
+        f"records of format {version}; this version of Jackalope reads up to {FORMAT}"
+    )

@@ -7,6 +7,7 @@ counters with three limits.
 
 from __future__ import annotations
 
+from math import log
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -91,6 +92,7 @@ def _backoff_us(task: Task) -> int:
         base_us, factor, cap_us = policy.retry_base_us, policy.retry_factor, policy.retry_cap_us
     else:
         base_us, factor, cap_us = own.base_us, own.factor, own.cap_us
-    # No factor above 1 needs more than this many steps to reach any cap; more would overflow.
-    steps = min(task.failures, 1_000 if factor < 1.05 else 200)
-    return min(int(min(base_us * factor**steps, cap_us)), cap_us)
+    # By logarithms, because the power itself may be too large a number.
+    if not base_us or log(base_us) + task.failures * log(factor) < log(max(cap_us, 1)):
+        return int(base_us * factor**task.failures) if base_us else 0
+    return cap_us

@@ -29,7 +29,7 @@ from jackalope.core.commands import (
     LeaveWorker,
     Recover,
 )
-from jackalope.core.declarations import open_queue
+from jackalope.core.declarations import open_queues
 from jackalope.core.effects import (
     Accepted,
     DrainAsked,
@@ -67,11 +67,10 @@ def join_worker(core: Core, command: JoinWorker) -> None:
     if refusal is not None:
         core.reply(command, refusal)
         return
-    for name in command.queues:
-        queue = open_queue(core, command.namespace, name, command.worker)
-        if isinstance(queue, Refusal):
-            core.reply(command, queue)
-            return
+    refusal = open_queues(core, command.namespace, command.queues, command.worker)
+    if refusal is not None:
+        core.reply(command, refusal)
+        return
     worker = core.roster.workers.get((command.namespace, command.worker))
     if worker is None:
         worker = Worker(core.book.namespaces[command.namespace], command.worker)
@@ -240,7 +239,7 @@ def _unfit(core: Core, command: JoinWorker) -> Refusal | None:
     if worker is not None and 0 < command.generation < worker.generation:
         message = f"worker {command.worker!r} has joined over a later connection; drop this one"
         return Refusal(Code.STALE_SESSION, message)
-    if bound is None and len(core.roster.workers) >= WORKERS_MAX:
+    if worker is None and len(core.roster.workers) >= WORKERS_MAX:
         return Refusal(Code.TOO_MANY, f"there are {WORKERS_MAX} workers; try another broker")
     return None
 

@@ -14,12 +14,14 @@ from jackalope.core.effects import Accepted
 from jackalope.core.ids import ID_BYTES, successor_id
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import (
+    COUNT_MAX,
     DEPENDENCIES_PER_TASK_MAX,
     HEADERS_BYTES_MAX,
     INLINE_BYTES_MAX,
     NAME_CHARS_MAX,
     TAG_CHARS_MAX,
     TAGS_PER_TASK_MAX,
+    TIME_US_MAX,
 )
 from jackalope.core.records import TaskMoved, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
@@ -34,6 +36,8 @@ from jackalope.core.task import (
     Task,
     TaskSpec,
     encoded_size,
+    is_blob,
+    is_same_body,
 )
 
 if TYPE_CHECKING:
@@ -48,6 +52,7 @@ def submit_tasks(core: Core, command: SubmitTasks) -> None:
     for index, spec in enumerate(command.tasks):
         refusal = _submit(core, command, spec)
         if refusal is not None:
+            core.book.drop_blob(spec.payload)
             refused.append((index, refusal))
     core.reply(command, Accepted(len(command.tasks) - len(refused), tuple(refused)))
 
@@ -61,9 +66,8 @@ def become(core: Core, task: Task, result: Body) -> None:
     if not target:
         return
     world = task.queue.namespace
-    queue = open_queue(core, world.name, target, task.by)
-    if isinstance(queue, Refusal):
-        return
+    # Declared with the policy that names it, and kept for as long as one does.
+    queue = world.queues[target]
     options = Options(headers=task.options.headers, tags=task.options.tags, parent=task.id)
     spec = TaskSpec(
         successor_id(task.id, target),
@@ -93,6 +97,16 @@ def settle_dependents(core: Core, task: Task, dependents: tuple[TaskId, ...]) ->
             offer(core, dependent)
 
 
+def unfinished(core: Core, options: Options) -> list[TaskId]:
+    """Return the tasks that a task depends on and that have not ended."""
+    tasks = core.book.tasks
+    return [
+        dependency
+        for dependency in dict.fromkeys(options.depends_on)
+        if dependency in tasks and tasks[dependency].state not in ENDED
+    ]
+
+
 def open_state(task: Task, now_us: int) -> State:
     """Return where a task goes when nobody holds it back."""
     if task.waiting_for:
@@ -117,9 +131,12 @@ def _abandon(core: Core, task: Task, dependency: Task) -> None:
 def _submit(core: Core, command: SubmitTasks, spec: TaskSpec) -> Refusal | None:
     problems = _problems(spec)
     if problems:
-        return Refusal(Code.INVALID, "task not accepted. " + "; ".join(problems))
+        is_large = problems[0].startswith("payload: ") and type(spec.payload) is bytes
+        code = Code.TOO_LARGE if is_large else Code.INVALID
+        return Refusal(code, "task not accepted. " + "; ".join(problems))
     existing = core.book.tasks.get(spec.id)
     if existing is not None:
+        core.book.drop_blob(spec.payload, unless=existing.payload)
         return _repeat(existing, command.namespace, spec)
     if spec.options == NO_OPTIONS:
         spec.options = None
@@ -150,15 +167,15 @@ def _submit(core: Core, command: SubmitTasks, spec: TaskSpec) -> Refusal | None:
 def _accept_linked(core: Core, spec: TaskSpec, queue: Queue, by: str, options: Options) -> None:
     """Accept a task that may depend on others; give it up at once if one has ended badly."""
     tasks = core.book.tasks
-    dependencies = [tasks[dependency] for dependency in dict.fromkeys(options.depends_on)]
-    unfinished = tuple(task.id for task in dependencies if task.state not in ENDED)
+    waiting_for = tuple(unfinished(core, options))
+    dependencies = (tasks[dependency] for dependency in options.depends_on)
     failed = [task for task in dependencies if task.state in (State.DEAD, State.KILLED)]
     if failed and options.on_dependency is OnDependency.DEAD:
-        task = _accept(core, spec, queue, by, state=State.WAITING, waiting_for=unfinished)
+        task = _accept(core, spec, queue, by, state=State.WAITING, waiting_for=waiting_for)
         _abandon(core, task, failed[0])
     else:
-        state = State.WAITING if unfinished else State.READY
-        _accept(core, spec, queue, by, state=state, waiting_for=unfinished)
+        state = State.WAITING if waiting_for else State.READY
+        _accept(core, spec, queue, by, state=state, waiting_for=waiting_for)
 
 
 def _accept(
@@ -195,7 +212,7 @@ def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Refusal | None:
         and task.name == spec.name
         and task.key == spec.key
         and task.priority + task.penalty == spec.priority
-        and task.payload == spec.payload
+        and is_same_body(task.payload, spec.payload)
         and task.options == (spec.options or NO_OPTIONS)
     )
     if is_same:
@@ -237,7 +254,7 @@ def _check_links(core: Core, command: SubmitTasks, options: Options) -> Refusal 
 def _problems(spec: TaskSpec) -> list[str]:
     """List what is wrong with a submitted task, in itself. The first line is the hot path."""
     payload = spec.payload
-    size = len(payload) if type(payload) is bytes else 0
+    size = len(payload) if type(payload) is bytes else INLINE_BYTES_MAX + 1
     if (
         len(spec.id) == ID_BYTES
         and 0 < len(spec.queue) <= NAME_CHARS_MAX
@@ -249,6 +266,7 @@ def _problems(spec: TaskSpec) -> list[str]:
     ):
         return []
     problems = []
+    size = len(payload) if isinstance(payload, bytes) else 0
     if len(spec.id) != ID_BYTES:
         problems.append(f"id: must be {ID_BYTES} bytes, got {len(spec.id)}")
     if not spec.queue:
@@ -264,16 +282,16 @@ def _problems(spec: TaskSpec) -> list[str]:
         problems.append(
             f"payload: {size} bytes; above {INLINE_BYTES_MAX} it belongs in the blob store"
         )
-    if isinstance(payload, BlobRef) and not (payload.blob and payload.size >= 0):
+    if isinstance(payload, BlobRef) and not is_blob(payload):
         problems.append("payload: names no blob")
     return problems + (_option_problems(spec.options) if spec.options else [])
 
 
 def _option_problems(options: Options) -> list[str]:
     problems = [
-        f"{name}: must not be negative, got {getattr(options, name)}"
+        f"{name}: must be 0 to {TIME_US_MAX}, got {getattr(options, name)}"
         for name in ("run_at_us", "expires_at_us", "timeout_us")
-        if getattr(options, name) < 0
+        if not 0 <= getattr(options, name) <= TIME_US_MAX
     ]
     if len(options.alias) > NAME_CHARS_MAX:
         problems.append(f"alias: longer than {NAME_CHARS_MAX} characters")
@@ -290,9 +308,11 @@ def _option_problems(options: Options) -> list[str]:
 
 def _retry_problems(retry: Retry) -> list[str]:
     is_sound = (
-        retry.retries >= 0
-        and retry.base_us >= 0
+        0 <= retry.retries <= COUNT_MAX
+        and 0 <= retry.base_us <= TIME_US_MAX
         and 1.0 <= retry.factor <= 100.0
-        and retry.cap_us >= 0
+        and 0 <= retry.cap_us <= TIME_US_MAX
     )
-    return [] if is_sound else ["retry: counts and times must not be negative, factor 1 to 100"]
+    if is_sound:
+        return []
+    return [f"retry: retries 0 to {COUNT_MAX}, times 0 to {TIME_US_MAX}, factor 1 to 100"]

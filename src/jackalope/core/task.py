@@ -15,6 +15,7 @@ import msgspec
 
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
+from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
 from jackalope.core.must import BrokenInvariant
 
 if TYPE_CHECKING:
@@ -23,13 +24,32 @@ if TYPE_CHECKING:
 
 
 class BlobRef(msgspec.Struct, frozen=True, array_like=True):
-    """A payload or result that is kept in the blob store because of its size."""
+    """A payload or result that is kept in the blob store because of its size.
+
+    Attributes:
+        blob: its name there.
+        size: how many bytes it has.
+        digest: what tells its content from any other; empty if the store does not say.
+    """
 
     blob: str
     size: int
+    digest: str = ""
 
 
 Body = bytes | BlobRef
+
+
+def is_blob(ref: BlobRef) -> bool:
+    """Tell whether a reference can be that of a blob."""
+    return bool(ref.blob) and len(ref.blob) <= NAME_CHARS_MAX and 0 <= ref.size <= TIME_US_MAX
+
+
+def is_same_body(one: Body, other: Body) -> bool:
+    """Tell whether two bodies are the same content, wherever it is kept."""
+    if isinstance(one, BlobRef) and isinstance(other, BlobRef) and one.digest:
+        return (one.size, one.digest) == (other.size, other.digest)
+    return one == other
 
 
 class OnDependency(StrEnum):
@@ -138,6 +158,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     assigned_us: int
     started_us: int = 0
     request: Request | None = None
+    times_out_us: int = 0
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -8,6 +8,7 @@ file holds the bytes and nothing else.
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
 from io import FileIO
 from pathlib import Path
 from uuid import uuid4
@@ -36,7 +37,7 @@ class FolderBlobs:
         """Store a blob; durable when this returns."""
         unfinished = self._unfinished / uuid4().hex
         try:
-            size, checksum = self._fill(unfinished, chunks)
+            size, checksum, digest = self._fill(unfinished, chunks)
             name = f"{unfinished.name}-{checksum:08x}"
             path = self._path(name)
             with naming_faults(path):
@@ -46,7 +47,7 @@ class FolderBlobs:
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
-        return BlobRef(name, size)
+        return BlobRef(name, size, digest)
 
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return the bytes of a blob in chunks."""
@@ -86,9 +87,10 @@ class FolderBlobs:
             raise Corrupt(f"{name!r} is not the name of a blob in {self._folder}")
         return self._folder / name[:2] / name
 
-    def _fill(self, path: Path, chunks: Iterable[bytes]) -> tuple[int, int]:
-        """Write a new file, and return its size and checksum."""
+    def _fill(self, path: Path, chunks: Iterable[bytes]) -> tuple[int, int, str]:
+        """Write a new file, and return its size, checksum and digest."""
         size = checksum = 0
+        digest = blake2b(digest_size=16)
         with naming_faults(path):
             # Without a buffer there is nothing left to be written, and to fail, when it is closed.
             file = path.open("xb", buffering=0)
@@ -99,9 +101,10 @@ class FolderBlobs:
                     _write_all(file, chunk)
                 size += len(chunk)
                 checksum = zlib.crc32(chunk, checksum)
+                digest.update(chunk)
             with naming_faults(path):
                 sync_file(file.fileno())
-        return size, checksum
+        return size, checksum, digest.hexdigest()
 
     def _read(self, path: Path, offset: int, end: int, *, is_whole: bool) -> Iterator[bytes]:
         checksum = 0

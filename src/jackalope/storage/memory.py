@@ -5,6 +5,7 @@ Held to the same contract as the files by the same suites. History is the one in
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from uuid import uuid4
 
 from jackalope.core.must import must
@@ -96,7 +97,7 @@ class MemoryBlobs:
         """Store a blob."""
         name, body = uuid4().hex, b"".join(chunks)
         self._blobs[name] = body
-        return BlobRef(name, len(body))
+        return BlobRef(name, len(body), blake2b(body, digest_size=16).hexdigest())
 
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return the bytes of a blob."""
