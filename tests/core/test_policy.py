@@ -1,0 +1,281 @@
+"""Policies: their defaults, their presets, and every problem told at once."""
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from jackalope.core.durations import DAY, HOUR, MINUTE, NEVER, SECOND
+from jackalope.core.effects import Declared
+from jackalope.core.policy import (
+    DEFAULT_POLICY,
+    PRESETS,
+    Done,
+    OnLost,
+    OnRestart,
+    Policy,
+    change_policy,
+    policy_problems,
+)
+from jackalope.core.refusals import Code, Refusal
+from tests.core import shapes
+from tests.core.driving import Driver, refusal_in
+from tests.profiles import examples
+
+DEFAULTS: dict[str, Any] = {
+    "on_lost": OnLost.REQUEUE,
+    "on_restart": OnRestart.KEEP,
+    "restart_grace_us": 30 * SECOND,
+    "retries": 3,
+    "retry_base_us": 5 * SECOND,
+    "retry_factor": 2.0,
+    "retry_cap_us": HOUR,
+    "crash_limit": 5,
+    "interruption_limit": 0,
+    "prefer_other_worker": True,
+    "priority_drop": 0,
+    "ageing_us": 0,
+    "time_to_live_us": 0,
+    "timeout_us": 0,
+    "depth_limit": 100_000,
+    "batch_size": 100,
+    "retention_us": 7 * DAY,
+    "result_becomes": "",
+    "held": False,
+    "done": Done.PROCESSED,
+}
+
+#: What the published designs ask for, in their words, where we have the field.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "aiida": {
+        "held": True,  # initial_state: held
+        "on_lost": OnLost.PAUSE,  # on_worker_lost.running: pause
+        "on_restart": OnRestart.KEEP,  # on_broker_restart: keep_lease
+        "restart_grace_us": 20 * SECOND,  # lease.ttl: 20s
+        "retries": 0,  # retry.by: none
+        "retention_us": 0,  # result.retention: 0
+    },
+    "gridlike": {
+        "held": False,
+        "on_lost": OnLost.REQUEUE,  # on_worker_lost.running: requeue
+        # on_broker_restart says requeue, but keep_lease for workers that resume: ours do.
+        "on_restart": OnRestart.KEEP,
+        "retries": 4,  # retry.max_attempts: 5
+        "retry_base_us": 0,  # retry.backoff: none
+        "prefer_other_worker": True,  # retry.exclude_last_worker: true
+        "priority_drop": 1,  # retry.priority_penalty: 1
+        "crash_limit": 20,  # max_deliveries: 20
+        "retention_us": NEVER,  # result.retention: forever
+        "batch_size": 100,  # batch_size: 100
+        "result_becomes": "",  # result_becomes: null
+    },
+    "rpc": {
+        "held": False,
+        "on_lost": OnLost.REQUEUE,  # delivery: at_least_once
+        "done": Done.PROCESSED,  # ack: on_result
+        "retries": 0,  # retry.by: none
+        "crash_limit": 3,  # max_deliveries: 3
+        "time_to_live_us": 180 * SECOND,  # pending_ttl: 180s
+        "retention_us": 0,  # result.retention: 0
+    },
+    "jobqueue": {
+        "held": False,
+        "on_lost": OnLost.REQUEUE,  # on_worker_lost.running: requeue
+        "on_restart": OnRestart.KEEP,  # on_broker_restart: keep_lease
+        "restart_grace_us": 30 * SECOND,  # lease.ttl: 30s
+        "retries": 0,  # retry.by: resubmit
+        "crash_limit": 20,  # max_deliveries: 20
+        "time_to_live_us": 3600 * SECOND,  # pending_ttl: 3600s
+        "retention_us": 3600 * SECOND,  # result.retention: 3600s
+    },
+    "taskqueue": {
+        "held": False,
+        "on_lost": OnLost.REQUEUE,  # on_worker_lost.running: requeue
+        "on_restart": OnRestart.REQUEUE,  # on_broker_restart: requeue
+        "retries": 3,  # max_retries: 3
+        "retry_base_us": 5 * SECOND,  # retry.backoff.base: 5s
+        "retry_factor": 2.0,  # retry.backoff.factor: 2
+        "retry_cap_us": 3600 * SECOND,  # retry.backoff.cap: 3600s
+        "crash_limit": 20,  # max_deliveries, by default: 20
+        "timeout_us": 5 * MINUTE,  # exec_timeout.default: 300s
+        "retention_us": 7 * DAY,  # result.retention: 7d
+        "depth_limit": 100_000,  # limits.max_pending: 100000
+    },
+}
+
+NOT_NEGATIVE = [
+    "restart_grace_us",
+    "retries",
+    "retry_base_us",
+    "retry_cap_us",
+    "crash_limit",
+    "interruption_limit",
+    "priority_drop",
+    "ageing_us",
+    "time_to_live_us",
+    "timeout_us",
+    "depth_limit",
+    "retention_us",
+]
+
+
+# What is promised.
+
+
+def test_defaults_are_what_the_documentation_says() -> None:
+    assert msgspec.structs.asdict(DEFAULT_POLICY) == DEFAULTS
+
+
+def test_there_is_a_preset_for_each_published_design() -> None:
+    assert set(PRESETS) == set(PUBLISHED)
+
+
+@pytest.mark.parametrize(
+    ("preset", "field"), [(preset, field) for preset in PUBLISHED for field in PUBLISHED[preset]]
+)
+def test_preset_is_what_the_design_asks_for(preset: str, field: str) -> None:
+    assert getattr(PRESETS[preset], field) == PUBLISHED[preset][field]
+
+
+@pytest.mark.parametrize("policy", [DEFAULT_POLICY, *PRESETS.values()])
+def test_defaults_and_presets_are_sound(policy: Policy) -> None:
+    assert policy_problems(policy) == []
+    assert change_policy(policy, {}) == policy
+
+
+# Changing.
+
+
+def changed(**changes: object) -> Policy | Refusal:
+    return change_policy(DEFAULT_POLICY, changes)
+
+
+def problems_of(**changes: object) -> str:
+    refusal = changed(**changes)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.INVALID
+    return refusal.message
+
+
+def test_only_what_is_named_changes() -> None:
+    expected = msgspec.structs.replace(DEFAULT_POLICY, retries=9, on_lost=OnLost.DEAD, held=True)
+    assert changed(retries=9, on_lost="dead", held=True) == expected
+
+
+@settings(max_examples=examples(100))
+@given(shapes.of(Policy))
+def test_a_policy_is_taken_whole_or_its_problems_are_told(policy: Policy) -> None:
+    answer = change_policy(DEFAULT_POLICY, msgspec.to_builtins(policy))
+    problems = policy_problems(policy)
+    if problems:
+        assert isinstance(answer, Refusal)
+        assert all(problem in answer.message for problem in problems)
+    else:
+        assert answer == policy
+
+
+@pytest.mark.parametrize("field", NOT_NEGATIVE)
+def test_what_must_not_be_negative(field: str) -> None:
+    assert f"{field}: must not be negative, got -1" in problems_of(**{field: -1})
+    assert isinstance(changed(**{field: 0}), Policy)
+
+
+def test_every_number_has_a_lower_bound() -> None:
+    numbers = {field.name for field in msgspec.structs.fields(Policy) if field.type in (int, float)}
+    assert numbers == {*NOT_NEGATIVE, "batch_size", "retry_factor"}
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.999, 100.001, -1.0, float("inf"), float("nan")])
+def test_factor_out_of_range(factor: float) -> None:
+    assert "retry_factor: must be between 1 and 100" in problems_of(retry_factor=factor)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1, 2.5, 100.0])
+def test_factor_in_range(factor: float) -> None:
+    assert isinstance(changed(retry_factor=factor), Policy)
+
+
+def test_batch_size_is_at_least_one() -> None:
+    assert "batch_size: must be at least 1, got 0" in problems_of(batch_size=0)
+    assert isinstance(changed(batch_size=1), Policy)
+
+
+def test_every_problem_is_told_at_once() -> None:
+    message = problems_of(
+        retries=-1,
+        crash_limit=-2,
+        retry_factor=0.5,
+        batch_size=0,
+        on_lost="explode",
+        timeout_us="soon",
+        held="maybe",
+        unheard_of=1,
+        also_unheard_of=2,
+    )
+    for field in (
+        "retries",
+        "crash_limit",
+        "retry_factor",
+        "batch_size",
+        "on_lost",
+        "timeout_us",
+        "held",
+        "unheard_of",
+        "also_unheard_of",
+    ):
+        assert f"{field}: " in message
+
+
+def test_an_unknown_field_is_answered_with_the_known_ones() -> None:
+    message = problems_of(retrys=1)
+    assert all(name in message for name in Policy.__struct_fields__)
+
+
+# Declaring.
+
+
+def test_a_refused_policy_changes_nothing() -> None:
+    driver = Driver()
+    driver.declare(retries=7)
+    before = driver.snapshot()
+    refusal = refusal_in(driver.declare(retries=8, batch_size=0))
+    assert refusal is not None
+    assert refusal.code is Code.INVALID
+    assert driver.records == []
+    assert driver.snapshot() == before
+
+
+def test_a_preset_replaces_the_whole_policy_and_changes_come_on_top() -> None:
+    driver = Driver()
+    driver.declare(retries=7, ageing_us=5)
+    answer = driver.declare(preset="rpc", crash_limit=4)
+    expected = msgspec.structs.replace(PRESETS["rpc"], crash_limit=4)
+    assert answer == Declared(expected)
+
+
+def test_an_unknown_preset_is_answered_with_the_known_ones() -> None:
+    refusal = refusal_in(Driver().declare(preset="unheard of"))
+    assert refusal is not None
+    assert refusal.code is Code.INVALID
+    assert all(name in refusal.message for name in PRESETS)
+
+
+def test_declaring_the_same_again_writes_nothing() -> None:
+    driver = Driver()
+    driver.declare(retries=7)
+    assert isinstance(driver.declare(retries=7), Declared)
+    assert driver.records == []
+
+
+@pytest.mark.parametrize("chain", [["a"], ["a", "b"], ["a", "b", "c", "d"]])
+def test_results_may_not_go_in_a_circle(chain: list[str]) -> None:
+    driver = Driver()
+    for queue, target in itertools.pairwise(chain):
+        assert isinstance(driver.declare(queue, result_becomes=target), Declared)
+    refusal = refusal_in(driver.declare(chain[-1], result_becomes=chain[0]))
+    assert refusal is not None
+    assert refusal.code is Code.POLICY_CYCLE
+    assert all(queue in refusal.message for queue in chain)
+    assert driver.records == []

@@ -1,0 +1,292 @@
+"""Records: what is written once must read the same for ever."""
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jackalope.core.apply import APPLIERS
+from jackalope.core.lifecycle import Event, Reason, State
+from jackalope.core.policy import PRESETS
+from jackalope.core.records import (
+    FORMAT,
+    AnyRecord,
+    AttemptAssigned,
+    AttemptEnded,
+    AttemptFinished,
+    AttemptStarted,
+    NewerFormat,
+    QueueDeclared,
+    QueueDeleted,
+    QueuePaused,
+    QueueResumed,
+    SignalAdvanced,
+    SignalRequested,
+    TagLimited,
+    TaskMoved,
+    TaskPurged,
+    TaskRevived,
+    TaskSubmitted,
+    decode_batch,
+    encode_batch,
+)
+from jackalope.core.task import (
+    Attempt,
+    BlobRef,
+    Error,
+    Happening,
+    OnDependency,
+    Options,
+    Outcome,
+    Request,
+    Retry,
+    Signal,
+    Stage,
+    TaskRow,
+    TaskSpec,
+)
+from tests.core import shapes
+from tests.core.driving import task_id
+from tests.profiles import examples
+
+KINDS: tuple[type, ...] = get_args(AnyRecord)
+
+OPTIONS = Options(
+    alias="alias",
+    headers={"trace": "abc", "deep": [1, 2.5, None, True, b"raw"]},
+    tags=("red", "blue"),
+    run_at_us=11,
+    expires_at_us=12,
+    timeout_us=13,
+    retry=Retry(4, 5, 1.5, 6),
+    depends_on=(task_id(2), task_id(3)),
+    on_dependency=OnDependency.RUN,
+    parent=task_id(4),
+    held=True,
+)
+
+ROW = TaskRow(
+    id=task_id(1),
+    namespace="world",
+    queue="q",
+    name="name",
+    key="key",
+    priority=200,
+    payload=BlobRef("blob", 70_000),
+    options=OPTIONS,
+    state=State.READY,
+    by="ada",
+    created_us=1,
+    batch=2,
+    rank=3,
+    penalty=4,
+    due_us=5,
+    expires_us=6,
+    waiting_for=(task_id(2),),
+    failures=7,
+    crashes=8,
+    interruptions=9,
+    attempts=10,
+    guardian=task_id(4),
+    avoid="w1",
+    attempt=Attempt(11, "w2", 12, 13, Request(Signal.KILL, "ada", 14, Stage.DELIVERED)),
+    outcome=Outcome(b"result", Error("E", "message", "trace"), Reason.FAILED, 15, 16),
+    history=[Happening(17, "kill", "ada", "detail")],
+)
+
+#: One of every kind, with no field left at its default.
+EVERY: list[AnyRecord] = [
+    QueueDeclared(100, "world", "q", PRESETS["aiida"], "ada"),
+    QueueDeleted(101, "world", "q", "ada"),
+    QueuePaused(102, "world", "q", "ada"),
+    QueueResumed(103, "world", "q", "ada"),
+    TagLimited(104, "world", "red", 3, "ada"),
+    TaskSubmitted(
+        105,
+        "world",
+        TaskSpec(task_id(1), "q", "name", "key", 200, b"payload", OPTIONS),
+        State.WAITING,
+        "ada",
+        7,
+        106,
+        (task_id(2),),
+    ),
+    TaskMoved(107, task_id(1), Event.ABANDON, State.DEAD, "ada", Reason.DEPENDENCY, "detail"),
+    TaskRevived(108, ROW, "ada"),
+    TaskPurged(109, task_id(1), "ada"),
+    AttemptAssigned(110, task_id(1), 2**40, "w"),
+    AttemptStarted(111, task_id(1)),
+    AttemptFinished(112, task_id(1), BlobRef("blob", 70_000)),
+    AttemptEnded(
+        113,
+        task_id(1),
+        Event.FAIL,
+        State.SCHEDULED,
+        Reason.FAILED,
+        Error("E", "message", "trace"),
+        114,
+        "ada",
+    ),
+    SignalRequested(115, task_id(1), Signal.TIMEOUT, "ada"),
+    SignalAdvanced(116, task_id(1), Stage.ACKNOWLEDGED, "detail"),
+]
+
+#: `EVERY` as format 1 has always encoded it. If a change makes this fail, it changes what old
+#: journals mean: add fields at the end, or raise FORMAT and keep reading the old one.
+GOLDEN = bytes.fromhex(
+    "92019f96a5717565756564a5776f726c64a171de0014a76f6e5f6c6f7374a57061757365aa6f6e5f72657374"
+    "617274a46b656570b0726573746172745f67726163655f7573ce01312d00a77265747269657300ad72657472"
+    "795f626173655f7573ce004c4b40ac72657472795f666163746f72cb4000000000000000ac72657472795f63"
+    "61705f7573ced693a400ab63726173685f6c696d697405b2696e74657272757074696f6e5f6c696d697400b3"
+    "7072656665725f6f746865725f776f726b6572c3ad7072696f726974795f64726f7000a9616765696e675f75"
+    "7300af74696d655f746f5f6c6976655f757300aa74696d656f75745f757300ab64657074685f6c696d6974ce"
+    "000186a0aa62617463685f73697a6564ac726574656e74696f6e5f757300ae726573756c745f6265636f6d65"
+    "73a0a468656c64c3a4646f6e65a970726f636573736564a361646195a7756e717565756565a5776f726c64a1"
+    "71a361646195a671706175736566a5776f726c64a171a361646195a771726573756d6567a5776f726c64a171"
+    "a361646196a56c696d697468a5776f726c64a372656403a361646199a67375626d697469a5776f726c6497c4"
+    "1000000000000170008000000000000000a171a46e616d65a36b6579ccc8c4077061796c6f61649ba5616c69"
+    "617382a57472616365a3616263a4646565709501cb4004000000000000c0c3c40372617792a3726564a4626c"
+    "75650b0c0d940405cb3ff80000000000000692c41000000000000270008000000000000000c4100000000000"
+    "0370008000000000000000a372756ec41000000000000470008000000000000000c3a777616974696e67a361"
+    "6461076a91c4100000000000027000800000000000000098a46d6f76656bc410000000000001700080000000"
+    "00000000a76162616e646f6ea464656164a3616461aa646570656e64656e6379a664657461696c94a6726576"
+    "6976656cdc001ac41000000000000170008000000000000000a5776f726c64a171a46e616d65a36b6579ccc8"
+    "93a4626c6f62ce00011170a09ba5616c69617382a57472616365a3616263a4646565709501cb400400000000"
+    "0000c0c3c40372617792a3726564a4626c75650b0c0d940405cb3ff80000000000000692c410000000000002"
+    "70008000000000000000c41000000000000370008000000000000000a372756ec41000000000000470008000"
+    "000000000000c3a57265616479a361646101020304050691c410000000000002700080000000000000000708"
+    "090ac41000000000000470008000000000000000a27731960ba277320c0d94a46b696c6ca36164610ea96465"
+    "6c6976657265640095c406726573756c7493a145a76d657373616765a57472616365a66661696c65640f1091"
+    "9411a46b696c6ca3616461a664657461696ca361646194a570757267656dc410000000000001700080000000"
+    "00000000a361646195a661737369676e6ec41000000000000170008000000000000000cf0000010000000000"
+    "a17793a573746172746fc4100000000000017000800000000000000094a666696e69736870c4100000000000"
+    "017000800000000000000093a4626c6f62ce00011170a099a3656e6471c41000000000000170008000000000"
+    "000000a46661696ca97363686564756c6564a66661696c656493a145a76d657373616765a5747261636572a3"
+    "61646195a67369676e616c73c41000000000000170008000000000000000a774696d656f7574a361646195a5"
+    "737461676574c41000000000000170008000000000000000ac61636b6e6f776c6564676564a664657461696c"
+)
+
+records = st.one_of([shapes.of(kind) for kind in KINDS])
+
+
+# Encoding and decoding.
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_record_survives_encoding(kind: type) -> None:
+    @settings(max_examples=examples(30))
+    @given(shapes.of(kind))
+    def check(record: Any) -> None:
+        decoded = decode_batch(encode_batch([record]))
+        assert decoded == [record]
+        assert type(decoded[0]) is kind
+
+    check()
+
+
+@settings(max_examples=examples(50))
+@given(st.lists(records, max_size=6))
+def test_a_batch_survives_encoding_in_order(batch: list[AnyRecord]) -> None:
+    body = encode_batch(batch)
+    assert decode_batch(body) == batch
+    assert encode_batch(decode_batch(body)) == body
+
+
+def test_every_kind_of_record_has_a_meaning_and_its_own_tag() -> None:
+    assert set(APPLIERS) == set(KINDS)
+    tags = [msgspec.inspect.type_info(kind).tag for kind in KINDS]  # type: ignore[attr-defined]
+    assert len(set(tags)) == len(tags)
+
+
+def test_golden_batch_has_every_kind_with_every_field() -> None:
+    assert [type(record) for record in EVERY] == list(KINDS)
+    for record in EVERY:
+        for field in msgspec.structs.fields(record):
+            if not field.required:
+                assert getattr(record, field.name) != field.default, (record, field.name)
+
+
+def test_golden_batch_encodes_as_ever() -> None:
+    assert encode_batch(EVERY).hex() == GOLDEN.hex()
+
+
+def test_golden_batch_decodes_as_ever() -> None:
+    assert decode_batch(GOLDEN) == EVERY
+
+
+@pytest.mark.parametrize("record", EVERY, ids=lambda record: type(record).__name__)
+def test_a_record_without_its_later_fields_reads_with_defaults(record: AnyRecord) -> None:
+    """A journal of an older version has fewer fields at the end."""
+    kind = type(record)
+    fields = msgspec.structs.fields(kind)
+    required = sum(field.required for field in fields)
+    version, (whole,) = msgspec.msgpack.decode(encode_batch([record]))
+    for length in range(required, len(fields) + 1):
+        (decoded,) = decode_batch(msgspec.msgpack.encode((version, [whole[: 1 + length]])))
+        for number, field in enumerate(fields):
+            if number < length:
+                assert getattr(decoded, field.name) == getattr(record, field.name)
+            else:
+                assert getattr(decoded, field.name) == field.default
+    with pytest.raises(msgspec.DecodeError):
+        decode_batch(msgspec.msgpack.encode((version, [whole[:required]])))
+
+
+# What is not a batch.
+
+
+@pytest.mark.parametrize("body", [[], [["unheard of", 1, 2]], {"new": "shape"}, None, EVERY])
+@pytest.mark.parametrize("version", [FORMAT + 1, FORMAT + 100])
+def test_a_newer_format_is_refused_by_name(version: int, body: object) -> None:
+    """Whatever stands in it: what can be read today may mean something else tomorrow."""
+    with pytest.raises(NewerFormat, match=str(version)):
+        decode_batch(msgspec.msgpack.encode((version, body)))
+
+
+def test_a_newer_format_is_not_mistaken_for_damage() -> None:
+    assert not issubclass(NewerFormat, msgspec.DecodeError)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff",
+        GOLDEN[:-1],
+        GOLDEN + b"\x00",
+        msgspec.msgpack.encode(1),
+        msgspec.msgpack.encode([]),
+        msgspec.msgpack.encode([FORMAT]),
+        msgspec.msgpack.encode([FORMAT, [["unheard of", 1]]]),
+        msgspec.msgpack.encode(["one", []]),
+        msgspec.msgpack.encode([FORMAT, [], []]),
+        msgspec.msgpack.encode([FORMAT, [["start", "soon", b""]]]),
+    ],
+)
+def test_damage_is_found(body: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode_batch(body)
+
+
+@settings(max_examples=examples(300))
+@given(st.binary(max_size=60))
+def test_garbage_is_found(body: bytes) -> None:
+    try:
+        decode_batch(body)
+    except (msgspec.DecodeError, NewerFormat):
+        return
+    assert msgspec.msgpack.decode(body)[0] == FORMAT
+
+
+@settings(max_examples=examples(500))
+@given(st.integers(0, 10**6), st.integers(1, 255))
+def test_a_flipped_byte_is_found_or_harmless(place: int, flip: int) -> None:
+    """Checksums are the journal's; here nothing worse than a decode error may come of it."""
+    body = bytearray(GOLDEN)
+    body[place % len(body)] ^= flip
+    try:
+        decode_batch(bytes(body))
+    except (msgspec.DecodeError, NewerFormat):
+        return

@@ -1,0 +1,268 @@
+"""What each block of the pages says, made from the code."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from textwrap import dedent
+from typing import get_args
+
+import msgspec
+
+from jackalope.broker import engine, queries, service
+from jackalope.core import limits
+from jackalope.core.broker import STALL_US
+from jackalope.core.lifecycle import ENDED, LEASED, RESTING, TRANSITIONS, Event, Reason, State
+from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
+from jackalope.core.records import AnyRecord
+from jackalope.core.refusals import Code
+from jackalope.core.task import (
+    Attempt,
+    BlobRef,
+    Error,
+    Happening,
+    Options,
+    Outcome,
+    Request,
+    Retry,
+    TaskRow,
+    TaskSpec,
+)
+from jackalope.storage.folder import HISTORY, JOURNAL, Storage
+from tests.docs.blocks import Block, Table
+from tests.docs.wording import code, default_of, duration, kind_of, setting, setting_kind, size
+from tests.simulation import test_planted_bugs
+from tests.simulation.faults import Faults
+
+RECORDS: tuple[type[msgspec.Struct], ...] = get_args(AnyRecord)
+#: What records are made of.
+PARTS: tuple[type[msgspec.Struct], ...] = (
+    TaskSpec,
+    Options,
+    Retry,
+    BlobRef,
+    Error,
+    TaskRow,
+    Attempt,
+    Request,
+    Outcome,
+    Happening,
+)
+
+ASKED = (Event.HOLD, Event.PLAY, Event.PAUSE, Event.KILL, Event.RETRY, Event.PURGE)
+_GROUPS = {"resting": RESTING, "ready": {State.READY}, "leased": LEASED, "ended": ENDED}
+
+
+# The lifecycle.
+
+
+def states() -> Table:
+    groups = {state: group for group, members in _GROUPS.items() for state in members}
+    rows = [
+        (code(state), groups[state])
+        for group in _GROUPS
+        for state in State
+        if groups[state] == group
+    ]
+    return Table(("state", "group"), rows, ("meaning",))
+
+
+def events() -> Table:
+    return Table(("event",), [(code(event),) for event in Event], ("meaning",))
+
+
+def reasons() -> Table:
+    return Table(("reason",), [(code(reason),) for reason in Reason], ("meaning",))
+
+
+def transitions() -> Table:
+    rows = [
+        (code(state), code(event), _states(to) or "gone")
+        for state, legal in TRANSITIONS.items()
+        for event, to in legal.items()
+    ]
+    return Table(("state", "event", "can lead to"), rows)
+
+
+def diagram(*, is_asked: bool) -> str:
+    """Draw every change of state that actioners ask for, or every other one."""
+    labels: dict[tuple[str, str], list[str]] = {}
+    for state, legal in TRANSITIONS.items():
+        for event, to in legal.items():
+            if (event in ASKED) is is_asked:
+                for target in (other for other in State if other in to and other is not state):
+                    labels.setdefault((state, target), []).append(event)
+                if not to:
+                    labels.setdefault((state, "[*]"), []).append(event)
+    lines = [f"    {begin} --> {end}: {', '.join(why)}" for (begin, end), why in labels.items()]
+    begins = () if is_asked else ("held", "waiting", "scheduled", "ready")
+    lines[:0] = [f"    [*] --> {state}: submit" for state in begins]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
+
+
+def _states(states: frozenset[State]) -> str:
+    return ", ".join(code(state) for state in State if state in states)
+
+
+# Policies.
+
+
+def policy_fields() -> Table:
+    meanings = dict(attributes_of(Policy))
+    rows = [
+        (
+            code(field.name),
+            setting_kind(field.name, field.type),
+            setting(field.name, field.default),
+            meanings[field.name],
+        )
+        for field in msgspec.structs.fields(Policy)
+    ]
+    return Table(("field", "values", "default", "meaning"), rows)
+
+
+def presets() -> Table:
+    """Show every field in which some preset differs from the default."""
+    rows = []
+    for name in Policy.__struct_fields__:
+        usual = getattr(DEFAULT_POLICY, name)
+        values = [getattr(policy, name) for policy in PRESETS.values()]
+        if any(value != usual for value in values):
+            told = [setting(name, value) for value in values]
+            marked = [
+                f"**{text}**" if v != usual else text for text, v in zip(told, values, strict=True)
+            ]
+            rows.append((code(name), setting(name, usual), *marked))
+    return Table(("field", "default", *map(code, PRESETS)), rows)
+
+
+def attributes_of(shape: type) -> Iterator[tuple[str, str]]:
+    """Yield the attributes that a docstring explains, as sentences."""
+    text = inspect.getdoc(shape) or ""
+    section = dedent(text.partition("Attributes:\n")[2])
+    for entry in re.split(r"\n(?=\S)", section.strip("\n")):
+        name, _, meaning = entry.partition(": ")
+        words = " ".join(meaning.split())
+        yield name, words[:1].upper() + words[1:]
+
+
+# Refusals and limits.
+
+
+def refusals() -> Table:
+    kept = ("meaning", "what to do", "waiting helps")
+    return Table(("code",), [(code(each),) for each in Code], kept)
+
+
+def core_limits() -> Table:
+    tree = ast.parse(inspect.getsource(limits))
+    targets = [node.targets[0] for node in tree.body if isinstance(node, ast.Assign)]
+    names = [target.id for target in targets if isinstance(target, ast.Name)]
+    rows = [(code(name), amount(name, getattr(limits, name))) for name in names]
+    return Table(("limit", "value"), rows, ("of what", "beyond it"))
+
+
+def broker_limits() -> Table:
+    found = {
+        "ITEMS_PER_TURN_MAX": service.ITEMS_PER_TURN_MAX,
+        "INBOX_ITEMS_MAX": service.INBOX_ITEMS_MAX,
+        "UNWRITTEN_TASKS_MAX": service.UNWRITTEN_TASKS_MAX,
+        "PAGE_ROWS_MAX": queries.PAGE_ROWS_MAX,
+        "TRIM_BATCHES_DEFAULT": engine.TRIM_BATCHES_DEFAULT,
+        "FORGET_PER_FLUSH_MAX": engine.FORGET_PER_FLUSH_MAX,
+        "STALL_US": STALL_US,
+    }
+    rows = [(code(name), amount(name, value)) for name, value in found.items()]
+    return Table(("limit", "value"), rows, ("of what", "beyond it"))
+
+
+def amount(name: str, value: int) -> str:
+    if "_BYTES_" in name:
+        return size(value)
+    return duration(value) if "_US" in name else f"{value:,}"
+
+
+# Records.
+
+
+def fields_of(shape: type[msgspec.Struct]) -> Table:
+    """List what a record or a part of one holds, by its place in the array."""
+    info = shape.__struct_config__
+    first = 0 if info.tag is None else 1
+    rows = [
+        (code(field.name), str(place), kind_of(field.type), default_of(field))
+        for place, field in enumerate(msgspec.structs.fields(shape), first)
+    ]
+    return Table(("field", "place", "type", "default"), rows, ("meaning",))
+
+
+def record_list() -> Table:
+    rows = [(code(record.__name__), code(record.__struct_config__.tag)) for record in RECORDS]
+    return Table(("record", "tag"), rows, ("when it is made",))
+
+
+# Storage.
+
+
+def columns_of(file: str, table: str) -> Table:
+    """List the columns that a table of a new data folder has."""
+    with TemporaryDirectory() as folder:
+        Storage.open(Path(folder)).close()
+        with closing(sqlite3.connect(Path(folder) / file)) as connection:
+            found = connection.execute(f"PRAGMA table_xinfo({table})").fetchall()
+    rows = [(code(name), kind or "any") for _, name, kind, *_ in found]
+    return Table(("column", "type"), rows, ("meaning",))
+
+
+# Tests.
+
+
+def fault_model() -> Table:
+    rows = [(code(field.name), f"{field.default:.1%}") for field in dataclasses.fields(Faults)]
+    return Table(("fault", "chance"), rows, ("for each", "what happens"))
+
+
+def planted_bugs() -> Table:
+    rows = [
+        (code(name), inspect.getdoc(test) or "")
+        for name, test in vars(test_planted_bugs).items()
+        if name.startswith("test_")
+    ]
+    return Table(("test", "what is broken"), rows)
+
+
+#: Page, block, and what makes it.
+PAGES: dict[str, dict[str, Callable[[], Block]]] = {
+    "reference/lifecycle.md": {
+        "states": states,
+        "transitions": transitions,
+        "diagram of what happens": partial(diagram, is_asked=False),
+        "diagram of what is asked": partial(diagram, is_asked=True),
+        "events": events,
+        "reasons": reasons,
+    },
+    "reference/policies.md": {"fields": policy_fields, "presets": presets},
+    "reference/refusals.md": {"codes": refusals},
+    "reference/limits.md": {"core": core_limits, "broker": broker_limits},
+    "reference/records.md": {
+        "list": record_list,
+        **{shape.__name__: partial(fields_of, shape) for shape in (*RECORDS, *PARTS)},
+    },
+    "reference/storage.md": {
+        f"{file} {table}": partial(columns_of, file, table)
+        for file, tables in {
+            JOURNAL: ("batches", "writer"),
+            HISTORY: ("tasks", "blobs", "queues", "limits", "meta"),
+        }.items()
+        for table in tables
+    },
+    "explanation/testing.md": {"faults": fault_model, "planted bugs": planted_bugs},
+}
