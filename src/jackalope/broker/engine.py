@@ -289,5 +289,5 @@ def _refuse(commands: list[AnyCommand], fault: StorageFault) -> list[Effect]:
         outcome = "nothing was changed; try again later"
     else:
         outcome = "whether this was stored is not known; repeat it with the same ids"
-    refusal = Refusal(Code.STORAGE_FAILED, f"{outcome}: {fault}")
+    refusal = Refusal(Code.STORAGE_FAILED, f"{outcome}: {fault}", SECOND)
     return [Reply(c.session, c.ref, refusal) for c in commands if c.ref]

@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
             self.end("nothing was heard for three heartbeats", notice="error")
         elif self._is_stuck(now_us):
             log.warning("slow reader cut off", session=self.session, name=self._name)
-            self._abort()
+            self.abort()
         elif now_us - self._sent_us >= terms.heartbeat_us:
             self._write(Heartbeat())
 
@@ -388,7 +388,8 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
+        """Close at once, whatever is unsent."""
         if self._transport is not None:
             self._transport.abort()
 

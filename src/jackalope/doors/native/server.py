@@ -17,6 +17,10 @@ from jackalope.wire.frames import FRAME_BYTES_MAX
 
 _LOOKS_PER_HEARTBEAT = 4
 
+#: How long peers may take to read a goodbye, and how often that is looked at.
+_GOODBYE_S = 1.0
+_GOODBYE_LOOKS = 50
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -84,6 +88,12 @@ class NativeDoor:
         for connection in list(self.connections):
             connection.end("the broker stops; connect again later", notice="goodbye")
         self._server = None
+        for _ in range(_GOODBYE_LOOKS):
+            if not self.connections:
+                return
+            await asyncio.sleep(_GOODBYE_S / _GOODBYE_LOOKS)
+        for connection in list(self.connections):
+            connection.abort()
 
     def enter(self, connection: Connection) -> bool:
         """Let a connection in, if there is room."""

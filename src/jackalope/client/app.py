@@ -1,0 +1,284 @@
+"""The application: where a user's tasks, connections and questions come together.
+
+Owns the tasks that were defined, one session for each event loop that the application is used on,
+and everything that can be asked of a broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+
+from jackalope import __version__
+from jackalope.client.administration import Administration
+from jackalope.client.choices import UNSET, Choices, SubmitChoices, make_plan
+from jackalope.client.handle import Handle
+from jackalope.client.session import Session
+from jackalope.client.sync import Sync
+from jackalope.client.task import AsyncTask, PlainTask, TaskChoices, TaskMaker
+from jackalope.link.address import Address, parse_address
+from jackalope.link.errors import ConfigError
+from jackalope.link.ids import new_task_id, to_task_id
+from jackalope.tasks.definition import TaskDefinition
+from jackalope.tasks.values import DEFAULT_CONTENT, Content, decode_value
+from jackalope.wire.messages import Hello
+
+if TYPE_CHECKING:
+    from jackalope.embedded import EmbeddedBroker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_ADDRESS = "jackalope://localhost:7420"
+DEFAULT_TIMEOUT_S = 30.0
+
+
+class Jackalope(Administration):
+    """A client of one broker, in one namespace.
+
+    It connects when it is first used, and again by itself whenever the connection is lost. It can
+    be used on several event loops, also one after the other: each has a connection of its own.
+
+        app = Jackalope("jackalope://localhost:7420")
+
+
+        @app.task(queue="images", retries=5, timeout=120)
+        async def resize(path: str, width: int) -> str: ...
+
+
+        async with app:
+            handle = await resize.submit("cat.png", width=320)
+            print(await handle.result(timeout=60))
+
+    Code without an event loop says `app.sync(...)` in place of `await ...`.
+
+    Attributes:
+        address: where the broker is, with token and namespace.
+        name: who acts, for histories and lists.
+        functions: every task that was defined with `@app.task`, by name.
+        timeout_s: how long an answer of the broker may take unless the call says otherwise.
+    """
+
+    def __init__(
+        self,
+        address: str | Address = DEFAULT_ADDRESS,
+        *,
+        namespace: str | None = None,
+        token: str | None = None,
+        name: str | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """Make a client. Nothing is connected yet.
+
+        Args:
+            address: `jackalope://[token@]host[:port][/namespace]`.
+            namespace: in place of the address's.
+            token: in place of the address's.
+            name: who acts; host and process if not given.
+            timeout: how many seconds an answer may take, reconnecting included; None for as long
+                as it takes. Waiting for results has its own.
+
+        Raises:
+            ConfigError: the address cannot be read.
+        """
+        where = parse_address(address) if isinstance(address, str) else address
+        self.address = replace(
+            where,
+            namespace=where.namespace if namespace is None else namespace,
+            token=where.token if token is None else token,
+        )
+        self.name = name or f"{socket.gethostname()}:{os.getpid()}"
+        self.timeout_s = timeout
+        self.functions: dict[str, TaskDefinition] = {}
+        self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
+        self._embedded: EmbeddedBroker | None = None
+
+    def __repr__(self) -> str:
+        return f"<Jackalope {self.address}>"
+
+    @classmethod
+    def embedded(cls, folder: Path | str | None = None) -> Self:
+        """Start a broker inside this process, and return a client of it.
+
+        `app.work()` then runs the tasks of this application on threads of this process; `stop()`
+        ends both.
+
+        Args:
+            folder: where the broker keeps its data; None for memory.
+
+        Raises:
+            StorageFault: the folder cannot be used.
+        """
+        from jackalope.embedded import EmbeddedBroker  # noqa: PLC0415  most clients have no broker
+
+        broker = EmbeddedBroker(folder)
+        app = cls(broker.address)
+        app._embedded = broker
+        return app
+
+    def work(self, concurrency: int = 0) -> None:
+        """Let a worker inside this process run the tasks that are defined by now.
+
+        Raises:
+            ConfigError: this is no embedded broker; start a worker with `jackalope worker`.
+        """
+        if self._embedded is None:
+            raise ConfigError(
+                "work: only with Jackalope.embedded(); run `jackalope worker` instead"
+            )
+        self._embedded.work(self, concurrency)
+
+    def stop(self) -> None:
+        """Stop the embedded workers and the embedded broker, if there are any; safe to repeat."""
+        if self._embedded is not None:
+            self._embedded.stop()
+
+    async def __aenter__(self) -> Self:
+        """Connect, so that a wrong address or token shows at once."""
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def connect(self) -> None:
+        """Connect now rather than at the first use.
+
+        Raises:
+            Rejected: the broker does not want us.
+            Timeout: it cannot be reached.
+        """
+        await self.session().open(self.timeout_s)
+
+    async def close(self) -> None:
+        """Close the connection of this event loop. What is not answered yet fails."""
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None:
+            await session.close()
+
+    @cached_property
+    def sync(self) -> Sync:
+        """The same client for code without an event loop: `app.sync(resize.submit("cat.png"))`."""
+        return Sync(self)
+
+    # Tasks.
+
+    @overload
+    def task(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
+
+    @overload
+    def task(self, /, **choices: Unpack[TaskChoices]) -> TaskMaker: ...
+
+    def task(
+        self, function: Callable[..., Any] | None = None, /, **choices: Unpack[TaskChoices]
+    ) -> Any:
+        """Make a task of a function: `@app.task` or `@app.task(queue="images", retries=5)`.
+
+        Raises:
+            ConfigError: the function or a choice cannot be used.
+        """
+        maker = TaskMaker(self, choices)
+        return maker if function is None else maker(function)
+
+    def register(self, definition: TaskDefinition) -> None:
+        """Add a task to `functions`, where a worker finds it.
+
+        Raises:
+            ConfigError: another function has the name.
+        """
+        other = self.functions.get(definition.name)
+        if other is not None and not _is_redefined(other, definition):
+            raise ConfigError(f"two functions are called {definition.name}; give one a name=")
+        self.functions[definition.name] = definition
+
+    async def submit(
+        self,
+        queue: str,
+        payload: bytes = b"",
+        *,
+        name: str = "",
+        content: Content = "bytes",
+        **choices: Unpack[SubmitChoices],
+    ) -> Handle[Any]:
+        """Submit a task with a payload of your own making.
+
+        Args:
+            queue: where it goes.
+            payload: what the worker gets.
+            name: which function of the worker is meant.
+            content: how the result will be encoded.
+            choices: see `SubmitChoices`.
+
+        Raises:
+            Rejected: the broker did not accept it.
+            Timeout: no answer came in time.
+        """
+        plan = make_plan(cast("Choices", {**choices, "queue": queue}), name=name)
+        spec = plan.spec(plan.id or new_task_id(), payload)
+        await self.session().submit(
+            spec,
+            plan.fence,
+            wait_for_room=plan.wait_for_room,
+            timeout_s=self.timeout_of(plan.submit_timeout_s),
+        )
+        return self.handle(spec.id, content=content)
+
+    def handle(
+        self, task: object, *, content: Content = DEFAULT_CONTENT, returns: Any = Any
+    ) -> Handle[Any]:
+        """Return the handle of a task that was submitted before, here or elsewhere.
+
+        Args:
+            task: its id: bytes, hexadecimal text or a UUID.
+            content: how its result is encoded.
+            returns: the type that its result has.
+        """
+        return Handle(self, to_task_id(task), partial(decode_value, content, kind=returns))
+
+    # For this package.
+
+    def session(self) -> Session:
+        """Return the session of the event loop that runs; it is made at the first use."""
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None:
+            for other in [other for other in self._sessions if other.is_closed()]:
+                del self._sessions[other]
+            session = self._sessions[loop] = Session(self.address, self.hello())
+        return session
+
+    def hello(self) -> Hello:
+        """Return how this client introduces itself."""
+        return Hello(
+            namespace=self.address.namespace,
+            token=self.address.token,
+            name=self.name,
+            agent=f"jackalope-python {__version__}",
+        )
+
+    def timeout_of(self, timeout_s: float | None) -> float | None:
+        """Return the time that a call may take, if it does not say so itself."""
+        return self.timeout_s if timeout_s == UNSET else timeout_s
+
+
+def _is_redefined(old: TaskDefinition, new: TaskDefinition) -> bool:
+    """Tell whether a definition replaces itself, as when a cell of a notebook is run again."""
+    was, now = old.function, new.function
+    return (was.__module__, was.__qualname__) == (now.__module__, now.__qualname__)

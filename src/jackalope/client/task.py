@@ -1,0 +1,284 @@
+"""Tasks: functions that can be submitted.
+
+Owns what `@app.task` makes of a function: something that is still called like the function, and can
+be submitted with the same arguments, which a type checker sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from functools import cached_property, update_wrapper
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
+
+from jackalope.client.choices import Choices, Plan, Seconds, make_plan, to_us
+from jackalope.client.handle import Handle
+from jackalope.core.task import TaskSpec
+from jackalope.link.errors import ConfigError, PartlyRejected
+from jackalope.link.ids import new_task_id
+from jackalope.tasks.definition import Isolation, TaskDefinition
+from jackalope.tasks.values import CONTENT_HEADER, DEFAULT_CONTENT, Content
+
+if TYPE_CHECKING:
+    from jackalope.client.app import Jackalope
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TaskChoices(Choices, total=False):
+    """What can be chosen for a task where it is defined; see `Choices` for the rest.
+
+    Attributes:
+        name: what tasks are called that run this function; `module.function` if not chosen.
+        content: how arguments and result are encoded: `msgpack`, `json` or `bytes`.
+        isolation: where a worker runs it: `async` (on its loop), `thread` or `process`.
+        soft_timeout: after how long the worker asks it to stop, before `timeout` ends it.
+        memory_limit: how many bytes its process may take.
+    """
+
+    name: str
+    content: Content
+    isolation: Isolation
+    soft_timeout: Seconds
+    memory_limit: int
+
+
+class Call:
+    """The arguments of one task of a bulk submit."""
+
+    __slots__ = ("args", "kwargs")
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args = args
+        self.kwargs = kwargs
+
+
+class Task(Generic[P, R]):
+    """A function that can be submitted. Made by `@app.task`.
+
+    Attributes:
+        app: where it is submitted.
+        definition: the function, and how its arguments and result are encoded.
+    """
+
+    def __init__(self, app: Jackalope, definition: TaskDefinition, choices: Choices) -> None:
+        self.app = app
+        self.definition = definition
+        self._choices = choices
+        update_wrapper(cast("Callable[..., Any]", self), definition.function)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.definition.name}>"
+
+    @property
+    def name(self) -> str:
+        """What tasks are called that run this function."""
+        return self.definition.name
+
+    def options(self, **choices: Unpack[Choices]) -> Self:
+        """Return the same task with other choices: `resize.options(priority=200).submit(...)`."""
+        changed = cast("Choices", {**self._choices, **choices})
+        if "delay" in choices:
+            changed.pop("run_at", None)
+        if "run_at" in choices:
+            changed.pop("delay", None)
+        other = type(self)(self.app, self.definition, changed)
+        _ = other.plan  # Say now what is wrong.
+        return other
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Submit a task; it is durable with the broker when this returns.
+
+        Submits that are made in the same iteration of the event loop travel together.
+
+        Raises:
+            Rejected: the broker did not accept it; `retry_after_us` says whether to try again.
+            Timeout: no answer came in time.
+            EncodeFailed: an argument cannot be sent.
+        """
+        plan = self.plan
+        spec = plan.spec(plan.id or new_task_id(), self.definition.payload(args, kwargs))
+        await self.app.session().submit(
+            spec,
+            plan.fence,
+            wait_for_room=plan.wait_for_room,
+            timeout_s=self.app.timeout_of(plan.submit_timeout_s),
+        )
+        return Handle(self.app, spec.id, self.definition.result)
+
+    async def run(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Submit a task, wait for it, and return its result.
+
+        Unlike `submit` and `result` one after the other, this cannot miss the end of a task whose
+        queue forgets results at once.
+
+        Raises:
+            TaskFailed: it ended without success.
+            Rejected: the broker did not accept it.
+            Timeout: the broker did not answer the submit in time. To limit the wait for the result,
+                use `asyncio.timeout`.
+        """
+        plan = self.plan
+        spec = plan.spec(plan.id or new_task_id(), self.definition.payload(args, kwargs))
+        end = await self.app.session().run(
+            spec,
+            plan.fence,
+            wait_for_room=plan.wait_for_room,
+            timeout_s=self.app.timeout_of(plan.submit_timeout_s),
+        )
+        handle: Handle[R] = Handle(self.app, spec.id, self.definition.result)
+        return handle.outcome(end)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
+        """Put down the arguments of one task for `submit_many`, where a type checker sees them."""
+        return Call(args, kwargs)
+
+    async def submit_many(self, calls: Iterable[tuple[Any, ...] | Call]) -> list[Handle[R]]:
+        """Submit many tasks, in bulk: `await resize.submit_many([("a.png", 320), ("b.png", 640)])`.
+
+        Args:
+            calls: the arguments of each task: a tuple of them by place, or what `call` returns.
+                Taken as the broker keeps up, so it may be a generator over very many.
+
+        Returns:
+            A handle for each, in order.
+
+        Raises:
+            PartlyRejected: some were not accepted; it has the handles of those that were.
+            Timeout: no answer came in time.
+            EncodeFailed: an argument cannot be sent. Those before it may have been accepted.
+        """
+        plan = self.plan
+        if plan.id or (plan.options is not None and plan.options.alias):
+            raise ConfigError("id and alias name one task; they cannot be chosen for many")
+        handles: list[Handle[R]] = []
+        refused = await self.app.session().submit_many(
+            self._specs(plan, calls, handles),
+            plan.fence,
+            wait_for_room=plan.wait_for_room,
+            timeout_s=self.app.timeout_of(plan.submit_timeout_s),
+        )
+        if refused:
+            kept = [None if at in refused else handle for at, handle in enumerate(handles)]
+            raise PartlyRejected(refused, kept)
+        return handles
+
+    async def map(self, items: Iterable[Any]) -> AsyncIterator[R]:
+        """Submit a task for each item, and yield the results in the order of the items.
+
+        Args:
+            items: the only argument of each task.
+
+        Raises:
+            TaskFailed: the next task in order ended without success. The others go on.
+            PartlyRejected: some were not accepted.
+        """
+        handles = await self.submit_many((item,) for item in items)
+        session = self.app.session()
+        ends = [session.watch(handle.id) for handle in handles]
+        try:
+            for handle, end in zip(handles, ends, strict=True):
+                yield handle.outcome(await end)
+        finally:
+            for handle, end in zip(handles, ends, strict=True):
+                session.unwatch(handle.id, end)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The choices, checked and translated."""
+        content = self.definition.content
+        headers = {} if content == DEFAULT_CONTENT else {CONTENT_HEADER: content}
+        return make_plan(self._choices, name=self.name, headers=headers)
+
+    def _specs(
+        self, plan: Plan, calls: Iterable[tuple[Any, ...] | Call], handles: list[Handle[R]]
+    ) -> Iterator[TaskSpec]:
+        """Make the tasks of a bulk submit, and a handle for each."""
+        app, payload, result = self.app, self.definition.payload, self.definition.result
+        no_kwargs: dict[str, Any] = {}
+        for call in calls:
+            if isinstance(call, Call):
+                body = payload(call.args, call.kwargs)
+            elif isinstance(call, tuple):
+                body = payload(call, no_kwargs)
+            else:
+                raise ConfigError(f"each call is a tuple of arguments, not {call!r}")
+            spec = plan.spec(new_task_id(), body)
+            handles.append(Handle(app, spec.id, result))
+            yield spec
+
+
+class PlainTask(Task[P, R]):
+    """A task made of a plain function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function here and now, without the broker."""
+        result: R = self.definition.function(*args, **kwargs)
+        return result
+
+
+class AsyncTask(Task[P, R]):
+    """A task made of a coroutine function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call the function here and now, without the broker."""
+        result: Coroutine[Any, Any, R] = self.definition.function(*args, **kwargs)
+        return result
+
+
+class TaskMaker:
+    """What `@app.task(...)` puts on a function."""
+
+    def __init__(self, app: Jackalope, choices: TaskChoices) -> None:
+        self._app = app
+        self._choices = choices
+
+    # The overlap is meant: a coroutine function is a function too, and the first fits it better.
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]]
+    ) -> AsyncTask[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R]) -> PlainTask[P, R]: ...
+
+    def __call__(self, function: Callable[..., Any]) -> Task[..., Any]:
+        """Make a task of a function.
+
+        Raises:
+            ConfigError: the function or a choice cannot be used.
+        """
+        choices = dict(self._choices)
+        definition = TaskDefinition(
+            function,
+            name=self._choices.get("name", ""),
+            queue=self._choices.get("queue", "default"),
+            content=self._choices.get("content", DEFAULT_CONTENT),
+            isolation=self._choices.get("isolation"),
+            timeout_us=to_us(self._choices.get("timeout", 0)),
+            soft_timeout_us=to_us(self._choices.get("soft_timeout", 0)),
+            memory_bytes_max=self._choices.get("memory_limit", 0),
+        )
+        for name in _OF_DEFINITION:
+            choices.pop(name, None)
+        kind = AsyncTask if definition.is_async else PlainTask
+        task: Task[..., Any] = kind(self._app, definition, cast("Choices", choices))
+        try:
+            _ = task.plan
+        except ConfigError as error:
+            raise ConfigError(f"{definition.name} cannot be a task: {error}") from None
+        self._app.register(definition)
+        return task
+
+
+_OF_DEFINITION = ("name", "content", "isolation", "soft_timeout", "memory_limit")

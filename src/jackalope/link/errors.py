@@ -1,0 +1,111 @@
+"""Errors: everything that Jackalope raises to its users.
+
+One tree, so that `except JackalopeError` catches it all. Each says what happened, to what, and what
+to do. Nothing here is raised for a bug in Jackalope itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jackalope.core.ids import TaskId
+from jackalope.core.lifecycle import Reason, State
+from jackalope.core.task import Error
+
+
+class JackalopeError(Exception):
+    """Anything that Jackalope has to tell."""
+
+
+class ConfigError(JackalopeError, ValueError):
+    """A setting, an address or an option that cannot be used."""
+
+
+class ConnectionLost(JackalopeError, ConnectionError):
+    """The broker could not be reached, or the connection to it is over."""
+
+
+class ProtocolError(JackalopeError):
+    """The other end does not speak this protocol."""
+
+
+class Timeout(JackalopeError, TimeoutError):
+    """The time that the caller allowed is over."""
+
+
+class Rejected(JackalopeError):
+    """The broker said no.
+
+    Attributes:
+        code: what kind of no this is: a stable string such as `queue_full` or `unknown_task`.
+        message: what happened, to what, and what to do.
+        retry_after_us: when asking again may help; 0 when it will not.
+    """
+
+    def __init__(self, code: str, message: str, retry_after_us: int = 0) -> None:
+        super().__init__(code, message, retry_after_us)
+        self.code = code
+        self.message = message
+        self.retry_after_us = retry_after_us
+
+    @property
+    def retry_after_s(self) -> float:
+        """Return `retry_after_us` in seconds."""
+        return self.retry_after_us / 1_000_000
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.code})"
+
+
+class TaskFailed(JackalopeError):
+    """A task ended without success.
+
+    The remote traceback, where there is one, is a note of the exception, so that Python prints it.
+
+    Attributes:
+        task: the task's id.
+        state: `dead` or `killed`.
+        reason: why it is dead.
+        error: what its last attempt raised: type, message and traceback text.
+    """
+
+    def __init__(
+        self,
+        task: TaskId,
+        state: State,
+        reason: Reason | None = None,
+        error: Error | None = None,
+    ) -> None:
+        super().__init__(task, state, reason, error)
+        self.task = task
+        self.state = state
+        self.reason = reason
+        self.error = error
+        if error is not None and error.trace:
+            self.add_note("In the worker:\n" + error.trace.rstrip())
+
+    def __str__(self) -> str:
+        text = f"task {self.task.hex()} is {self.state}"
+        if self.reason is not None:
+            text += f" ({self.reason})"
+        if self.error is None:
+            return text
+        message = f": {self.error.message}" if self.error.message else ""
+        return f"{text}: {self.error.type}{message}"
+
+
+class PartlyRejected(Rejected):
+    """Some tasks of a bulk submit were not accepted. Says no with the first refusal's words.
+
+    Attributes:
+        refused: the refusal of each task that was not accepted, by its index.
+        handles: one for each task, None for those that were not accepted.
+    """
+
+    def __init__(self, refused: dict[int, Rejected], handles: list[Any]) -> None:
+        first = refused[min(refused)]
+        message = f"{len(refused)} of {len(handles)} tasks were not accepted: {first.message}"
+        super().__init__(first.code, message, first.retry_after_us)
+        self.args = (refused, handles)
+        self.refused = refused
+        self.handles = handles

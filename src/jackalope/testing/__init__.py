@@ -1,0 +1,9 @@
+"""The test kit: the real core on a virtual clock, so that retries and schedules take no time.
+
+Nothing here imitates the broker. The core decides as it does in production; only the clock, the
+network and the worker's process are played.
+"""
+
+from jackalope.testing.virtual import VirtualBroker, VirtualHandle
+
+__all__ = ["VirtualBroker", "VirtualHandle"]

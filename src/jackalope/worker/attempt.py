@@ -1,0 +1,196 @@
+"""An attempt as its worker holds it, and how it can end.
+
+Owns the shapes that the workload, the executors and the child processes share. An attempt is made
+and forgotten by the thread of the connection; the thread that runs it reads it, and speaks only
+through its listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+from uuid import UUID
+
+import msgspec
+
+from jackalope.core.commands import Fail, Finish, Held, Verdict
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import Assignment
+from jackalope.core.task import Error
+from jackalope.tasks.failure import error_of
+from jackalope.tasks.values import CONTENT_HEADER, Content, DecodeFailed
+from jackalope.worker.context import Cancelled
+from jackalope.worker.verdict import Reject, RetryLater
+
+if TYPE_CHECKING:
+    from jackalope.tasks.definition import TaskDefinition
+    from jackalope.wire.messages import SignalAnswer
+
+
+class Cause(StrEnum):
+    """Why an attempt shall stop. A later one here outweighs an earlier one."""
+
+    DRAIN = "drain"
+    PAUSE = "pause"
+    TIMEOUT = "timeout"
+    KILL = "kill"
+    DROP = "drop"
+
+    @property
+    def weight(self) -> int:
+        """How much it counts against another cause."""
+        return list(Cause).index(self)
+
+
+_WHY = {
+    Cause.PAUSE: "somebody paused the task",
+    Cause.KILL: "somebody killed the task",
+    Cause.TIMEOUT: "the task ran for too long",
+    Cause.DRAIN: "the worker stops",
+    Cause.DROP: "the task is no longer this worker's",
+}
+
+
+class Finished(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """The function returned, and this is its encoded result."""
+
+    result: bytes
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """The function raised, its process died, or it could not even begin."""
+
+    error: Error
+    verdict: Verdict = Verdict.RETRY
+    retry_after_us: int = 0
+
+
+class Stopped(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """The function no longer runs because it was asked to stop."""
+
+    detail: str = ""
+    trace: str = ""
+
+
+Outcome = Finished | Failed | Stopped
+
+
+class Listener(Protocol):
+    """Who hears what becomes of attempts. Called from any thread unless it says otherwise."""
+
+    def began(self, attempt: Attempt) -> None:
+        """Hear that user code is about to run. From the thread of the connection only."""
+
+    def ended(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Hear that an attempt runs no longer."""
+
+    def progressed(self, attempt: Attempt, percent: float | None, note: str) -> None:
+        """Hear how far an attempt has come."""
+
+    def acknowledged(self, attempt: Attempt) -> None:
+        """Hear that an attempt was told to stop."""
+
+
+class Attempt:
+    """One attempt in this worker.
+
+    Attributes:
+        assignment: what the broker sent.
+        definition: the function.
+        listener: who hears what becomes of it.
+        is_running: given to an executor, and not ended yet.
+        has_begun: its user code runs, or is just about to.
+        cause: why it shall stop, once it shall.
+        is_signalled: the broker asked for that, and waits for answers.
+        is_acknowledged: the task itself has been told.
+        refusal: why it cannot be stopped, once that is known.
+        report: how it ended, as told to the broker until the broker acknowledges it.
+        handle: the executor's own.
+        timers: deadlines that must not outlive it.
+    """
+
+    __slots__ = (
+        "assignment",
+        "cause",
+        "definition",
+        "handle",
+        "has_begun",
+        "is_acknowledged",
+        "is_running",
+        "is_signalled",
+        "listener",
+        "refusal",
+        "report",
+        "timers",
+    )
+
+    def __init__(
+        self, assignment: Assignment, definition: TaskDefinition, listener: Listener
+    ) -> None:
+        self.assignment = assignment
+        self.definition = definition
+        self.listener = listener
+        self.is_running = False
+        self.has_begun = False
+        self.cause: Cause | None = None
+        self.is_signalled = False
+        self.report: Finish | Fail | Held | SignalAnswer | None = None
+        self.handle: Any = None
+        self.timers: list[asyncio.TimerHandle] = []
+        self.is_acknowledged = False
+        self.refusal = ""
+
+    @property
+    def shown(self) -> str:
+        """The task's id as people see it."""
+        return str(UUID(bytes=self.assignment.task))
+
+    @property
+    def held(self) -> Held:
+        """The attempt's name in messages."""
+        return Held(self.assignment.task, self.assignment.fence)
+
+    def call(self) -> Any:
+        """Call the function; a coroutine if it is async.
+
+        Raises:
+            DecodeFailed: the payload does not fit the function.
+            Reject: the payload is larger than what the broker sends.
+        """
+        payload = self.assignment.payload
+        if not isinstance(payload, bytes):
+            raise Reject(f"the payload has {payload.size} bytes, too many to be sent to a worker")
+        return self.definition.call(payload, self._content())
+
+    def why(self) -> str:
+        """Say why the attempt shall stop."""
+        return _WHY[self.cause] if self.cause else ""
+
+    def acknowledge(self) -> None:
+        """Note that the task itself has been told to stop."""
+        if not self.is_acknowledged:
+            self.is_acknowledged = True
+            self.listener.acknowledged(self)
+
+    def succeeded(self, value: object) -> Outcome:
+        """Make an outcome of what the function returned."""
+        try:
+            return Finished(self.definition.encode_result(value, self._content()))
+        except Exception as error:  # noqa: BLE001  a user's own type may raise anything
+            return Failed(error_of(error), Verdict.DEAD)
+
+    def raised(self, error: BaseException) -> Outcome:
+        """Make an outcome of what the function raised."""
+        if isinstance(error, Cancelled | asyncio.CancelledError) and self.cause is not None:
+            return Stopped()
+        if isinstance(error, RetryLater):
+            return Failed(error_of(error), Verdict.RETRY, max(1, int(error.after_s * SECOND)))
+        if isinstance(error, Reject | DecodeFailed):
+            return Failed(error_of(error), Verdict.REJECT)
+        return Failed(error_of(error))
+
+    def _content(self) -> Content | Literal[""]:
+        """Return how the values of the task are encoded; empty for the definition's own way."""
+        headers = self.assignment.options.headers
+        return headers.get(CONTENT_HEADER, "") if headers else ""

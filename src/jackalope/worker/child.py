@@ -1,0 +1,230 @@
+"""A process that runs tasks for a worker, one at a time: `python -m jackalope.worker.child`.
+
+Owns what happens on the inside: it imports the application itself, runs each function in its main
+thread, and can be interrupted there by signals. What it cannot do about itself (C code that does
+not return) its parent does from outside.
+
+SIGTERM raises `Cancelled` in the task, or cancels it if it is a coroutine; SIGALRM, set as a timer
+of its own, does the same with `SoftTimeout`; SIGUSR2 writes the Python stack to the file that the
+parent reads when the process is gone. It dies with its parent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextvars import copy_context
+from types import FrameType
+from typing import NoReturn
+
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import Assignment
+from jackalope.core.task import Error
+from jackalope.tasks.context import running
+from jackalope.tasks.definition import TaskSource
+from jackalope.tasks.failure import error_of
+from jackalope.worker.application import CannotLoad, load_application, unknown_task
+from jackalope.worker.attempt import Attempt, Cause, Failed, Outcome
+from jackalope.worker.channel import (
+    LENGTH,
+    Ended,
+    Progressed,
+    Ready,
+    Unfit,
+    Word,
+    decode_assignment,
+    packet,
+)
+from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
+from jackalope.worker.coroutine import run_coroutine
+from jackalope.worker.exit_cause import OUT_OF_MEMORY
+from jackalope.worker.usage import rss_bytes
+
+UNFIT = 2
+
+_PR_SET_PDEATHSIG = 1
+#: A task may report its progress in every turn of a tight loop; the worker hears it this often.
+_PROGRESS_EVERY_S = 0.05
+
+
+class Child:
+    """The inside of the process. Also the listener of its attempts."""
+
+    def __init__(self, parent: socket.socket, memory_bytes_max: int) -> None:
+        self._parent = parent
+        self._memory_bytes_max = memory_bytes_max
+        self._attempt: Attempt | None = None
+        self._on_signal: Callable[[int], None] | None = None
+        self._speaking = threading.Lock()
+        self._teller: threading.Thread | None = None
+        self._latest: Progressed | None = None
+        self._has_progress = threading.Event()
+
+    def serve(self, application: str) -> int:
+        """Run what the parent sends until it hangs up, and return the exit code."""
+        signal.signal(signal.SIGTERM, self._interrupt)
+        signal.signal(signal.SIGALRM, self._interrupt)
+        try:
+            source = load_application(application)
+        except CannotLoad as error:
+            self._say(Unfit(str(error)))
+            return UNFIT
+        self._say(Ready())
+        while (assignment := self._next()) is not None:
+            outcome = self._run(source, assignment)
+            self._say(Ended(outcome, rss_bytes()))
+        return 0
+
+    # The listener of the attempt.
+
+    def began(self, attempt: Attempt) -> None:
+        """Do nothing: the parent has said so already."""
+
+    def ended(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Do nothing: the outcome is returned."""
+
+    def acknowledged(self, attempt: Attempt) -> None:
+        """Do nothing: the parent has said so already."""
+
+    def progressed(self, attempt: Attempt, percent: float | None, note: str) -> None:
+        """Pass on how far the attempt has come, in a thread that no signal interrupts."""
+        if attempt is not self._attempt:
+            return
+        self._latest = Progressed(percent, note)
+        if self._teller is None:
+            self._teller = threading.Thread(target=self._tell_progress, daemon=True)
+            self._teller.start()
+        self._has_progress.set()
+
+    def _tell_progress(self) -> None:
+        while self._has_progress.wait():
+            self._has_progress.clear()
+            word, self._latest = self._latest, None
+            if word is not None and self._attempt is not None:
+                self._say(word)
+            time.sleep(_PROGRESS_EVERY_S)
+
+    # One attempt.
+
+    def _run(self, source: TaskSource, assignment: Assignment) -> Outcome:
+        definition = source.functions.get(assignment.name)
+        if definition is None:
+            return unknown_task(source, assignment.name)
+        attempt = Attempt(assignment, definition, self)
+        memory_bytes_max = definition.memory_bytes_max or self._memory_bytes_max
+        try:
+            try:
+                self._attempt = attempt
+                signal.setitimer(signal.ITIMER_REAL, definition.soft_timeout_us / SECOND)
+                limit_memory(memory_bytes_max)
+                return copy_context().run(self._call, attempt)
+            finally:
+                self._attempt = self._latest = None
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                limit_memory(0)
+        except MemoryError as error:
+            return out_of_memory(error, memory_bytes_max)
+        except BaseException as error:  # noqa: BLE001  a signal that came while all this was set up
+            return attempt.raised(error)
+
+    def _call(self, attempt: Attempt) -> Outcome:
+        running.set(TaskContext(attempt))
+        try:
+            value = attempt.call()
+            if attempt.definition.is_async:
+                value = run_coroutine(value, self._catch_signals)
+        except MemoryError:
+            raise
+        except BaseException as error:  # noqa: BLE001  whatever it is, it is this attempt's
+            return attempt.raised(error)
+        return attempt.succeeded(value)
+
+    def _catch_signals(self, catch: Callable[[int], None] | None) -> None:
+        """Hand signals to a coroutine's loop, which must not be torn by an exception."""
+        self._on_signal = catch
+
+    def _interrupt(self, number: int, _: FrameType | None) -> None:
+        attempt = self._attempt
+        if attempt is None:
+            return
+        if number == signal.SIGTERM:
+            attempt.cause = attempt.cause or Cause.KILL
+        if self._on_signal is not None:
+            self._on_signal(number)
+        elif number == signal.SIGTERM:
+            raise Cancelled(attempt.why())
+        else:
+            raise SoftTimeout("the soft time-out is over")
+
+    # The channel.
+
+    def _say(self, word: Word) -> None:
+        try:
+            with self._speaking:
+                self._parent.sendall(packet(word))
+        except OSError:
+            os._exit(1)  # The parent is gone, and with it whoever would want this.
+
+    def _next(self) -> Assignment | None:
+        head = self._receive(LENGTH.size)
+        return decode_assignment(self._receive(*LENGTH.unpack(head))) if head else None
+
+    def _receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            part = self._parent.recv(size - len(data))
+            if not part:
+                return b""
+            data += part
+        return bytes(data)
+
+
+def limit_memory(bytes_max: int) -> None:
+    """Let this process have so much private memory and no more; 0 lifts the limit."""
+    soft = bytes_max or resource.RLIM_INFINITY
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        soft = min(soft, hard) if bytes_max else hard
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def out_of_memory(error: MemoryError, bytes_max: int) -> Outcome:
+    """Describe a task that wanted more memory than there was for it."""
+    if not bytes_max:
+        return Failed(error_of(error))
+    message = f"the task wanted more than its {bytes_max} bytes of memory"
+    return Failed(Error(OUT_OF_MEMORY, message, error_of(error).trace))
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel end this process when its parent ends, where the kernel can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """Run the process: application, channel, stack file, parent, memory."""
+    application, channel, stack, parent, memory = arguments
+    die_with_parent(int(parent))
+    faulthandler.enable(file=int(stack), all_threads=False)
+    faulthandler.register(signal.SIGUSR2, file=int(stack), all_threads=False)
+    child = Child(socket.socket(fileno=int(channel)), int(memory))
+    code = child.serve(application)
+    # Threads that a task has left behind must not keep the process.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

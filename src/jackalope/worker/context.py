@@ -1,0 +1,101 @@
+"""The context of a running task: what user code may know and say about its own attempt.
+
+`jackalope.current()` returns it. It may be used from any thread that the task starts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jackalope.core.ids import TaskId
+    from jackalope.worker.attempt import Attempt
+
+
+class Cancelled(BaseException):
+    """The task was asked to stop. Raised in threads and processes; let it pass.
+
+    No `Exception`, so that an `except Exception` in task code does not swallow it. Coroutines see
+    `asyncio.CancelledError` in its place.
+    """
+
+
+class SoftTimeout(Exception):
+    """The soft time-out of the task is over. It may still clean up and finish."""
+
+
+class TaskContext:
+    """One attempt, as its own code sees it.
+
+    Attributes:
+        id: the task.
+        fence: grows with every attempt at any task: hand it to external stores, so that they can
+            refuse the writes of an attempt that was given up.
+    """
+
+    __slots__ = ("_attempt", "_log", "fence", "id")
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._log: Any = None
+        self.id: TaskId = attempt.assignment.task
+        self.fence: int = attempt.assignment.fence
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self._attempt.assignment.attempt
+
+    @property
+    def name(self) -> str:
+        """The name of the task's function."""
+        return self._attempt.assignment.name
+
+    @property
+    def queue(self) -> str:
+        """The queue that the task came from."""
+        return self._attempt.assignment.queue
+
+    @property
+    def key(self) -> str:
+        """The key that the task was submitted with."""
+        return self._attempt.assignment.key
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """The submitter's own data."""
+        return self._attempt.assignment.options.headers
+
+    @property
+    def log(self) -> Any:
+        """A logger that names the task in every line."""
+        if self._log is None:
+            import structlog  # noqa: PLC0415  slow to import, and most isolated tasks log nothing
+
+            self._log = structlog.get_logger(
+                task_id=self._attempt.shown, attempt=self.attempt, name=self.name, queue=self.queue
+            )
+        return self._log
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody wants the task to stop. Long loops in plain functions look here."""
+        attempt = self._attempt
+        if attempt.cause is None:
+            return False
+        attempt.acknowledge()
+        return True
+
+    def raise_if_cancelled(self) -> None:
+        """End the task here if somebody wants it to stop.
+
+        Raises:
+            Cancelled: somebody does.
+        """
+        if self.is_cancelled:
+            raise Cancelled(self._attempt.why())
+
+    def progress(self, percent: float | None = None, note: str = "") -> None:
+        """Say how far the task has come. Cheap: only the latest word is sent, now and then."""
+        attempt = self._attempt
+        attempt.listener.progressed(attempt, percent, note)

@@ -1,0 +1,94 @@
+"""The pulse keeper: sees to it that the worker has a pulse.
+
+Owns the process of `pulse`: starts it, starts it again if it dies, and tells it for which session
+it beats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from jackalope.link.address import Address
+from jackalope.link.backoff import Backoff
+from jackalope.wire.messages import Heartbeat, Hello, peer_codec
+
+log = structlog.get_logger(component="worker")
+
+# As a plain file and without site packages: it starts in a few milliseconds and stays small.
+_COMMAND = (sys.executable, "-I", "-S", str(Path(__file__).with_name("pulse.py")))
+
+_codec = peer_codec()
+
+
+class PulseKeeper:
+    """Keeps one pulse going.
+
+    Attributes:
+        pid: the process of the pulse; 0 while there is none.
+    """
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self._orders = b""
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start the pulse, and keep it."""
+        self._task = asyncio.create_task(self._keep(), name="jackalope-pulse")
+
+    def beat_for(self, address: Address, hello: Hello, every_s: float) -> None:
+        """Have it beat for a session, whose pulse stands in the greeting."""
+        words = (
+            address.host,
+            str(address.port),
+            f"{every_s:.3f}",
+            _codec.encode(hello).hex(),
+            _codec.encode(Heartbeat()).hex(),
+        )
+        self._orders = (" ".join(words) + "\n").encode()
+        self._tell()
+
+    async def close(self) -> None:
+        """End the pulse."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+        self.pid = 0
+
+    async def _keep(self) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                log.warning("the pulse has ended; starting it again", status=await self._live())
+            except OSError as error:
+                log.warning("the pulse cannot be started; trying again", why=str(error))
+            await asyncio.sleep(backoff.next_s())
+
+    async def _live(self) -> int:
+        """Start the process, and return its status when it has ended."""
+        self._process = await asyncio.create_subprocess_exec(
+            *_COMMAND,
+            str(os.getpid()),
+            stdin=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self._tell()
+        return await self._process.wait()
+
+    def _tell(self) -> None:
+        if self._orders and self._process is not None and self._process.stdin is not None:
+            with suppress(OSError, RuntimeError):
+                self._process.stdin.write(self._orders)

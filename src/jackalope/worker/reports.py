@@ -1,0 +1,240 @@
+"""Reports: what the worker tells the broker about its attempts.
+
+Owns what is on its way and not yet acknowledged. How an attempt ended stays with the attempt until
+the broker has taken it or has said that it is not wanted, over however many connections that takes.
+Ends are told in batches: those of one tick of the loop in one frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import structlog
+
+from jackalope.core.commands import Answer, Fail, Finish, Held, Verdict
+from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
+from jackalope.core.refusals import Code
+from jackalope.core.task import Error
+from jackalope.link.answers import refusals
+from jackalope.link.errors import ConnectionLost, JackalopeError, Rejected
+from jackalope.wire.messages import Join, Leave, Progress, Result, SignalAnswer, Start
+from jackalope.worker.attempt import Attempt
+
+log = structlog.get_logger(component="worker")
+
+#: A frame of results is closed when it has reached this size.
+_FRAME_BYTES = 1024 * 1024
+_AGAIN_S = 1.0
+#: Refusals that another try may overcome.
+_PASSING = frozenset({Code.STORAGE_FAILED, Code.OVERLOADED, Code.TOO_MANY})
+
+Asks = Start | Result | SignalAnswer | Join | Leave
+
+
+class Line(Protocol):
+    """The part of a connection that reports need."""
+
+    def ask(self, message: Asks, answered: Callable[[Any, JackalopeError | None], None]) -> None:
+        """Send a request, and have its answer brought."""
+
+    def send(self, message: Progress) -> None:
+        """Send a message whose answer nobody waits for."""
+
+
+class Owner(Protocol):
+    """Who holds the attempts."""
+
+    def settled(self, attempts: Iterable[Attempt]) -> None:
+        """Hear that nothing more needs to be told about these."""
+
+    def disowned(self, attempts: Iterable[Attempt]) -> None:
+        """Hear that these are no longer this worker's."""
+
+    def forgotten(self) -> None:
+        """Hear that the broker does not know this worker; it must join again."""
+
+
+class Reports:
+    """Tells the broker what becomes of attempts. Belongs to the loop of the connection."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._line: Line | None = None
+        self._ends: list[Attempt] = []
+
+    def resume(self, line: Line, attempts: Iterable[Attempt]) -> None:
+        """Tell everything that is still open, now that the worker has joined."""
+        self._line = line
+        held = list(attempts)
+        self._ends = [attempt for attempt in held if attempt.report is not None]
+        self.start([attempt for attempt in held if attempt.is_running and attempt.has_begun])
+        self.flush()
+
+    def suspend(self) -> None:
+        """Tell nothing until the worker has joined again."""
+        self._line = None
+
+    def start(self, attempts: list[Attempt]) -> None:
+        """Tell that attempts begin. Without a line, `resume` will."""
+        if self._line is None or not attempts:
+            return
+        for begin in range(0, len(attempts), ITEMS_PER_COMMAND_MAX):
+            part = attempts[begin : begin + ITEMS_PER_COMMAND_MAX]
+
+            def answered(body: Any, error: JackalopeError | None, part: Any = part) -> None:
+                self._on_started(part, body, error)
+
+            self._line.ask(Start(0, [attempt.held for attempt in part]), answered)
+
+    def end(self, attempt: Attempt) -> None:
+        """Put the end of an attempt, which stands in its `report`, into the next frame."""
+        self._ends.append(attempt)
+
+    def answer(self, attempt: Attempt, answer: Answer, detail: str = "") -> None:
+        """Tell how a signal fares. The broker asks again if this is lost."""
+        if self._line is not None:
+            held = attempt.held
+            self._line.ask(SignalAnswer(0, held.task, held.fence, answer, detail), _whatever)
+
+    def progress(self, attempt: Attempt, percent: float | None, note: str) -> None:
+        """Tell how far an attempt has come. Nobody minds if this is lost."""
+        if self._line is not None:
+            held = attempt.held
+            self._line.send(Progress(0, held.task, held.fence, percent, note))
+
+    def flush(self) -> None:
+        """Send the ends that have gathered."""
+        if self._line is None or not self._ends:
+            return
+        ends, self._ends = self._ends, []
+        frame = _Frame()
+        for attempt in ends:
+            report = attempt.report
+            if isinstance(report, SignalAnswer):
+                self._send_stopped(attempt, report)
+                continue
+            frame.add(attempt, report)
+            if frame.size >= _FRAME_BYTES or frame.count >= ITEMS_PER_COMMAND_MAX:
+                self._send(frame)
+                frame = _Frame()
+        if frame.count:
+            self._send(frame)
+
+    # Sending, and what comes back.
+
+    def _send(self, frame: _Frame) -> None:
+        line = self._line
+        if line is None:
+            return
+        attempts = frame.finished + frame.failed + frame.released
+
+        def answered(body: Any, error: JackalopeError | None) -> None:
+            self._on_ended(line, attempts, body, error)
+
+        line.ask(frame.message(), answered)
+
+    def _send_stopped(self, attempt: Attempt, report: SignalAnswer) -> None:
+        line = self._line
+        if line is None:
+            return
+
+        def answered(body: Any, error: JackalopeError | None) -> None:
+            if isinstance(error, Rejected) and error.code == Code.WRONG_STATE:
+                # Nobody wants it stopped, so nobody decides what becomes of it: hand it back.
+                attempt.report = attempt.held
+                self.end(attempt)
+                self.flush()
+            else:
+                self._on_ended(line, [attempt], body, error)
+
+        line.ask(report, answered)
+
+    def _on_started(self, attempts: list[Attempt], body: Any, error: JackalopeError | None) -> None:
+        if error is not None:
+            self._on_refused(error)
+            return
+        refused = refusals(body)
+        if refused:
+            # One that runs already is refused too, as `wrong_state`: that is a repeated report.
+            self._owner.disowned(
+                attempts[index] for index, no in refused.items() if no.code == Code.STALE_FENCE
+            )
+
+    def _on_ended(
+        self, line: Line, attempts: list[Attempt], body: Any, error: JackalopeError | None
+    ) -> None:
+        if error is None:
+            if body and body.get("refused"):
+                for index, no in refusals(body).items():
+                    log.info("report refused", task_id=attempts[index].shown, why=str(no))
+            self._owner.settled(attempts)
+        elif isinstance(error, Rejected) and error.code == Code.STALE_FENCE:
+            log.info("report refused", task_id=attempts[0].shown, why=str(error))
+            self._owner.settled(attempts)
+        elif isinstance(error, Rejected) and error.code in _PASSING:
+            wait_s = max(error.retry_after_s, _AGAIN_S)
+            asyncio.get_running_loop().call_later(wait_s, self._again, line, attempts)
+        elif isinstance(error, Rejected) and error.code != Code.UNKNOWN_SESSION:
+            self._on_bad_frame(attempts, error)
+        else:
+            self._on_refused(error)
+
+    def _on_refused(self, error: JackalopeError) -> None:
+        """Take a refusal of everything: joining again, here or elsewhere, tells it all anew."""
+        if isinstance(error, Rejected) and error.code == Code.UNKNOWN_SESSION:
+            self._owner.forgotten()
+        elif not isinstance(error, ConnectionLost):
+            log.error("report refused", why=str(error))
+
+    def _on_bad_frame(self, attempts: list[Attempt], error: Rejected) -> None:
+        """Find the report that spoils a frame, and tell the broker at least that much."""
+        log.error("reports refused", count=len(attempts), why=str(error))
+        if len(attempts) == 1:
+            held = attempts[0].held
+            message = f"the broker did not take the worker's report: {error}"
+            unreportable = Error("Unreportable", message)
+            attempts[0].report = Fail(held.task, held.fence, unreportable, Verdict.DEAD)
+        for attempt in attempts:
+            self.end(attempt)
+            self.flush()
+
+    def _again(self, line: Line, attempts: list[Attempt]) -> None:
+        if line is self._line:
+            for attempt in attempts:
+                self.end(attempt)
+            self.flush()
+
+
+class _Frame:
+    """Ends that go out together."""
+
+    __slots__ = ("count", "failed", "finished", "released", "size")
+
+    def __init__(self) -> None:
+        self.finished: list[Attempt] = []
+        self.failed: list[Attempt] = []
+        self.released: list[Attempt] = []
+        self.count = 0
+        self.size = 0
+
+    def add(self, attempt: Attempt, report: Finish | Fail | Held | None) -> None:
+        self.count += 1
+        if type(report) is Finish:
+            self.finished.append(attempt)
+            self.size += len(report.result) + 32  # type: ignore[arg-type]
+        elif type(report) is Fail:
+            self.failed.append(attempt)
+            self.size += len(report.error.message) + len(report.error.trace) + 64
+        else:
+            self.released.append(attempt)
+            self.size += 32
+
+    def message(self) -> Result:
+        reports: Any = [[a.report for a in p] for p in (self.finished, self.failed, self.released)]
+        return Result(0, *reports)
+
+
+def _whatever(_: Any, __: JackalopeError | None) -> None:
+    pass

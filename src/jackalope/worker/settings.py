@@ -1,0 +1,102 @@
+"""The settings of a worker, made once where the process begins."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from jackalope.core.durations import SECOND
+from jackalope.core.limits import (
+    ITEMS_PER_COMMAND_MAX,
+    LEASE_US_MAX,
+    LEASE_US_MIN,
+    NAME_CHARS_MAX,
+    QUEUES_PER_WORKER_MAX,
+)
+from jackalope.link.address import Address
+from jackalope.tasks.definition import TaskDefinition
+from jackalope.worker.process_executor import CHILD_COMMAND, Recycling
+
+#: How many coroutines a worker of nothing but coroutines runs at once unless told otherwise.
+_CONCURRENCY_ASYNC = 100
+
+
+def default_name() -> str:
+    """Return a name for this process that no other worker has."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSettings:
+    """What a worker is told.
+
+    Attributes:
+        application: where its tasks are, as `module:name`.
+        address: where its broker is; None for the application's own.
+        queues: the queues it serves; none means those of the application's tasks.
+        keys: the keys it serves; none means every task of its queues.
+        name: its own name, which must be nobody else's.
+        labels: what it says about itself.
+        concurrency: how many tasks it runs at once; 0 for as many as fit their kind.
+        prefetch: how many more it keeps at hand, so that short tasks need not wait for the broker.
+        lease_s: how long the broker bears its silence.
+        grace_s: how long the broker waits for it after its connection broke.
+        drain_s: how long running tasks may take to finish when it is told to stop.
+        stop_s: how long a task may take to obey before stronger means are used.
+        memory_bytes_max: the memory cap of isolated tasks that have none of their own; 0 for none.
+        recycling: when a process for isolated tasks has served for long enough.
+        child_command: how such a process is started.
+    """
+
+    application: str
+    address: Address | None = None
+    queues: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    name: str = field(default_factory=default_name)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    concurrency: int = 0
+    prefetch: int = 0
+    lease_s: float = 30.0
+    grace_s: float = 10.0
+    drain_s: float = 60.0
+    stop_s: float = 5.0
+    memory_bytes_max: int = 0
+    recycling: Recycling = field(default_factory=Recycling)
+    child_command: tuple[str, ...] = CHILD_COMMAND
+
+    def problems(self) -> list[str]:
+        """List everything that is wrong, one sentence each."""
+        bounds: tuple[tuple[str, float, float, float], ...] = (
+            ("characters of the name", len(self.name), 1, NAME_CHARS_MAX),
+            ("number of queues", len(self.queues), 0, QUEUES_PER_WORKER_MAX),
+            ("concurrency", self.concurrency, 0, ITEMS_PER_COMMAND_MAX),
+            ("prefetch", self.prefetch, 0, ITEMS_PER_COMMAND_MAX),
+            (
+                "concurrency and prefetch",
+                self.concurrency + self.prefetch,
+                0,
+                ITEMS_PER_COMMAND_MAX,
+            ),
+            ("lease_s", self.lease_s, LEASE_US_MIN / SECOND, LEASE_US_MAX / SECOND),
+            ("grace_s", self.grace_s, 0, LEASE_US_MAX / SECOND),
+            ("drain_s", self.drain_s, 0, LEASE_US_MAX / SECOND),
+            ("stop_s", self.stop_s, 0, LEASE_US_MAX / SECOND),
+            ("memory_bytes_max", self.memory_bytes_max, 0, 2**62),
+            ("recycling tasks", self.recycling.tasks, 0, 2**62),
+            ("recycling age_s", self.recycling.age_s, 0, 2**62),
+            ("recycling rss_bytes", self.recycling.rss_bytes, 0, 2**62),
+        )
+        return [
+            f"{what}: must be {least:g} to {most:g}, got {value:g}"
+            for what, value, least, most in bounds
+            if not least <= value <= most
+        ]
+
+
+def fitting_concurrency(definitions: Iterable[TaskDefinition]) -> int:
+    """Return how many tasks to run at once: many coroutines, but as much computing as there is."""
+    if all(definition.isolation == "async" for definition in definitions):
+        return _CONCURRENCY_ASYNC
+    return max(2, os.cpu_count() or 1)

@@ -1,0 +1,392 @@
+"""The workload: every attempt that this worker holds, from assignment to acknowledged end.
+
+Owns how many run at once, what is done when one shall stop, and what is told about each. Belongs to
+the loop of the connection; knows neither sockets nor how functions are run.
+
+Theory of operation: an attempt is in the table from the moment it is assigned until the broker has
+acknowledged its end: exactly this is what the worker names as held when it joins again. It waits,
+runs, or has ended and its report is on the way. One that the broker disowns leaves the table at
+once; if it still runs it becomes a ghost: asked to stop, never reported, but counted against the
+room for others until it is really gone.
+
+An attempt that shall stop is asked ever less gently, each time after `stop_s`: at level 0 it can
+clean up, at level 1 it is made to, at level 2 the executor says whether it can be stopped at all,
+and if not, that is the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import structlog
+
+from jackalope.core.commands import Answer, Fail, Finish, Held, Verdict
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import Assignment
+from jackalope.core.task import Error
+from jackalope.tasks.definition import TaskDefinition, TaskSource
+from jackalope.wire.frames import FRAME_BYTES_MAX
+from jackalope.wire.messages import SignalAnswer, SignalAsk
+from jackalope.worker.application import unknown_task
+from jackalope.worker.attempt import Attempt, Cause, Failed, Finished, Outcome
+from jackalope.worker.exit_cause import TIMEOUT
+from jackalope.worker.mailbox import Ended, Mailbox
+from jackalope.worker.reports import Reports
+
+log = structlog.get_logger(component="worker")
+
+#: What a frame needs beside one large result.
+_FRAME_OVERHEAD_BYTES = 4096
+
+
+class Executor(Protocol):
+    """Runs attempts of one kind.
+
+    Attributes:
+        begins_at_once: user code runs soon after `run`. Otherwise the executor says `began`.
+    """
+
+    begins_at_once: bool
+
+    def run(self, attempts: list[Attempt]) -> None:
+        """Begin attempts. Each is told to its listener when it has ended, however it ended."""
+
+    def stop(self, attempt: Attempt, level: int) -> str:
+        """Ask an attempt to stop, more forcefully at each level; say why it cannot be stopped."""
+
+    def time_out_softly(self, attempt: Attempt) -> None:
+        """Raise `SoftTimeout` in an attempt, if its kind cannot do that by itself."""
+
+
+class Workload:
+    """What this worker holds.
+
+    Attributes:
+        reports: the way to the broker.
+        emptied: set while nothing is held.
+        on_forgotten: called when the broker does not know this worker any more.
+        on_slots_changed: called when the worker wants more or fewer attempts than before.
+        finished: how many attempts have ended well.
+        failed: how many have failed.
+    """
+
+    def __init__(
+        self,
+        source: TaskSource,
+        executors: Mapping[str, Executor],
+        *,
+        concurrency: int,
+        prefetch: int = 0,
+        stop_s: float = 5.0,
+    ) -> None:
+        self._source = source
+        self._functions = source.functions
+        self._executors = executors
+        self._concurrency = concurrency
+        self._prefetch = prefetch
+        self._stop_s = stop_s
+        self._loop = asyncio.get_running_loop()
+        self._mailbox = Mailbox(
+            self._loop, self._on_ended, self._on_began, self._on_told, self._on_progressed
+        )
+        self._attempts: dict[int, Attempt] = {}
+        self._waiting: deque[Attempt] = deque()
+        self._running = 0
+        self._ghosts = 0
+        self._is_closed = False
+        self.reports = Reports(self)
+        self.emptied = asyncio.Event()
+        self.emptied.set()
+        self._result_bytes_max = FRAME_BYTES_MAX - _FRAME_OVERHEAD_BYTES
+        self.on_forgotten: Callable[[], None] = _nothing
+        self.on_slots_changed: Callable[[], None] = _nothing
+        self.finished = 0
+        self.failed = 0
+
+    # What the worker tells about itself.
+
+    @property
+    def slots(self) -> int:
+        """How many attempts the worker wants to hold."""
+        if self._is_closed:
+            return 0
+        room = self._concurrency - self._ghosts
+        return room + self._prefetch if room > 0 else 0
+
+    @property
+    def running(self) -> int:
+        """How many attempts run."""
+        return self._running
+
+    @property
+    def waiting(self) -> int:
+        """How many attempts wait for room."""
+        return len(self._waiting)
+
+    @property
+    def holding(self) -> list[Held]:
+        """Every attempt whose end the broker has not acknowledged."""
+        return [attempt.held for attempt in self._attempts.values()]
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        """The same, as they are here."""
+        return list(self._attempts.values())
+
+    # What the broker says.
+
+    def assign(self, assignments: list[Assignment]) -> None:
+        """Take attempts, and begin as many as there is room for."""
+        self.emptied.clear()
+        for assignment in assignments:
+            if assignment.fence in self._attempts:
+                continue  # Said twice.
+            definition = self._functions.get(assignment.name)
+            attempt = Attempt(assignment, definition or _NOBODY, self._mailbox)
+            self._attempts[assignment.fence] = attempt
+            if self._is_closed:
+                self._report(attempt, attempt.held)
+            elif definition is None:
+                self._report(attempt, self._report_of(attempt, self._unknown(assignment.name)))
+            else:
+                self._waiting.append(attempt)
+        self._begin()
+        self.reports.flush()
+
+    def signal(self, ask: SignalAsk) -> None:
+        """Take the broker's word that an attempt shall pause, be killed or has run for too long."""
+        attempt = self._attempts.get(ask.fence)
+        if attempt is None or attempt.report is not None:
+            return  # It has ended, and the broker hears of that.
+        attempt.is_signalled = True
+        if attempt.refusal:
+            self.reports.answer(attempt, Answer.REFUSED, attempt.refusal)
+        else:
+            word = Answer.ACKNOWLEDGED if attempt.is_acknowledged else Answer.DELIVERED
+            self.reports.answer(attempt, word)
+        self._stop(attempt, Cause(ask.signal.value))
+        self.reports.flush()
+
+    def limit_results(self, frame_bytes_max: int) -> None:
+        """Take what fits into a frame of the broker."""
+        self._result_bytes_max = frame_bytes_max - _FRAME_OVERHEAD_BYTES
+
+    def drop(self, held: Iterable[Held]) -> None:
+        """Abandon attempts that are no longer this worker's."""
+        found = [self._attempts[name.fence] for name in held if name.fence in self._attempts]
+        self.disowned(found)
+
+    # What becomes of reports.
+
+    def settled(self, attempts: Iterable[Attempt]) -> None:
+        """Forget attempts about which nothing more needs to be told."""
+        table = self._attempts
+        for attempt in attempts:
+            if table.pop(attempt.assignment.fence, None) is not None and attempt.is_running:
+                self._ghosts += 1
+        if not table:
+            self.emptied.set()
+
+    def disowned(self, attempts: Iterable[Attempt]) -> None:
+        """Abandon attempts, and stop those that run."""
+        gone = list(attempts)
+        for attempt in gone:
+            if attempt.assignment.fence not in self._attempts:
+                continue
+            log.warning("no longer ours", task_id=attempt.shown)
+            if attempt.is_running:
+                self._stop(attempt, Cause.DROP)
+            elif attempt.report is None:
+                self._waiting.remove(attempt)
+        self.settled(gone)
+        if self._ghosts:
+            self.on_slots_changed()
+
+    def forgotten(self) -> None:
+        """Pass on that the worker must join again."""
+        self.on_forgotten()
+
+    # Stopping as a whole.
+
+    def close(self) -> None:
+        """Want nothing more, and begin nothing more."""
+        self._is_closed = True
+
+    def hand_back_waiting(self) -> None:
+        """Hand back what has not begun. Say first that nothing more is wanted, or it comes back."""
+        while self._waiting:
+            attempt = self._waiting.popleft()
+            self._report(attempt, attempt.held)
+        self.reports.flush()
+
+    def hand_back_running(self, stop_s: float) -> None:
+        """Stop everything that runs, so that it can be handed back."""
+        self._stop_s = stop_s
+        for attempt in self.attempts:
+            if attempt.is_running:
+                self._stop(attempt, Cause.DRAIN)
+
+    def give_up(self) -> None:
+        """Hand back even what cannot be stopped: it ends with this process, in a moment."""
+        for attempt in self.attempts:
+            if attempt.is_running and attempt.report is None:
+                self._report(attempt, attempt.held)
+        self.reports.flush()
+
+    # Running.
+
+    def _begin(self) -> None:
+        """Begin as many attempts as there is room for."""
+        batch: list[Attempt] = []
+        while self._waiting and self._running < self._concurrency and not self._is_closed:
+            attempt = self._waiting.popleft()
+            attempt.is_running = True
+            self._running += 1
+            batch.append(attempt)
+        if batch:
+            self._on_began([a for a in batch if self._executor_of(a).begins_at_once])
+            # A task that kills its worker at once must be known to have begun, or it would be given
+            # out for ever. What is reported now leaves in the next round of the loop at the latest,
+            # so user code runs in the one after that.
+            self._loop.call_soon(self._loop.call_soon, self._hand_over, batch)
+
+    def _on_began(self, attempts: list[Attempt]) -> None:
+        for attempt in attempts:
+            attempt.has_begun = True
+            definition = attempt.definition
+            timeout_us = attempt.assignment.timeout_us
+            if timeout_us:
+                self._later(timeout_us / SECOND, attempt, self._time_out)
+            if definition.soft_timeout_us:
+                time_out_softly = self._executor_of(attempt).time_out_softly
+                self._later(definition.soft_timeout_us / SECOND, attempt, time_out_softly)
+        self.reports.start(attempts)
+
+    def _hand_over(self, batch: list[Attempt]) -> None:
+        by_kind: dict[str, list[Attempt]] = {}
+        for attempt in batch:
+            by_kind.setdefault(attempt.definition.isolation, []).append(attempt)
+        for kind, attempts in by_kind.items():
+            self._executors[kind].run(attempts)
+
+    def _executor_of(self, attempt: Attempt) -> Executor:
+        return self._executors[attempt.definition.isolation]
+
+    def _on_ended(self, ended: list[Ended]) -> None:
+        for attempt, outcome in ended:
+            attempt.is_running = False
+            self._running -= 1
+            if attempt.timers:
+                for timer in attempt.timers:
+                    timer.cancel()
+                attempt.timers.clear()
+            if attempt.assignment.fence not in self._attempts:
+                self._bury()
+            elif attempt.report is None:
+                self._report(attempt, self._report_of(attempt, outcome))
+        self._begin()
+        self.reports.flush()
+
+    def _bury(self) -> None:
+        """Note that a ghost is gone."""
+        self._ghosts -= 1
+        self.on_slots_changed()
+
+    def _on_told(self, attempt: Attempt) -> None:
+        if attempt.is_signalled and attempt.report is None:
+            self.reports.answer(attempt, Answer.ACKNOWLEDGED)
+
+    def _on_progressed(self, progress: dict[Attempt, tuple[float | None, str]]) -> None:
+        for attempt, (percent, note) in progress.items():
+            if attempt.is_running and attempt.assignment.fence in self._attempts:
+                self.reports.progress(attempt, percent, note)
+
+    # Stopping one.
+
+    def _time_out(self, attempt: Attempt) -> None:
+        self._stop(attempt, Cause.TIMEOUT)
+
+    def _stop(self, attempt: Attempt, cause: Cause) -> None:
+        if not attempt.is_running:
+            self._waiting.remove(attempt)
+            attempt.cause = cause
+            self._report(attempt, self._stopped(attempt, "it had not begun"))
+        elif attempt.cause is None:
+            attempt.cause = cause
+            self._press(attempt, 0)
+        elif cause.weight > attempt.cause.weight:
+            attempt.cause = cause
+
+    def _press(self, attempt: Attempt, level: int) -> None:
+        """Ask an attempt to stop, and again later, until it has stopped or cannot be."""
+        refusal = self._executor_of(attempt).stop(attempt, level)
+        if not refusal:
+            self._later(self._stop_s, attempt, lambda a: self._press(a, level + 1))
+            return
+        attempt.refusal = refusal
+        log.warning("cannot be stopped", task_id=attempt.shown, why=refusal)
+        if attempt.is_signalled:
+            self.reports.answer(attempt, Answer.REFUSED, refusal)
+
+    def _later(self, after_s: float, attempt: Attempt, act: Callable[[Attempt], None]) -> None:
+        attempt.timers.append(self._loop.call_later(after_s, act, attempt))
+
+    # Reporting.
+
+    def _report(self, attempt: Attempt, report: Finish | Fail | Held | SignalAnswer) -> None:
+        attempt.report = report
+        self.reports.end(attempt)
+
+    def _report_of(self, attempt: Attempt, outcome: Outcome) -> Finish | Fail | Held | SignalAnswer:
+        """Put an outcome into the broker's words."""
+        task, fence = attempt.assignment.task, attempt.assignment.fence
+        if type(outcome) is Finished:
+            if len(outcome.result) <= self._result_bytes_max:
+                self.finished += 1
+                return Finish(task, fence, outcome.result)
+            outcome = self._too_large(len(outcome.result))
+        if type(outcome) is Failed:
+            self.failed += 1
+            log.warning(
+                "task failed",
+                task_id=attempt.shown,
+                name=attempt.assignment.name,
+                error=outcome.error.type,
+                why=outcome.error.message,
+            )
+            return Fail(task, fence, outcome.error, outcome.verdict, outcome.retry_after_us)
+        return self._stopped(attempt, outcome.detail, outcome.trace)  # type: ignore[union-attr]
+
+    def _stopped(
+        self, attempt: Attempt, detail: str, trace: str = ""
+    ) -> Fail | Held | SignalAnswer:
+        held = attempt.held
+        if attempt.cause is Cause.TIMEOUT:
+            seconds = attempt.assignment.timeout_us / SECOND
+            message = f"it ran for longer than {seconds:g} s" + (f": {detail}" if detail else "")
+            self.failed += 1
+            return Fail(held.task, held.fence, Error(TIMEOUT, message, trace))
+        if attempt.cause in (Cause.KILL, Cause.PAUSE):
+            return SignalAnswer(0, held.task, held.fence, Answer.STOPPED, detail)
+        return held
+
+    def _unknown(self, name: str) -> Failed:
+        return unknown_task(self._source, name)
+
+    def _too_large(self, size: int) -> Failed:
+        message = (
+            f"the result has {size} bytes, and the broker takes {self._result_bytes_max}; "
+            "keep large data elsewhere and return where it is"
+        )
+        return Failed(Error("TooLarge", message), Verdict.DEAD)
+
+
+def _nothing() -> None:
+    pass
+
+
+#: Stands for the function of a task that this worker does not know.
+_NOBODY = TaskDefinition(_nothing, name="unknown")

@@ -1,0 +1,1 @@
+"""Acceptance: real processes, real sockets, real kills, as a user would have them."""

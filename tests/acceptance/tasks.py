@@ -1,0 +1,53 @@
+"""Tasks for the acceptance tests. They write down when they begin and end, so that runs count."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+from jackalope import Jackalope
+
+app = Jackalope(os.environ.get("JACKALOPE_BROKER", "jackalope://localhost:7420"), timeout=60)
+
+
+@app.task(queue="sums")
+async def add(a: int, b: int) -> int:
+    return a + b
+
+
+@app.task(queue="work", retries=0)
+async def work(log: str, name: str, seconds: float) -> str:
+    note(log, "begin", name)
+    await asyncio.sleep(seconds)
+    note(log, "end", name)
+    return name
+
+
+@app.task(queue="careful", retries=0)
+async def careful(log: str, name: str, seconds: float) -> str:
+    note(log, "begin", name)
+    await asyncio.sleep(seconds)
+    note(log, "end", name)
+    return name
+
+
+@app.task(queue="blocking")
+def block(log: str, name: str, seconds: float) -> str:
+    note(log, "begin", name)
+    time.sleep(seconds)
+    note(log, "end", name)
+    return name
+
+
+@app.task(queue="poison")
+async def poison() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def note(log: str, what: str, name: str) -> None:
+    """Add a line to a file that several processes write."""
+    with Path(log).open("a", encoding="utf-8") as file:
+        file.write(f"{what} {name} {os.getpid()}\n")

@@ -1,0 +1,3 @@
+from tests import profiles
+
+profiles.load()

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+
+from jackalope import Jackalope
+from jackalope.core.lifecycle import State
+from jackalope.link.errors import Rejected, TaskFailed
+from jackalope.testing import VirtualBroker
+
+app = Jackalope("jackalope://nowhere.invalid")
+calls: list[str] = []
+
+
+@app.task(queue="sums")
+async def add(a: int, b: int) -> int:
+    calls.append("add")
+    return a + b
+
+
+@app.task(queue="sums", retries=2)
+def fail(why: str) -> None:
+    calls.append("fail")
+    raise ValueError(why)
+
+
+@pytest.fixture(autouse=True)
+def no_calls() -> None:
+    calls.clear()
+
+
+def test_a_task_runs_and_has_a_result() -> None:
+    broker = VirtualBroker()
+    handle = broker.submit(add, 2, 3)
+    assert handle.state is State.READY
+    with pytest.raises(LookupError, match="no worker"):
+        handle.result()
+    assert broker.run() == 1
+    assert handle.result() == 5
+
+
+def test_retries_wait_and_give_up() -> None:
+    broker = VirtualBroker()
+    handle = broker.submit(fail, "no")
+    broker.run()
+    assert (handle.state, handle.failures, handle.due_in) == (State.SCHEDULED, 1, 5.0)
+    broker.advance(4.9)
+    assert handle.failures == 1
+    broker.advance(0.1)
+    assert (handle.failures, handle.due_in) == (2, 10.0)
+    broker.advance(10)
+    assert handle.state is State.DEAD
+    with pytest.raises(TaskFailed, match="ValueError: no"):
+        handle.result()
+    assert [h.what for h in handle.history()].count("fail") == 3
+
+
+def test_a_schedule_takes_no_time() -> None:
+    broker = VirtualBroker()
+    handle = broker.submit(add.options(delay=86_400), 1, 1)
+    broker.advance(86_399)
+    assert handle.state is State.SCHEDULED
+    broker.advance(1)
+    assert handle.result() == 2
+
+
+def test_delay_counts_from_the_virtual_clock() -> None:
+    broker = VirtualBroker()
+    broker.advance(1_000_000)
+    handle = broker.submit(add.options(delay=60), 1, 1)
+    broker.run()
+    assert (handle.state, handle.due_in) == (State.SCHEDULED, 60.0)
+
+
+def test_finish_goes_through_everything() -> None:
+    broker = VirtualBroker()
+    good, bad = broker.submit(add.options(delay=3_600), 1, 2), broker.submit(fail, "x")
+    broker.finish()
+    assert good.result() == 3
+    assert bad.state is State.DEAD
+
+
+def test_a_crash_after_the_work_runs_it_again() -> None:
+    broker = VirtualBroker()
+    broker.crash(add)
+    handle = broker.submit(add, 1, 1)
+    broker.run()
+    assert (handle.result(), handle.crashes, calls) == (2, 1, ["add", "add"])
+
+
+def test_an_interruption_is_free() -> None:
+    broker = VirtualBroker()
+    broker.interrupt(fail, times=5)
+    handle = broker.submit(fail, "x")
+    broker.run()
+    assert (handle.failures, handle.attempts) == (1, 6)
+
+
+def test_a_restart_forgets_nothing() -> None:
+    broker = VirtualBroker()
+    handle = broker.submit(fail, "x")
+    broker.run()
+    broker.restart()
+    assert (handle.state, handle.failures) == (State.SCHEDULED, 1)
+    broker.finish()
+    assert handle.state is State.DEAD
+
+
+def test_policies_and_actions() -> None:
+    broker = VirtualBroker()
+    broker.declare_queue("sums", held=True)
+    handle = broker.submit(add, 1, 1)
+    assert broker.run() == 0
+    handle.act("play")
+    broker.run()
+    assert handle.result() == 2
+    with pytest.raises(Rejected, match="cannot pause"):
+        handle.act("pause")
+    with pytest.raises(Rejected, match="unknown"):
+        broker.declare_queue("sums", colour="red")
+
+
+def test_the_fixture(virtual_broker: VirtualBroker) -> None:
+    assert virtual_broker.run() == 0

@@ -1,0 +1,327 @@
+"""An application with tasks of every kind, for workers under test."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jackalope.link.address import Address
+from jackalope.tasks.context import running
+from jackalope.tasks.definition import TaskDefinition
+from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
+from jackalope.worker.verdict import Reject, RetryLater
+
+
+class Application:
+    """What a worker needs of an application, and no more."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, TaskDefinition] = {}
+        self.address = Address("127.0.0.1")
+
+    def task(self, **settings: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def define(function: Callable[..., Any]) -> Callable[..., Any]:
+            name = function.__name__
+            self.functions[name] = TaskDefinition(function, name=name, **settings)
+            return function
+
+        return define
+
+
+app = Application()
+
+
+def context() -> TaskContext:
+    found = running.get()
+    assert isinstance(found, TaskContext)
+    return found
+
+
+def mark(path: str) -> None:
+    """Tell a test that this point is reached."""
+    with Path(path).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+def is_marked(path: str) -> bool:
+    return Path(path).exists()
+
+
+# Coroutines.
+
+
+@app.task()
+async def add(left: int, right: int) -> int:
+    return left + right
+
+
+@app.task()
+async def add_later(left: int, right: int) -> int:
+    async with asyncio.timeout(60):
+        await asyncio.sleep(0)
+    return left + right
+
+
+@app.task()
+async def fail(message: str) -> None:
+    raise ValueError(message)
+
+
+@app.task()
+async def retry_later(after_s: float) -> None:
+    raise RetryLater("not now", after_s=after_s)
+
+
+@app.task()
+async def reject() -> None:
+    raise Reject("never")
+
+
+@app.task()
+async def return_nothing() -> None:
+    pass
+
+
+@app.task()
+async def return_object() -> object:
+    return object()
+
+
+@app.task()
+async def return_bytes(size: int) -> bytes:
+    return bytes(size)
+
+
+@app.task()
+async def who() -> list[Any]:
+    await asyncio.sleep(0)
+    me = context()
+    return [me.id, me.attempt, me.fence, me.name, me.queue, me.is_cancelled]
+
+
+@app.task()
+async def wait_for_ever(begun: str = "") -> None:
+    if begun:
+        mark(begun)
+    await asyncio.Event().wait()
+
+
+@app.task()
+async def wait_for_file(path: str, begun: str = "") -> str:
+    if begun:
+        mark(begun)
+    while not is_marked(path):  # noqa: ASYNC110  another process makes the mark
+        await asyncio.sleep(0.01)
+    return "seen"
+
+
+@app.task()
+async def stubborn(release: str) -> str:
+    while not is_marked(release):
+        try:
+            await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            continue
+    return "at last"
+
+
+@app.task(soft_timeout_us=50_000)
+async def soft() -> str:
+    try:
+        await asyncio.Event().wait()
+    except SoftTimeout:
+        return "cleaned up"
+    return "never"
+
+
+@app.task()
+async def report(percents: list[float]) -> None:
+    for percent in percents:
+        context().progress(percent, f"at {percent:g}")
+    await asyncio.Event().wait()
+
+
+@app.task()
+async def hold_interpreter(seconds: float, begun: str = "") -> str:
+    """Hold the interpreter: no thread of this process runs Python meanwhile."""
+    if begun:
+        mark(begun)
+    ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+    return "held"
+
+
+@app.task()
+async def block_loop(release: str, begun: str = "") -> str:
+    if begun:
+        mark(begun)
+    while not is_marked(release):
+        time.sleep(0.01)  # noqa: ASYNC251  blocking is the point
+    return "free"
+
+
+@app.task()
+async def end_worker() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+# Threads.
+
+
+@app.task()
+def multiply(left: int, right: int) -> int:
+    return left * right
+
+
+@app.task()
+def hold_interpreter_in_thread(seconds: float) -> int:
+    ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+    return 1
+
+
+@app.task(isolation="thread")
+async def add_in_thread(left: int, right: int) -> int:
+    await asyncio.sleep(0)
+    return left + right
+
+
+@app.task()
+def heed(begun: str = "") -> None:
+    if begun:
+        mark(begun)
+    while True:
+        context().raise_if_cancelled()
+        time.sleep(0.005)
+
+
+@app.task()
+def loop_in_python() -> None:
+    while True:
+        sum(range(100))
+
+
+@app.task()
+def sleep_in_c(release: str, begun: str = "") -> str:
+    """Ignore everything, as code outside Python does."""
+    is_done = False
+    while not is_done:
+        try:
+            if begun:
+                mark(begun)
+            while not is_marked(release):
+                time.sleep(0.01)
+            is_done = True
+        except Cancelled:
+            continue
+    return "done"
+
+
+@app.task(soft_timeout_us=50_000)
+def soft_in_thread() -> str:
+    try:
+        while True:
+            time.sleep(0.005)
+    except SoftTimeout:
+        return "cleaned up"
+
+
+# Processes.
+
+
+@app.task(isolation="process")
+def pid() -> int:
+    return os.getpid()
+
+
+@app.task(isolation="process")
+async def isolated_add(left: int, right: int) -> int:
+    await asyncio.sleep(0)
+    return left + right
+
+
+@app.task(isolation="process")
+def isolated_fail(message: str) -> None:
+    raise KeyError(message)
+
+
+@app.task(isolation="process")
+def compute_in_c(begun: str = "") -> int:
+    """Compute for hours in one call, which does not even look at signals."""
+    if begun:
+        mark(begun)
+    return sum(range(10**12))
+
+
+@app.task(isolation="process")
+def isolated_wait(begun: str = "", cleaned: str = "") -> None:
+    try:
+        if begun:
+            mark(begun)
+        time.sleep(1000)
+    finally:
+        if cleaned:
+            mark(cleaned)
+
+
+@app.task(isolation="process")
+async def isolated_wait_async(begun: str = "") -> None:
+    if begun:
+        mark(begun)
+    await asyncio.Event().wait()
+
+
+@app.task(isolation="process", soft_timeout_us=50_000)
+def isolated_soft() -> str:
+    try:
+        time.sleep(1000)
+    except SoftTimeout:
+        return "cleaned up"
+    return "never"
+
+
+@app.task(isolation="process", memory_bytes_max=256 * 1024 * 1024)
+def eat(size: int) -> int:
+    return len(bytearray(size))
+
+
+@app.task(isolation="process")
+def end_by_signal(number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(1000)
+
+
+@app.task(isolation="process")
+def end_by_exit(code: int) -> None:
+    os._exit(code)
+
+
+@app.task(isolation="process")
+def keep(size: int) -> int:
+    _kept.append(bytearray(size))
+    return os.getpid()
+
+
+_kept: list[bytearray] = []
+
+
+@app.task(isolation="process")
+def isolated_report() -> None:
+    for percent in range(51):
+        context().progress(percent, f"at {percent}")
+    time.sleep(1000)
+
+
+@app.task(isolation="process")
+def start_another() -> int:
+    """Start a process that outlives this one unless somebody ends it too."""
+    child = os.fork()
+    if child == 0:
+        time.sleep(1000)
+        os._exit(0)
+    Path(f"/proc/{child}").exists()
+    mark(os.environ.get("JACKALOPE_TEST_MARK", os.devnull))
+    time.sleep(1000)
+    return child

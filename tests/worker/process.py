@@ -1,0 +1,18 @@
+"""A worker as a process of its own: `python -m tests.worker.process '{"name": ...}'`."""
+
+import sys
+
+import msgspec
+
+from jackalope.link.address import Address
+from jackalope.worker.process_executor import Recycling
+from jackalope.worker.runtime import run_worker
+from jackalope.worker.settings import WorkerSettings
+
+if __name__ == "__main__":
+    told = msgspec.json.decode(sys.argv[1])
+    port = told.pop("port")
+    settings = msgspec.convert({"application": "tests.worker.application:app", **told}, dict)
+    settings["recycling"] = Recycling(**settings.get("recycling", {}))
+    settings["queues"] = tuple(settings.get("queues", ()))
+    sys.exit(run_worker(WorkerSettings(address=Address("127.0.0.1", port), **settings)))

@@ -1,0 +1,82 @@
+"""What a worker is told, and what it makes of an application."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
+from jackalope.worker.application import CannotLoad, load_application, unknown_task
+from jackalope.worker.exit_cause import exit_error, oom_kill_count, signal_name
+from jackalope.worker.settings import WorkerSettings, fitting_concurrency
+from tests.worker.application import app
+
+APPLICATION = "tests.worker.application:app"
+
+
+def test_settings_that_are_left_out_are_fine() -> None:
+    assert WorkerSettings(application=APPLICATION).problems() == []
+
+
+def test_every_problem_is_listed() -> None:
+    settings = WorkerSettings(application=APPLICATION, name="", concurrency=-1, lease_s=0.5)
+    assert len(settings.problems()) == 4
+    assert any(problem.startswith("lease_s: must be 1 to 86400") for problem in settings.problems())
+
+
+@pytest.mark.parametrize(("more", "is_fine"), [(0, True), (1, False)])
+def test_holds_no_more_than_one_message_can_name(more: int, is_fine: bool) -> None:
+    settings = WorkerSettings(
+        application=APPLICATION, concurrency=ITEMS_PER_COMMAND_MAX - 10, prefetch=10 + more
+    )
+    assert (settings.problems() == []) == is_fine
+
+
+def test_concurrency_fits_the_kind_of_tasks() -> None:
+    assert fitting_concurrency([app.functions["add"]]) == 100
+    mixed = [app.functions["add"], app.functions["multiply"]]
+    assert fitting_concurrency(mixed) == max(2, os.cpu_count() or 1)
+
+
+def test_application_is_found() -> None:
+    assert load_application(APPLICATION) is app
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("tests.worker.application", "module:name"),
+        ("no_such_module:app", "No module named 'no_such_module'"),
+        ("tests.worker.application:missing", "missing"),
+        ("tests.worker.application:WAIT", "WAIT"),
+        ("os:path", "not a Jackalope application"),
+    ],
+)
+def test_application_that_cannot_be_used_says_why_in_one_line(text: str, reason: str) -> None:
+    with pytest.raises(CannotLoad, match=r".") as caught:
+        load_application(text)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_module_that_raises_says_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_module.py").write_text("raise RuntimeError('no\\nluck')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(CannotLoad, match="RuntimeError: no luck"):
+        load_application("broken_module:app")
+
+
+def test_unknown_task_names_what_is_known() -> None:
+    message = unknown_task(app, "nothing").error.message
+    assert "'nothing'" in message
+    assert "add_later" in message
+    assert "more" in message
+
+
+def test_exit_causes() -> None:
+    assert exit_error(3).message == "the process exited with code 3"
+    assert "9 (SIGKILL)" in exit_error(-9).message
+    assert exit_error(-9, oom_kills=1).type == "OutOfMemory"
+    assert exit_error(-11, oom_kills=1).type == "Crashed"
+    assert signal_name(63) == "63"
+    assert oom_kill_count() >= 0
