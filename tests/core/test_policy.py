@@ -7,8 +7,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from jackalope.core.commands import SubmitTasks
 from jackalope.core.durations import DAY, HOUR, MINUTE, NEVER, SECOND
-from jackalope.core.effects import Declared
+from jackalope.core.effects import Accepted, Declared
 from jackalope.core.policy import (
     DEFAULT_POLICY,
     PRESETS,
@@ -21,7 +22,7 @@ from jackalope.core.policy import (
 )
 from jackalope.core.refusals import Code, Refusal
 from tests.core import shapes
-from tests.core.driving import Driver, refusal_in
+from tests.core.driving import Driver, refusal_in, spec
 from tests.profiles import examples
 
 DEFAULTS: dict[str, Any] = {
@@ -279,3 +280,44 @@ def test_results_may_not_go_in_a_circle(chain: list[str]) -> None:
     assert refusal.code is Code.POLICY_CYCLE
     assert all(queue in refusal.message for queue in chain)
     assert driver.records == []
+
+
+# Depth.
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_queue_takes_as_many_waiting_tasks_as_its_depth_limit(limit: int) -> None:
+    driver = Driver()
+    driver.declare(depth_limit=limit)
+    for number in range(limit):
+        assert driver.submit(number, held=bool(number % 2)) == Accepted(1)
+    refusal = refusal_in(driver.submit(limit))
+    assert refusal is not None
+    assert refusal.code is Code.QUEUE_FULL
+    assert str(limit) in refusal.message
+    assert refusal.retry_after_us > 0
+    assert driver.records == []
+
+
+def test_what_runs_does_not_count_as_waiting() -> None:
+    driver = Driver()
+    driver.declare(depth_limit=1)
+    driver.join("w", 1, slots=2)
+    assert driver.send(SubmitTasks(tasks=[spec(number) for number in range(3)])) == Accepted(3)
+    assert refusal_in(driver.submit(3)) is not None
+    driver.finish(0)
+    assert driver.submit(4) == Accepted(1)
+
+
+def test_a_depth_limit_of_zero_is_none() -> None:
+    driver = Driver()
+    driver.declare(depth_limit=0)
+    assert driver.send(SubmitTasks(tasks=[spec(n) for n in range(50)])) == Accepted(50)
+
+
+def test_batches_are_filled_one_after_the_other() -> None:
+    driver = Driver()
+    driver.declare(batch_size=2)
+    for number in range(5):
+        driver.submit(number)
+    assert [driver.task(number).batch for number in range(5)] == [1, 1, 2, 2, 3]

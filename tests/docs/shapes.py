@@ -38,6 +38,7 @@ from jackalope.core.task import (
 )
 from jackalope.storage.folder import HISTORY, JOURNAL, Storage
 from tests.docs.blocks import Block, Table
+from tests.docs.protocol import PROTOCOL
 from tests.docs.wording import code, default_of, duration, kind_of, setting, setting_kind, size
 from tests.simulation import test_planted_bugs
 from tests.simulation.faults import Faults
@@ -256,6 +257,7 @@ PAGES: dict[str, dict[str, Callable[[], Block]]] = {
         "list": record_list,
         **{shape.__name__: partial(fields_of, shape) for shape in (*RECORDS, *PARTS)},
     },
+    "reference/protocol.md": PROTOCOL,
     "reference/storage.md": {
         f"{file} {table}": partial(columns_of, file, table)
         for file, tables in {

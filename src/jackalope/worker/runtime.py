@@ -236,6 +236,7 @@ class Runtime:
             self._connection = None
             self._has_joined = False
             self._workload.reports.suspend()
+            await connection.close()
 
     async def _beat(
         self, connection: Connection, every_s: float, lost: Callable[[ConnectionLost], None]

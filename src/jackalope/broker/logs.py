@@ -1,0 +1,164 @@
+"""Logs: how lines look and where they go. What they say is the matter of whoever logs.
+
+A line has a timestamp, a level, a message, the component that speaks, and the ids of what it is
+about: `task_id`, `worker_id`, `queue`, `namespace`. The levels mean:
+
+- error: the system fails, or data is lost.
+- warn: an attempt is tried again, a task is slow or dead, a queue fills up.
+- info: what becomes of tasks, workers, queues and the broker itself.
+- debug: every change of state.
+
+Lines of libraries, which come through the standard library's logging, look the same.
+
+A thread writes them. Whoever logs never waits for whoever reads: a terminal that somebody has
+stopped, a pipe that nobody empties or a full disk must not stop a broker. Lines that find no room
+are dropped, and counted.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Full, Queue
+from threading import Thread
+from typing import TextIO, cast
+
+import msgspec
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from jackalope.broker.config import LogConfig, LogFormat, LogLevel
+
+_NUMBERS = {
+    LogLevel.ERROR: logging.ERROR,
+    LogLevel.WARN: logging.WARNING,
+    LogLevel.INFO: logging.INFO,
+    LogLevel.DEBUG: logging.DEBUG,
+}
+_LEVELS = {"warning": "warn", "exception": "error", "critical": "error"}
+_FIRST = ("timestamp", "level", "message", "component")
+
+#: How many lines wait for whoever reads them.
+LINES_WAITING_MAX = 10_000
+
+_CLOSE_TIMEOUT_S = 2.0
+
+
+def set_up(config: LogConfig, stream: TextIO | None = None) -> Callable[[], None]:
+    """Make every line of this process look as configured. Call it once, before anything logs.
+
+    Returns:
+        What writes the lines that still wait, and ends the log. The end of the process does it too.
+    """
+    out = stream or sys.stderr
+    is_terminal = out.isatty()
+    is_json = config.format is LogFormat.JSON
+    if config.format is LogFormat.AUTO:
+        is_json = not is_terminal
+    chain: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+    ]
+    if is_json:
+        chain += [
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _rename,
+        ]
+        render: Processor = structlog.processors.JSONRenderer(serializer=_to_json)
+    else:
+        chain.append(structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False))
+        # A traceback with local variables would show payloads and tokens.
+        render = structlog.dev.ConsoleRenderer(
+            colors=is_terminal,
+            pad_event_to=24,
+            exception_formatter=structlog.dev.plain_traceback,
+        )
+    writer = LineWriter(out)
+    patient = cast("TextIO", writer)
+    structlog.configure(
+        processors=[*chain, render],
+        wrapper_class=structlog.make_filtering_bound_logger(_NUMBERS[config.level]),
+        logger_factory=structlog.WriteLoggerFactory(patient),
+        cache_logger_on_first_use=False,
+    )
+    _set_up_libraries(chain, render, _NUMBERS[config.level], patient)
+    atexit.register(writer.close)
+    return writer.close
+
+
+def _set_up_libraries(chain: list[Processor], render: Processor, level: int, out: TextIO) -> None:
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[_name_component, *chain],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers = [handler]
+    # Libraries speak of their own inner life below this.
+    root.setLevel(max(level, logging.INFO))
+    logging.captureWarnings(capture=True)
+
+
+class LineWriter:
+    """Writes to a stream from a thread of its own.
+
+    Attributes:
+        dropped: how many lines found no room.
+    """
+
+    def __init__(self, stream: TextIO, lines_max: int = LINES_WAITING_MAX) -> None:
+        self.dropped = 0
+        self._stream = stream
+        self._lines: Queue[str | None] = Queue(lines_max)
+        self._thread = Thread(target=self._work, name="jackalope-log", daemon=True)
+        self._thread.start()
+
+    def write(self, text: str) -> None:
+        """Take a line; never wait."""
+        try:
+            self._lines.put_nowait(text)
+        except Full:
+            self.dropped += 1
+
+    def flush(self) -> None:
+        """Do nothing: the thread flushes when it has nothing to write."""
+
+    def close(self) -> None:
+        """Write what waits, as far as somebody reads it; safe to repeat."""
+        with suppress(Full):
+            self._lines.put(None, timeout=_CLOSE_TIMEOUT_S)
+            self._thread.join(_CLOSE_TIMEOUT_S)
+
+    def _work(self) -> None:
+        while (text := self._lines.get()) is not None:
+            with suppress(OSError, ValueError):
+                self._stream.write(text)
+                if self._lines.empty():
+                    self._tell_dropped()
+                    self._stream.flush()
+
+    def _tell_dropped(self) -> None:
+        if self.dropped:
+            dropped, self.dropped = self.dropped, 0
+            logging.getLogger("jackalope.log").warning("%d lines were dropped", dropped)
+
+
+def _rename(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+    """Give a line the published names, the most important first."""
+    line["level"] = _LEVELS.get(line["level"], line["level"])
+    line["message"] = line.pop("event", "")
+    return {name: line[name] for name in _FIRST if name in line} | dict(line)
+
+
+def _name_component(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+    record = line.get("_record")
+    return {**line, "component": record.name} if record is not None else line
+
+
+def _to_json(line: EventDict, **_: object) -> str:
+    return msgspec.json.encode(line, enc_hook=str).decode()

@@ -1,0 +1,166 @@
+"""The command line as a whole: its commands, the options before them, and how it ends."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jackalope.cli import (
+    actions,
+    bench,
+    fleet,
+    numbers,
+    queues,
+    serve,
+    settings,
+    submit,
+    tasks,
+    work,
+)
+from jackalope.cli.command import (
+    DEFAULT_BROKER,
+    Common,
+    Exit,
+    check_format,
+    help_text,
+    local,
+    say_error,
+)
+
+if TYPE_CHECKING:
+    from jackalope.cli.screen import Screen
+
+_OTHER = "Set up"
+
+app = typer.Typer(
+    name="jackalope",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from jackalope import __version__
+
+        typer.echo(f"jackalope {__version__}")
+        raise typer.Exit
+
+
+def root(
+    context: typer.Context,
+    broker: Annotated[
+        str | None,
+        typer.Option(
+            "--broker",
+            "-b",
+            envvar="JACKALOPE_BROKER",
+            metavar="ADDRESS",
+            help="Where the broker is, as host:port or jackalope://host:port/namespace.",
+            show_default=DEFAULT_BROKER,
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            envvar="JACKALOPE_NAMESPACE",
+            metavar="NAME",
+            help="The closed world of queues, workers and tasks to look at.",
+            show_default="default",
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            envvar="JACKALOPE_TOKEN",
+            metavar="TOKEN",
+            help="What proves who you are.",
+            show_default=False,
+        ),
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            envvar="JACKALOPE_FORMAT",
+            metavar="[table|json|yaml]",
+            help="How answers are written.",
+            callback=check_format,
+        ),
+    ] = "table",
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version, and end."
+        ),
+    ] = False,
+) -> None:
+    """Jackalope: a durable task broker.
+
+    Takes work in, keeps it safe, gives each piece to one worker at a time, and tells the truth
+    about what happened.
+
+    Examples:
+        jackalope serve                               run a broker here
+        jackalope worker app:app                      run the tasks of app.py
+        jackalope submit --name app.hello --wait      submit one, and see what comes of it
+        jackalope stats --watch                       see what goes on
+
+    The options below may stand before or behind a command.
+    """
+    context.obj = Common(broker, namespace, token, form)
+
+
+def version(screen: "Screen") -> None:
+    """Show which version this is.
+
+    Examples:
+        jackalope version --format json
+    """
+    import platform
+
+    from jackalope import __version__
+
+    python = platform.python_version()
+    data = {"jackalope": __version__, "python": python, "platform": platform.platform()}
+    screen.show(data, f"jackalope {__version__}, Python {python}, {platform.platform()}")
+
+
+app.callback(help=help_text(root.__doc__ or ""))(root)
+for _module, _panel in (
+    (serve, "Run"),
+    (work, "Run"),
+    (bench, "Run"),
+    (submit, "Tasks"),
+    (tasks, "Tasks"),
+    (actions, "Act on tasks"),
+    (fleet, "The broker"),
+    (queues, "The broker"),
+    (numbers, "The broker"),
+    (settings, _OTHER),
+):
+    _module.register(app, _panel)
+app.command("version", rich_help_panel=_OTHER)(local(version))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line, and return its exit code."""
+    try:
+        code: Any = app(arguments, prog_name="jackalope", standalone_mode=False)
+    except Exception as error:
+        # Typer's errors about usage, from whichever of its versions.
+        describe = getattr(error, "format_message", None)
+        if describe is None:
+            if type(error).__name__ == "Abort":
+                return Exit.INTERRUPTED
+            raise
+        context = getattr(error, "ctx", None)
+        hint = f"; see `{context.command_path} --help`" if context is not None else ""
+        say_error(str(describe()).rstrip(".") + hint)
+        return int(getattr(error, "exit_code", Exit.USAGE))
+    return code if isinstance(code, int) else Exit.DONE

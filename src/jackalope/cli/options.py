@@ -1,0 +1,255 @@
+"""Options that several commands share, and how their texts are read.
+
+Owns names, help and parsing.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from jackalope.cli.command import Exit, Failure, Options
+
+if TYPE_CHECKING:
+    from jackalope.cli.backend import Backend
+    from jackalope.core.filter import Filter
+    from jackalope.core.ids import TaskId
+
+T = TypeVar("T")
+
+_PANEL = "Which tasks"
+
+STATES = (
+    "held",
+    "waiting",
+    "scheduled",
+    "ready",
+    "assigned",
+    "running",
+    "paused",
+    "succeeded",
+    "dead",
+    "killed",
+)
+
+#: Names of sets of states, beside the states themselves.
+STATE_SETS = {
+    "unfinished": STATES[:7],
+    "pending": ("held", "waiting", "scheduled", "ready", "paused"),
+    "ended": STATES[7:],
+}
+
+SORTS = ("created", "-created", "ended", "-ended", "priority", "-priority")
+
+Task = Annotated[
+    str,
+    typer.Argument(
+        metavar="TASK",
+        help="A task: its UUID, the beginning of that, or its alias.",
+        show_default=False,
+    ),
+]
+Tasks = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TASK", help="Tasks: UUIDs, beginnings of them, or aliases.", show_default=False
+    ),
+]
+SomeTasks = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TASK",
+        help="Tasks: UUIDs, beginnings of them, or aliases. Or use the options below.",
+        show_default=False,
+    ),
+]
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")
+]
+Every = Annotated[str, typer.Option("--every", metavar="DURATION", help="How often, with --watch.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask whether you are sure.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only say what would be done, and change nothing.")
+]
+
+
+def seconds(text: str) -> float:
+    """Read a duration such as 30s, 5m or 7d as seconds."""
+    return duration_us(text) / 1_000_000
+
+
+def every_s(watch: bool, every: str) -> float | None:
+    """Return how often to show something again; None for once."""
+    return max(seconds(every), 0.05) if watch else None
+
+
+def duration_us(text: str) -> int:
+    """Read a duration such as 30s, 5m or 7d as microseconds.
+
+    Raises:
+        Failure: it is none.
+    """
+    from jackalope.broker.config import parse_duration
+
+    return reading(parse_duration, text)
+
+
+def moment_us(text: str) -> int:
+    """Read a time, or a duration from now, as microseconds since the epoch.
+
+    Raises:
+        Failure: it is neither.
+    """
+    from jackalope.cli.words import now_us, parse_time
+
+    if ":" in text or text.count("-") == 2:
+        return reading(parse_time, text)
+    return now_us() + duration_us(text)
+
+
+def reading(read: Callable[[str], T], text: str) -> T:
+    """Read a text, and fail as usage does if it cannot be read.
+
+    Raises:
+        Failure: with what the reader said.
+    """
+    try:
+        return read(text)
+    except ValueError as error:
+        raise Failure(str(error), code=Exit.USAGE) from None
+
+
+def _complete_states() -> Iterable[str]:
+    return [*STATES, *STATE_SETS]
+
+
+@dataclass
+class Which(Options):
+    """Which tasks are meant, by what they are."""
+
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            "-s",
+            metavar="STATE",
+            help="In this state, or `unfinished`, `pending`, `ended`. May be given again.",
+            rich_help_panel=_PANEL,
+            autocompletion=_complete_states,
+            show_default=False,
+        ),
+    ] = None
+    queue: Annotated[
+        str,
+        typer.Option(
+            "--queue", "-q", metavar="QUEUE", help="In this queue.", rich_help_panel=_PANEL
+        ),
+    ] = ""
+    name: Annotated[
+        str,
+        typer.Option("--name", metavar="NAME", help="With this name.", rich_help_panel=_PANEL),
+    ] = ""
+    key: Annotated[
+        str, typer.Option("--key", metavar="KEY", help="With this key.", rich_help_panel=_PANEL)
+    ] = ""
+    tag: Annotated[
+        str, typer.Option("--tag", metavar="TAG", help="With this tag.", rich_help_panel=_PANEL)
+    ] = ""
+    batch: Annotated[
+        int,
+        typer.Option(
+            "--batch",
+            metavar="NUMBER",
+            help="In this batch of --queue.",
+            rich_help_panel=_PANEL,
+            show_default=False,
+        ),
+    ] = 0
+    parent: Annotated[
+        str,
+        typer.Option(
+            "--parent", metavar="TASK", help="Submitted by this task.", rich_help_panel=_PANEL
+        ),
+    ] = ""
+    text: Annotated[
+        str,
+        typer.Option(
+            "--text",
+            metavar="TEXT",
+            help="With this in name, key or alias, or at the beginning of the id.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = ""
+    older_than: Annotated[
+        str,
+        typer.Option(
+            "--older-than",
+            metavar="DURATION",
+            help="Submitted longer ago than this, such as 7d.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = ""
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing was said."""
+        return not any(vars(self).values())
+
+    def states(self) -> tuple[str, ...]:
+        """Return the states meant.
+
+        Raises:
+            Failure: one is none.
+        """
+        found: list[str] = []
+        for name in self.state or ():
+            if name not in STATES and name not in STATE_SETS:
+                known = ", ".join(_complete_states())
+                raise Failure(f"no state {name!r}; there are {known}", code=Exit.USAGE)
+            found += STATE_SETS.get(name, (name,))
+        return tuple(dict.fromkeys(found))
+
+    async def filter(self, backend: "Backend") -> "Filter":
+        """Return these options as the broker takes them."""
+        from jackalope.cli.words import now_us
+        from jackalope.core.filter import Filter
+        from jackalope.core.ids import NO_TASK
+        from jackalope.core.lifecycle import State
+
+        if self.batch and not self.queue:
+            raise Failure("--batch needs --queue: batches are numbered by queue", code=Exit.USAGE)
+        return Filter(
+            states=tuple(State(name) for name in self.states()),
+            queue=self.queue,
+            name=self.name,
+            key=self.key,
+            tag=self.tag,
+            parent=await find(backend, self.parent) if self.parent else NO_TASK,
+            batch=self.batch,
+            text=self.text.replace("-", "") if _looks_like_id(self.text) else self.text,
+            older_than_us=now_us() - duration_us(self.older_than) if self.older_than else 0,
+        )
+
+
+def _looks_like_id(text: str) -> bool:
+    digits = text.replace("-", "").lower()
+    return len(digits) >= 8 and not digits.strip("0123456789abcdef")
+
+
+async def find(backend: "Backend", text: str) -> "TaskId":
+    """Find the task that a text means.
+
+    Raises:
+        Failure: there is none, or several.
+    """
+    from jackalope.cli.backend import NotFound
+
+    try:
+        return await backend.resolve(text)
+    except NotFound as error:
+        raise Failure(str(error)) from None
+
+
+async def find_all(backend: "Backend", texts: Iterable[str]) -> "list[TaskId]":
+    """Find the tasks that texts mean, each once."""
+    return list(dict.fromkeys([await find(backend, text) for text in texts]))

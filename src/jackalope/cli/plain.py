@@ -1,0 +1,69 @@
+"""Plain data: what the broker shows, as values that JSON and YAML can hold.
+
+Every field is there, so that scripts need not ask. Task ids become UUIDs; payloads and results are
+decoded as their header `content` says, and are text or base64 if it says nothing.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from jackalope.cli.words import id_text
+
+_IDS = frozenset({"id", "parent", "task", "waiting_for"})
+_BODIES = frozenset({"payload", "result"})
+
+CONTENT = "content"
+
+
+def to_plain(value: Any, content: str = "") -> Any:
+    """Turn a view, or a list of views, into plain data.
+
+    Args:
+        value: what the broker showed.
+        content: the encoding of its bodies, if it does not say so itself.
+    """
+    if isinstance(value, msgspec.Struct):
+        shown = msgspec.structs.asdict(value)
+        content = str((shown.get("headers") or {}).get(CONTENT, content))
+        return {
+            name: _field(name, field, content)
+            for name, field in shown.items()
+            if name not in _BODIES or field is not None
+        }
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {str(to_plain(key)): to_plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(each) for each in value]
+    return decode_body(value, "") if isinstance(value, bytes) else value
+
+
+def _field(name: str, value: Any, content: str) -> Any:
+    if name in _IDS:
+        if isinstance(value, list | tuple):
+            return [id_text(each) for each in value]
+        return id_text(value)
+    if name in _BODIES:
+        return decode_body(value, content)
+    return to_plain(value)
+
+
+def decode_body(body: bytes, content: str) -> Any:
+    """Read a payload or a result; what cannot be read stays text, or base64 behind its name."""
+    try:
+        if content == "msgpack":
+            return to_plain(msgspec.msgpack.decode(body))
+        if content == "json":
+            return msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        pass
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(body).decode()}

@@ -1,0 +1,235 @@
+"""The process of a broker: opens the storage, declares what is configured, opens the door.
+
+Owns start, stop and exit codes. Everything else is the broker's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+import typer
+
+from jackalope import __version__
+from jackalope.broker.chronicle import Chronicle
+from jackalope.broker.config import Config, key_of
+from jackalope.broker.service import Broker
+from jackalope.cli.command import Exit, Failure, say_error
+from jackalope.cli.serve import bad_config
+from jackalope.core.commands import AnyCommand, DeclareQueue, LimitTag
+from jackalope.core.effects import Effect, Reply
+from jackalope.core.refusals import Code, Refusal
+from jackalope.doors.native import NativeDoor
+from jackalope.doors.native.server import Terms
+from jackalope.link.address import Address
+from jackalope.storage import FolderBusy, Storage, StorageFault
+
+log = structlog.get_logger(component="broker")
+
+_BY = "configuration"
+
+
+async def run_broker(config: Config) -> Exit:
+    """Run a broker until told to stop, and return the exit code.
+
+    Raises:
+        Failure: it cannot start, or its storage fails.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, stop)
+    broker = _open(config)
+    try:
+        door = await _start(broker, config)
+    except BaseException:
+        with suppress(Exception):
+            await broker.stop()
+        raise
+    watching = asyncio.create_task(_watch(broker), name="jackalope-chronicle")
+    try:
+        return await _run(broker, door, config, stop)
+    finally:
+        watching.cancel()
+
+
+# Starting.
+
+
+def _open(config: Config) -> Broker:
+    """Open the storage, and rebuild from it what the broker knew.
+
+    Raises:
+        Failure: the folder is taken, or what is in it cannot be read.
+    """
+    data = config.data
+    try:
+        storage = Storage.open(Path(data.folder), data.durability, data.interval_us)
+    except FolderBusy as fault:
+        raise Failure(str(fault), code=Exit.BUSY) from None
+    except StorageFault as fault:
+        raise Failure(str(fault), code=Exit.STORAGE) from None
+    try:
+        broker = Broker(storage)
+    except StorageFault as fault:
+        storage.close()
+        raise Failure(str(fault), code=Exit.STORAGE) from None
+    broker.events = Chronicle(config.log)
+    return broker
+
+
+async def _start(broker: Broker, config: Config) -> NativeDoor:
+    """Bring the broker to work, declare what is configured, and open the door."""
+    await broker.start()
+    await _declare(broker, config)
+    native = config.native
+    terms = Terms(
+        max_connections=native.max_connections,
+        frame_bytes_max=native.frame_bytes_max,
+        heartbeat_us=native.heartbeat_us,
+    )
+    door = NativeDoor(broker, native.host, native.port, terms)
+    try:
+        await door.start()
+    except OSError as error:
+        raise _cannot_listen(error, native.host, native.port) from None
+    _announce(config, door)
+    return door
+
+
+def _cannot_listen(error: OSError, host: str, port: int) -> Failure:
+    where = f"{host}:{port}"
+    if error.errno == errno.EADDRINUSE:
+        hint = "another program listens there; stop it, or choose another with --port"
+        return Failure(f"cannot listen on {where}", hint, Exit.BUSY)
+    hint = "choose another address with --host, or a port above 1023 with --port"
+    reason = error.strerror or str(error)
+    return Failure(f"cannot listen on {where}: {reason}", hint)
+
+
+def _announce(config: Config, door: NativeDoor) -> None:
+    level = config.data.durability.value
+    folder = "memory" if level == "memory" else str(Path(config.data.folder).resolve())
+    address = Address(config.native.host, door.port)
+    typer.echo(f"jackalope {__version__} at {address}, data in {folder}, durability {level}")
+    log.info("broker started", address=str(address), data=folder, durability=level)
+    if config.native.host not in ("127.0.0.1", "localhost", "::1"):
+        log.warning("whoever reaches this address can do everything", host=config.native.host)
+
+
+class _Answers:
+    """The outlet of the session over which the broker is configured."""
+
+    def __init__(self) -> None:
+        self._answers: asyncio.Queue[Effect | str] = asyncio.Queue()
+
+    def deliver(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self._answers.put_nowait(effect)
+
+    def end(self, why: str) -> None:
+        self._answers.put_nowait(why)
+
+    async def next(self) -> Reply:
+        while True:
+            answer = await self._answers.get()
+            if isinstance(answer, str):
+                raise Failure(answer, code=Exit.STORAGE)
+            if isinstance(answer, Reply):
+                return answer
+
+
+async def _declare(broker: Broker, config: Config) -> None:
+    """Declare the queues and limits of the configuration.
+
+    Raises:
+        Failure: the broker refused some; it lists them.
+    """
+    outlet = _Answers()
+    session = broker.open_session(outlet)
+    wanted = dict(enumerate(_declarations(config), 1))
+    for ref, (_, command) in wanted.items():
+        command.session, command.ref = session, ref
+        broker.post(command)
+    problems = []
+    for _ in wanted:
+        reply = await outlet.next()
+        if isinstance(reply.body, Refusal):
+            if reply.body.code is Code.STORAGE_FAILED:
+                raise Failure(reply.body.message, code=Exit.STORAGE)
+            problems.append(f"{wanted[reply.ref][0]}: {reply.body.message}")
+    broker.close_session(session)
+    if problems:
+        raise bad_config(problems)
+
+
+def _declarations(config: Config) -> list[tuple[str, AnyCommand]]:
+    """Return the commands that declare what is configured, each with its key."""
+    commands: list[tuple[str, AnyCommand]] = []
+    for namespace, world in config.namespaces.items():
+        for queue, settings in world.queues.items():
+            declare = DeclareQueue(
+                queue=queue,
+                changes=dict(settings.changes),
+                preset=settings.preset,
+                namespace=namespace,
+                by=_BY,
+            )
+            commands.append((key_of(("namespaces", namespace, "queues", queue)), declare))
+        for tag, limit in world.limits.items():
+            command = LimitTag(tag=tag, limit=limit, namespace=namespace, by=_BY)
+            commands.append((key_of(("namespaces", namespace, "limits", tag)), command))
+    return commands
+
+
+async def _watch(broker: Broker) -> None:
+    if isinstance(broker.events, Chronicle):
+        await broker.events.watch(broker)
+
+
+# Running and stopping.
+
+
+def _on_signal(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        # The second time: nothing acknowledged is lost, it is only written behind at the next
+        # start.
+        os._exit(Exit.FAILED)
+    stop.set()
+
+
+async def _run(broker: Broker, door: NativeDoor, config: Config, stop: asyncio.Event) -> Exit:
+    """Work until told to stop or unable to go on, and return the exit code."""
+    stopping = asyncio.create_task(stop.wait())
+    failing = asyncio.create_task(broker.failed())
+    await asyncio.wait([stopping, failing], return_when=asyncio.FIRST_COMPLETED)
+    if failing.done():
+        await door.stop()
+        return _failed(failing.exception())
+    log.info("broker stops")
+    try:
+        async with asyncio.timeout(config.shutdown.deadline_us / 1e6):
+            await door.stop()
+            await broker.stop()
+    except TimeoutError:
+        # A thread hangs in the disk, and would keep the process from ending.
+        say_error("the stop took too long; what is not yet in history is taken from the journal")
+        os._exit(Exit.FAILED)
+    except Exception as error:  # noqa: BLE001  it decides the exit code
+        return _failed(error)
+    finally:
+        failing.cancel()
+    log.info("broker stopped")
+    return Exit.DONE
+
+
+def _failed(error: BaseException | None) -> Exit:
+    if isinstance(error, StorageFault):
+        raise Failure(str(error), code=Exit.STORAGE)
+    log.error("broker failed", exc_info=error)
+    return Exit.FAILED

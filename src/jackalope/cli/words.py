@@ -1,0 +1,133 @@
+"""Words: how ids, times, sizes and values are written for people, and read from them.
+
+Owns the texts. Knows nothing of terminals or of the broker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+SECOND_US = 1_000_000
+
+_STEPS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+_LONG_AGO_S = 10 * 365 * 86_400
+
+
+def now_us() -> int:
+    """Return the time, in microseconds since the epoch."""
+    return time.time_ns() // 1_000
+
+
+def id_text(task_id: bytes) -> str:
+    """Write a task id as a UUID; nothing for no task."""
+    return str(UUID(bytes=bytes(task_id))) if len(task_id) == 16 else bytes(task_id).hex()
+
+
+def parse_id(text: str) -> bytes | None:
+    """Read a whole task id, as a UUID or in hex; None if it is none."""
+    digits = text.replace("-", "")
+    try:
+        return bytes.fromhex(digits) if len(digits) == 32 else None
+    except ValueError:
+        return None
+
+
+def span(duration_us: float) -> str:
+    """Write a duration so that it is read at a glance: `340 ms`, `5 s`, `2 m 05 s`, `3 d 04 h`."""
+    seconds = duration_us / SECOND_US
+    if seconds >= _LONG_AGO_S:
+        return "for ever"
+    if seconds < 1:
+        return f"{duration_us / 1_000:.0f} ms" if duration_us >= 1_000 else f"{duration_us:.0f} µs"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 and seconds != whole else f"{whole} s"
+    for (unit, length), (next_unit, next_length) in pairwise(_STEPS):
+        if whole >= length:
+            return f"{whole // length} {unit} {whole % length // next_length:02d} {next_unit}"
+    return f"{whole} s"
+
+
+def ago(at_us: int, base_us: int | None = None) -> str:
+    """Write when something was or will be, seen from now; nothing if it has not happened."""
+    if not at_us:
+        return ""
+    base_us = now_us() if base_us is None else base_us
+    away_us = base_us - at_us
+    if abs(away_us) < SECOND_US:
+        return "now"
+    return f"{span(away_us)} ago" if away_us > 0 else f"in {span(-away_us)}"
+
+
+def clock(at_us: int) -> str:
+    """Write a time of day in the zone of this machine, with the date unless it is today."""
+    if not at_us:
+        return ""
+    at = datetime.fromtimestamp(at_us / SECOND_US, tz=UTC).astimezone()
+    is_today = at.date() == datetime.now(tz=UTC).astimezone().date()
+    return at.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S")
+
+
+def parse_time(text: str) -> int:
+    """Read a time as microseconds: `2030-01-31T08:00`, `2030-01-31 08:00+02:00` or `08:00`.
+
+    Without a zone it is meant in that of this machine; without a date, the next such time.
+
+    Raises:
+        ValueError: it is none.
+    """
+    now = datetime.now(tz=UTC).astimezone()
+    try:
+        if len(text) <= 8 and ":" in text:
+            wanted = datetime.fromisoformat(f"{now.date().isoformat()}T{text}").astimezone()
+            if wanted <= now:
+                wanted = wanted.fromtimestamp(wanted.timestamp() + 86_400, tz=now.tzinfo)
+        else:
+            wanted = datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no time; write 2030-01-31T08:00, with +02:00 for a zone, or 08:00"
+        ) from None
+    return round(wanted.timestamp() * SECOND_US)
+
+
+def size(count: int) -> str:
+    """Write a number of bytes."""
+    if count < 1024:
+        return f"{count} B"
+    value, units = count / 1024, ["TiB", "GiB", "MiB", "KiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        units.pop()
+    return f"{value:.1f} {units[-1]}"
+
+
+def number(value: float) -> str:
+    """Write a count or a rate with separators."""
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:,.1f}"
+
+
+def tally(counts: Mapping[Any, int], *states: str) -> int:
+    """Add up the counts of some states."""
+    return sum(counts.get(state, 0) for state in states)
+
+
+def plural(count: int, noun: str) -> str:
+    """Write a count and its noun."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def setting(value: Any) -> str:
+    """Write a setting as a file would say it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def brief(value: Any, chars_max: int) -> str:
+    """Write a value on one line of at most so many characters."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= chars_max else text[: chars_max - 1] + "…"

@@ -1,0 +1,216 @@
+"""The command that runs a worker: reads its settings, and hands over to the worker's runtime."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from jackalope.cli.command import Common, Exit, Failure, Options, addressed
+from jackalope.cli.options import reading, seconds
+
+_PROCESSES = "Tasks in processes"
+_TIMES = "Times"
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add this command."""
+    app.command("worker", rich_help_panel=panel)(addressed(worker))
+
+
+@dataclass
+class Service(Options):
+    """Whom the worker serves, and who it is."""
+
+    queues: Annotated[
+        str,
+        typer.Option(
+            "--queues",
+            "-q",
+            metavar="A,B",
+            help="The queues to serve.",
+            show_default="those of the tasks",
+        ),
+    ] = ""
+    keys: Annotated[
+        str,
+        typer.Option("--keys", "-k", metavar="A,B", help="The keys to serve.", show_default="all"),
+    ] = ""
+    concurrency: Annotated[
+        int,
+        typer.Option(
+            "--concurrency",
+            "-c",
+            min=0,
+            metavar="N",
+            help="How many tasks to run at once.",
+            show_default="as fits their kind",
+        ),
+    ] = 0
+    prefetch: Annotated[
+        int,
+        typer.Option("--prefetch", min=0, metavar="N", help="How many more to keep at hand."),
+    ] = 0
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name", metavar="NAME", help="A name nobody else has.", show_default="host-pid"
+        ),
+    ] = ""
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="KEY=VALUE",
+            help="Something to say about itself. May be given again.",
+            show_default=False,
+        ),
+    ] = None
+
+
+def _time(name: str, about: str) -> Any:
+    return typer.Option(name, metavar="DURATION", help=about, rich_help_panel=_TIMES)
+
+
+@dataclass
+class Times(Options):
+    """How long things may take."""
+
+    drain_deadline: Annotated[
+        str,
+        _time("--drain-deadline", "How long running tasks may take when it is told to stop."),
+    ] = "60s"
+    stop_deadline: Annotated[
+        str,
+        _time("--stop-deadline", "How long a task may take to obey, before stronger means."),
+    ] = "5s"
+    lease: Annotated[str, _time("--lease", "How long the broker bears its silence.")] = "30s"
+    grace: Annotated[
+        str, _time("--grace", "How long the broker waits for it when its connection broke.")
+    ] = "10s"
+
+
+def _process(name: str, metavar: str, about: str, default: str = "never") -> Any:
+    return typer.Option(
+        name, metavar=metavar, help=about, rich_help_panel=_PROCESSES, show_default=default
+    )
+
+
+@dataclass
+class Processes(Options):
+    """How the processes of isolated tasks are kept small."""
+
+    memory: Annotated[
+        str, _process("--memory", "SIZE", "The memory cap of each, such as 512M.", "none")
+    ] = ""
+    recycle_tasks: Annotated[
+        int, _process("--recycle-tasks", "N", "Replace one after so many tasks.")
+    ] = 0
+    recycle_age: Annotated[
+        str, _process("--recycle-age", "DURATION", "Replace one that is older.")
+    ] = ""
+    recycle_memory: Annotated[
+        str, _process("--recycle-memory", "SIZE", "Replace one that holds more after a task.")
+    ] = ""
+
+
+@dataclass
+class Log(Options):
+    """What the worker logs."""
+
+    log_level: Annotated[
+        str,
+        typer.Option("--log-level", metavar="[error|warn|info|debug]", help="How much is logged."),
+    ] = "info"
+    log_format: Annotated[
+        str, typer.Option("--log-format", metavar="[auto|json|console]", help="How the log looks.")
+    ] = "auto"
+
+    def set_up(self) -> None:
+        """Make the log of this process look so."""
+        from jackalope.broker.config import LogConfig, read_value
+        from jackalope.broker.logs import set_up
+
+        read: dict[str, Any] = {
+            "level": reading(lambda text: read_value(("log", "level"), text), self.log_level),
+            "format": reading(lambda text: read_value(("log", "format"), text), self.log_format),
+        }
+        set_up(LogConfig(**read))
+
+
+def worker(
+    common: Common,
+    *,
+    application: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:APP",
+            help="Where the tasks are, such as shop.tasks:app.",
+            show_default=False,
+        ),
+    ],
+    service: Service,
+    times: Times,
+    processes: Processes,
+    log: Log,
+) -> int:
+    """Run the tasks of an application, until SIGTERM or Ctrl-C.
+
+    Coroutines run on a loop, plain functions in threads, isolated ones in processes that can be
+    stopped. The first signal takes no more work and finishes what runs, within the deadline; the
+    rest is handed back, and costs those tasks nothing. A second signal hurries.
+
+    Examples:
+        jackalope worker shop.tasks:app
+        jackalope worker shop.tasks:app --queues images,mail --concurrency 8
+        jackalope worker models:app --keys paris,berlin --name gpu-1 --drain-deadline 5m
+    """
+    from jackalope.worker import run_worker
+    from jackalope.worker.process_executor import Recycling
+    from jackalope.worker.settings import WorkerSettings, default_name
+
+    log.set_up()
+    has_address = common.broker or common.namespace or common.token
+    settings = WorkerSettings(
+        application=application,
+        address=common.address() if has_address else None,
+        queues=_names(service.queues),
+        keys=_names(service.keys),
+        name=service.name or default_name(),
+        labels=dict(_pair(each) for each in service.label or ()),
+        concurrency=service.concurrency,
+        prefetch=service.prefetch,
+        lease_s=seconds(times.lease),
+        grace_s=seconds(times.grace),
+        drain_s=seconds(times.drain_deadline),
+        stop_s=seconds(times.stop_deadline),
+        memory_bytes_max=reading(_size, processes.memory or "0"),
+        recycling=Recycling(
+            tasks=processes.recycle_tasks,
+            age_s=seconds(processes.recycle_age or "0"),
+            rss_bytes=reading(_size, processes.recycle_memory or "0"),
+        ),
+    )
+    if problems := settings.problems():
+        raise Failure("bad settings", code=Exit.USAGE, details=problems)
+    return int(run_worker(settings))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise Failure(f"label {text!r}: write it as key=value", code=Exit.USAGE)
+    return name, value
+
+
+def _size(text: str) -> int:
+    """Read a number of bytes such as 512M or 2GiB."""
+    digits = text.strip().rstrip("iIbBkKmMgG")
+    unit = text.strip()[len(digits) :].lower().removesuffix("b").removesuffix("i")
+    powers = {"": 0, "k": 1, "m": 2, "g": 3}
+    if unit not in powers or not digits.replace(".", "", 1).isdigit():
+        raise ValueError(f"{text!r} is no size; write bytes, or 512K, 512M, 2G")
+    return int(float(digits) * 1024 ** powers[unit])

@@ -1,0 +1,117 @@
+"""The page of the command line, written from the command line itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from jackalope.cli.app import app
+from jackalope.cli.command import Exit
+
+EVERYWHERE = ("broker", "namespace", "token", "format", "form", "help")
+
+HEAD = """# Command line
+
+Every command, its arguments and its options. The commands are defined in `jackalope.cli`; a test
+writes this page from them (`REWRITE=1 pytest tests/cli/test_page.py`).
+
+## Everywhere
+
+These may stand before or behind a command.
+
+{everywhere}
+
+`--install-completion` completes commands, options, states and formats in your shell.
+
+**Tasks** are named by their UUID, with or without dashes, by the beginning of it if no other task's
+begins so, or by their alias. **Durations** are written `100ms`, `30s`, `5m`, `2h`, `7d`, or as a
+number of seconds. **Times** are written `2030-01-31T08:00`, with a zone such as `+02:00` or in that
+of this machine, or `08:00` for the next such time.
+
+With `--format json` or `yaml` the answer is data for programs: every field is there, ids are UUIDs,
+times are microseconds since the epoch, and payloads and results are decoded as their header
+`content` says. What comes over time (`tail`, `--watch`) is a line of JSON each, or a document of
+YAML each. Answers go to the standard output; all else goes to the standard error.
+
+## Exit codes
+
+{exits}
+
+`wait`, and `submit --wait`, end with 1 if a task did not succeed.
+"""
+
+MEANINGS = {
+    Exit.DONE: "Done; `serve` and `worker`: stopped as asked.",
+    Exit.FAILED: "It failed, or something was refused. One line on the standard error says why.",
+    Exit.USAGE: "Bad usage, or a bad configuration. Nothing was done.",
+    Exit.STORAGE: "`serve`: the storage fails or is damaged; the message says what to do.",
+    Exit.BUSY: "`serve`: another broker has the data folder, or the port is taken.",
+    Exit.INTERRUPTED: "Interrupted with Ctrl-C.",
+}
+
+
+def page() -> str:
+    """Return the page as it should be."""
+    root = typer.main.get_command(app)
+    everywhere = [each for each in root.params if each.name in EVERYWHERE]
+    exits = [(f"{code.value}", MEANINGS[code]) for code in Exit]
+    head = HEAD.format(
+        everywhere=_table(("option", "default", "meaning"), map(_row, everywhere)),
+        exits=_table(("code", "meaning"), exits),
+    )
+    return "\n".join([head, *_commands(root, "jackalope")])
+
+
+def _commands(group: Any, path: str) -> Iterator[str]:
+    for name, command in getattr(group, "commands", {}).items():
+        full = f"{path} {name}"
+        yield f"{'#' * full.count(' ')}# {full}\n"
+        yield _prose(command.help or "")
+        rows = [_row(each) for each in command.params if each.name not in EVERYWHERE]
+        if rows:
+            yield _table(("argument or option", "default", "meaning"), rows) + "\n"
+        yield from _commands(command, full)
+
+
+def _prose(text: str) -> str:
+    prose, _, examples = text.partition("\b[bold]Examples[/bold]")
+    paragraphs = [*_wrapped(prose.strip())]
+    if examples:
+        lines = "\n".join(line.strip() for line in examples.strip().splitlines())
+        paragraphs.append(f"```\n{lines}\n```")
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def _wrapped(prose: str) -> Iterator[str]:
+    from textwrap import fill  # noqa: PLC0415
+
+    for paragraph in prose.split("\n\n"):
+        if paragraph.strip():
+            yield fill(paragraph, 100)
+
+
+def _row(parameter: Any) -> tuple[str, str, str]:
+    if parameter.param_type_name == "argument":
+        name = f"`{parameter.metavar}`"
+    else:
+        value = "" if parameter.is_flag else f" {parameter.metavar or 'N'}"
+        name = ", ".join(f"`{opt}{value}`".replace("|", "\\|") for opt in parameter.opts)
+    about = (parameter.help or "").replace("|", "\\|")
+    if envvar := getattr(parameter, "envvar", None):
+        about += f" Or `{envvar}`."
+    return name, _default(parameter), about
+
+
+def _default(parameter: Any) -> str:
+    shown = getattr(parameter, "show_default", None)
+    if isinstance(shown, str):
+        return shown
+    default = parameter.default
+    return "" if default in (None, "", False, 0, ()) or not shown else f"`{default}`"
+
+
+def _table(heads: tuple[str, ...], rows: Any) -> str:
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

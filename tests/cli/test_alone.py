@@ -1,0 +1,179 @@
+"""The command line without a broker."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from jackalope import __version__
+from jackalope.cli.app import app
+from jackalope.cli.settings import template
+from tests.cli.conftest import JACKALOPE, Cli, clean_environment
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """List every command, groups included."""
+    found = []
+    for name, command in getattr(group, "commands", {}).items():
+        found += [(*path, name), *commands(command, (*path, name))]
+    return found
+
+
+COMMANDS = commands(typer.main.get_command(app))
+
+
+def test_every_command_of_the_published_admin_tool_has_its_counterpart() -> None:
+    names = {path[0] for path in COMMANDS}
+    assert names >= {"submit", "status", "list", "cancel", "retry", "purge", "workers", "stats"}
+    assert names >= {"cluster-status", "queue-depth"}
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_teaches_by_example(cli: Cli, path: tuple[str, ...]) -> None:
+    ran = cli(*path, "--help")
+    assert ran.code == 0
+    if path != ("config",):
+        assert f"jackalope {path[0]}" in ran.out.partition("Examples")[2]
+
+
+def test_version(cli: Cli) -> None:
+    assert __version__ in cli("version").out
+    assert cli("version", "--format", "json").json["jackalope"] == __version__
+    assert cli("--format", "yaml", "version").yaml["jackalope"] == __version__
+    assert cli("--version").out == f"jackalope {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["lst"], "No such command 'lst'. Did you mean 'list'"),
+        (["list", "--nonsense"], "No such option: --nonsense"),
+        (["list", "--format", "xml"], "'xml' is none of table, json, yaml"),
+        (["--format", "xml", "list"], "'xml' is none of table, json, yaml"),
+        (["status"], "Missing argument 'TASK'"),
+        (["list", "--limit", "0"], "'--limit'"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_2(cli: Cli, arguments: list[str], line: str) -> None:
+    ran = cli(*arguments)
+    assert ran.code == 2
+    assert ran.err.startswith("error: ")
+    assert line in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_no_broker_is_one_line_with_a_hint(cli: Cli) -> None:
+    for arguments in (["-b", "127.0.0.1:1", "stats"], ["stats", "--broker", "127.0.0.1:1"]):
+        ran = cli(*arguments)
+        assert ran.code == 1
+        assert ran.err == (
+            "error: no broker at 127.0.0.1:1: start one with `jackalope serve`, or name it with "
+            "--broker\n"
+        )
+
+
+def test_address_that_is_none(cli: Cli) -> None:
+    ran = cli("--broker", "http://somewhere", "stats")
+    assert ran.code == 2
+    assert "not jackalope://" in ran.err
+
+
+def test_token_is_never_printed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JACKALOPE_TOKEN", "s3cret")
+    for arguments in (
+        ["config", "show"],
+        ["--broker", "jackalope://s3cret@127.0.0.1:1", "stats"],
+        ["--broker", "jackalope://s3cret@", "stats"],
+        ["--help"],
+    ):
+        ran = cli(*arguments)
+        assert "s3cret" not in ran.out + ran.err
+
+
+def test_script_runs() -> None:
+    ran = subprocess.run(
+        [JACKALOPE, "version"], env=clean_environment(), capture_output=True, text=True, check=True
+    )
+    assert __version__ in ran.stdout
+
+
+def test_completion_is_offered() -> None:
+    environment = clean_environment() | {
+        "_JACKALOPE_COMPLETE": "complete_bash",
+        "COMP_WORDS": "jackalope queue",
+        "COMP_CWORD": "1",
+    }
+    ran = subprocess.run([JACKALOPE], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["queue-depth", "queues"]
+
+
+# The configuration.
+
+
+@pytest.fixture
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("_here")
+def test_config_show_tells_where_values_come_from(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jackalope.yaml").write_text("data: {folder: there}\nlimits: {gpu: 4}\n")
+    monkeypatch.setenv("JACKALOPE_NATIVE__PORT", "7500")
+    shown = cli("config", "show", "--log-level", "warn", "--format", "json").json
+    origins = {each["key"]: (each["value"], each["origin"]) for each in shown}
+    assert origins["data.folder"] == ("there", "file jackalope.yaml")
+    assert origins["native.port"] == (7500, "environment JACKALOPE_NATIVE__PORT")
+    assert origins["log.level"] == ("warn", "flag --log-level")
+    assert origins["native.host"] == ("127.0.0.1", "default")
+    assert origins["limits.gpu"] == (4, "file jackalope.yaml")
+    table = cli("config", "show", "--changed").out
+    assert "JACKALOPE_NATIVE__PORT" in table
+    assert "native.host" not in table
+    assert cli("config", "show", "--format", "yaml").yaml[0]["key"] == "data.folder"
+
+
+@pytest.mark.usefixtures("_here")
+def test_config_check_lists_everything(cli: Cli, tmp_path: Path) -> None:
+    assert (
+        cli("config", "check").out == "the configuration is good: 0 settings beside the defaults\n"
+    )
+    file = tmp_path / "bad.yaml"
+    file.write_text("native: {port: x}\nlgo: {}\ndata: {folder: 5}\n")
+    ran = cli("config", "check", "--config", str(file))
+    assert ran.code == 2
+    assert ran.err.splitlines() == [
+        "error: bad configuration: 3 problems",
+        f"  native.port: must be a whole number, got 'x' (file {file})",
+        f"  lgo: unknown key; did you mean log? (file {file})",
+        f"  data.folder: must be a text, got 5 (file {file})",
+    ]
+
+
+@pytest.mark.usefixtures("_here")
+def test_config_init_writes_a_file_that_changes_nothing(cli: Cli, tmp_path: Path) -> None:
+    assert cli("config", "init").code == 0
+    assert "0 settings" in cli("config", "check").out
+    again = cli("config", "init")
+    assert again.code == 1
+    assert "jackalope.yaml exists already" in again.err
+    assert cli("config", "init", "a.toml").code == 2
+    assert "No such file" in cli("config", "init", "no/where.yaml").err
+
+
+def test_every_line_of_the_template_is_a_good_setting(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    lines = [line for line in "\n".join(template()).splitlines() if not line.startswith("#   #")]
+    bare = [line.removeprefix("# ") for line in lines[1:] if not _is_prose(line)]
+    file.write_text("\n".join(bare))
+    ran = cli("config", "show", "--config", str(file), "--changed", "--format", "json")
+    assert ran.code == 0, ran.err
+    keys = {each["key"] for each in ran.json}
+    assert keys >= {"data.folder", "shutdown.deadline", "queues.images.preset", "limits.gpu"}
+
+
+def _is_prose(line: str) -> bool:
+    return line.startswith("# ") and line.endswith(".")

@@ -1,0 +1,585 @@
+"""Every command that talks to a broker, against a real one."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+import yaml
+
+from jackalope.link.address import Address
+from tests.cli.conftest import JACKALOPE, Cli, clean_environment
+from tests.cli.stub_worker import working
+
+pytestmark = pytest.mark.usefixtures("address")
+
+
+def eventually(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)
+
+
+def submit(cli: Cli, *options: str) -> str:
+    ran = cli("submit", *options)
+    assert ran.code == 0, ran.err
+    return ran.out.strip()
+
+
+def state_of(cli: Cli, task: str) -> str:
+    return str(cli("status", task, "-f", "json").json["state"])
+
+
+@pytest.fixture
+def worker(address: Address) -> Iterator[None]:
+    with working(address, "w1", "images"):
+        yield
+
+
+# Every command in every format.
+
+SHOWING = [
+    ("status", "cat"),
+    ("list",),
+    ("wait", "cat"),
+    ("explain", "cat"),
+    ("history", "cat"),
+    ("workers",),
+    ("queues",),
+    ("queues", "show", "images"),
+    ("queues", "set", "images", "retries=4"),
+    ("queues", "pause", "images"),
+    ("queues", "resume", "images"),
+    ("limits",),
+    ("limits", "set", "gpu", "3"),
+    ("limits", "remove", "gpu"),
+    ("batches", "images"),
+    ("stats",),
+    ("queue-depth",),
+    ("cluster-status",),
+    ("submit", "-q", "other"),
+    ("hold", "--queue", "images", "--dry-run"),
+    ("purge", "--state", "succeeded", "--dry-run"),
+]
+
+
+@pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize("command", SHOWING, ids=" ".join)
+def test_every_format(cli: Cli, command: tuple[str, ...]) -> None:
+    cli("limits", "set", "gpu", "3")
+    submit(cli, "-q", "images", "--name", "finish", "--alias", "cat", "--tag", "gpu")
+    assert cli("wait", "cat").code == 0
+    table = cli(*command)
+    assert table.code == 0, table.err
+    assert table.out.strip()
+    assert max(len(line) for line in table.out.splitlines()) <= 100
+    as_json = cli(*command, "--format", "json")
+    assert as_json.code == 0, as_json.err
+    as_yaml = cli("--format", "yaml", *command)
+    assert as_yaml.code == 0, as_yaml.err
+    if command[0] not in {"submit", "stats", "workers"}:
+        assert as_json.json == as_yaml.yaml
+    assert type(as_json.json) is type(as_yaml.yaml)
+
+
+def test_brackets_and_colons_are_shown_as_they_are(cli: Cli) -> None:
+    name = "[red]a[/b]:smile:"
+    submit(cli, "-q", name, "--name", name, "--alias", name, "--tag", name, "--json", '["[/x]"]')
+    cli("limits", "set", name, "1")
+    for command in (["list"], ["status", name], ["explain", name], ["queues"], ["limits"]):
+        assert name in cli(*command).out
+    assert name in cli("queues", "pause", name).out
+    assert name in cli("status", name + "!").err
+
+
+# Submitting.
+
+
+def test_submit_prints_an_id_that_every_command_understands(cli: Cli) -> None:
+    task = submit(cli, "-q", "images", "--alias", "cat")
+    assert UUID(task).version == 7
+    for name in (task, task.replace("-", ""), task[:30], "cat", task.upper()):
+        assert cli("status", name, "-f", "json").json["id"] == task
+
+
+def test_submit_takes_every_option(cli: Cli) -> None:
+    first = submit(cli, "-q", "images", "--held")
+    second = submit(
+        cli,
+        *("--queue", "images", "--name", "app.resize", "--json", '["cat.png", 320]'),
+        *("--priority", "220", "--key", "paris", "--tag", "gpu", "--tag", "big"),
+        *("--alias", "cat", "--expires", "1h", "--timeout", "5m", "--retries", "2"),
+        *("--depends-on", first, "--held"),
+    )
+    shown = cli("status", second, "-f", "json").json
+    assert (shown["queue"], shown["name"], shown["key"]) == ("images", "app.resize", "paris")
+    assert (shown["priority"], shown["tags"], shown["alias"]) == (220, ["gpu", "big"], "cat")
+    assert shown["payload"] == [["cat.png", 320], {}]
+    assert shown["headers"] == {"content": "json"}
+    assert shown["waiting_for"] == [first]
+    assert shown["expires_us"] > shown["created_us"] + 3_590_000_000
+    assert shown["state"] == "held"
+
+
+@pytest.mark.parametrize(
+    ("options", "payload"),
+    [
+        (["--json", '{"a": 1}'], [[], {"a": 1}]),
+        (["--json", "[1, 2]"], [[1, 2], {}]),
+        (["--json", "5"], [[5], {}]),
+        ([], [[], {}]),
+        (["--payload", "hello"], "hello"),
+    ],
+    ids=["named", "in order", "only one", "none", "raw"],
+)
+def test_payload(cli: Cli, options: list[str], payload: object) -> None:
+    task = submit(cli, "-q", "images", *options)
+    assert cli("status", task, "-f", "json").json["payload"] == payload
+
+
+def test_payload_from_a_file(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "picture.raw"
+    file.write_bytes(bytes(range(256)))
+    task = submit(cli, "-q", "images", "--payload-file", str(file))
+    shown = cli("status", task, "-f", "json").json
+    assert shown["payload_size"] == 256
+    assert shown["payload"]["base64"].startswith("AAECAw")
+    assert "256 B" in cli("status", task).out
+
+
+def test_many_from_lines(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "lines.jsonl"
+    file.write_text("".join(f'["{n}.png"]\n' for n in range(2_500)) + "\n")
+    ids = submit(cli, "-q", "images", "--from-lines", str(file)).split()
+    assert len(ids) == 2_500
+    assert cli("queue-depth", "-f", "json").json["queues"] == {"images": 2_500}
+    assert cli("status", ids[7], "-f", "json").json["payload"] == [["7.png"], {}]
+    raw = submit(cli, "-q", "raw", "--from-lines", str(file), "--raw").split()
+    assert cli("status", raw[7], "-f", "json").json["payload"] == '["7.png"]'
+
+
+def test_delayed_task_is_scheduled(cli: Cli) -> None:
+    for when in (["--delay", "10m"], ["--at", "2100-01-01T08:00"]):
+        assert state_of(cli, submit(cli, "-q", "images", *when)) == "scheduled"
+    task = submit(cli, "-q", "images", "--at", "1h")
+    assert "is due to start at" in cli("explain", task).out
+    assert "in 59 m" in cli("explain", task).out
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "problem"),
+    [
+        (["--json", "{"], 2, "--json is no JSON"),
+        (["--json", "1", "--payload", "x"], 2, "give one of --json, --payload"),
+        (["--delay", "1s", "--at", "08:00"], 2, "give one of --delay and --at"),
+        (["--delay", "soon"], 2, "'soon' is no duration"),
+        (["--at", "25:61"], 2, "'25:61' is no time"),
+        (["--depends-on", "nobody"], 1, "no task has the alias 'nobody'"),
+        (["--payload-file", "/no/such/file"], 1, "No such file"),
+        (["--priority", "256"], 2, "--priority"),
+        (["--queue", ""], 1, "1 of 1 tasks were refused"),
+    ],
+)
+def test_submit_refuses(cli: Cli, options: list[str], code: int, problem: str) -> None:
+    ran = cli("submit", *options)
+    assert ran.code == code
+    assert problem in ran.err
+    assert ran.out.strip() == ""
+
+
+@pytest.mark.usefixtures("worker")
+def test_submit_and_wait_shows_the_outcome(cli: Cli) -> None:
+    ran = cli("submit", "-q", "images", "--name", "finish", "--json", "[1]", "--wait", "-f", "json")
+    assert ran.code == 0
+    assert ran.json[0]["result"] == {"echo": "[[1],{}]"}
+    ran = cli("submit", "-q", "images", "--name", "fail", "--retries", "0", "--wait")
+    assert ran.code == 1
+    assert "ValueError: no cat in it" in ran.out
+    assert "dead" in ran.out
+
+
+# Looking.
+
+
+@pytest.mark.usefixtures("worker")
+def test_status_of_a_running_and_a_failed_task(cli: Cli) -> None:
+    running = submit(cli, "-q", "images", "--name", "stay")
+    eventually(lambda: state_of(cli, running) == "running")
+    shown = cli("status", running).out
+    assert "42 %" in shown
+    assert "tile 21 of 50" in shown
+    assert "w1  (fence" in shown
+    failed = submit(cli, "-q", "images", "--name", "fail", "--retries", "0")
+    assert cli("wait", failed).code == 1
+    shown = cli("status", failed).out
+    assert "dead (failed)" in shown
+    assert "ValueError: no cat in it" in shown
+    assert "Traceback: in resize" in shown
+
+
+def test_list_filters_and_sorts(cli: Cli) -> None:
+    for number in range(5):
+        submit(cli, "-q", "images", "--name", f"n{number}", "--priority", str(100 + number))
+    submit(cli, "-q", "mail", "--name", "send", "--held")
+
+    def names(*options: str) -> list[str]:
+        return [each["name"] for each in cli("list", *options, "-f", "json").json]
+
+    assert names() == ["send", "n4", "n3", "n2", "n1", "n0"]
+    assert names("--queue", "images", "--sort", "created") == ["n0", "n1", "n2", "n3", "n4"]
+    assert names("--sort", "-priority", "--limit", "2") == ["send", "n4"]
+    assert names("--state", "held") == ["send"]
+    assert names("--state", "unfinished", "--text", "N3") == ["n3"]
+    assert names("--state", "ended") == []
+    assert names("--name", "n1") == ["n1"]
+    assert names("--older-than", "1h") == []
+    assert names("--queue", "images", "--batch", "1", "--limit", "1") == ["n4"]
+    assert "no tasks" in cli("list", "--state", "dead").out
+    assert "more match" in cli("list", "--limit", "2").out
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--state", "lost"], "no state 'lost'; there are held, waiting"),
+        (["--sort", "name"], "no order 'name'"),
+        (["--older-than", "long"], "'long' is no duration"),
+        (["--batch", "1"], "--batch needs --queue"),
+    ],
+)
+def test_list_refuses(cli: Cli, options: list[str], problem: str) -> None:
+    ran = cli("list", *options)
+    assert ran.code == 2
+    assert problem in ran.err
+
+
+def test_unknown_and_ambiguous_tasks(cli: Cli) -> None:
+    first, second = submit(cli, "-q", "a"), submit(cli, "-q", "a")
+    ran = cli("status", "nobody")
+    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    assert "no task has the alias 'nobody'" in ran.err
+    ran = cli("status", "00000000-0000-7000-8000-000000000000")
+    assert ran.code == 1
+    assert "no task" in ran.err
+    ran = cli("status", first[:6])
+    assert ran.code == 1
+    assert first in ran.err
+    assert second in ran.err
+
+
+def test_explain_and_history(cli: Cli) -> None:
+    submit(cli, "-q", "images", "--alias", "cat", "--held")
+    assert "play it to let it run" in cli("explain", "cat").out
+    assert cli("play", "cat").code == 0
+    assert cli("explain", "cat", "-f", "json").json["causes"][0]["why"] == "no_worker"
+    happened = cli("history", "cat", "-f", "json").json
+    assert [each["what"] for each in happened] == ["submit", "play"]
+    assert "@" in happened[1]["by"]
+
+
+@pytest.mark.usefixtures("worker")
+def test_wait(cli: Cli) -> None:
+    staying = submit(cli, "-q", "images", "--name", "stay")
+    ran = cli("wait", staying, "--timeout", "100ms")
+    assert ran.code == 1
+    assert "1 task did not end in time: they go on" in ran.err
+    good, bad = (
+        submit(cli, "-q", "images", "--name", name, "--retries", "0") for name in ("finish", "fail")
+    )
+    ran = cli("wait", good, bad, "-f", "json")
+    assert ran.code == 1
+    assert [each["state"] for each in ran.json] == ["succeeded", "dead"]
+    assert ran.json[1]["error"]["message"] == "no cat in it"
+
+
+def test_watch_shows_it_again(address: Address) -> None:
+    command = [JACKALOPE, "-b", str(address), "stats", "--watch", "--every", "50ms"]
+    process = subprocess.Popen(
+        [*command, "-f", "json"], env=clean_environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    shown = [json.loads(process.stdout.readline()) for _ in range(3)]
+    process.terminate()
+    process.communicate()
+    assert shown[0]["now_us"] < shown[1]["now_us"] < shown[2]["now_us"]
+
+
+@pytest.mark.parametrize("form", ["table", "json", "yaml"])
+def test_tail_shows_what_happens(cli: Cli, address: Address, form: str) -> None:
+    command = [JACKALOPE, "-b", str(address), "tail", "--queue", "images", "--limit", "2"]
+    process = subprocess.Popen(
+        [*command, "-f", form],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert "listening" in process.stderr.readline()
+    eventually(lambda: cli("stats", "-f", "json").json["sessions"] >= 2)
+    while process.poll() is None:
+        submit(cli, "-q", "images")
+        submit(cli, "-q", "other")
+    out, _ = process.communicate(timeout=30)
+    if form == "table":
+        lines = out.splitlines()
+    elif form == "json":
+        lines = [json.loads(line)["queue"] for line in out.splitlines()]
+    else:
+        lines = [each["queue"] for each in yaml.safe_load_all(out)]
+    assert len(lines) == 2
+    assert all("images" in line for line in lines)
+
+
+# Acting.
+
+
+@pytest.mark.usefixtures("worker")
+def test_cancel_leaves_alone_what_runs(cli: Cli) -> None:
+    running = submit(cli, "-q", "images", "--name", "stay")
+    eventually(lambda: state_of(cli, running) == "running")
+    waiting = submit(cli, "-q", "nobody-serves-it")
+    ran = cli("cancel", running, waiting)
+    assert ran.code == 1
+    assert f"{running} is running on w1: it was not cancelled" in ran.err
+    assert f"`jackalope kill {running}`" in ran.err
+    assert ran.out == "1 task cancelled\n"
+    assert state_of(cli, running) == "running"
+    assert state_of(cli, waiting) == "killed"
+    assert "has ended already: killed" in cli("cancel", waiting).err
+
+
+@pytest.mark.usefixtures("worker")
+def test_kill_asks_the_worker(cli: Cli) -> None:
+    running = submit(cli, "-q", "images", "--name", "stay")
+    eventually(lambda: state_of(cli, running) == "running")
+    ran = cli("kill", running)
+    assert (ran.code, ran.out) == (0, "asked the worker of a task that runs\n")
+    eventually(lambda: state_of(cli, running) == "killed")
+    assert cli("retry", running).out == "1 task tried again\n"
+
+
+def test_actions_by_name(cli: Cli) -> None:
+    task = submit(cli, "-q", "images")
+    for action, state in (
+        ("hold", "held"),
+        ("play", "ready"),
+        ("pause", "paused"),
+        ("play", "ready"),
+        ("kill", "killed"),
+        ("retry", "ready"),
+        ("cancel", "killed"),
+    ):
+        assert cli(action, task, "-f", "json").json["changed"] == 1
+        assert state_of(cli, task) == state
+    refused = cli("play", task)
+    assert refused.code == 1
+    assert "killed" in refused.err
+    assert cli("purge", task).out == "1 task purged\n"
+    assert cli("status", task).code == 1
+
+
+def test_actions_by_filter(cli: Cli) -> None:
+    for number in range(3):
+        submit(cli, "-q", "images", "--name", f"n{number}")
+    submit(cli, "-q", "mail")
+    assert cli("hold", "-q", "images", "--dry-run").out == "3 tasks would be held\n"
+    assert cli("list", "-s", "held", "-f", "json").json == []
+    unsure = cli("hold", "-q", "images")
+    assert unsure.code == 1
+    assert "nothing was changed: say --yes" in unsure.err
+    assert cli("hold", "-q", "images", "--yes").out == "3 tasks held\n"
+    assert cli("hold", "-q", "images", "--yes").out == "0 tasks held\n"
+    assert len(cli("list", "-s", "held", "-f", "json").json) == 3
+    assert cli("play", "--state", "held", "--name", "n1", "-y").out == "1 task played\n"
+
+
+def test_more_than_one_command_may_change_are_changed(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_text("0\n" * 10_001)
+    submit(cli, "-q", "images", "--from-lines", str(file))
+    dry = cli("kill", "-q", "images", "--dry-run")
+    assert dry.out == "10,000 tasks and more would be killed\n"
+    assert cli("kill", "-q", "images", "--yes").out == "10,001 tasks killed\n"
+
+
+def test_action_must_know_which_tasks(cli: Cli) -> None:
+    ran = cli("kill")
+    assert ran.code == 2
+    assert "say which tasks to kill" in ran.err
+    ran = cli("kill", "cat", "--queue", "images")
+    assert ran.code == 2
+    assert "not both" in ran.err
+    assert cli("purge").code == 2
+
+
+@pytest.mark.usefixtures("worker")
+def test_purge(cli: Cli) -> None:
+    done = submit(cli, "-q", "images", "--name", "finish")
+    waiting = submit(cli, "-q", "nobody")
+    assert cli("wait", done).code == 0
+    assert (
+        cli("purge", "--state", "succeeded", "--older-than", "7d", "-y").out == "0 tasks purged\n"
+    )
+    assert cli("purge", "--all", "--yes").out == "1 task purged\n"
+    assert [each["id"] for each in cli("list", "-f", "json").json] == [waiting]
+
+
+def test_purge_asks_on_a_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = submit(cli, "-q", "images")
+    assert cli("kill", task).code == 0
+    for answer, code in (("n\n", 1), ("y\n", 0)):
+        monkeypatch.setattr("sys.stdin", Typed(answer))
+        ran = cli("purge", "--queue", "images")
+        assert "purge 1 task? [y/N]" in ran.err
+        assert ran.code == code
+
+
+class Typed:
+    def __init__(self, answer: str) -> None:
+        self._answer = answer
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self) -> str:
+        return self._answer
+
+
+# The broker.
+
+
+def test_workers_and_drain(cli: Cli, address: Address) -> None:
+    assert "no workers" in cli("workers").out
+    with working(address, "w1", "images", "mail"):
+        (worker,) = cli("workers", "-f", "json").json
+        assert (worker["worker"], worker["state"], worker["slots"]) == ("w1", "idle", 4)
+        assert "images,mail" in cli("workers").out
+        ran = cli("drain", "w1", "--wait")
+        assert (ran.code, ran.out) == (0, "w1 is gone\n")
+    assert cli("workers", "-f", "json").json == []
+    assert cli("workers", "--all", "-f", "json").json[0]["state"] == "gone"
+    ran = cli("drain", "nobody")
+    assert ran.code == 1
+    assert "no worker 'nobody'" in ran.err
+
+
+def test_queues(cli: Cli) -> None:
+    assert "no queues" in cli("queues").out
+    ran = cli("queues", "set", "images", "--preset", "rpc", "retries=7", "retention=1d", "held=yes")
+    assert ran.code == 2
+    assert "held: must be true or false, got 'yes'" in ran.err
+    ran = cli(
+        "queues", "set", "images", "--preset", "rpc", "retries=7", "retention=1d", "-f", "json"
+    )
+    assert (ran.json["retries"], ran.json["retention_us"]) == (7, 86_400_000_000)
+    assert ran.json["time_to_live_us"] == 180_000_000
+    shown = cli("queues", "show", "images").out
+    assert "retention" in shown
+    assert "1d" in shown
+    assert cli("queues", "pause", "images").code == 0
+    assert "paused by" in cli("queues").out
+    assert cli("queues", "resume", "images").code == 0
+    assert "say --yes" in cli("queues", "delete", "images").err
+    assert cli("queues", "delete", "images", "--yes").out == "queue images is deleted\n"
+    assert cli("queues", "show", "images").code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (["set", "images", "retires=1"], 2, "retires: unknown key; did you mean retries?"),
+        (["set", "images", "retries"], 2, "retries: write it as key=value"),
+        (["set", "images", "timeout=soon", "held=2"], 2, "held: must be true or false"),
+        (["set", "images", "retries=-1"], 1, "retries: must not be negative"),
+        (["set", "images", "--preset", "nonsense"], 1, "nonsense"),
+        (["pause", "nowhere"], 1, "no queue 'nowhere'"),
+        (["delete", "nowhere", "--yes"], 1, "no queue 'nowhere'"),
+    ],
+)
+def test_queues_refuse(cli: Cli, arguments: list[str], code: int, problem: str) -> None:
+    ran = cli("queues", *arguments)
+    assert ran.code == code
+    assert problem in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_limits(cli: Cli) -> None:
+    assert "no tag has a limit" in cli("limits").out
+    assert cli("limits", "set", "gpu", "4").out == "tag gpu: at most 4 at once\n"
+    assert cli("limits", "-f", "json").json == [{"tag": "gpu", "limit": 4, "in_flight": 0}]
+    assert cli("limits", "set", "gpu", "many").code == 2
+    assert cli("limits", "remove", "gpu").code == 0
+    assert cli("limits", "-f", "json").json == []
+
+
+def test_options_of_a_group_hold_for_its_commands(cli: Cli, address: Address) -> None:
+    elsewhere = ("--namespace", "elsewhere-" + address.namespace)
+    cli("queues", *elsewhere, "set", "images", "retries=9")
+    assert cli("queues", "-f", "json").json == []
+    for arguments in (
+        ("queues", *elsewhere, "show", "images", "-f", "json"),
+        ("queues", "-f", "json", "show", "images", *elsewhere),
+        (*elsewhere, "-f", "json", "queues", "show", "images"),
+    ):
+        assert cli(*arguments).json["policy"]["retries"] == 9
+
+
+def test_stats_depth_and_cluster(cli: Cli) -> None:
+    for priority in ("220", "150", "150", "50"):
+        submit(cli, "-q", "images", "--priority", priority)
+    stats = cli("stats", "-f", "json").json
+    assert stats["counts"] == {"ready": 4}
+    assert stats["durability"] == "memory"
+    depth = cli("queue-depth", "-f", "json").json
+    assert depth == {
+        "queues": {"images": 4},
+        "priorities": {"high": 1, "normal": 2, "low": 1},
+        "total": 4,
+    }
+    assert "█" in cli("queue-depth").out
+    cluster = cli("cluster-status", "-f", "json").json
+    assert cluster["is_replicated"] is False
+    assert [node["role"] for node in cluster["nodes"]] == ["single"]
+
+
+def test_batches(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_text("0\n" * 250)
+    submit(cli, "-q", "images", "--from-lines", str(file))
+    batches = cli("batches", "images", "-f", "json").json
+    assert [(each["number"], each["is_full"]) for each in batches] == [
+        (3, False),
+        (2, True),
+        (1, True),
+    ]
+    assert [
+        each["number"] for each in cli("batches", "images", "--before", "2", "-f", "json").json
+    ] == [1]
+    assert cli("batches", "nowhere").code == 1
+
+
+def test_bench_measures_and_cleans_up(cli: Cli) -> None:
+    ran = cli("bench", "--tasks", "500", "--trips", "5", "-f", "json")
+    assert ran.code == 0, ran.err
+    assert ran.json["tasks"] == 500
+    for key in ("submit_one_per_s", "submit_bulk_per_s", "run_per_s", "round_trip_p99_ms"):
+        assert ran.json[key] > 0
+    assert cli("queues", "-f", "json").json == []
+    assert "tasks/s" in cli("bench", "--tasks", "100", "--trips", "5").out
+
+
+def test_reader_that_has_enough_is_no_error(address: Address) -> None:
+    command = f"{JACKALOPE} -b {address} config show -f json | head -1"
+    ran = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stderr == ""

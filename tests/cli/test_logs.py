@@ -1,0 +1,176 @@
+import io
+import json
+import logging
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from jackalope.broker.config import LogConfig, LogFormat, LogLevel
+from jackalope.broker.logs import LINES_WAITING_MAX, LineWriter, set_up
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Stuck(io.StringIO):
+    """A pipe that nobody empties, until somebody does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_open = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.is_open.wait()
+        return super().write(text)
+
+
+class Broken(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+@pytest.fixture(autouse=True)
+def _untouched_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers, root.level = handlers, level
+    logging.captureWarnings(capture=False)
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_json_line_has_the_published_fields_first() -> None:
+    stream = io.StringIO()
+    close = set_up(LogConfig(format=LogFormat.JSON), stream)
+    log = structlog.get_logger(component="broker")
+    log.warning("task dead", task_id="t", worker_id="w")
+    close()
+    (line,) = lines(stream)
+    assert list(line) == ["timestamp", "level", "message", "component", "task_id", "worker_id"]
+    assert line["timestamp"].endswith("Z")
+    assert (line["level"], line["message"], line["component"]) == ("warn", "task dead", "broker")
+
+
+@pytest.mark.parametrize(
+    ("level", "said"),
+    [
+        (LogLevel.ERROR, ["error"]),
+        (LogLevel.WARN, ["error", "warn"]),
+        (LogLevel.INFO, ["error", "warn", "info"]),
+        (LogLevel.DEBUG, ["error", "warn", "info", "debug"]),
+    ],
+)
+def test_level_includes_those_before_it(level: LogLevel, said: list[str]) -> None:
+    stream = io.StringIO()
+    close = set_up(LogConfig(level, LogFormat.JSON), stream)
+    log = structlog.get_logger()
+    for say in (log.error, log.warning, log.info, log.debug):
+        say("x")
+    close()
+    assert [line["level"] for line in lines(stream)] == said
+
+
+def test_libraries_look_the_same() -> None:
+    stream = io.StringIO()
+    close = set_up(LogConfig(format=LogFormat.JSON), stream)
+    logging.getLogger("asyncio").error("it took %s", 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old", stacklevel=1)
+    close()
+    first, second = lines(stream)
+    assert (first["level"], first["message"], first["component"]) == (
+        "error",
+        "it took 3",
+        "asyncio",
+    )
+    assert second["component"] == "py.warnings"
+
+
+def test_exception_is_text_in_json() -> None:
+    stream = io.StringIO()
+    close = set_up(LogConfig(format=LogFormat.JSON), stream)
+    try:
+        raise ValueError("bad")  # noqa: TRY301  something to log
+    except ValueError:
+        structlog.get_logger().exception("failed")
+    close()
+    (line,) = lines(stream)
+    assert line["level"] == "error"
+    assert "ValueError: bad" in line["exception"]
+
+
+@pytest.mark.parametrize(
+    ("form", "stream", "is_json"),
+    [
+        (LogFormat.AUTO, io.StringIO, True),
+        (LogFormat.AUTO, Terminal, False),
+        (LogFormat.CONSOLE, io.StringIO, False),
+        (LogFormat.JSON, Terminal, True),
+    ],
+)
+def test_format(form: LogFormat, stream: type[io.StringIO], is_json: bool) -> None:
+    out = stream()
+    close = set_up(LogConfig(format=form), out)
+    structlog.get_logger().info("hello", task_id="t")
+    close()
+    assert out.getvalue().startswith("{") is is_json
+    assert "hello" in out.getvalue()
+
+
+def test_console_traceback_shows_no_variables() -> None:
+    stream = Terminal()
+    close = set_up(LogConfig(), stream)
+    payload = "top" + "secret"
+    try:
+        raise ValueError(len(payload))  # noqa: TRY301  something to log
+    except ValueError:
+        structlog.get_logger().exception("failed")
+    close()
+    assert "ValueError" in stream.getvalue()
+    assert payload not in stream.getvalue()
+
+
+def test_log_that_cannot_be_written_stops_nobody() -> None:
+    close = set_up(LogConfig(format=LogFormat.JSON), Broken())
+    structlog.get_logger().error("lost")
+    logging.getLogger("library").error("lost")
+    close()
+
+
+def test_log_that_nobody_reads_stops_nobody() -> None:
+    stream = Stuck()
+    writer = LineWriter(stream, lines_max=3)
+    for number in range(10):
+        writer.write(f"{number}\n")
+    assert 6 <= writer.dropped <= 7
+    stream.is_open.set()
+    writer.close()
+    assert stream.getvalue().startswith("0\n1\n2\n")
+
+
+def test_dropped_lines_are_told_of() -> None:
+    stream = Stuck()
+    close = set_up(LogConfig(format=LogFormat.JSON), stream)
+    log = structlog.get_logger()
+    for _ in range(LINES_WAITING_MAX + 5):
+        log.info("x")
+    stream.is_open.set()
+    deadline = time.monotonic() + 20
+    while "were dropped" not in stream.getvalue():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    close()
+    dropped = int(lines(stream)[-1]["message"].split()[0])
+    assert dropped + len(lines(stream)) - 1 == LINES_WAITING_MAX + 5

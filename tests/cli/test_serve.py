@@ -1,0 +1,220 @@
+"""`jackalope serve` as a real process: starting, stopping, and what its exit codes mean."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from jackalope.broker.config import Config, DataConfig, NativeConfig
+from jackalope.broker.service import Broker
+from jackalope.cli.command import Exit, Failure
+from jackalope.cli.process import run_broker
+from jackalope.storage import Level, SyncFailed
+from tests.cli.conftest import JACKALOPE, Cli, Serving, clean_environment
+
+START_S_MAX = 10.0
+
+
+def refused(*flags: str, cwd: Path) -> tuple[int, str]:
+    """Start a broker that cannot start, and return its exit code and what it says."""
+    ran = subprocess.run(
+        [JACKALOPE, "serve", *flags],
+        cwd=cwd,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.stdout == ""
+    return ran.returncode, ran.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_starts_quickly_and_stops_as_asked(tmp_path: Path, number: int) -> None:
+    begin = time.monotonic()
+    serving = Serving(cwd=tmp_path)
+    assert time.monotonic() - begin < START_S_MAX
+    assert serving.address.host == "127.0.0.1"
+    assert serving.folder == str(tmp_path / "jackalope-data")
+    assert serving.durability == "fsync"
+    code, log = serving.stop(number)
+    assert code == 0
+    messages = [json.loads(line)["message"] for line in log.splitlines()]
+    assert messages == ["broker started", "broker stops", "broker stopped"]
+
+
+def test_tasks_outlive_a_restart(tmp_path: Path, cli: Cli) -> None:
+    first = Serving(cwd=tmp_path)
+    submitted = cli("-b", str(first.address), "submit", "-q", "images", "--name", "x").out.strip()
+    first.process.kill()
+    assert first.stop()[0] == -signal.SIGKILL
+    second = Serving(cwd=tmp_path)
+    (task,) = cli("-b", str(second.address), "list", "-f", "json").json
+    assert (task["id"], task["state"]) == (submitted, "ready")
+    assert second.stop()[0] == 0
+
+
+def test_second_broker_on_the_folder_is_refused(tmp_path: Path) -> None:
+    serving = Serving("--data", "data", cwd=tmp_path)
+    code, err = refused("--port", "0", "--data", "data", cwd=tmp_path)
+    assert code == 4
+    assert f"process {serving.process.pid}" in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert serving.stop()[0] == 0
+
+
+def test_port_in_use_is_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, err = refused("--port", str(port), cwd=tmp_path)
+    assert code == 4
+    assert err == (
+        f"error: cannot listen on 127.0.0.1:{port}: another program listens there; stop it, or "
+        "choose another with --port\n"
+    )
+
+
+def test_address_that_is_not_ours_is_refused(tmp_path: Path) -> None:
+    code, err = refused("--host", "192.0.2.1", cwd=tmp_path)
+    assert code == 1
+    assert "cannot listen on 192.0.2.1:7420" in err
+
+
+def test_bad_configuration_lists_every_problem(tmp_path: Path) -> None:
+    (tmp_path / "jackalope.yaml").write_text("native: {prt: 1}\nlog: {level: loud}\n")
+    code, err = refused("--durability", "hope", cwd=tmp_path)
+    assert code == 2
+    assert err.splitlines() == [
+        "error: bad configuration: 3 problems",
+        "  native.prt: unknown key; did you mean port? (file jackalope.yaml)",
+        "  log.level: must be error or warn or info or debug, got 'loud' (file jackalope.yaml)",
+        "  data.durability: must be fsync or interval or memory, got 'hope' (flag --durability)",
+    ]
+    assert not (tmp_path / "jackalope-data").exists()
+
+
+def test_results_that_go_in_a_circle_are_a_bad_configuration(tmp_path: Path) -> None:
+    (tmp_path / "jackalope.toml").write_text(
+        '[queues.a]\nresult_becomes = "b"\n[queues.b]\nresult_becomes = "a"\n'
+    )
+    code, err = refused("--port", "0", cwd=tmp_path)
+    assert code == 2
+    assert "queues.b: results would go in a circle: b -> a -> b" in err
+
+
+def test_damaged_storage_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+    assert Serving(cwd=tmp_path).stop()[0] == 0
+    (tmp_path / "jackalope-data" / "tasks.db").write_bytes(b"this is no database" * 100)
+    code, err = refused("--port", "0", cwd=tmp_path)
+    assert code == 3
+    assert "tasks.db" in err
+    assert "restore" in err
+
+
+def test_folder_that_cannot_be_made_is_a_storage_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, err = refused("--port", "0", "--data", "file/data", cwd=tmp_path)
+    assert code == 3
+    assert "file" in err
+
+
+def test_configured_queues_and_limits_are_there(tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "jackalope.yaml").write_text(
+        "queues: {images: {preset: rpc, retries: 7}, plain: {}}\n"
+        "limits: {gpu: 4}\n"
+        "namespaces: {team: {queues: {reports: {on_lost: pause}}, limits: {licence: 2}}}\n"
+    )
+    for _ in range(2):
+        serving = Serving(cwd=tmp_path)
+        at = ("-b", str(serving.address), "-f", "json")
+        queues = {each["queue"]: each["policy"] for each in cli(*at, "queues").json}
+        assert set(queues) == {"images", "plain"}
+        assert queues["images"]["retries"] == 7
+        assert queues["images"]["time_to_live_us"] == 180_000_000
+        assert cli(*at, "limits").json == [{"tag": "gpu", "limit": 4, "in_flight": 0}]
+        (reports,) = cli(*at, "-n", "team", "queues").json
+        assert reports["policy"]["on_lost"] == "pause"
+        assert [each["tag"] for each in cli(*at, "-n", "team", "limits").json] == ["licence"]
+        assert serving.stop()[0] == 0
+
+
+def test_environment_names_the_file_and_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("data: {folder: from-file, durability: interval}\n")
+    serving = Serving(
+        cwd=tmp_path,
+        environment={"JACKALOPE_CONFIG": "other.yaml", "JACKALOPE_DATA__FOLDER": "from-variable"},
+    )
+    assert serving.folder == str(tmp_path / "from-variable")
+    assert serving.durability == "interval"
+    assert serving.stop()[0] == 0
+
+
+def test_log_tells_of_tasks(tmp_path: Path, cli: Cli) -> None:
+    serving = Serving("--log-level", "info", cwd=tmp_path)
+    submitted = cli("-b", str(serving.address), "submit", "-q", "images").out.strip()
+    _, log = serving.stop()
+    lines = [json.loads(line) for line in log.splitlines()]
+    (line,) = [each for each in lines if each["message"] == "task submitted"]
+    assert line["task_id"] == submitted
+    assert line["queue"] == "images"
+
+
+def test_open_address_is_warned_of(tmp_path: Path) -> None:
+    serving = Serving("--host", "0.0.0.0", "--log-level", "warn", cwd=tmp_path)  # noqa: S104
+    _, log = serving.stop()
+    assert [json.loads(line)["level"] for line in log.splitlines()] == ["warn"]
+
+
+def test_console_log_is_for_people(tmp_path: Path) -> None:
+    serving = Serving("--log-format", "console", cwd=tmp_path)
+    _, log = serving.stop()
+    assert "broker started" in log
+    assert not log.startswith("{")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_folder_of_somebody_else_is_a_storage_fault(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o500)
+    assert refused("--port", "0", "--data", str(folder), cwd=tmp_path)[0] == 3
+
+
+def test_wait_bears_a_restart(tmp_path: Path, cli: Cli) -> None:
+    first = Serving(cwd=tmp_path)
+    at = ("-b", str(first.address))
+    task = cli(*at, "submit", "-q", "images", "--held").out.strip()
+    waiting = subprocess.Popen(
+        [JACKALOPE, *at, "wait", task, "-f", "json"],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    while cli(*at, "stats", "-f", "json").json["sessions"] < 2:
+        time.sleep(0.05)
+    first.process.kill()
+    first.stop()
+    second = Serving("--port", str(first.address.port), cwd=tmp_path)
+    assert cli(*at, "cancel", task).code == 0
+    out, _ = waiting.communicate(timeout=30)
+    assert waiting.returncode == 1
+    assert json.loads(out)[0]["state"] == "killed"
+    assert second.stop()[0] == 0
+
+
+def test_storage_that_fails_later_has_the_same_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_: Broker) -> None:
+        raise SyncFailed("journal.db: writing failed; check the disk")
+
+    monkeypatch.setattr(Broker, "failed", fail)
+    config = Config(DataConfig(durability=Level.MEMORY), NativeConfig(port=0))
+    with pytest.raises(Failure, match="check the disk") as caught:
+        asyncio.run(run_broker(config))
+    assert caught.value.code is Exit.STORAGE

@@ -1,0 +1,70 @@
+"""`jackalope worker`: its options become the worker's settings; the rest is the worker's."""
+
+import pytest
+
+import jackalope.worker
+from jackalope.link.address import Address
+from jackalope.worker.settings import WorkerSettings
+from tests.cli.conftest import Cli
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[WorkerSettings]:
+    """Catch the settings that the worker would run with."""
+    settings: list[WorkerSettings] = []
+
+    def run_worker(given: WorkerSettings) -> int:
+        settings.append(given)
+        return 7
+
+    monkeypatch.setattr(jackalope.worker, "run_worker", run_worker, raising=False)
+    monkeypatch.setattr("jackalope.broker.logs.set_up", lambda _: None)
+    return settings
+
+
+def test_nothing_but_the_application(cli: Cli, told: list[WorkerSettings]) -> None:
+    assert cli("worker", "shop:app").code == 7
+    (settings,) = told
+    assert settings == WorkerSettings(application="shop:app", name=settings.name)
+
+
+def test_every_option(cli: Cli, told: list[WorkerSettings]) -> None:
+    ran = cli(
+        *("--broker", "example.org:7500", "--namespace", "team", "worker", "shop:app"),
+        *("--queues", "a, b", "--keys", "k", "--concurrency", "8", "--prefetch", "4"),
+        *("--name", "gpu-1", "--label", "rack=3", "--label", "gpu=a=b"),
+        *("--drain-deadline", "5m", "--stop-deadline", "1s", "--lease", "60", "--grace", "2s"),
+        *("--memory", "512M", "--recycle-tasks", "9", "--recycle-age", "1h"),
+        *("--recycle-memory", "1GiB", "--log-level", "warn", "--log-format", "json"),
+    )
+    assert ran.code == 7, ran.err
+    (settings,) = told
+    assert settings.address == Address("example.org", 7500, namespace="team")
+    assert (settings.queues, settings.keys) == (("a", "b"), ("k",))
+    assert (settings.concurrency, settings.prefetch, settings.name) == (8, 4, "gpu-1")
+    assert settings.labels == {"rack": "3", "gpu": "a=b"}
+    assert (settings.drain_s, settings.stop_s) == (300.0, 1.0)
+    assert (settings.lease_s, settings.grace_s) == (60.0, 2.0)
+    assert settings.memory_bytes_max == 512 * 2**20
+    recycling = settings.recycling
+    assert (recycling.tasks, recycling.age_s, recycling.rss_bytes) == (9, 3_600.0, 2**30)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--lease", "10ms"], "lease_s: must be"),
+        (["--lease", "long"], "'long' is no duration"),
+        (["--label", "rack"], "label 'rack': write it as key=value"),
+        (["--memory", "lots"], "'lots' is no size"),
+        (["--log-level", "loud"], "must be error or warn or info or debug"),
+        (["--concurrency", "-1"], "--concurrency"),
+    ],
+)
+def test_bad_options(
+    cli: Cli, told: list[WorkerSettings], options: list[str], problem: str
+) -> None:
+    ran = cli("worker", "shop:app", *options)
+    assert ran.code == 2
+    assert problem in ran.err
+    assert told == []
