@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,6 +42,7 @@ async def run_broker(config: Config) -> Exit:
     Raises:
         Failure: it cannot start, or its storage fails.
     """
+    _tune()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -59,6 +62,17 @@ async def run_broker(config: Config) -> Exit:
 
 
 # Starting.
+
+
+def _tune() -> None:
+    """Fit the interpreter to a process that is nothing but a broker.
+
+    Threads hand over soon: the journal's and the history's must not wait 5 ms for the loop, nor it
+    for them. The collector looks seldom: nearly nothing here is ever part of a cycle, and looking
+    through a million tasks takes long.
+    """
+    sys.setswitchinterval(0.0005)
+    gc.set_threshold(100_000, 50, 100)
 
 
 def _open(config: Config) -> Broker:

@@ -80,7 +80,8 @@ def _why_resting(task: Task) -> Cause:
         text = f"waits for {len(waited_for)} unfinished tasks, first {waited_for[0]}"
         return Cause(Why.WAITING, text, {"tasks": ",".join(waited_for[:100])})
     if task.state is State.SCHEDULED:
-        what = f"try again after {task.failures} failures" if task.failures else "start"
+        times = "1 failure" if task.failures == 1 else f"{task.failures} failures"
+        what = f"try again after {times}" if task.failures else "start"
         text = f"is due to {what} at {task.due_us}"
         return Cause(Why.SCHEDULED, text, {"due_us": task.due_us, "failures": task.failures})
     last = history(task)[-1]

@@ -47,7 +47,7 @@ class LoopExecutor:
         self._is_closed = False
         self._runners: set[asyncio.Task[None]] = set()
         self._context: Context = copy_context()
-        self._answered_at = time.monotonic()
+        self._asked_at: float | None = None
 
     def start(self) -> None:
         """Start the loop's thread."""
@@ -80,8 +80,11 @@ class LoopExecutor:
 
     def blocked_s(self) -> float:
         """Return for how long the loop has not answered, and ask it again."""
-        self._loop.call_soon_threadsafe(self._answer)
-        return time.monotonic() - self._answered_at
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+            self._loop.call_soon_threadsafe(self._answer)
+            return 0.0
+        return time.monotonic() - self._asked_at
 
     def stack(self) -> str:
         """Return where the loop's thread is, for people who wonder what blocks it."""
@@ -165,7 +168,7 @@ class LoopExecutor:
             ride.time_out_softly()
 
     def _answer(self) -> None:
-        self._answered_at = time.monotonic()
+        self._asked_at = None
 
 
 def _call(attempt: Attempt) -> Any:
