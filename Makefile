@@ -20,11 +20,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INSTALL := -m pip install --quiet
-CODE := $(wildcard src tests bench)
+CODE := $(wildcard src tests bench examples)
 
 .PHONY: help
 help:  ## Print this list.
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' \
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
 		| while IFS=$$'\t' read -r target sentence; do \
 			printf '  make %-12s %s\n' "$$target" "$$sentence"; done
 
@@ -50,9 +50,21 @@ check: setup  ## Check format, lint, types, imports and tidiness, without the ot
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest --quiet tests/test_tidy.py
 
+# Beside the peers it takes about half an hour; `make bench PEERS=--quick` takes two minutes.
+PEERS :=
+
 .PHONY: bench
-bench: setup  ## Run the benchmarks and print their tables; they fail nothing.
-	$(BIN)/python -m bench
+bench: setup  ## Run the benchmarks, alone and beside the peers, and print their tables.
+	$(BIN)/python -m bench core
+	$(BIN)/python -m bench peers $(PEERS)
+
+.PHONY: demo
+demo: setup  ## Paint a large picture with three workers, one of which is killed on the way.
+	$(BIN)/python -m examples.mandelbrot
+
+.PHONY: bench-setup
+bench-setup: setup  ## Install the peers' servers (Debian, as root) and clients; bench does it too.
+	$(BIN)/python -m bench.peers.install
 
 .PHONY: format
 format: setup  ## Format the code and apply the lint fixes that are safe.

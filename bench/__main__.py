@@ -1,4 +1,4 @@
-"""`python -m bench core [--json] [--quick]`: run a benchmark and print what it measured."""
+"""`python -m bench core|peers [--json] [--quick]`: run a benchmark and print what it measured."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import sys
 
 from bench import core
+from bench.peers import command as peers
 
 
 def main() -> int:
@@ -19,9 +20,12 @@ def main() -> int:
     )
     core_parser.add_argument("--quick", action="store_true", help="a tenth of the tasks")
     core_parser.add_argument("--profile", action="store_true", help="where the time of a life goes")
+    peers.add_arguments(commands.add_parser("peers", help="Jackalope beside other task queues"))
     args = parser.parse_args()
     if args.command is None:
         args = parser.parse_args(["core"])
+    if args.command == "peers":
+        return peers.run(args)
     if args.profile:
         core.profile()
         return 0

@@ -117,7 +117,7 @@ def _live(frames: list[bytes]) -> int:
 
 
 def _lives_stored(tasks: int, *, is_flushing: bool = False) -> float:
-    """Take tasks through the engine and a journal on disk, with 100 at each stage in every batch."""
+    """Take tasks through the engine and a journal on disk, 100 at each stage in every batch."""
     folder = Path(tempfile.mkdtemp(prefix="jackalope-bench-"))
     storage = Storage.open(folder, Level.FSYNC)
     try:

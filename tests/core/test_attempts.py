@@ -13,6 +13,7 @@ from jackalope.core.commands import (
     FailAttempts,
     Finish,
     FinishAttempts,
+    Heartbeat,
     Held,
     LeaveWorker,
     ReleaseAttempts,
@@ -20,7 +21,8 @@ from jackalope.core.commands import (
     StartAttempts,
     Verdict,
 )
-from jackalope.core.effects import Accepted, Joined
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import Accepted, Joined, LeaseLost
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.refusals import Code
@@ -227,3 +229,56 @@ def test_verdicts_of_a_worker() -> None:
         State.DEAD,
         State.DEAD,
     ]
+
+
+def test_a_retry_by_a_person_gives_back_what_failures_took() -> None:
+    driver = Driver()
+    driver.declare(retries=1, retry_base_us=0, priority_drop=100)
+    driver.join("w", 1)
+    driver.submit(1, priority=150)
+    driver.fail(1)
+    driver.fail(1)
+    task = driver.task(1)
+    assert (task.state, task.priority, task.penalty) == (State.DEAD, 0, 150)
+    driver.act(Action.RETRY, 1)
+    task = driver.task(1)
+    assert (task.priority, task.penalty, task.failures, task.avoid) == (150, 0, 0, "")
+
+
+# Silence.
+
+
+def test_a_silent_worker_is_given_up_after_its_lease_and_not_before() -> None:
+    driver = Driver()
+    driver.join("w", 1, lease_us=30 * SECOND)
+    driver.submit(1)
+    driver.tick(20 * SECOND)
+    driver.send(Heartbeat(session=1))
+    driver.tick(30 * SECOND - 1)
+    assert driver.worker(1) == "w"
+    driver.tick(1)
+    assert driver.state(1) is State.READY
+    assert LeaseLost() in driver.messages(1)
+
+
+@EVERY_REPORT
+def test_every_report_proves_life(report: Report) -> None:
+    driver = Driver()
+    driver.join("w", 1, lease_us=30 * SECOND, slots=0)
+    driver.tick(20 * SECOND)
+    command = report(task_id(1), 1)
+    command.session = 1
+    driver.send(command)
+    driver.tick(20 * SECOND)
+    assert ("default", "w") in driver.core.roster.workers
+
+
+def test_time_in_which_the_broker_did_not_run_counts_against_nobody() -> None:
+    driver = Driver()
+    driver.join("w1", 1, lease_us=30 * SECOND)
+    driver.join("w2", 2, lease_us=30 * SECOND)
+    driver.close(2)
+    driver.leap(3_600 * SECOND)
+    assert len(driver.core.roster.workers) == 2
+    driver.tick(30 * SECOND)
+    assert not driver.core.roster.workers

@@ -1,6 +1,7 @@
 """Who is next: lanes against a sorted list, and what it costs to find out."""
 
 from collections.abc import Iterator
+from copy import copy
 
 import msgspec
 import pytest
@@ -27,12 +28,18 @@ TAGS = ("red", "blue")
 WORKERS = ("", "w1", "w2")
 SERVED = ((), ("",), ("a",), ("a", "b"))
 
-# Most tasks ask for nothing, so that many meet in one lane and lanes come and go beside it.
-priorities = st.sampled_from((10, 10, 10, 9, 255))
-keys = st.sampled_from(("", "", "", "a", "b"))
-workers = st.sampled_from(("", "", "", *WORKERS))
-tags = st.sampled_from(((), (), (), ("red",), ("blue",), ("red", "blue", "red")))
+workers = st.sampled_from(("", "", *WORKERS))
 numbers = st.integers(0, 30)
+
+#: Priority, key, tags and whom to avoid. Most tasks ask for nothing, so that many meet in one lane.
+plain = st.just((10, "", (), ""))
+fancy = st.tuples(
+    st.sampled_from((10, 9, 255)),
+    st.sampled_from(("", "a", "b")),
+    st.sampled_from(((), ("red",), ("blue",), ("red", "blue", "red"))),
+    workers,
+)
+wishes = plain | plain | fancy
 
 
 class World:
@@ -76,6 +83,14 @@ class World:
         self.line_up(task)
         return task
 
+    def replace(self, task: Task) -> Task:
+        """Let a task be gone, and a new one have its id."""
+        new = copy(task)
+        new.rank = self.next_rank()
+        self.tasks[new.id] = new
+        self.line_up(new)
+        return new
+
     def line_up(self, task: Task) -> None:
         task.state = State.READY
         self.namespace.line_up(task, self.tasks)
@@ -106,11 +121,10 @@ class LineMachine(RuleBasedStateMachine):
         chosen = [task for task in self.world.tasks.values() if task.state in states]
         return chosen[number % len(chosen)] if chosen else None
 
-    @rule(
-        priority=priorities, key=keys, tags=tags, avoid=workers, wait=st.sampled_from((1, 50, 900))
-    )
-    def submit(self, priority: int, key: str, tags: tuple[str, ...], avoid: str, wait: int) -> None:
-        self.world.add(priority, key, tags, avoid, wait)
+    @rule(wish=wishes, count=st.integers(1, 3), wait=st.sampled_from((1, 1, 50, 900)))
+    def submit(self, wish: tuple[int, str, tuple[str, ...], str], count: int, wait: int) -> None:
+        for _ in range(count):
+            self.world.add(*wish, wait)
 
     @rule(number=numbers)
     def pause(self, number: int) -> None:
@@ -118,13 +132,21 @@ class LineMachine(RuleBasedStateMachine):
         if task is not None:
             self.world.step_out(task)
 
-    @rule(number=numbers, drop=st.sampled_from((0, 0, 1)), avoid=workers)
-    def come_back(self, number: int, drop: int, avoid: str) -> None:
-        """Line up again with the old rank: played, released, or retried a little lower."""
+    @rule(number=numbers, drop=st.sampled_from((0, 0, 1)), avoid=workers, is_new=st.booleans())
+    def come_back(self, number: int, drop: int, avoid: str, is_new: bool) -> None:
+        """Line up again with the old rank: played, released, or retried a little lower.
+
+        Or submit a new task with the id of one that is gone.
+        """
+        self.pause(number)
         task = self.pick(number, State.PAUSED)
-        if task is not None:
-            task.priority = max(0, task.priority - drop)
-            task.avoid = avoid
+        if task is None:
+            return
+        task.priority = max(0, task.priority - drop)
+        task.avoid = avoid
+        if is_new:
+            self.world.replace(task)
+        else:
             self.world.line_up(task)
 
     @rule(keys=st.sampled_from(SERVED), shunned=workers)
@@ -204,7 +226,7 @@ class LineMachine(RuleBasedStateMachine):
 
 
 TestLine = LineMachine.TestCase
-TestLine.settings = settings(max_examples=examples(200), stateful_step_count=25)
+TestLine.settings = settings(max_examples=examples(250), stateful_step_count=30)
 
 
 # Order, in examples.
@@ -224,6 +246,14 @@ def test_a_task_that_comes_back_takes_its_old_place() -> None:
     world.add()
     world.line_up(first)
     assert list(world.drain()) == [1, 2, 3, 4]
+
+
+def test_a_new_task_with_an_old_id_does_not_take_the_old_place() -> None:
+    world = World()
+    _, second, _ = [world.add() for _ in range(3)]
+    world.step_out(second)
+    world.replace(second)
+    assert list(world.drain()) == [1, 3, 2]
 
 
 def test_a_span_of_waiting_outweighs_a_step_of_priority() -> None:

@@ -110,6 +110,11 @@ class Judge:
                 model.revived(record.row)
             self.followed += 1
 
+    def in_order(self, task: TaskId) -> int:
+        """Return at which place something first happened to a task."""
+        facts = [fact_of(record)[1] for record in self.records]
+        return facts.index(task) if task in facts else len(facts)
+
     def finish(self) -> None:
         """Follow to the end, and let nothing be left over."""
         self.follow()

@@ -96,13 +96,20 @@ class Model(Tasks):
 
     # Commands.
 
-    def handle(self, now_us: int, command: c.AnyCommand, follow: Callable[[], None]) -> Answer:
+    def handle(
+        self,
+        now_us: int,
+        command: c.AnyCommand,
+        follow: Callable[[], None],
+        in_order: Callable[[TaskId], int],
+    ) -> Answer:
         """Do what a command means, but for the assignments.
 
         Where these matter before the command is done, `follow` catches up with those of the core.
+        Tasks that match a filter are taken in the order in which the core took them.
         """
         self.now_us = max(self.now_us, now_us)
-        self.follow = follow
+        self.follow, self.in_order = follow, in_order
         self.facts, self.messages, self.claimant, self.speaker = [], [], None, ""
         answer: Answer = HANDLERS[type(command)](self, command)
         self.settle()
@@ -361,7 +368,8 @@ class Model(Tasks):
         chosen: Iterable[TaskId] = dict.fromkeys(command.tasks)
         if command.filter is not None:
             matching = [task for task in self.tasks.values() if matches(command.filter, task)]
-            chosen = [t.id for t in matching if is_legal(t.state, event) and changes(t, event)]
+            able = [task for task in matching if is_legal(task.state, event)]
+            chosen = sorted((task.id for task in able if changes(task, event)), key=self.in_order)
         changed = requested = 0
         refused = []
         for task_id in chosen:

@@ -98,7 +98,7 @@ class CoreMachine(RuleBasedStateMachine):
         body = encode_batch(records)
         self.storage.journal.append(body)
         judge = Judge(self.model, decode_batch(body))
-        expected = self.model.handle(self.now_us, command, judge.follow)
+        expected = self.model.handle(self.now_us, command, judge.follow, judge.in_order)
         judge.finish()
         judge_effects(self.model, effects, expected, (command.session, self.ref), judge.claims)
         self.compare()

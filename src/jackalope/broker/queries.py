@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ from jackalope.core.explain import explain, history
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
+from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.queue import Namespace, Queue
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef, Body, Task, TaskRow, to_row
@@ -39,6 +40,9 @@ from jackalope.wire.views import (
     TaskView,
     WorkerView,
 )
+
+#: A number that a task or a batch can have.
+Number = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 
 PAGE_ROWS_DEFAULT = 100
 PAGE_ROWS_MAX = 1_000
@@ -64,13 +68,13 @@ class About(msgspec.Struct, forbid_unknown_fields=True):
     key: str = ""
     tag: str = ""
     parent: TaskId = TaskId(b"")
-    batch: int = 0
+    batch: Number = 0
     text: str = ""
-    older_than_us: int = 0
+    older_than_us: Number = 0
     sort: str = "-created"
     limit: int = PAGE_ROWS_DEFAULT
     cursor: str = ""
-    before: int = 0
+    before: Number = 0
 
 
 async def answer(broker: Broker, namespace: str, what: str, about: dict[str, Any]) -> Any:
@@ -84,7 +88,8 @@ async def answer(broker: Broker, namespace: str, what: str, about: dict[str, Any
         message = f"no question {what!r}; there are {', '.join(_QUESTIONS)}"
         raise Refused(Refusal(Code.INVALID, message))
     try:
-        asked = msgspec.convert(about, About)
+        # Ids come as bytes, and only as bytes.
+        asked = msgspec.convert(about, About, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
         raise Refused(Refusal(Code.INVALID, f"question {what!r}: {error}")) from None
     return await ask(broker, namespace, asked)

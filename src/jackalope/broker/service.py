@@ -177,6 +177,11 @@ class Broker:
         self._wake.set()
         await written
 
+    def between_turns(self, action: Callable[[], None]) -> None:
+        """Do something once, after the present turn, or right away if there is none."""
+        self._reads.append(action)
+        self._wake.set()
+
     async def off_loop(self, job: Callable[[], T]) -> T:
         """Do something with the storage that may take a while, in the thread of history."""
         return await asyncio.get_running_loop().run_in_executor(self._history_thread, job)

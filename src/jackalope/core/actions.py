@@ -20,7 +20,7 @@ from jackalope.core.commands import Action, ActOnTasks
 from jackalope.core.effects import Acted, SendToSession, SignalAsked
 from jackalope.core.filter import Filter, matches
 from jackalope.core.lifecycle import ENDED, LEASED, TRANSITIONS, Event, State, is_legal
-from jackalope.core.limits import TASKS_PER_FILTER_MAX
+from jackalope.core.limits import TASKS_PER_FILTER_MAX, TIME_US_MAX
 from jackalope.core.records import SignalRequested, TaskMoved, TaskPurged, TaskRevived
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.submission import open_state, unfinished
@@ -44,6 +44,10 @@ class Done(Enum):
 
 def act_on_tasks(core: Core, command: ActOnTasks) -> None:
     """Do something with each of the tasks meant."""
+    if command.filter is not None and not command.filter.is_sound():
+        message = f"filter: older_than_us and batch must be 0 to {TIME_US_MAX}"
+        core.reply(command, Refusal(Code.INVALID, message))
+        return
     tasks, refused, more = _select(core, command)
     changed = requested = 0
     for task in tasks:
@@ -62,7 +66,7 @@ def act_on_tasks(core: Core, command: ActOnTasks) -> None:
 
 def ended_ones(command: ActOnTasks) -> Filter | None:
     """Return the part of an action's filter that means ended tasks, which memory may lack."""
-    if command.filter is None:
+    if command.filter is None or not command.filter.is_sound():
         return None
     event = Event(command.action.value)
     can_change = {s for s in ENDED if is_legal(s, event) and TRANSITIONS[s][event] != {s}}

@@ -11,6 +11,7 @@ import msgspec
 
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
+from jackalope.core.limits import TIME_US_MAX
 
 if TYPE_CHECKING:
     from jackalope.core.task import Task
@@ -41,6 +42,10 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch: int = 0
     text: str = ""
     older_than_us: int = 0
+
+    def is_sound(self) -> bool:
+        """Tell whether its numbers are such as a task can have and storage can take."""
+        return 0 <= self.older_than_us <= TIME_US_MAX and 0 <= self.batch <= TIME_US_MAX
 
 
 def matches(wanted: Filter, task: Task) -> bool:

@@ -85,6 +85,10 @@ class FrameReader:
         finally:
             del buffer[:begin]
 
+    def allow(self, bytes_max: int) -> None:
+        """Take frames up to another size from now on."""
+        self._bytes_max = bytes_max
+
     def pending(self) -> int:
         """Return how many bytes of an unfinished frame are held."""
         return len(self._buffer)

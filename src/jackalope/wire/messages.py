@@ -319,7 +319,7 @@ class Codec:
             raise FrameError(f"a frame of kind {kind}, which means nothing in this direction")
         try:
             message: Message = decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise FrameError(f"a frame of kind {kind} with a bad body: {error}") from None
         return message
 

@@ -8,6 +8,8 @@ the frame; what it asks at once is bounded too.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,42 +17,34 @@ import structlog
 
 from jackalope import __version__
 from jackalope.broker.events import Subscription
-from jackalope.broker.queries import Refused, answer
+from jackalope.broker.queries import Refused
+from jackalope.broker.queries import answer as answer_query
+from jackalope.core.commands import Fail, FailAttempts, Verdict
 from jackalope.core.commands import Heartbeat as HeartbeatCommand
-from jackalope.core.effects import (
-    Assignment,
-    DrainAsked,
-    Effect,
-    LeaseLost,
-    NothingToClaim,
-    Reply,
-    SessionReplaced,
-    SignalAsked,
-    TaskEnded,
-)
-from jackalope.core.limits import INLINE_BYTES_MAX
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import Accepted, Assignment, Effect, Reply
+from jackalope.core.limits import INLINE_BYTES_MAX, NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.task import BlobRef, Body
+from jackalope.core.task import BlobRef, Body, Error
+from jackalope.doors.native.outgoing import Outgoing, answer, codec
 from jackalope.doors.native.requests import Gathering, commands_of, is_for_core
+from jackalope.storage import StorageFault
 from jackalope.wire.frames import VERSION, FrameError, FrameReader
 from jackalope.wire.messages import (
     Ack,
-    Assign,
-    Ended,
     Events,
     Happened,
     Heartbeat,
     Hello,
+    Join,
     Message,
     Nack,
     Notice,
     Query,
     Result,
-    SignalAsk,
     Submit,
     Subscribe,
     Welcome,
-    broker_codec,
 )
 
 if TYPE_CHECKING:
@@ -61,15 +55,21 @@ log = structlog.get_logger(component="native")
 #: How many questions of one connection are answered at once.
 QUERIES_AT_ONCE_MAX = 100
 
+#: How many requests of one connection, and tasks in them, one turn takes. More wait for the next
+#: turn, and the peer is not read from meanwhile: nobody can crowd out the others.
+REQUESTS_PER_TURN_MAX = 256
+TASKS_PER_TURN_MAX = 5_000
+
+#: The largest frame of a peer that has not said who it is.
+HELLO_BYTES_MAX = 64 * 1024
+
+#: How many numbers a worker may tell about itself with a heartbeat.
+STATS_MAX = 64
+
 #: Where writing pauses, so that the broker notices a slow reader early.
 _WRITE_HIGH_BYTES = 4 * 1024 * 1024
-
-_codec = broker_codec()
-_NOTICES: dict[type, Notice] = {
-    DrainAsked: Notice("drain"),
-    SessionReplaced: Notice("replaced"),
-    LeaseLost: Notice("lease_lost"),
-}
+#: How long a closing connection may take to send what is left.
+_CLOSE_S = 2.0
 
 
 class Connection(asyncio.Protocol):
@@ -83,7 +83,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, door: NativeDoor) -> None:
         self._door = door
         self._broker = door.broker
-        self._reader = FrameReader(door.terms.frame_bytes_max)
+        self._reader = FrameReader(min(HELLO_BYTES_MAX, door.terms.frame_bytes_max))
+        self._outgoing = Outgoing(door.terms.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self.session = 0
         self.pulse = ""
@@ -95,7 +96,13 @@ class Connection(asyncio.Protocol):
         self._gatherings: dict[int, Gathering] = {}
         self._refs = 0
         self._queries = 0
-        self._waiting: list[Message] | None = None
+        self._with_bodies = asyncio.Lock()
+        self._waiting: deque[Message] = deque()
+        self._is_holding = False
+        self._is_worker = False
+        self._beat_us = 0
+        self._requests_left = REQUESTS_PER_TURN_MAX
+        self._tasks_left = TASKS_PER_TURN_MAX
         self._subscription: Subscription | None = None
         self._missed = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -128,11 +135,12 @@ class Connection(asyncio.Protocol):
         self._heard_us = self._broker.now_us()
         try:
             for kind, body in self._reader.feed(data):
-                self._on_message(_codec.decode(kind, body))
-                if self._transport is None:
-                    return
+                self._waiting.append(codec.decode(kind, body))
         except FrameError as error:
-            self.end(f"protocol error: {error}", notice="error")
+            self._go_on()
+            self._protocol_error(error)
+        else:
+            self._go_on()
 
     def pause_writing(self) -> None:
         """Stop reading from a peer that does not read: its answers would only pile up."""
@@ -153,11 +161,12 @@ class Connection(asyncio.Protocol):
         if not self.session and self._beats_for is None:
             if now_us - self._opened_us > terms.hello_us:
                 self.end("no HELLO came in time", notice="error")
-        elif now_us - self._heard_us > 3 * terms.heartbeat_us:
+        elif self._stuck_since_us:
+            # It is not read from while it does not read, so its silence says nothing.
+            if now_us - self._stuck_since_us > terms.stuck_us:
+                self._cut_off()
+        elif now_us - self._heard_us > 3 * terms.heartbeat_us and not self._is_holding:
             self.end("nothing was heard for three heartbeats", notice="error")
-        elif self._is_stuck(now_us):
-            log.warning("slow reader cut off", session=self.session, name=self._name)
-            self.abort()
         elif now_us - self._sent_us >= terms.heartbeat_us:
             self._write(Heartbeat())
 
@@ -173,34 +182,50 @@ class Connection(asyncio.Protocol):
 
     def deliver(self, effects: list[Effect]) -> None:
         """Send what the core has to say, in as few frames as the order allows."""
-        frames: list[bytes] = []
-        assignments: list[Assignment] = []
-        ended: list[TaskEnded] = []
-        for effect in effects:
-            if isinstance(effect, Reply):
-                self._add_reply(frames, effect)
-                continue
-            message = effect.message
-            if type(message) is Assignment:
-                self._add_body(assignments, message, message.payload, "payload")
-            elif type(message) is TaskEnded:
-                self._add_body(ended, message, message.result, "result")
-            elif type(message) is SignalAsked:
-                frames.append(_codec.encode(SignalAsk(message.task, message.fence, message.signal)))
-            else:
-                frames.append(_codec.encode(_NOTICES[type(message)]))
-        if assignments:
-            frames.append(_codec.encode(Assign(assignments)))
-        if ended:
-            frames.append(_codec.encode(Ended(ended)))
-        self._write_bytes(b"".join(frames))
+        blob = self._outgoing.add(effects, self._gather)
+        self._write_bytes(self._outgoing.take())
+        if blob is not None:
+            self._run(self._load(blob))
 
     # What the peer says.
 
+    def _go_on(self) -> None:
+        """Act on what has arrived, as far as this turn allows."""
+        try:
+            while self._waiting and not self._is_holding and self._transport is not None:
+                if self._requests_left <= 0 or self._tasks_left <= 0:
+                    self._hold()
+                    self._broker.between_turns(self._next_turn)
+                    return
+                self._on_message(self._waiting.popleft())
+        except FrameError as error:
+            self._protocol_error(error)
+
+    def _next_turn(self) -> None:
+        self._requests_left, self._tasks_left = REQUESTS_PER_TURN_MAX, TASKS_PER_TURN_MAX
+        self._release()
+
+    def _hold(self) -> None:
+        """Read and act on nothing more until `_release`."""
+        self._is_holding = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _release(self) -> None:
+        self._is_holding = False
+        self._go_on()
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Read from the peer again, unless something speaks against it."""
+        if self._transport is not None and not self._is_holding and not self._stuck_since_us:
+            self._transport.resume_reading()
+
     def _on_message(self, message: Message) -> None:
-        if self._waiting is not None:
-            self._waiting.append(message)
-        elif type(message) is Heartbeat:
+        self._requests_left -= 1
+        if getattr(message, "ref", 0) < 0:
+            raise FrameError("a ref must not be negative")
+        if type(message) is Heartbeat:
             self._on_heartbeat(message)
         elif type(message) is Hello:
             self._on_hello(message)
@@ -215,11 +240,16 @@ class Connection(asyncio.Protocol):
         else:
             raise FrameError(f"{type(message).__name__} means nothing here")
 
+    def _protocol_error(self, error: FrameError) -> None:
+        self.end(f"protocol error: {error}", notice="error")
+
     def _on_hello(self, hello: Hello) -> None:
         if self.session or self._beats_for is not None:
             raise FrameError("HELLO comes once")
         if hello.version < VERSION:
             raise FrameError(f"protocol version {hello.version}; this broker speaks {VERSION}")
+        if max(len(hello.name), len(hello.namespace), len(hello.agent)) > NAME_CHARS_MAX:
+            raise FrameError(f"names in HELLO have at most {NAME_CHARS_MAX} characters")
         if hello.pulse:
             self._beats_for = self._door.pulses.get(hello.pulse)
             if self._beats_for is None:
@@ -229,6 +259,7 @@ class Connection(asyncio.Protocol):
             self.pulse = self._door.give_pulse(self)
         self._namespace, self._name = hello.namespace, hello.name or f"session {self.session}"
         terms = self._door.terms
+        self._reader.allow(terms.frame_bytes_max)
         server = f"jackalope {__version__}"
         self._write(
             Welcome(
@@ -237,25 +268,46 @@ class Connection(asyncio.Protocol):
         )
 
     def _on_heartbeat(self, beat: Heartbeat) -> None:
+        if len(beat.stats) > STATS_MAX:
+            raise FrameError(f"a heartbeat tells at most {STATS_MAX} numbers")
         if self._beats_for is not None:
             self._beats_for.touch()
-        elif self.session:
+        elif self._is_worker and (beat.ref or self._is_beat_due()):
             command = HeartbeatCommand(session=self.session, ref=beat.ref, stats=beat.stats)
             self._broker.post(command)
+        elif beat.ref:
+            self._write(Ack(beat.ref, Accepted()))
+
+    def _is_beat_due(self) -> bool:
+        """Tell whether the core should hear of a beat: once a second is enough."""
+        if self._heard_us - self._beat_us < SECOND:
+            return False
+        self._beat_us = self._heard_us
+        return True
 
     def _on_request(self, message: Message) -> None:
         if type(message) is Submit:
+            self._tasks_left -= len(message.tasks)
             refusal = self._broker.admit(len(message.tasks))
             if refusal is not None:
-                self._add_and_write(message.ref, refusal)
+                self._refuse(message.ref, refusal)
                 return
-        if _has_large_body(message):
-            self._spill(message)
-            return
+        elif type(message) is Join:
+            self._is_worker = True
+        refusal = _unfit(message, self._outgoing.body_bytes_max)
+        if refusal is not None:
+            self._refuse(getattr(message, "ref", 0), refusal)
+        elif _has_large_body(message):
+            self._hold()
+            self._run(self._spill(message))
+        else:
+            self._post(message)
+
+    def _post(self, message: Message) -> None:
         try:
             commands, gathering = commands_of(message, self.session, self._namespace, self._name)
         except Refused as refused:
-            self._add_and_write(getattr(message, "ref", 0), refused.refusal)
+            self._refuse(getattr(message, "ref", 0), refused.refusal)
             return
         if gathering is not None:
             for command in commands:
@@ -268,20 +320,36 @@ class Connection(asyncio.Protocol):
     def _on_query(self, query: Query) -> None:
         if self._queries >= QUERIES_AT_ONCE_MAX:
             message = f"{self._queries} questions are open; wait for an answer"
-            self._add_and_write(query.ref, Refusal(Code.TOO_MANY, message))
+            self._refuse(query.ref, Refusal(Code.TOO_MANY, message))
             return
         self._queries += 1
         self._run(self._answer(query))
 
     async def _answer(self, query: Query) -> None:
         try:
-            body = await answer(self._broker, self._namespace, query.what, query.about)
-        except Refused as refused:
-            self._add_and_write(query.ref, refused.refusal)
-        else:
-            self._write(Ack(query.ref, body))
+            if query.about.get("bodies"):
+                async with self._with_bodies:  # One after the other: they can be large.
+                    await self._answer_now(query)
+            else:
+                await self._answer_now(query)
         finally:
             self._queries -= 1
+
+    async def _answer_now(self, query: Query) -> None:
+        try:
+            body = await answer_query(self._broker, self._namespace, query.what, query.about)
+        except Refused as refused:
+            self._refuse(query.ref, refused.refusal)
+        except StorageFault as fault:
+            self._refuse(query.ref, Refusal(Code.STORAGE_FAILED, str(fault), SECOND))
+        else:
+            frame = codec.encode(Ack(query.ref, body))
+            most = self._door.terms.frame_bytes_max
+            if len(frame) > most:
+                message = f"the answer has {len(frame)} bytes, a frame at most {most}; ask for less"
+                self._refuse(query.ref, Refusal(Code.TOO_LARGE, message))
+            else:
+                self._write_bytes(frame)
 
     def _on_subscribe(self, message: Subscribe) -> None:
         if self._subscription is not None:
@@ -302,14 +370,8 @@ class Connection(asyncio.Protocol):
 
     # Large bodies.
 
-    def _spill(self, message: Message) -> None:
-        """Put large bodies into the blob store first. What comes after waits, to keep its order."""
-        self._waiting = []
-        if self._transport is not None:
-            self._transport.pause_reading()
-        self._run(self._spill_and_go_on(message))
-
-    async def _spill_and_go_on(self, message: Message) -> None:
+    async def _spill(self, message: Message) -> None:
+        """Put large bodies into the blob store first. What came after waits, to keep its order."""
         blobs = self._broker.engine.blobs
 
         async def spill(body: Body) -> Body:
@@ -317,86 +379,107 @@ class Connection(asyncio.Protocol):
                 return await self._broker.off_loop(lambda: blobs.write([body]))
             return body
 
-        if isinstance(message, Submit):
-            for spec in message.tasks:
-                spec.payload = await spill(spec.payload)
-        elif isinstance(message, Result):
-            message.finished = [
-                msgspec.structs.replace(finish, result=await spill(finish.result))
-                for finish in message.finished
-            ]
-        waiting, self._waiting = self._waiting or [], None
-        self._on_request(message)
-        for later in waiting:
-            self._on_message(later)
-        self._read_on()
-
-    def _read_on(self) -> None:
-        """Read from the peer again, unless something still speaks against it."""
-        if self._transport is not None and self._waiting is None and not self._stuck_since_us:
-            self._transport.resume_reading()
-
-    def _add_body(self, ready: list[Any], message: Any, body: Body, field: str) -> None:
-        """Add a message with its body; one whose body is a blob follows when it is loaded."""
-        if isinstance(body, BlobRef) and body.size < self._door.terms.frame_bytes_max // 2:
-            self._run(self._load(message, body, field))
+        try:
+            if isinstance(message, Submit):
+                for spec in message.tasks:
+                    spec.payload = await spill(spec.payload)
+            elif isinstance(message, Result):
+                message.finished = [
+                    msgspec.structs.replace(finish, result=await spill(finish.result))
+                    for finish in message.finished
+                ]
+        except StorageFault as fault:
+            refusal = Refusal(Code.STORAGE_FAILED, f"nothing was changed: {fault}", SECOND)
+            self._refuse(getattr(message, "ref", 0), refusal)
         else:
-            ready.append(message)
+            self._post(message)
+        self._release()
 
-    async def _load(self, message: Any, ref: BlobRef, field: str) -> None:
+    async def _load(self, blob: BlobRef) -> None:
+        """Load the body that what goes out waits for, and go on with it."""
         blobs = self._broker.engine.blobs
-        body = await self._broker.off_loop(lambda: b"".join(blobs.read(ref)))
-        loaded = msgspec.structs.replace(message, **{field: body})
-        self._write(Assign([loaded]) if isinstance(loaded, Assignment) else Ended([loaded]))
+        try:
+            body = await self._broker.off_loop(lambda: b"".join(blobs.read(blob)))
+        except StorageFault as fault:
+            log.warning("body lost", blob=blob.blob, fault=str(fault))
+            self._give_up(self._outgoing.drop(), str(fault))
+        else:
+            self._outgoing.loaded(body)
+        self.deliver([])
+
+    def _give_up(self, effect: Effect, why: str) -> None:
+        """End a task whose payload cannot be read; trying again would not help."""
+        if isinstance(effect, Reply) or not isinstance(effect.message, Assignment):
+            return
+        given = effect.message
+        failure = Fail(given.task, given.fence, Error("PayloadLost", why), Verdict.DEAD)
+        self._broker.post(FailAttempts(session=self.session, attempts=[failure]))
 
     # Writing.
 
-    def _add_reply(self, frames: list[bytes], reply: Reply) -> None:
-        ref, body = reply.ref, reply.body
-        gathering = self._gatherings.pop(ref, None)
-        if gathering is not None:
-            gathered = gathering.take(ref, body)
-            if gathered is None:
-                return
-            ref, body = gathering.ref, gathered
-        if type(body) is Refusal:
-            frames.append(_codec.encode(Nack(ref, body.code, body.message, body.retry_after_us)))
-        elif type(body) is NothingToClaim:
-            frames.append(_codec.encode(Nack(ref, "nothing_to_claim", "no task came in time")))
-        else:
-            frames.append(_codec.encode(Ack(ref, body)))
+    def _gather(self, reply: Reply) -> Reply | None:
+        """Make one answer of several, where one request became several commands."""
+        gathering = self._gatherings.pop(reply.ref, None)
+        if gathering is None:
+            return reply
+        body = gathering.take(reply.body)
+        return None if body is None else Reply(reply.session, gathering.ref, body)
 
-    def _add_and_write(self, ref: int, refusal: Refusal) -> None:
-        self._write(Nack(ref, refusal.code, refusal.message, refusal.retry_after_us))
+    def _refuse(self, ref: int, refusal: Refusal) -> None:
+        self._write(answer(ref, refusal))
 
     def _write(self, message: Message) -> None:
-        self._write_bytes(_codec.encode(message))
+        self._write_bytes(codec.encode(message))
 
     def _write_bytes(self, data: bytes) -> None:
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
             self._sent_us = self._broker.now_us()
+            if self._transport.get_write_buffer_size() > self._door.terms.unsent_bytes_max:
+                self._cut_off()
 
-    def _is_stuck(self, now_us: int) -> bool:
-        terms = self._door.terms
-        if not self._stuck_since_us or self._transport is None:
-            return False
-        unsent = self._transport.get_write_buffer_size()
-        return now_us - self._stuck_since_us > terms.stuck_us or unsent > terms.unsent_bytes_max
+    def _cut_off(self) -> None:
+        log.warning("slow reader cut off", session=self.session, name=self._name)
+        self.abort()
 
     def _close(self) -> None:
         if self._transport is not None:
             self._transport.close()
+            # A peer that does not read would keep it open for ever.
+            asyncio.get_running_loop().call_later(_CLOSE_S, self.abort)
 
     def abort(self) -> None:
         """Close at once, whatever is unsent."""
         if self._transport is not None:
             self._transport.abort()
 
-    def _run(self, work: Any) -> None:
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ran)
+
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("bug", session=self.session, exc_info=error)
+            self.end("an error in the broker; see its log", notice="error")
+
+
+def _unfit(message: Message, body_bytes_max: int) -> Refusal | None:
+    """Refuse bodies that could not be delivered, and blobs that the peer cannot know."""
+    bodies: list[Body] = []
+    if isinstance(message, Submit):
+        bodies = [spec.payload for spec in message.tasks]
+    elif isinstance(message, Result):
+        bodies = [finish.result for finish in message.finished]
+    for body in bodies:
+        if type(body) is not bytes:
+            return Refusal(Code.INVALID, "a payload or result must be bytes")
+        if len(body) > body_bytes_max:
+            message_text = f"a body of {len(body)} bytes; over this door at most {body_bytes_max}"
+            return Refusal(Code.TOO_LARGE, message_text)
+    return None
 
 
 def _has_large_body(message: Message) -> bool:

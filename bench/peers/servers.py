@@ -1,0 +1,194 @@
+"""Private servers: Redis, RabbitMQ and PostgreSQL in a folder of their own, on free ports.
+
+What Debian starts by itself is neither used nor touched. What is killed rather than asked to stop
+loses nothing that anybody wants: its folder is removed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+from bench.peers.place import Place
+from bench.peers.processes import Started, free_port, is_listening
+
+_RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+_POSTGRES = Path("/usr/lib/postgresql")
+
+
+class Server:
+    """A server with the processes that belong to it, the one that matters last."""
+
+    def __init__(
+        self,
+        version: str,
+        *processes: Started,
+        how_to_stop: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        self.version = version
+        self._processes = processes
+        self._how_to_stop = how_to_stop
+
+    @property
+    def pids(self) -> list[int]:
+        """Return the processes whose memory and CPU are the server's."""
+        return [self._processes[-1].pid]
+
+    def stop(self) -> None:
+        """Stop every process of it."""
+        for process in reversed(self._processes):
+            process.stop(self._how_to_stop)
+
+
+def missing() -> list[str]:
+    """Return the Debian packages whose servers are not on this machine."""
+    found = {
+        "redis-server": shutil.which("redis-server") is not None,
+        "rabbitmq-server": _RABBITMQ.exists(),
+        "postgresql": _postgres_folder() is not None,
+    }
+    return [package for package, is_found in found.items() if not is_found]
+
+
+def start_redis(place: Place) -> Server:
+    """Start Redis with an append-only file, which is never rewritten while it is measured."""
+    if shutil.which("redis-server") is None:
+        raise _not_installed("redis-server")
+    folder = _folder(place, "redis")
+    options = {
+        "port": str(place.redis_port),
+        "bind": "127.0.0.1",
+        "dir": str(folder),
+        "appendonly": "yes",
+        "appendfsync": place.redis_fsync,
+        "auto-aof-rewrite-percentage": "0",
+        "save": "",
+        "daemonize": "no",
+        "maxclients": "4000",
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    process = Started(["redis-server", *words], folder / "log")
+    process.wait_until(lambda: is_listening(place.redis_port))
+    return Server(_redis_version(), process, how_to_stop=signal.SIGKILL)
+
+
+def start_rabbitmq(place: Place) -> Server:
+    """Start RabbitMQ without plugins, with a name daemon of its own."""
+    if not _RABBITMQ.exists():
+        raise _not_installed("rabbitmq-server")
+    folder = _folder(place, "rabbitmq")
+    epmd_port = free_port()
+    (folder / "enabled_plugins").write_text("[].\n")
+    (folder / "rabbitmq.conf").write_text("log.console = false\nlog.file.level = warning\n")
+    (folder / "rabbitmq-env.conf").touch()
+    environment = {
+        "HOME": str(folder),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "ERL_EPMD_PORT": str(epmd_port),
+        "RABBITMQ_NODENAME": f"bench{place.rabbitmq_port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(place.rabbitmq_port),
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_PID_FILE": str(folder / "pid"),
+        "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+        "RABBITMQ_CONF_ENV_FILE": str(folder / "rabbitmq-env.conf"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+        "RABBITMQ_GENERATED_CONFIG_DIR": str(folder / "generated"),
+        # Schedulers that spin while idle take the cores from the client and the worker beside them.
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
+    }
+    # Started first, or RabbitMQ would leave one behind as a daemon.
+    epmd = Started(
+        ["epmd", "-port", str(epmd_port), "-address", "127.0.0.1"],
+        folder / "epmd.log",
+        environment=environment,
+    )
+    epmd.wait_until(lambda: is_listening(epmd_port))
+    try:
+        node = Started([str(_RABBITMQ)], folder / "output", environment=environment)
+        server = Server(_rabbitmq_version(), epmd, node, how_to_stop=signal.SIGKILL)
+    except OSError:
+        epmd.stop()
+        raise
+    try:
+        node.wait_until(lambda: is_listening(place.rabbitmq_port))
+    except RuntimeError:
+        server.stop()
+        raise
+    return server
+
+
+def start_postgres(place: Place) -> Server:
+    """Start PostgreSQL with a fresh cluster and its defaults: every commit is synced."""
+    programs = _postgres_folder()
+    if programs is None:
+        raise _not_installed("postgresql")
+    folder = _folder(place, "postgres")
+    # It refuses to run as root.
+    user = "postgres" if os.geteuid() == 0 else None
+    if user is not None:
+        place.path.chmod(0o711)
+        shutil.chown(folder, user)
+    _init_postgres(programs, folder / "data", user)
+    command = [str(programs / "postgres"), "-D", str(folder / "data"), "-k", str(folder)]
+    settings = {"port": str(place.postgres_port), "listen_addresses": "127.0.0.1"}
+    # What a server with this load would be given; nothing that weakens durability.
+    settings |= {"max_wal_size": "4GB", "jit": "off"}
+    words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    process = Started([*command, *words], place.path / "postgres.log", user=user)
+    process.wait_until(lambda: _is_postgres_ready(programs, place.postgres_port))
+    # SIGINT ends the connections as well; a kill would leave shared memory behind.
+    return Server(f"PostgreSQL {programs.parts[-2]}", process, how_to_stop=signal.SIGINT)
+
+
+def _redis_version() -> str:
+    told = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=True)
+    words = dict(word.partition("=")[::2] for word in told.stdout.split())
+    return f"Redis {words.get('v')}"
+
+
+def _rabbitmq_version() -> str:
+    folders = _RABBITMQ.parent.parent.glob("lib/rabbitmq_server-*")
+    return f"RabbitMQ {next(folders).name.rpartition('-')[2]}"
+
+
+def _init_postgres(programs: Path, data: Path, user: str | None) -> None:
+    command = [str(programs / "initdb"), "--username=postgres", "--auth=trust", "--no-sync"]
+    made = subprocess.run(
+        [*command, "--encoding=UTF8", "--locale=C", str(data)],
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode != 0:
+        raise RuntimeError(f"initdb failed: {made.stderr.strip()}")
+
+
+def _is_postgres_ready(programs: Path, port: int) -> bool:
+    command = [str(programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
+    return subprocess.run(command, check=False).returncode == 0
+
+
+def _postgres_folder() -> Path | None:
+    """Return where the newest PostgreSQL keeps its programs."""
+    versions = sorted(_POSTGRES.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    return versions[-1].parent if versions else None
+
+
+def _not_installed(package: str) -> RuntimeError:
+    return RuntimeError(f"{package} is not installed; `make bench-setup` as root installs it")
+
+
+def _folder(place: Place, name: str) -> Path:
+    folder = place.path / name
+    folder.mkdir()
+    return folder

@@ -1,0 +1,283 @@
+"""Garbage: bytes, frames and values by chance. Whoever sends them is told; nobody else notices."""
+
+import asyncio
+import random
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jackalope.broker.queries import About
+from jackalope.core.commands import (
+    Action,
+    DeclareQueue,
+    DeleteQueue,
+    DrainWorker,
+    Fail,
+    Finish,
+    Held,
+    LimitTag,
+)
+from jackalope.core.filter import Filter
+from jackalope.core.ids import TaskId
+from jackalope.core.policy import Policy
+from jackalope.core.task import BlobRef, Error, Options
+from jackalope.wire.frames import Kind, frame
+from jackalope.wire.messages import (
+    TO_BROKER,
+    Act,
+    Claim,
+    Hello,
+    Join,
+    Leave,
+    Manage,
+    Message,
+    Notice,
+    Query,
+    Result,
+    Submit,
+    Welcome,
+)
+from tests.doors.house import Closed, Peer, codec, open_house, run, spec
+from tests.profiles import examples
+from tests.wire.shapes import Shapes, anything
+
+
+async def _send_and_see(peer: Peer, data: bytes) -> list[Message]:
+    """Send bytes and the end of the stream, and return what the broker said."""
+    try:
+        await peer.send_bytes(data)
+        peer.sock.shutdown(1)
+    except OSError:
+        pass
+    heard = await peer.wait_closed()
+    peer.close()
+    return heard
+
+
+@pytest.mark.parametrize("is_greeted", [False, True], ids=["stranger", "acquaintance"])
+def test_random_bytes(tmp_path: Path, is_greeted: bool) -> None:
+    async def test() -> None:
+        chance = random.Random(7420)
+        async with open_house(tmp_path) as house:
+            bystander = await house.peer()
+            for _ in range(80):
+                peer = await (house.peer() if is_greeted else house.connect())
+                heard = await _send_and_see(peer, chance.randbytes(chance.randint(1, 5_000)))
+                notices = [message for message in heard if isinstance(message, Notice)]
+                assert all(notice.what == "error" for notice in notices)
+                await bystander.submit(spec())
+            await house.until(lambda: len(house.door.connections) == 1)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"AMQP\x00\x00\x09\x01",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"\x00" * 100,
+        b"\xff" * 100,
+    ],
+    ids=["http", "tls", "amqp", "ssh", "zeros", "ones"],
+)
+def test_other_protocols(garbage: bytes) -> None:
+    async def test() -> None:
+        async with open_house(None) as house:
+            heard = await _send_and_see(await house.connect(), garbage)
+            assert [type(message) for message in heard] in ([Notice], [])
+
+    run(test())
+
+
+def test_random_frames(tmp_path: Path) -> None:
+    """Thousands of whole frames: any kind, with a body of chance."""
+
+    async def test() -> None:
+        chance = random.Random(7421)
+        async with open_house(tmp_path) as house:
+            bystander = await house.peer()
+            for _ in range(300):
+                frames = [
+                    frame(
+                        chance.choice(list(Kind)), chance.randbytes(chance.choice((0, 1, 9, 300)))
+                    )
+                    for _ in range(10)
+                ]
+                await _send_and_see(await house.peer(), b"".join(frames))
+            await bystander.submit(spec())
+            await house.until(lambda: len(house.door.connections) == 1)
+
+    run(test())
+
+
+def test_damaged_frames(tmp_path: Path) -> None:
+    """Frames that were good but for a few bytes, many to a connection."""
+
+    async def test() -> None:
+        chance = random.Random(7422)
+        good = [codec.encode(message) for message in _good_messages()]
+        async with open_house(tmp_path) as house:
+            bystander = await house.peer()
+            for _ in range(100):
+                data = bytearray(b"".join(chance.choices(good, k=15)))
+                for _ in range(chance.randint(1, 3)):
+                    # Not a byte with the highest bit, which begins a large number: see below.
+                    data[chance.randrange(len(data))] = chance.randrange(128)
+                await _send_and_see(await house.peer(), bytes(data))
+                await bystander.submit(spec())
+
+    run(test())
+
+
+def _good_messages() -> list[Message]:
+    return [
+        Submit(1, [spec(payload=b"payload"), spec("other", key="k", name="resize")]),
+        Join(2, "w1", ("q",), slots=3, labels={"gpu": "yes"}),
+        Query(3, "tasks", {"queue": "q", "states": ["ready"], "limit": 10}),
+        Query(4, "stats"),
+        Manage(5, "declare_queue", {"queue": "q", "changes": {"retries": 3}}),
+        Manage(6, "limit_tag", {"tag": "gpu", "limit": 3}),
+    ]
+
+
+def test_endless_depth() -> None:
+    async def test() -> None:
+        async with open_house(None) as house:
+            peer = await house.peer()
+            body = b"\x93\x01\xa5stats\x81\xa1a" + b"\x91" * 100_000 + b"\xc0"
+            await peer.send_raw(Kind.QUERY, body)
+            (notice,) = await peer.wait_closed()
+            assert isinstance(notice, Notice)
+            house.faults.clear()
+
+    run(test())
+
+
+# Values: well-formed messages that say strange things about things that exist.
+
+IDS = [TaskId(bytes([1] * 6 + [0x70] + [number] * 9)) for number in range(4)]
+#: Larger ones come one by one below.
+_numbers = st.integers(-3, 5) | st.integers(-(2**60), 2**60)
+_texts = st.sampled_from(["q", "other", "w1", "gpu", "", "\0", "é" * 300]) | st.text(max_size=8)
+_ids = st.sampled_from(IDS) | st.binary(max_size=20)
+
+
+def _asking(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[Message]:
+    """Draw requests of every kind."""
+    # A named blob is another matter: see the tests of bodies.
+    shapes = Shapes(numbers, _texts, _ids, never=(BlobRef,))
+
+    def about(*structs: type[msgspec.Struct]) -> st.SearchStrategy[dict[str, Any]]:
+        fields = {f.name: f.type for struct in structs for f in msgspec.structs.fields(struct)}
+        for inner in ("session", "ref", "namespace", "by"):
+            fields.pop(inner, None)
+        known = {name: shapes.of(kind) for name, kind in fields.items() if name != "changes"}
+        if "changes" in fields:
+            policy = {f.name: shapes.of(f.type) for f in msgspec.structs.fields(Policy)}
+            known["changes"] = st.fixed_dictionaries({}, optional=policy)
+        return st.fixed_dictionaries({}, optional=known) | st.dictionaries(
+            _texts, anything, max_size=2
+        )
+
+    what = ["task", "tasks", "history", "explain", "queues", "workers", "limits", "batches"]
+    queries = st.builds(Query, numbers, st.sampled_from(what), about(About))
+    queues = ["declare_queue", "delete_queue", "pause_queue", "resume_queue"]
+    managements = st.one_of(
+        st.builds(
+            Manage, numbers, st.sampled_from(queues), about(DeleteQueue) | about(DeclareQueue)
+        ),
+        st.builds(Manage, numbers, st.just("limit_tag"), about(LimitTag)),
+        st.builds(Manage, numbers, st.just("drain_worker"), about(DrainWorker)),
+    )
+    kinds = [shape for shape in TO_BROKER.values() if shape is not Hello]
+    return st.one_of(*map(shapes.of, kinds), queries, managements)
+
+
+async def _say(messages: list[Message]) -> None:
+    """Let a worker that runs something say all this, and see that the broker goes on."""
+    with TemporaryDirectory() as folder:
+        async with open_house(Path(folder)) as house:
+            peer, bystander = await house.peer(), await house.peer()
+            await peer.submit(*(spec(id=each) for each in IDS[:3]))
+            await peer.join(slots=2)
+            await peer.take(2)
+            for message in messages:
+                try:
+                    await peer.send(message)
+                    await peer.ask(Query(2**40, "stats"))
+                except (Closed, OSError):
+                    peer = await house.peer()
+            async with asyncio.timeout(2):
+                await bystander.ask_ok(Query(0, "tasks", {"limit": 1}))
+
+
+@settings(max_examples=examples(6))
+@given(st.lists(_asking(_numbers), min_size=20, max_size=60))
+def test_strange_values(messages: list[Message]) -> None:
+    run(_say(messages))
+
+
+LATE = 2**64 - 1
+ENORMOUS: dict[str, list[Message]] = {
+    "a retry": [Result(1, failed=[Fail(IDS[0], 1, Error("E"), retry_after_us=LATE)])],
+    "a time to live": [
+        Manage(1, "declare_queue", {"queue": "x", "changes": {"time_to_live_us": 2**63}}),
+        Submit(2, [spec("x", options=Options(run_at_us=2**63))]),
+    ],
+    "a timeout": [
+        Submit(1, [spec(priority=255, options=Options(timeout_us=LATE))]),
+        Result(2, [Finish(IDS[0], 1)]),
+    ],
+    "a limit": [Manage(1, "limit_tag", {"tag": "gpu", "limit": LATE})],
+    "a fence": [Result(1, [Finish(IDS[0], LATE)], released=[Held(IDS[1], -(2**63))])],
+    "a claim": [Claim(LATE, 1, LATE), Claim(-(2**63), LATE, LATE)],
+    "a worker": [Join(1, "w1", ("q",), slots=LATE, lease_us=LATE), Leave(LATE)],
+}
+
+
+@pytest.mark.parametrize("messages", ENORMOUS.values(), ids=ENORMOUS.keys())
+def test_enormous_numbers(messages: list[Message]) -> None:
+    run(_say(messages))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [Filter(older_than_us=LATE), Filter(queue="q", batch=LATE)],
+    ids=["older_than_us", "batch"],
+)
+def test_filter_with_enormous_numbers(wanted: Filter) -> None:
+    run(_say([Act(1, Action.PURGE, filter=wanted)]))
+
+
+@pytest.mark.parametrize(
+    ("what", "about"),
+    [("tasks", {"older_than_us": LATE}), ("batches", {"queue": "q", "before": LATE})],
+)
+def test_question_about_enormous_numbers(tmp_path: Path, what: str, about: dict[str, Any]) -> None:
+    async def test() -> None:
+        async with open_house(tmp_path) as house:
+            peer = await house.peer()
+            await peer.submit(spec())
+            async with asyncio.timeout(0.5):
+                await peer.ask(Query(0, what, about))
+
+    run(test())
+
+
+def test_endless_name() -> None:
+    async def test() -> None:
+        async with open_house(None) as house:
+            peer = await house.connect()
+            await peer.send(Hello(name="n" * 1_000_000))
+            welcome = await peer.wait_for(lambda _: True)
+            assert not isinstance(welcome, Welcome)
+
+    run(test())
