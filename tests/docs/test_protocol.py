@@ -13,7 +13,8 @@ import pytest
 
 from jackalope.broker.service import INBOX_ITEMS_MAX
 from jackalope.core import limits
-from jackalope.doors.native.connection import _NOTICES, QUERIES_AT_ONCE_MAX
+from jackalope.doors.native.connection import QUERIES_AT_ONCE_MAX
+from jackalope.doors.native.outgoing import _NOTICES
 from jackalope.wire.frames import FRAME_BYTES_MAX, FrameReader, Kind
 from jackalope.wire.messages import FROM_BROKER, TO_BROKER, Message, broker_codec, peer_codec
 from tests.docs.blocks import cells_of, content_of, names_in

@@ -19,6 +19,7 @@ from jackalope.wire.messages import (
     Join,
     Leave,
     Manage,
+    Nack,
     Notice,
     Query,
     Result,
