@@ -64,8 +64,8 @@ class Shelf:
         for task_id in changes.gone:
             self._tasks.pop(task_id, None)
         deleted = set(changes.queues_gone)
-        for row in [r for r in self._tasks.values() if (r.namespace, r.queue) in deleted]:
-            del self._tasks[row.id]
+        for task in [t for t in self._tasks.values() if (t.namespace, t.queue) in deleted]:
+            del self._tasks[task.id]
         self._tasks.update({row.id: row for row in changes.tasks})
         for name in changes.queues_gone:
             self._queues.pop(name, None)
