@@ -127,6 +127,19 @@ def test_each_of_many_tasks_in_a_command_is_the_best_when_it_is_given_out(driver
     assert driver.assigned() == [6, 3]
 
 
+def test_ageing_counts_within_its_queue_when_several_queues_give_out_tasks(driver: Driver) -> None:
+    """The first of each queue is compared with those of the others, and no later one."""
+    driver.declare("a", ageing_us=SECOND)
+    driver.limit("red", 0)
+    driver.join("w", 1, ("a", "b"))
+    driver.submit(1, "a", priority=10, tags=("red",))
+    driver.tick(100 * SECOND)
+    driver.submit(2, "a", priority=11, key="k", tags=("red",))
+    driver.submit(3, "b", priority=5, tags=("red",))
+    driver.limit("red", 1)
+    assert driver.assigned() == [1]
+
+
 # Who.
 
 

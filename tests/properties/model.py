@@ -44,10 +44,9 @@ class Model(Tasks):
             self.end_claims()
         assert self.may_take(taker, task), "this worker may not have this task now"
         assert task in self.best_for(taker), "there is a better task for this worker"
-        if worker != self.speaker:
-            able = [other for other in self.workers.values() if self.may_take(other, task)]
-            loads = [len(self.held_by(other.name)) for other in able]
-            assert len(self.held_by(worker)) == min(loads), "another worker has less to do"
+        able = [other for other in self.workers.values() if self.may_take(other, task)]
+        loads = [len(self.held_by(other.name)) for other in able]
+        assert len(self.held_by(worker)) == min(loads), "another worker has less to do"
         assert fence == self.last_fence + 1, "a fence is one more than the last"
         claim = 0
         if len(self.held_by(worker)) >= taker.slots:
@@ -110,7 +109,7 @@ class Model(Tasks):
         """
         self.now_us = max(self.now_us, now_us)
         self.follow, self.in_order = follow, in_order
-        self.facts, self.messages, self.claimant, self.speaker = [], [], None, ""
+        self.facts, self.messages, self.claimant = [], [], None
         answer: Answer = HANDLERS[type(command)](self, command)
         self.settle()
         return answer
@@ -178,10 +177,10 @@ class Model(Tasks):
     # Reports.
 
     def speaking(self, command: c.Command) -> ModelWorker | None:
+        """Return the worker of a session, which has just shown that it is alive."""
         worker = self.with_session(command.session)
         if worker is not None:
             worker.heard_us = self.now_us
-            self.speaker = worker.name
         return worker
 
     def lease(self, worker: ModelWorker, task_id: TaskId, fence: int) -> ModelTask | None:
@@ -225,7 +224,6 @@ class Model(Tasks):
 
     def progress(self, command: c.ReportProgress) -> Answer:
         worker = self.speaking(command)
-        self.speaker = ""
         if worker is None:
             return ("refused", Code.UNKNOWN_SESSION)
         is_held = self.lease(worker, command.task, command.fence) is not None
@@ -270,7 +268,6 @@ class Model(Tasks):
         worker.slots, worker.lease_us = command.slots, command.lease_us
         worker.grace_us, worker.heard_us = command.grace_us, self.now_us
         worker.resume_until_us = 0
-        self.speaker = worker.name
         holding = [] if is_repeated else command.holding
         resumed = [held for held in holding if self.lease(worker, held.task, held.fence)]
         dropped = [held for held in holding if held not in resumed]

@@ -103,7 +103,6 @@ class Tasks:
         self.facts: list[Fact] = []
         self.messages: list[tuple[Any, ...]] = []
         self.claimant: ModelWorker | None = None
-        self.speaker = ""
         self.ended: list[tuple[ModelTask, list[ModelTask]]] = []
 
     # Looking.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -41,9 +41,6 @@ from jackalope.wire.views import (
     WorkerView,
 )
 
-#: A number that a task or a batch can have.
-Number = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
-
 PAGE_ROWS_DEFAULT = 100
 PAGE_ROWS_MAX = 1_000
 
@@ -68,13 +65,13 @@ class About(msgspec.Struct, forbid_unknown_fields=True):
     key: str = ""
     tag: str = ""
     parent: TaskId = TaskId(b"")
-    batch: Number = 0
+    batch: int = 0
     text: str = ""
-    older_than_us: Number = 0
+    older_than_us: int = 0
     sort: str = "-created"
     limit: int = PAGE_ROWS_DEFAULT
     cursor: str = ""
-    before: Number = 0
+    before: int = 0
 
 
 async def answer(broker: Broker, namespace: str, what: str, about: dict[str, Any]) -> Any:
@@ -92,6 +89,9 @@ async def answer(broker: Broker, namespace: str, what: str, about: dict[str, Any
         asked = msgspec.convert(about, About, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
         raise Refused(Refusal(Code.INVALID, f"question {what!r}: {error}")) from None
+    if not all(0 <= n <= TIME_US_MAX for n in (asked.batch, asked.older_than_us, asked.before)):
+        message = f"question {what!r}: batch, older_than_us and before must be 0 to {TIME_US_MAX}"
+        raise Refused(Refusal(Code.INVALID, message))
     return await ask(broker, namespace, asked)
 
 

@@ -107,28 +107,29 @@ def _serve_lane(core: Core, lane: Lane) -> None:
 def _serve_lanes(core: Core, lanes: dict[Lane, None]) -> None:
     """Give out the tasks of several lanes, the best of all first.
 
-    Room only shrinks meanwhile, so a lane for which there is none is done with.
+    Within a queue its own rule of ageing tells which that is; across queues only priority and rank
+    mean the same. Room only shrinks meanwhile, so a lane for which there is none is done with.
     """
-    heads: list[tuple[int, int, Lane]] = []
-    queues = {lane.queue for lane in lanes}
-    # Ageing compares within a queue; across queues only priority means the same.
-    ageing_us = queues.pop().policy.ageing_us if len(queues) == 1 else 0
+    heads: dict[Queue, list[tuple[int, int, Lane, Task]]] = {}
 
     def note(number: int, lane: Lane) -> None:
         task = None if lane.closed_by or lane.queue.paused_by else lane.head(core.book.tasks)
         if task is not None:
-            heappush(heads, (order(task, ageing_us), number, lane))
+            entry = (order(task, lane.queue.policy.ageing_us), number, lane, task)
+            heappush(heads.setdefault(lane.queue, []), entry)
 
     for number, lane in enumerate(lanes):
         note(number, lane)
     while heads:
-        _, number, lane = heappop(heads)
+        queue = min(heads, key=lambda queue: order(heads[queue][0][3], 0))
+        _, number, lane, _ = heappop(heads[queue])
+        if not heads[queue]:
+            del heads[queue]
         worker = None if lane.closed_by else _least_loaded(core, lane)
         task = lane.head(core.book.tasks)
-        if worker is None or task is None:
-            continue
-        _give(core, task, worker)
-        note(number, lane)
+        if worker is not None and task is not None:
+            _give(core, task, worker)
+            note(number, lane)
 
 
 def _give(core: Core, task: Task, worker: Worker) -> None:

@@ -13,7 +13,7 @@ Within a lane the order is priority, then rank (the moment when the task first b
 unique). A lane keeps a bucket for each priority in use, and a bitmask of them. In a bucket, tasks
 that become ready for the first time have ever growing ranks and join a deque at its end; a task
 that comes back (a retry, a lost worker) has an old rank and goes to a small heap beside it. The
-head is the lesser of the two heads: exact order at eight bytes a task.
+head is the lesser of the two heads.
 
 Ageing needs no timers: if each span of waiting counts as one step of priority, then the order of
 two tasks never changes while both wait, and comparing `rank - priority * span` tells it. Within a
@@ -57,13 +57,13 @@ class Bucket:
 
     def __init__(self) -> None:
         self.size = 0
-        self.fresh: deque[TaskId] = deque()
+        self.fresh: deque[tuple[int, TaskId]] = deque()
         self.late: list[tuple[int, TaskId]] = []
         self.newest_rank = 0
 
     def __iter__(self) -> Iterator[TaskId]:
         yield from (task_id for _, task_id in self.late)
-        yield from self.fresh
+        yield from (task_id for _, task_id in self.fresh)
 
 
 class Lane:
@@ -109,7 +109,7 @@ class Lane:
             bucket = self._buckets[priority] = Bucket()
         if rank > bucket.newest_rank:
             bucket.newest_rank = rank
-            bucket.fresh.append(task.id)
+            bucket.fresh.append((rank, task.id))
         else:
             heappush(bucket.late, (rank, task.id))
         self._mask |= 1 << priority
@@ -170,21 +170,19 @@ class Lane:
     def _in_bucket(self, priority: int, tasks: dict[TaskId, Task]) -> Iterator[Task]:
         """Yield the tasks of a bucket by rank, a repeated one beside itself."""
         bucket = self._buckets[priority]
-        late = (tasks.get(task_id) for _, task_id in sorted(bucket.late))
-        fresh = (tasks.get(task_id) for task_id in bucket.fresh)
-        both = (
-            (task for task in entries if task and task.lane is self and task.priority == priority)
-            for entries in (late, fresh)
-        )
-        return merge(*both, key=lambda task: task.rank)
+        for rank, task_id in merge(sorted(bucket.late), bucket.fresh):
+            task = tasks.get(task_id)
+            if task and task.lane is self and task.rank == rank and task.priority == priority:
+                yield task
 
     def _bucket_head(self, priority: int, tasks: dict[TaskId, Task]) -> Task | None:
         bucket = self._buckets[priority]
         fresh, late = bucket.fresh, bucket.late
         task = None
         while fresh:
-            task = tasks.get(fresh[0])
-            if task is not None and task.lane is self and task.priority == priority:
+            rank, task_id = fresh[0]
+            task = tasks.get(task_id)
+            if task and task.lane is self and task.rank == rank and task.priority == priority:
                 break
             task = None
             fresh.popleft()
@@ -193,9 +191,9 @@ class Lane:
             rank, task_id = late[0]
             if task is not None and task.rank <= rank:
                 break
-            candidate = tasks.get(task_id)
-            if candidate is not None and candidate.lane is self and candidate.priority == priority:
-                return candidate
+            other = tasks.get(task_id)
+            if other and other.lane is self and other.rank == rank and other.priority == priority:
+                return other
             heappop(late)
             self._entries -= 1
         if task is None:
