@@ -209,7 +209,7 @@ async def _measure_memory(peer: Peer, plan: Plan, figures: Figures, notes: list[
     before = pending = BULK + 2 * _TRIAL
     deadline = time.perf_counter() + plan.memory_s
     while pending < _PENDING and time.perf_counter() < deadline:
-        pending += len(await peer.submit_bulk(BULK))
+        pending += len(await peer.submit_bulk(min(BULK, _PENDING - pending)))
     after_mb = await _settled_mb(peer, plan)
     task_mb = (after_mb - before_mb) / (pending - before)
     figures["rss_mb_100k"] = round(after_mb + task_mb * (_PENDING - pending), 1)

@@ -56,8 +56,8 @@ def run(settings: Settings) -> dict[str, Figures]:
     rounds = ([] if settings.is_quick else [_FULL_MEMORY]) + [speed] * settings.repeats
     for number, plan in enumerate(rounds, 1):
         for name in settings.names:
-            # What cannot run at all will not run the next time.
-            if answers[name] and all("error" in answer for answer in answers[name]):
+            # What failed twice and never ran will not run the next time.
+            if len(answers[name]) > 1 and all("error" in answer for answer in answers[name]):
                 continue
             begin = time.monotonic()
             answer = _run_once(settings, name, plan, deadline - begin)
