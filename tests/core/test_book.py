@@ -414,7 +414,7 @@ def restored(driver: Driver) -> Core:
     snapshot = msgspec.msgpack.decode(body, type=Changes)
     core = Core()
     live = [row for row in snapshot.tasks if row.state not in ENDED]
-    core.book.restore(snapshot.counters, snapshot.queues, snapshot.limits, live)
+    core.book.restore(snapshot.counters, snapshot.queues, snapshot.limits, live, snapshot.tallies)
     return core
 
 
@@ -428,6 +428,7 @@ def test_a_book_restored_from_rows_is_the_book(route: Route) -> None:
     assert core.book.snapshot().tasks == driver.core.book.snapshot().tasks
     assert core.book.snapshot().queues == driver.core.book.snapshot().queues
     assert core.book.snapshot().limits == driver.core.book.snapshot().limits
+    assert core.book.snapshot().tallies == driver.core.book.snapshot().tallies
     for timers in ("due", "expiry", "timeouts"):
         mine, theirs = getattr(core.book, timers), getattr(driver.core.book, timers)
         assert dict(mine.items()) == dict(theirs.items())
@@ -454,7 +455,7 @@ def test_records_after_the_rows_lead_to_the_same_book(route: Route, action: Acti
     driver.resume_queue()
     rows = msgspec.msgpack.decode(snapshot, type=Changes)
     later = Driver()
-    later.core.book.restore(rows.counters, rows.queues, rows.limits, rows.tasks)
+    later.core.book.restore(rows.counters, rows.queues, rows.limits, rows.tasks, rows.tallies)
     later.journal = driver.journal[stored_until:]
     for record in later.recorded():
         later.core.apply(record)

@@ -5,18 +5,22 @@ Numbers are the real ones: ten thousand of anything take less than a second.
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from jackalope.core import limits
+from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import (
     Action,
     ActOnTasks,
     Answer,
     ClaimTasks,
+    CreateApiKey,
     Fail,
     FailAttempts,
     LeaveWorker,
     LimitTag,
+    RevokeApiKey,
     SubmitTasks,
     Tick,
     WatchTasks,
@@ -59,11 +63,13 @@ from jackalope.core.limits import (
     SLOTS_PER_WORKER_MAX,
     TAG_CHARS_MAX,
     TAGS_PER_TASK_MAX,
+    TALLIES_PER_NAMESPACE_MAX,
     TASKS_PER_FILTER_MAX,
     WATCHES_PER_TASK_MAX,
     WORKERS_MAX,
 )
 from jackalope.core.refusals import Code
+from jackalope.core.tally import Tally
 from jackalope.core.task import BlobRef, Error, encoded_size
 from tests.core.driving import NOW_US, Driver, refusal_in, spec, task_id
 
@@ -254,6 +260,8 @@ def test_watches_per_task_max(crowd: Driver) -> None:
         assert watched == Accepted(1)
     too_many = crowd.send(WatchTasks(session=WATCHES_PER_TASK_MAX + 1, tasks=(task_id(1),)))
     assert_refused(crowd, too_many, Code.TOO_MANY, WATCHES_PER_TASK_MAX)
+    again = crowd.send(WatchTasks(session=1, tasks=(task_id(1),), progress=True))
+    assert again == Accepted(1)
     crowd.act(Action.KILL, 1)
     assert len(crowd.effects) == WATCHES_PER_TASK_MAX + 1
 
@@ -374,6 +382,28 @@ def test_departed_workers_max(crowd: Driver) -> None:
     assert departed[-1] == f"worker {DEPARTED_WORKERS_MAX + 1}"
 
 
+def test_tallies_per_namespace_max(crowd: Driver) -> None:
+    """The one that ended nothing for longest is forgotten, in storage too."""
+    tallies = crowd.core.book.world("default").tallies
+    for session in range(1, TALLIES_PER_NAMESPACE_MAX + 1):
+        tallies[f"worker {session}"] = Tally(succeeded=1, at_us=session)
+    crowd.join("worker 1", 1)
+    crowd.submit(1)
+    crowd.finish(1)
+    assert len(tallies) == TALLIES_PER_NAMESPACE_MAX
+    crowd.send(LeaveWorker(session=1))
+    crowd.core.book.take_changes()
+
+    crowd.join("one more", 2)
+    crowd.submit(2)
+    crowd.finish(2)
+    assert len(tallies) == TALLIES_PER_NAMESPACE_MAX
+    assert "worker 2" not in tallies
+    assert tallies["worker 1"].succeeded == 2
+    rows = {row.worker: row.succeeded for row in crowd.core.book.take_changes().tallies}
+    assert rows == {"worker 2": 0, "one more": 1}
+
+
 def test_ahead_count_max(crowd: Driver) -> None:
     submit_many(crowd, AHEAD_COUNT_MAX + 2)
 
@@ -477,6 +507,37 @@ def test_time_us_max(driver: Driver, field: str) -> None:
     past_limit: dict[str, Any] = {field: limits.TIME_US_MAX + 1}
     assert_accepted(driver.submit(1, **at_limit))
     assert_refused(driver, driver.submit(2, **past_limit), Code.INVALID, limits.TIME_US_MAX)
+
+
+def api_key(number: int = 1, **fields: Any) -> CreateApiKey:
+    key = ApiKey(f"{number:x}", "0" * 64, "ada", (Permission.WORK,))
+    return CreateApiKey(key=msgspec.structs.replace(key, **fields))
+
+
+def test_api_keys_max(crowd: Driver) -> None:
+    for number in range(limits.API_KEYS_MAX):
+        assert crowd.send(api_key(number)) == Accepted()
+    too_many = crowd.send(api_key(limits.API_KEYS_MAX))
+    assert_refused(crowd, too_many, Code.TOO_MANY, limits.API_KEYS_MAX)
+    assert crowd.send(RevokeApiKey(key="7")) == Accepted()
+    assert crowd.send(api_key(limits.API_KEYS_MAX)) == Accepted()
+
+
+def test_queues_per_api_key_max(driver: Driver) -> None:
+    queues = tuple(f"q{number}" for number in range(limits.QUEUES_PER_API_KEY_MAX))
+    too_many = driver.send(api_key(queues=(*queues, "more")))
+    assert_refused(driver, too_many, Code.INVALID, limits.QUEUES_PER_API_KEY_MAX)
+    assert driver.send(api_key(queues=queues)) == Accepted()
+    meant = driver.act(Action.KILL, filter=Filter(queues=(*queues, "more")))
+    assert_refused(driver, meant, Code.INVALID, limits.QUEUES_PER_API_KEY_MAX)
+    assert driver.act(Action.KILL, filter=Filter(queues=queues)) == Acted()
+
+
+@pytest.mark.parametrize("value", [limits.TIME_US_MAX + 1, 2**63, -1])
+def test_the_end_of_an_api_key_is_a_time(driver: Driver, value: int) -> None:
+    answer = driver.send(api_key(expires_us=value))
+    assert_refused(driver, answer, Code.INVALID, limits.TIME_US_MAX)
+    assert driver.send(api_key(expires_us=limits.TIME_US_MAX)) == Accepted()
 
 
 def test_count_max(driver: Driver) -> None:

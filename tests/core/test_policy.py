@@ -46,6 +46,7 @@ DEFAULTS: dict[str, Any] = {
     "result_becomes": "",
     "held": False,
     "done": Done.PROCESSED,
+    "stuck_after_us": 0,
 }
 
 #: What the published designs ask for, in their words, where we have the field.
@@ -68,7 +69,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "prefer_other_worker": True,  # retry.exclude_last_worker: true
         "priority_drop": 1,  # retry.priority_penalty: 1
         "crash_limit": 20,  # max_deliveries: 20
+        "interruption_limit": 20,
         "retention_us": NEVER,  # result.retention: forever
+        "stuck_after_us": HOUR,  # stuck_after: 1h
         "batch_size": 100,  # batch_size: 100
         "result_becomes": "",  # result_becomes: null
     },
@@ -119,6 +122,7 @@ NOT_NEGATIVE = [
     "timeout_us",
     "depth_limit",
     "retention_us",
+    "stuck_after_us",
 ]
 
 

@@ -13,6 +13,8 @@ CODES = {
     "UNKNOWN_QUEUE": "unknown_queue",
     "UNKNOWN_WORKER": "unknown_worker",
     "UNKNOWN_SESSION": "unknown_session",
+    "UNKNOWN_API_KEY": "unknown_api_key",
+    "UNKNOWN_RECIPIENT": "unknown_recipient",
     "UNKNOWN_DEPENDENCY": "unknown_dependency",
     "ID_CONFLICT": "id_conflict",
     "DUPLICATE_ALIAS": "duplicate_alias",
@@ -26,6 +28,9 @@ CODES = {
     "STALE_SESSION": "stale_session",
     "STORAGE_FAILED": "storage_failed",
     "OVERLOADED": "overloaded",
+    "RATE_LIMITED": "rate_limited",
+    "UNAUTHORISED": "unauthorised",
+    "FORBIDDEN": "forbidden",
 }
 
 

@@ -194,6 +194,14 @@ def test_a_task_interrupted_too_often_is_dead(
     assert after_interruption(task, NOW_US) == expected
 
 
+def test_a_task_that_was_handed_back_for_a_while_waits() -> None:
+    waiting = Decision(State.SCHEDULED, None, NOW_US + 5)
+    assert after_interruption(attempted(Policy()), NOW_US, 5) == waiting
+    assert after_interruption(attempted(STRICT), NOW_US, 5).to is State.DEAD
+    killed = attempted(Policy(), signal=Signal.KILL)
+    assert after_interruption(killed, NOW_US, 5) == Decision(State.KILLED)
+
+
 def test_the_three_counters_do_not_mix() -> None:
     many = 10**6
     policy = Policy(retries=3, crash_limit=3, interruption_limit=3)

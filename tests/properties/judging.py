@@ -21,6 +21,8 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.records import (
     AnyRecord,
+    ApiKeyCreated,
+    ApiKeyRevoked,
     AttemptAssigned,
     AttemptEnded,
     AttemptFinished,
@@ -57,6 +59,8 @@ FACTS: dict[type, tuple[str, tuple[str, ...]]] = {
     QueuePaused: ("qpause", ("queue",)),
     QueueResumed: ("qresume", ("queue",)),
     TagLimited: ("limit", ("tag", "limit")),
+    ApiKeyCreated: ("key", ("key",)),
+    ApiKeyRevoked: ("unkey", ("key",)),
 }
 
 

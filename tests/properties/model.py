@@ -16,7 +16,13 @@ from typing import Any
 import msgspec
 
 from jackalope.core import commands as c
-from jackalope.core.effects import DrainAsked, LeaseLost, SessionReplaced, SignalAsked
+from jackalope.core.effects import (
+    DrainAsked,
+    LeaseLost,
+    SessionReplaced,
+    SignalAsked,
+    TaskProgressed,
+)
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import LEASED, PENDING, Event, Reason, State, is_legal
@@ -226,8 +232,19 @@ class Model(Tasks):
         worker = self.speaking(command)
         if worker is None:
             return ("refused", Code.UNKNOWN_SESSION)
-        is_held = self.lease(worker, command.task, command.fence) is not None
-        return ("accepted", 1, ()) if is_held else ("refused", Code.STALE_FENCE)
+        if self.lease(worker, command.task, command.fence) is None:
+            return ("refused", Code.STALE_FENCE)
+        self.said[command.task] = (command.fence, self.now_us, command.percent)
+        for session, is_wanted in self.watchers.get(command.task, {}).items():
+            if is_wanted:
+                self.tell_progress(session, command.task)
+        return ("accepted", 1, ())
+
+    def tell_progress(self, session: int, task_id: TaskId) -> None:
+        """Tell how far the present attempt has come, if it has said so."""
+        fence, at_us, percent = self.said.get(task_id, (0, 0, None))
+        if fence and fence == self.tasks[task_id].fence:
+            self.messages.append((session, TaskProgressed(task_id, at_us, percent, "")))
 
     def answer(self, command: c.AnswerSignal) -> Answer:
         worker = self.speaking(command)
@@ -267,7 +284,7 @@ class Model(Tasks):
         worker.session, worker.queues, worker.keys = command.session, command.queues, command.keys
         worker.slots, worker.lease_us = command.slots, command.lease_us
         worker.grace_us, worker.heard_us = command.grace_us, self.now_us
-        worker.resume_until_us = 0
+        worker.resume_until_us, worker.is_ready = 0, command.ready
         holding = [] if is_repeated else command.holding
         resumed = [held for held in holding if self.lease(worker, held.task, held.fence)]
         dropped = [held for held in holding if held not in resumed]
@@ -300,6 +317,13 @@ class Model(Tasks):
         self.claimant = worker
         return None
 
+    def cancel_claim(self, command: c.CancelClaim) -> Answer:
+        worker = self.speaking(command)
+        if worker is None:
+            return ("refused", Code.UNKNOWN_SESSION)
+        worker.claims = [claim for claim in worker.claims if claim[0] != command.claim]
+        return ("accepted", 1, ())
+
     def end_claims(self) -> None:
         """End the claims of the claimant that were only for this moment."""
         if self.claimant is not None:
@@ -320,7 +344,7 @@ class Model(Tasks):
 
     def close(self, command: c.CloseSession) -> Answer:
         for sessions in self.watchers.values():
-            sessions.discard(command.session)
+            sessions.pop(command.session, None)
         worker = self.with_session(command.session)
         if worker is not None:
             worker.session, worker.claims = 0, []
@@ -346,7 +370,7 @@ class Model(Tasks):
 
     def restart(self) -> None:
         """Forget what does not outlive the broker. It looks at every timeout again."""
-        self.workers, self.watchers, self.orphans = {}, {}, {}
+        self.workers, self.watchers, self.orphans, self.said = {}, {}, {}, {}
         for task in self.tasks.values():
             task.timeout_at_us = task.times_out_us
 
@@ -363,15 +387,21 @@ class Model(Tasks):
     def act(self, command: c.ActOnTasks) -> Answer:
         event = Event(command.action.value)
         chosen: Iterable[TaskId] = dict.fromkeys(command.tasks)
-        if command.filter is not None:
-            matching = [task for task in self.tasks.values() if matches(command.filter, task)]
+        if command.filter is not None and not command.tasks:
+            matching = [
+                task
+                for task in self.tasks.values()
+                if matches(command.filter, task) and is_seen(task, command.only)
+            ]
             able = [task for task in matching if is_legal(task.state, event)]
             chosen = sorted((task.id for task in able if changes(task, event)), key=self.in_order)
         changed = requested = 0
         refused = []
         for task_id in chosen:
             task = self.tasks.get(task_id)
-            if task is None or not is_legal(task.state, event):
+            task = task if task and is_seen(task, command.only) else None
+            is_meant = task is None or command.filter is None or matches(command.filter, task)
+            if task is None or not is_meant or not is_legal(task.state, event):
                 code = Code.UNKNOWN_TASK if task is None else Code.WRONG_STATE
                 refused.append((task_id, code))
                 continue
@@ -481,17 +511,35 @@ class Model(Tasks):
             del self.limits[command.tag]
         return ("accepted", 1, ())
 
+    def create_key(self, command: c.CreateApiKey) -> Answer:
+        known, key = self.api_keys.get(command.key.id), command.key
+        if known is None:
+            made = msgspec.structs.replace(key, created_us=self.now_us, by=command.by)
+            self.api_keys[key.id] = made
+            self.facts.append(("key", made))
+        elif known.permissions != key.permissions:
+            return ("refused", Code.ID_CONFLICT)
+        return ("accepted", 1, ())
+
+    def revoke_key(self, command: c.RevokeApiKey) -> Answer:
+        if self.api_keys.pop(command.key, None) is None:
+            return ("refused", Code.UNKNOWN_API_KEY)
+        self.facts.append(("unkey", command.key))
+        return ("accepted", 1, ())
+
     def watch(self, command: c.WatchTasks) -> Answer:
         refused = []
         for index, task_id in enumerate(command.tasks):
             task = self.tasks.get(task_id)
-            if task is None:
+            if task is None or not is_seen(task, command.only):
                 refused.append((index, Code.UNKNOWN_TASK))
             elif task.has_ended:
                 told = (command.session, "ended", task.id, task.state, task.reason)
                 self.messages.append(told)
             else:
-                self.watchers.setdefault(task_id, set()).add(command.session)
+                self.watchers.setdefault(task_id, {})[command.session] = command.progress
+                if command.progress:
+                    self.tell_progress(command.session, task_id)
         return ("accepted", len(command.tasks) - len(refused), tuple(refused))
 
     # Time.
@@ -543,6 +591,11 @@ def matches(wanted: Filter, task: ModelTask) -> bool:
     )
 
 
+def is_seen(task: ModelTask, only: tuple[str, ...]) -> bool:
+    """Tell whether a task exists for whoever is limited to some queues."""
+    return not only or task.spec.queue in only
+
+
 def changes(task: ModelTask, event: Event) -> bool:
     """Tell whether an action would make a difference to a task."""
     if task.state in LEASED:
@@ -571,6 +624,7 @@ HANDLERS: dict[type, Callable[[Model, Any], Answer]] = {
     c.JoinWorker: Model.join,
     c.Heartbeat: Model.heartbeat,
     c.ClaimTasks: Model.claim,
+    c.CancelClaim: Model.cancel_claim,
     c.LeaveWorker: Model.leave,
     c.CloseSession: Model.close,
     c.DrainWorker: Model.drain,
@@ -581,6 +635,8 @@ HANDLERS: dict[type, Callable[[Model, Any], Answer]] = {
     c.PauseQueue: Model.pause_queue,
     c.ResumeQueue: Model.resume_queue,
     c.LimitTag: Model.limit,
+    c.CreateApiKey: Model.create_key,
+    c.RevokeApiKey: Model.revoke_key,
     c.WatchTasks: Model.watch,
     c.Tick: Model.tick,
 }

@@ -6,8 +6,9 @@ from typing import TypeVar
 import msgspec
 
 from jackalope.core import Core
+from jackalope.core.access import ApiKey
 from jackalope.core.broker import Missing
-from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow
+from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.records import decode_batch
@@ -32,6 +33,8 @@ class Storage:
         self.rows: dict[TaskId, TaskRow] = {}
         self.queues: dict[tuple[str, str], QueueRow] = {}
         self.limits: dict[tuple[str, str], LimitRow] = {}
+        self.tallies: dict[tuple[str, str], TallyRow] = {}
+        self.api_keys: dict[str, ApiKey] = {}
         self.taken: tuple[int, Changes] | None = None
 
     def take(self, core: Core) -> None:
@@ -50,6 +53,10 @@ class Storage:
         self.queues |= {(row.namespace, row.queue): row for row in changes.queues}
         self.limits |= {(row.namespace, row.tag): row for row in changes.limits}
         self.limits = {name: row for name, row in self.limits.items() if row.limit >= 0}
+        self.tallies |= {(row.namespace, row.worker): row for row in changes.tallies}
+        self.api_keys |= {key.id: key for key in changes.api_keys}
+        for key_id in changes.api_keys_gone:
+            self.api_keys.pop(key_id, None)
         self.counters = changes.counters
         return changes
 
@@ -63,7 +70,14 @@ class Storage:
         core = Core()
         live = [copied(row) for row in self.rows.values() if row.state not in ENDED]
         live.sort(key=lambda row: row.rank)
-        core.book.restore(copied(self.counters), self.queues.values(), self.limits.values(), live)
+        core.book.restore(
+            copied(self.counters),
+            self.queues.values(),
+            self.limits.values(),
+            live,
+            self.tallies.values(),
+            api_keys=self.api_keys.values(),
+        )
         apply_all(core, self.journal[self.applied :])
         return core
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from jackalope.core.access import ApiKey
 from jackalope.core.commands import Verdict
 from jackalope.core.effects import SignalAsked
 from jackalope.core.ids import NO_TASK, TaskId, successor_id
@@ -82,6 +83,7 @@ class ModelWorker:
     heard_us: int = 0
     resume_until_us: int = 0
     is_draining: bool = False
+    is_ready: bool = True
     #: Each is [ref, how many are left, until when].
     claims: list[list[int]] = field(default_factory=list)
 
@@ -96,8 +98,12 @@ class Tasks:
         self.tasks: dict[TaskId, ModelTask] = {}
         self.queues: dict[str, ModelQueue] = {}
         self.limits: dict[str, int] = {}
+        self.api_keys: dict[str, ApiKey] = {}
         self.workers: dict[str, ModelWorker] = {}
-        self.watchers: dict[TaskId, set[int]] = {}
+        #: Who watches each task, and whether they want to hear of its progress.
+        self.watchers: dict[TaskId, dict[int, bool]] = {}
+        #: What was last said of each task: under which fence, when, and how far.
+        self.said: dict[TaskId, tuple[int, int, float | None]] = {}
         self.orphans: dict[TaskId, int] = {}
         # Of the command at hand.
         self.facts: list[Fact] = []
@@ -121,7 +127,7 @@ class Tasks:
 
     def has_room(self, worker: ModelWorker) -> bool:
         is_free = len(self.held_by(worker.name)) < worker.slots or bool(worker.claims)
-        return bool(worker.session) and not worker.is_draining and is_free
+        return bool(worker.session and worker.is_ready) and not worker.is_draining and is_free
 
     def serves(self, worker: ModelWorker, task: ModelTask) -> bool:
         is_key_served = not worker.keys or task.spec.key in worker.keys

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from jackalope.core import Core
 from jackalope.core import commands as c
+from jackalope.core.access import ApiKey, Permission
 from jackalope.core.durations import HOUR, SECOND
 from jackalope.core.explain import explain
 from jackalope.core.filter import Filter
@@ -32,6 +33,7 @@ TAGS = ("red", "blue")
 WORKERS = ("w1", "w2", "w3")
 #: Sessions of clients, and one that nobody has.
 WATCHERS = (1_001, 1_002)
+WORK = ("start", "start", "finish", "finish", "release", "progress")
 NOBODY = 1_000
 #: More tasks would not find more, and the model looks at all of them all the time.
 ENOUGH = 16
@@ -40,6 +42,8 @@ numbers = st.integers(0, 50)
 rarely = st.sampled_from((False, False, False, True))
 queues = st.sampled_from(("a", "a", "b", "c"))
 keys = st.sampled_from(("", "", "", "k", "l"))
+#: The queues that whoever asks is limited to, if any.
+seen = st.sampled_from(((), (), (), ("a",), ("b", "c")))
 priorities = st.sampled_from((150, 150, 10, 200))
 waits_us = st.sampled_from((0, 0, SECOND, 5 * SECOND, 60 * SECOND))
 
@@ -186,7 +190,7 @@ class CoreMachine(RuleBasedStateMachine):
         for queue, change in zip("aaaabc", changes, strict=False):
             self.send(c.DeclareQueue(queue=queue, changes=change))
         self.is_eager = is_eager
-        self.join("w1", QUEUES, (), slots, grace_us=10 * SECOND, says="all")
+        self.join("w1", QUEUES, (), slots, grace_us=10 * SECOND, says="all", ready=True)
         self.submit("a", 3, 150, "")
 
     @precondition(lambda self: len(self.model.tasks) < ENOUGH)
@@ -265,7 +269,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(
         reports=st.lists(
-            st.tuples(numbers, st.sampled_from(("start", "start", "finish", "finish", "release"))),
+            st.tuples(numbers, st.sampled_from(WORK)),
             min_size=1,
             max_size=4,
         )
@@ -335,6 +339,7 @@ class CoreMachine(RuleBasedStateMachine):
         slots=st.sampled_from((0, 1, 2, 5)),
         grace_us=st.sampled_from((0, 10 * SECOND)),
         says=st.sampled_from(("again", "all", "all", "some", "none", "wrong")),
+        ready=st.sampled_from((True, True, False)),
     )
     def join(  # noqa: PLR0917
         self,
@@ -344,6 +349,7 @@ class CoreMachine(RuleBasedStateMachine):
         slots: int,
         grace_us: int,
         says: str,
+        ready: bool,
     ) -> None:
         """Join again over the same session, or over a new one and say what is still running."""
         session = self.session_of(worker)
@@ -363,6 +369,7 @@ class CoreMachine(RuleBasedStateMachine):
                 holding=holding,
                 lease_us=30 * SECOND,
                 grace_us=grace_us,
+                ready=ready,
             )
         )
 
@@ -387,12 +394,26 @@ class CoreMachine(RuleBasedStateMachine):
         session = self.session_of(self.a_worker(worker))
         self.send(c.ClaimTasks(session=session, count=count, wait_us=wait_us))
 
-    @rule(tasks=st.lists(numbers, max_size=3), session=st.sampled_from(WATCHERS))
-    def watch(self, tasks: list[int], session: int) -> None:
+    @rule(worker=numbers, claim=numbers)
+    def cancel_claim(self, worker: int, claim: int) -> None:
+        name = self.a_worker(worker)
+        known = self.model.workers.get(name)
+        refs = [each[0] for each in known.claims] if known is not None else []
+        chosen = refs[claim % len(refs)] if refs else claim
+        self.send(c.CancelClaim(session=self.session_of(name), claim=chosen))
+
+    @rule(
+        tasks=st.lists(numbers, max_size=3),
+        session=st.sampled_from(WATCHERS),
+        progress=st.booleans(),
+        only=seen,
+    )
+    def watch(self, tasks: list[int], session: int, progress: bool, only: tuple[str, ...]) -> None:
         """Watch some tasks; none means to go away."""
         watched = tuple(dict.fromkeys(self.a_task(number) for number in tasks))
         if watched:
-            self.send(c.WatchTasks(session=session, tasks=watched))
+            command = c.WatchTasks(session=session, tasks=watched, progress=progress, only=only)
+            self.send(command)
         else:
             self.send(c.CloseSession(session=session))
 
@@ -407,10 +428,23 @@ class CoreMachine(RuleBasedStateMachine):
         able = [action for action in c.Action if is_legal(task.state, Event(action.value))]
         self.send(c.ActOnTasks(action=able[choice % len(able)], tasks=(task.id,)))
 
-    @rule(action=st.sampled_from(c.Action), tasks=st.lists(numbers, min_size=1, max_size=3))
-    def act_anyhow(self, action: c.Action, tasks: list[int]) -> None:
+    @rule(
+        action=st.sampled_from(c.Action),
+        tasks=st.lists(numbers, min_size=1, max_size=3),
+        only=seen,
+    )
+    def act_anyhow(self, action: c.Action, tasks: list[int], only: tuple[str, ...]) -> None:
         chosen = tuple(self.a_task(number) for number in tasks)
-        self.send(c.ActOnTasks(action=action, tasks=chosen))
+        self.send(c.ActOnTasks(action=action, tasks=chosen, only=only))
+
+    @rule(
+        action=st.sampled_from(c.Action),
+        tasks=st.lists(numbers, min_size=1, max_size=3),
+        states=st.sampled_from((tuple(ENDED), tuple(LEASED), (State.READY,))),
+    )
+    def act_if(self, action: c.Action, tasks: list[int], states: tuple[State, ...]) -> None:
+        chosen = tuple(self.a_task(number) for number in tasks)
+        self.send(c.ActOnTasks(action=action, tasks=chosen, filter=Filter(states=states)))
 
     @rule(
         action=st.sampled_from(c.Action),
@@ -418,12 +452,20 @@ class CoreMachine(RuleBasedStateMachine):
         key=st.sampled_from(("", "", "k")),
         states=st.sampled_from(((), (), tuple(ENDED), tuple(LEASED), (State.READY,))),
         dry_run=rarely,
+        only=seen,
     )
     def act_by_filter(
-        self, action: c.Action, queue: str, key: str, states: tuple[State, ...], dry_run: bool
+        self,
+        *,
+        action: c.Action,
+        queue: str,
+        key: str,
+        states: tuple[State, ...],
+        dry_run: bool,
+        only: tuple[str, ...],
     ) -> None:
         wanted = Filter(queue=queue, key=key, states=states)
-        self.send(c.ActOnTasks(action=action, filter=wanted, dry_run=dry_run))
+        self.send(c.ActOnTasks(action=action, filter=wanted, dry_run=dry_run, only=only))
 
     @rule(queue=queues, changes=policies)
     def declare(self, queue: str, changes: dict[str, object]) -> None:
@@ -441,6 +483,14 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(tag=st.sampled_from(TAGS), limit=st.integers(-1, 2))
     def limit(self, tag: str, limit: int) -> None:
         self.send(c.LimitTag(tag=tag, limit=limit))
+
+    @rule(key=st.sampled_from("abc"), what=st.sampled_from((*Permission, "revoke", "revoke")))
+    def change_api_keys(self, key: str, what: str) -> None:
+        if what == "revoke":
+            self.send(c.RevokeApiKey(key=key))
+        else:
+            made = ApiKey(key, "0" * 64, "ada", (Permission(what),))
+            self.send(c.CreateApiKey(key=made, by="ada"))
 
     # Time, storage, restarts.
 
@@ -487,6 +537,7 @@ class CoreMachine(RuleBasedStateMachine):
         live = [row for row in before.tasks if row.state not in ENDED]
         assert [row for row in after.tasks if row.state not in ENDED] == live
         assert (after.queues, after.limits) == (before.queues, before.limits)
+        assert after.tallies == before.tallies
         assert after.counters.fence == before.counters.fence
         self.model.restart()
         self.send(c.Recover())
@@ -498,6 +549,7 @@ class CoreMachine(RuleBasedStateMachine):
         check(core)
         mine, theirs = self.core.book.snapshot(), core.book.snapshot()
         assert (mine.queues, mine.limits) == (theirs.queues, theirs.limits)
+        assert mine.tallies == theirs.tallies
         assert (mine.counters.fence, mine.counters.rank) == (
             theirs.counters.fence,
             theirs.counters.rank,

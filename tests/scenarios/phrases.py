@@ -135,6 +135,22 @@ class Teller:
         return join(what, option("by", record.by), self._world(record.namespace))
 
     @tell.register
+    def _(self, record: records.ApiKeyCreated) -> str:
+        key = record.key
+        return join(
+            f"created key {key.id} of {key.name}:",
+            " ".join(key.permissions),
+            option("queues", ",".join(key.queues)),
+            option("namespace", key.namespace),
+            self._when("expires", key.expires_us),
+            option("by", key.by),
+        )
+
+    @tell.register
+    def _(self, record: records.ApiKeyRevoked) -> str:
+        return join(f"revoked key {record.key}", option("by", record.by))
+
+    @tell.register
     def _(self, record: records.TaskSubmitted) -> str:
         options = record.spec.options
         waiting_for = ",".join(self._cast.name(task) for task in record.waiting_for)
@@ -283,6 +299,12 @@ class Teller:
             tell_body("result", message.result),
             tell_error(message.error),
         )
+
+    @tell.register
+    def _(self, message: effects.TaskProgressed) -> str:
+        percent = "" if message.percent is None else f"{message.percent:g}%"
+        note = f"({message.note})" if message.note else ""
+        return join(f"progress of {self._cast.name(message.task)}", percent, note)
 
     # Details.
 

@@ -11,9 +11,10 @@ from pprint import pformat
 import msgspec
 
 from jackalope.core import Core, invariants
+from jackalope.core.access import ApiKey
 from jackalope.core.book import Book
 from jackalope.core.broker import Missing
-from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow
+from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.commands import AnyCommand
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
@@ -31,6 +32,8 @@ class Shelf:
         self._tasks: dict[TaskId, TaskRow] = {}
         self._queues: dict[tuple[str, str], QueueRow] = {}
         self._limits: dict[tuple[str, str], LimitRow] = {}
+        self._tallies: dict[tuple[str, str], TallyRow] = {}
+        self._api_keys: dict[str, ApiKey] = {}
         self._counters = Counters()
 
     def append(self, records: list[AnyRecord]) -> None:
@@ -74,6 +77,14 @@ class Shelf:
             self._limits[row.namespace, row.tag] = row
             if row.limit < 0:
                 del self._limits[row.namespace, row.tag]
+        for tally in changes.tallies:
+            self._tallies[tally.namespace, tally.worker] = tally
+            if not (tally.succeeded or tally.failed):
+                del self._tallies[tally.namespace, tally.worker]
+
+        for key in changes.api_keys_gone:
+            self._api_keys.pop(key, None)
+        self._api_keys.update({key.id: key for key in changes.api_keys})
 
     # Recalling.
 
@@ -97,6 +108,8 @@ class Shelf:
             tasks=[row for row in self._tasks.values() if row.state not in ENDED],
             queues=list(self._queues.values()),
             limits=list(self._limits.values()),
+            tallies=list(self._tallies.values()),
+            api_keys=list(self._api_keys.values()),
         )
         core = _restored(live)
         _replay(core, self._journal[self._stored_through :])
@@ -142,7 +155,14 @@ class Shelf:
 
 def _restored(snapshot: Changes) -> Core:
     core, rows = Core(), _copy(snapshot)
-    core.book.restore(rows.counters, rows.queues, rows.limits, rows.tasks)
+    core.book.restore(
+        rows.counters,
+        rows.queues,
+        rows.limits,
+        rows.tasks,
+        rows.tallies,
+        api_keys=rows.api_keys,
+    )
     return core
 
 

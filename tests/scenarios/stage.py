@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TypedDict
 
 from jackalope.core import Core, commands, invariants
+from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import AnyCommand, Fail, Finish, Held
 from jackalope.core.durations import SECOND
 from jackalope.core.explain import explain, history
@@ -159,6 +160,25 @@ class Stage:
         number = -1 if limit == "none" else int(limit)
         return self._send(commands.LimitTag(tag=tag, limit=number, **self._actor(order)))
 
+    def create_key(self, order: Order) -> list[str]:
+        key_id = order.word("an id")
+        key = ApiKey(
+            id=key_id,
+            hash=order.text("hash", "0" * 64),
+            name=order.text("name", "ada"),
+            permissions=tuple(Permission(each) for each in order.list("permissions")),
+            queues=order.list("queues"),
+            namespace=order.text("namespace"),
+            expires_us=self._moment(order, "expires_in"),
+        )
+        by, session = order.text("by"), self._client(order)
+        return self._send(commands.CreateApiKey(key=key, by=by, session=session))
+
+    def revoke_key(self, order: Order) -> list[str]:
+        key = order.word("an id")
+        by, session = order.text("by"), self._client(order)
+        return self._send(commands.RevokeApiKey(key=key, by=by, session=session))
+
     # Workers.
 
     def join(self, order: Order) -> list[str]:
@@ -175,6 +195,8 @@ class Stage:
             lease_us=order.duration_us("lease", _LEASE_US),
             grace_us=order.duration_us("grace", _GRACE_US),
             generation=order.number("generation"),
+            ready=not order.flag("unready"),
+            only=order.list("only"),
         )
         self._cast.bind(worker, session)
         return self._send(command)
@@ -189,6 +211,16 @@ class Stage:
             wait_us=order.duration_us("wait"),
         )
         return self._send(command)
+
+    def cancel_claim(self, order: Order) -> list[str]:
+        """Cancel the latest claim of a worker."""
+        session = self._worker(order.word("a worker"), order)
+        claims = [
+            ref
+            for ref, command in self._commands.items()
+            if isinstance(command, commands.ClaimTasks) and command.session == session
+        ]
+        return self._send(commands.CancelClaim(session=session, claim=max(claims, default=0)))
 
     def leave(self, order: Order) -> list[str]:
         return self._send(commands.LeaveWorker(session=self._worker(order.word("a worker"), order)))
@@ -225,7 +257,10 @@ class Stage:
 
     def release(self, order: Order) -> list[str]:
         held, session = self._attempts(order)
-        return self._send(commands.ReleaseAttempts(attempts=held, session=session))
+        after_us = order.duration_us("after")
+        return self._send(
+            commands.ReleaseAttempts(attempts=held, session=session, after_us=after_us)
+        )
 
     def progress(self, order: Order) -> list[str]:
         [held], session = self._attempts(order)
@@ -256,11 +291,12 @@ class Stage:
         wanted = self._filter(order) if order.flag("where") else None
         command = commands.ActOnTasks(
             action=action,
-            tasks=()
+            tasks=tuple(map(self._task, order.list("tasks")))
             if wanted is not None
             else tuple(map(self._task, order.names("tasks, or where"))),
             filter=wanted,
             dry_run=order.flag("dry_run"),
+            only=order.list("only"),
             **self._actor(order),
         )
         return self._send(command, order)
@@ -282,8 +318,14 @@ class Stage:
     def watch(self, order: Order) -> list[str]:
         tasks = tuple(self._task(name) for name in order.names("the names of tasks"))
         namespace = order.text("namespace", DEFAULT)
-        session = self._client(order)
-        return self._send(commands.WatchTasks(tasks=tasks, session=session, namespace=namespace))
+        command = commands.WatchTasks(
+            tasks=tasks,
+            session=self._client(order),
+            namespace=namespace,
+            progress=order.flag("progress"),
+            only=order.list("only"),
+        )
+        return self._send(command)
 
     # Time and storage.
 
@@ -371,6 +413,9 @@ class Stage:
                 lines.append(join(f"{where}{queue.name}:", counts or "empty", paused))
         return lines
 
+    def keys(self, _order: Order) -> list[str]:
+        return [f"{key.id}: {key.name}" for key in self.core.book.api_keys.values()]
+
     def workers(self, _order: Order) -> list[str]:
         lines = []
         for (namespace, name), worker in self.core.roster.workers.items():
@@ -381,6 +426,13 @@ class Stage:
             lines.append(join(f"{where}{name}:", f"holds {held or 'nothing'}", state, away))
         departed = self.core.roster.departed
         return lines + [f"{departure.worker}: gone, {departure.why}" for departure in departed]
+
+    def tallies(self, _order: Order) -> list[str]:
+        return [
+            f"{name}: {tally.succeeded} succeeded, {tally.failed} failed"
+            for world in self.core.book.namespaces.values()
+            for name, tally in sorted(world.tallies.items())
+        ]
 
     def _find(self, order: Order) -> Task:
         """Look at a task, wherever it is; looking puts nothing back into memory."""
@@ -517,10 +569,13 @@ _VERBS: dict[str, Callable[[Stage, Order], list[str]]] = {
     "pause-queue": Stage.pause_queue,
     "resume-queue": Stage.resume_queue,
     "limit-tag": Stage.limit_tag,
+    "create-key": Stage.create_key,
+    "revoke-key": Stage.revoke_key,
     # Workers.
     "join": Stage.join,
     "heartbeat": Stage.heartbeat,
     "claim": Stage.claim,
+    "cancel_claim": Stage.cancel_claim,
     "leave": Stage.leave,
     "close": Stage.close,
     "drain": Stage.drain,
@@ -550,5 +605,7 @@ _VERBS: dict[str, Callable[[Stage, Order], list[str]]] = {
     "history": Stage.history,
     "show": Stage.show,
     "queues": Stage.queues,
+    "keys": Stage.keys,
     "workers": Stage.workers,
+    "tallies": Stage.tallies,
 }

@@ -55,8 +55,17 @@ def test_every_reason_is_explained(why: Why) -> None:
     assert f"\n{why}: " in all_scripts()
 
 
-# The one that is left out is said by the engine, never by the core.
-@pytest.mark.parametrize("code", sorted(set(Code) - {Code.STORAGE_FAILED, Code.OVERLOADED}))
+#: Said by the engine and the doors, never by the core.
+NOT_OF_THE_CORE = {
+    Code.STORAGE_FAILED,
+    Code.OVERLOADED,
+    Code.RATE_LIMITED,
+    Code.UNKNOWN_RECIPIENT,
+    Code.UNAUTHORISED,
+}
+
+
+@pytest.mark.parametrize("code", sorted(set(Code) - NOT_OF_THE_CORE))
 def test_every_refusal_is_shown(code: Code) -> None:
     assert re.search(rf": refused (?:\S+ )?{code}: ", all_scripts())
 

@@ -87,7 +87,8 @@ class SimClient:
             command = world.rng.choice((PauseQueue, ResumeQueue))
             self._ask(command(queue=queue, by=self.name))
         elif chance < 0.9 and self.known:
-            self._ask(WatchTasks(tasks=tuple(world.rng.sample(self.known, 1))))
+            tasks = tuple(world.rng.sample(self.known, 1))
+            self._ask(WatchTasks(tasks=tasks, progress=world.rng.random() < 0.5))
         elif chance < 0.92:
             states = (State.DEAD,)
             self._ask(ActOnTasks(action=Action.RETRY, filter=Filter(states=states), by=self.name))

@@ -139,8 +139,8 @@ def test_history_loses_limits(monkeypatch: Patch) -> None:
     """What was written behind is not read back."""
     original = Book.restore
 
-    def lossy(self: Book, counters: Any, queues: Any, limits: Any, tasks: Any) -> None:
-        original(self, counters, queues, (), tasks)
+    def lossy(self: Book, counters: Any, queues: Any, limits: Any, *rest: Any, **more: Any) -> None:
+        original(self, counters, queues, (), *rest, **more)
 
     monkeypatch.setattr(Book, "restore", lossy)
     assert "replay equals memory" in _caught()

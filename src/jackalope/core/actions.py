@@ -20,7 +20,7 @@ from jackalope.core.commands import Action, ActOnTasks
 from jackalope.core.effects import Acted, SendToSession, SignalAsked
 from jackalope.core.filter import Filter, matches
 from jackalope.core.lifecycle import ENDED, LEASED, TRANSITIONS, Event, State, is_legal
-from jackalope.core.limits import TASKS_PER_FILTER_MAX, TIME_US_MAX
+from jackalope.core.limits import QUEUES_PER_API_KEY_MAX, TASKS_PER_FILTER_MAX, TIME_US_MAX
 from jackalope.core.records import SignalRequested, TaskMoved, TaskPurged, TaskRevived
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.submission import open_state, unfinished
@@ -45,7 +45,10 @@ class Done(Enum):
 def act_on_tasks(core: Core, command: ActOnTasks) -> None:
     """Do something with each of the tasks meant."""
     if command.filter is not None and not command.filter.is_sound():
-        message = f"filter: older_than_us and batch must be 0 to {TIME_US_MAX}"
+        message = (
+            f"filter: older_than_us and batch must be 0 to {TIME_US_MAX}, "
+            f"queues at most {QUEUES_PER_API_KEY_MAX}"
+        )
         core.reply(command, Refusal(Code.INVALID, message))
         return
     tasks, refused, more = _select(core, command)
@@ -66,12 +69,16 @@ def act_on_tasks(core: Core, command: ActOnTasks) -> None:
 
 def ended_ones(command: ActOnTasks) -> Filter | None:
     """Return the part of an action's filter that means ended tasks, which memory may lack."""
-    if command.filter is None or not command.filter.is_sound():
+    if command.filter is None or command.tasks or not command.filter.is_sound():
         return None
     event = Event(command.action.value)
     can_change = {s for s in ENDED if is_legal(s, event) and TRANSITIONS[s][event] != {s}}
-    states = can_change.intersection(command.filter.states or State)
-    return msgspec.structs.replace(command.filter, states=tuple(sorted(states))) if states else None
+    states = tuple(sorted(can_change.intersection(command.filter.states or State)))
+    wanted, only = command.filter.queues, command.only
+    queues = tuple(each for each in only if each in wanted) if only and wanted else only or wanted
+    if not states or (only and not queues):
+        return None
+    return msgspec.structs.replace(command.filter, states=states, queues=queues)
 
 
 def request(core: Core, task: Task, signal: Signal, by: str) -> None:
@@ -91,12 +98,12 @@ def _select(
     core: Core, command: ActOnTasks
 ) -> tuple[list[Task], list[tuple[TaskId, Refusal]], bool]:
     """Return the tasks meant, refusals of those that are not there, and whether more match."""
-    if command.filter is not None:
+    if command.filter is not None and not command.tasks:
         event = Event(command.action.value)
         matching = (
             task
             for task in core.book.tasks.values()
-            if task.queue.namespace.name == command.namespace
+            if task.queue.is_seen_by(command)
             and is_legal(task.state, event)
             and not _is_so_already(task, command.action)
             and matches(command.filter, task)
@@ -107,9 +114,12 @@ def _select(
     refused: list[tuple[TaskId, Refusal]] = []
     for task_id in dict.fromkeys(command.tasks):
         task = core.book.tasks.get(task_id)
-        if task is None or task.queue.namespace.name != command.namespace:
+        if task is None or not task.queue.is_seen_by(command):
             message = f"no task {task_id.hex()} in namespace {command.namespace!r}"
             refused.append((task_id, Refusal(Code.UNKNOWN_TASK, message)))
+        elif command.filter is not None and not matches(command.filter, task):
+            message = f"task {task_id.hex()} is {task.state}; it must match the filter as well"
+            refused.append((task_id, Refusal(Code.WRONG_STATE, message)))
         else:
             tasks.append(task)
     return tasks, refused, False

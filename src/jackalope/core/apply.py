@@ -15,6 +15,8 @@ from jackalope.core.must import BrokenInvariant, must
 from jackalope.core.queue import Queue
 from jackalope.core.records import (
     AnyRecord,
+    ApiKeyCreated,
+    ApiKeyRevoked,
     AttemptAssigned,
     AttemptEnded,
     AttemptFinished,
@@ -109,7 +111,9 @@ def _started(book: Book, record: AttemptStarted) -> None:
 
 def _finished(book: Book, record: AttemptFinished) -> None:
     task = book.tasks[record.task]
-    book.note(task, record.at_us, Event.FINISH, lease_of(task).worker)
+    worker = lease_of(task).worker
+    book.tally(task.queue.namespace, worker, record.at_us).succeeded += 1
+    book.note(task, record.at_us, Event.FINISH, worker)
     book.end(task, State.SUCCEEDED, record.at_us, result=record.result)
 
 
@@ -118,6 +122,8 @@ def _attempt_ended(book: Book, record: AttemptEnded) -> None:
     must(can_lead(task.state, record.event, record.to), "a legal end", task.state, record)
     worker = lease_of(task).worker
     _count_end(task, record, worker)
+    if record.event is Event.FAIL:
+        book.tally(task.queue.namespace, worker, record.at_us).failed += 1
     error = record.error
     detail = f"{error.type}: {error.message}"[:200] if error else record.reason or ""
     book.note(task, record.at_us, record.event, record.by or worker, detail)
@@ -174,7 +180,7 @@ def _purged(book: Book, record: TaskPurged) -> None:
     book.recalled.pop(record.task, None)
     book.dirty.pop(record.task, None)
     book.forget(record.task)
-    book.gone[record.task] = None
+    book.gone[record.task] = task
 
 
 def _signal_requested(book: Book, record: SignalRequested) -> None:
@@ -229,6 +235,14 @@ def _tag_limited(book: Book, record: TagLimited) -> None:
     book.limits_dirty[record.namespace, record.tag] = None
 
 
+def _api_key_created(book: Book, record: ApiKeyCreated) -> None:
+    book.keep_api_key(record.key)
+
+
+def _api_key_revoked(book: Book, record: ApiKeyRevoked) -> None:
+    book.drop_api_key(record.key)
+
+
 #: The meaning of each kind of record.
 APPLIERS: dict[type, Callable[[Book, Any], None]] = {
     AttemptAssigned: _assigned,
@@ -246,4 +260,6 @@ APPLIERS: dict[type, Callable[[Book, Any], None]] = {
     QueuePaused: _queue_paused,
     QueueResumed: _queue_paused,
     TagLimited: _tag_limited,
+    ApiKeyCreated: _api_key_created,
+    ApiKeyRevoked: _api_key_revoked,
 }

@@ -32,6 +32,7 @@ from jackalope.core.refusals import Code, Refusal
 from jackalope.core.retries import Decision, after_failure, after_interruption, after_loss
 from jackalope.core.submission import become
 from jackalope.core.task import BlobRef, Body, Error, Signal, Stage, Task, is_blob, lease_of
+from jackalope.core.watches import tell_progress
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
@@ -123,7 +124,7 @@ def release_attempts(core: Core, command: ReleaseAttempts) -> None:
         if isinstance(task, Refusal):
             refused.append((index, task))
         else:
-            release(core, task)
+            release(core, task, after_us=command.after_us)
     _settled(core, command, worker, len(command.attempts), refused)
 
 
@@ -142,6 +143,7 @@ def report_progress(core: Core, command: ReportProgress) -> None:
         return
     note = command.note[:NOTE_CHARS_MAX]
     core.progress[task.id] = Progress(command.fence, core.now_us, percent, note)
+    tell_progress(core, task.id)
     core.reply(command, Accepted())
 
 
@@ -180,9 +182,10 @@ def lose(core: Core, task: Task) -> None:
     end_attempt(core, task, Event.LOSE, after_loss(task, core.now_us))
 
 
-def release(core: Core, task: Task, by: str = "") -> None:
+def release(core: Core, task: Task, by: str = "", after_us: int = 0) -> None:
     """Settle an attempt that was interrupted through nobody's fault."""
-    end_attempt(core, task, Event.RELEASE, after_interruption(task, core.now_us), by=by)
+    decision = after_interruption(task, core.now_us, after_us)
+    end_attempt(core, task, Event.RELEASE, decision, by=by)
 
 
 def end_attempt(

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow
+from jackalope.core.access import ApiKey
+from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.durations import NEVER
 from jackalope.core.ids import NO_TASK, TaskId, is_time_ordered
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
 from jackalope.core.limits import HAPPENINGS_PER_TASK_MAX
 from jackalope.core.must import must
 from jackalope.core.queue import Namespace, Queue
+from jackalope.core.tally import NO_TALLY, Tally, make_room
 from jackalope.core.task import (
     NO_OPTIONS,
     BlobRef,
@@ -45,11 +47,13 @@ class Book:
         tasks: every task in memory: all that have not ended, and ended ones that storage lacks.
         children: the unfinished tasks that each task is the guardian of.
         dependents: the tasks that wait for each task.
+        api_keys: who is let in, by id. Each change makes another dict, so that whoever keeps the
+            last one sees that there was a change.
         due: when scheduled tasks are due.
         expiry: when tasks that have not begun expire.
         timeouts: when running attempts have run for too long.
         dirty: tasks that storage lacks in their present state.
-        gone: tasks that storage has and must not have.
+        gone: tasks that storage has and must not have, as they last were if memory had them.
         recalled: ended tasks that are here for the moment; storage has them.
     """
 
@@ -58,16 +62,19 @@ class Book:
         self.tasks: dict[TaskId, Task] = {}
         self.children: dict[TaskId, dict[TaskId, None]] = {}
         self.dependents: dict[TaskId, dict[TaskId, None]] = {}
+        self.api_keys: dict[str, ApiKey] = {}
         self.counters = Counters()
         self.due: Timers[bytes] = Timers()
         self.expiry: Timers[bytes] = Timers()
         self.timeouts: Timers[bytes] = Timers()
-        self.gone: dict[TaskId, None] = {}
+        self.gone: dict[TaskId, Task | None] = {}
         self.dirty: dict[TaskId, Task] = {}
         self.recalled: dict[TaskId, Task] = {}
         self.queues_dirty: dict[Queue, None] = {}
         self.queues_gone: dict[tuple[str, str], object] = {}
         self.limits_dirty: dict[tuple[str, str], None] = {}
+        self.tallies_dirty: dict[tuple[str, str], None] = {}
+        self.api_keys_dirty: dict[str, None] = {}
         self.blobs_gone: list[str] = []
         self._queues_leaving: dict[tuple[str, str], object] = {}
         self._names: dict[str, str] = {}
@@ -113,6 +120,12 @@ class Book:
                 for _, world in sorted(self.namespaces.items())
                 for tag, limit in sorted(world.limits.items())
             ],
+            tallies=[
+                self._tally_row(world.name, worker)
+                for _, world in sorted(self.namespaces.items())
+                for worker in sorted(world.tallies)
+            ],
+            api_keys=[key for _, key in sorted(self.api_keys.items())],
         )
 
     # Writing behind.
@@ -123,6 +136,9 @@ class Book:
         queues: Iterable[QueueRow],
         limits: Iterable[LimitRow],
         tasks: Iterable[TaskRow],
+        tallies: Iterable[TallyRow] = (),
+        *,
+        api_keys: Iterable[ApiKey] = (),
     ) -> None:
         """Fill an empty book from stored rows."""
         must(not self.tasks and not self.namespaces, "only an empty book is filled")
@@ -137,6 +153,11 @@ class Book:
             )
         for limit in limits:
             self.world(limit.namespace).limits[limit.tag] = limit.limit
+        for tally in tallies:
+            self.world(tally.namespace).tallies[tally.worker] = Tally(
+                tally.succeeded, tally.failed, tally.at_us
+            )
+        self.api_keys = {key.id: key for key in api_keys}
         for task_row in tasks:
             self.enter(self.from_row(task_row))
 
@@ -175,6 +196,8 @@ class Book:
             or self.queues_dirty
             or self.queues_gone
             or self.limits_dirty
+            or self.tallies_dirty
+            or self.api_keys_dirty
         )
 
     def take_changes(self) -> Changes:
@@ -204,10 +227,14 @@ class Book:
                 for namespace, tag in self.limits_dirty
             ],
             blobs=self.blobs_gone,
+            tallies=[self._tally_row(*name) for name in self.tallies_dirty],
+            api_keys=[self.api_keys[key] for key in self.api_keys_dirty if key in self.api_keys],
+            api_keys_gone=[key for key in self.api_keys_dirty if key not in self.api_keys],
         )
         self.blobs_gone = []
         self.dirty = {}
-        self.queues_dirty, self.limits_dirty = {}, {}
+        self.queues_dirty, self.limits_dirty, self.tallies_dirty = {}, {}, {}
+        self.api_keys_dirty = {}
         self._queues_leaving = dict(self.queues_gone)
         return changes
 
@@ -255,6 +282,32 @@ class Book:
         """Give out the next place in line: the time, made unique."""
         self.counters.rank = max(self.counters.rank + 1, at_us)
         return self.counters.rank
+
+    def tally(self, world: Namespace, worker: str, at_us: int) -> Tally:
+        """Return the counts of a worker that has just ended an attempt."""
+        tally = world.tallies.get(worker)
+        if tally is None:
+            forgotten = make_room(world)
+            if forgotten:
+                self.tallies_dirty[world.name, forgotten] = None
+            tally = world.tallies[worker] = Tally()
+        tally.at_us = at_us
+        self.tallies_dirty[world.name, worker] = None
+        return tally
+
+    def _tally_row(self, namespace: str, worker: str) -> TallyRow:
+        tally = self.world(namespace).tallies.get(worker, NO_TALLY)
+        return TallyRow(namespace, worker, tally.succeeded, tally.failed, tally.at_us)
+
+    def keep_api_key(self, key: ApiKey) -> None:
+        """Let the bearers of a key in."""
+        self.api_keys = {**self.api_keys, key.id: key}
+        self.api_keys_dirty[key.id] = None
+
+    def drop_api_key(self, key: str) -> None:
+        """Let the bearers of a key in no more."""
+        self.api_keys = {each: kept for each, kept in self.api_keys.items() if each != key}
+        self.api_keys_dirty[key] = None
 
     def share(self, text: str) -> str:
         """Return one and the same object for equal texts, because most tasks have the same few."""

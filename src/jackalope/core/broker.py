@@ -17,7 +17,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from jackalope.core import actions, attempts, declarations, sessions, submission, ticks, watches
+from jackalope.core import (
+    actions,
+    api_keys,
+    attempts,
+    declarations,
+    sessions,
+    submission,
+    ticks,
+    watches,
+)
 from jackalope.core.apply import APPLIERS, apply
 from jackalope.core.assign import serve
 from jackalope.core.attempts import Progress
@@ -26,9 +35,11 @@ from jackalope.core.commands import (
     ActOnTasks,
     AnswerSignal,
     AnyCommand,
+    CancelClaim,
     ClaimTasks,
     CloseSession,
     Command,
+    CreateApiKey,
     DeclareQueue,
     DeleteQueue,
     DrainWorker,
@@ -43,6 +54,7 @@ from jackalope.core.commands import (
     ReleaseAttempts,
     ReportProgress,
     ResumeQueue,
+    RevokeApiKey,
     StartAttempts,
     SubmitTasks,
     Tick,
@@ -223,6 +235,7 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     AnswerSignal: attempts.answer_signal,
     Heartbeat: sessions.heartbeat,
     ClaimTasks: sessions.claim_tasks,
+    CancelClaim: sessions.cancel_claim,
     JoinWorker: sessions.join_worker,
     LeaveWorker: sessions.leave_worker,
     CloseSession: sessions.close_session,
@@ -235,5 +248,7 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     PauseQueue: declarations.pause_queue,
     ResumeQueue: declarations.resume_queue,
     LimitTag: declarations.limit_tag,
+    CreateApiKey: api_keys.create_api_key,
+    RevokeApiKey: api_keys.revoke_api_key,
     Tick: ticks.tick,
 }

@@ -5,6 +5,7 @@ A snapshot and a set of changes have the same shape: rows. A snapshot has all li
 
 import msgspec
 
+from jackalope.core.access import ApiKey
 from jackalope.core.ids import TaskId
 from jackalope.core.policy import Policy
 from jackalope.core.task import TaskRow
@@ -27,6 +28,16 @@ class LimitRow(msgspec.Struct, array_like=True):
     namespace: str
     tag: str
     limit: int
+
+
+class TallyRow(msgspec.Struct, array_like=True):
+    """How many attempts of a worker succeeded and failed, and when the last of them ended."""
+
+    namespace: str
+    worker: str
+    succeeded: int
+    failed: int
+    at_us: int
 
 
 class Counters(msgspec.Struct, array_like=True):
@@ -53,6 +64,9 @@ class Changes(msgspec.Struct):
         queues: queues to write.
         queues_gone: (namespace, queue) to remove with all their tasks, before anything is written.
         limits: tag limits to write; a negative limit removes one.
+        tallies: what workers have done, to write; a row without any attempt removes one.
+        api_keys: API keys to write.
+        api_keys_gone: ids of API keys to remove, before any is written.
         blobs: blobs of tasks that are gone without having been stored; to be deleted unless a row
             names them.
     """
@@ -64,7 +78,19 @@ class Changes(msgspec.Struct):
     queues_gone: list[tuple[str, str]] = []
     limits: list[LimitRow] = []
     blobs: list[str] = []
+    tallies: list[TallyRow] = []
+    api_keys: list[ApiKey] = []
+    api_keys_gone: list[str] = []
 
     def is_empty(self) -> bool:
         """Tell whether there is nothing to write but the counters."""
-        return not (self.tasks or self.gone or self.queues or self.queues_gone or self.limits)
+        return not (
+            self.tasks
+            or self.gone
+            or self.queues
+            or self.queues_gone
+            or self.limits
+            or self.tallies
+            or self.api_keys
+            or self.api_keys_gone
+        )

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from jackalope.core.access import ApiKey
 from jackalope.core.durations import SECOND
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
@@ -94,6 +95,20 @@ class LimitTag(Command):
     by: str = ""
 
 
+class CreateApiKey(Command):
+    """Let whoever has the token of this key in. Who made it, and when, the core fills in."""
+
+    key: ApiKey
+    by: str = ""
+
+
+class RevokeApiKey(Command):
+    """Let the bearers of this key, named by its id, in no more."""
+
+    key: str
+    by: str = ""
+
+
 # Workers.
 
 
@@ -118,6 +133,9 @@ class JoinWorker(Command):
         grace_us: how long a closed session may take to come back.
         generation: grows with every connection of the worker (its clock will do), so that a join
             that was overtaken by a later one is told apart; 0 if the worker cannot tell.
+        ready: whether it takes tasks just now. One that is not ready still counts as somebody who
+            may take what failed elsewhere; it joins again, over the same session, to change this.
+        only: if there are any, it may not take the place of a worker of other queues than these.
     """
 
     worker: str
@@ -130,6 +148,8 @@ class JoinWorker(Command):
     lease_us: int = 30 * SECOND
     grace_us: int = 10 * SECOND
     generation: int = 0
+    ready: bool = True
+    only: tuple[str, ...] = ()
 
 
 class Heartbeat(Command):
@@ -143,6 +163,12 @@ class ClaimTasks(Command):
 
     count: int = 1
     wait_us: int = 0
+
+
+class CancelClaim(Command):
+    """The worker waits no longer for what is left of a claim, named by its ref."""
+
+    claim: int
 
 
 class LeaveWorker(Command):
@@ -209,9 +235,15 @@ class FailAttempts(Command):
 
 
 class ReleaseAttempts(Command):
-    """The worker hands these back unfinished, through no fault of theirs."""
+    """The worker hands these back unfinished, through no fault of theirs.
+
+    Attributes:
+        attempts: what is handed back.
+        after_us: how long they are not to be tried again.
+    """
 
     attempts: list[Held]
+    after_us: int = 0
 
 
 class ReportProgress(Command):
@@ -258,7 +290,10 @@ class Action(StrEnum):
 class ActOnTasks(Command):
     """Do something with tasks: with those named, or with those that match the filter.
 
-    `dry_run` only counts. By filter, at most `TASKS_PER_FILTER_MAX` are changed at a time.
+    Tasks that are named beside a filter must match it: so something is done only while it is so.
+
+    `dry_run` only counts. By filter, at most `TASKS_PER_FILTER_MAX` are changed at a time. Tasks
+    that are in none of the queues `only`, if there are any, do not exist for whoever asks.
     """
 
     action: Action
@@ -267,13 +302,20 @@ class ActOnTasks(Command):
     namespace: str = DEFAULT_NAMESPACE
     by: str = ""
     dry_run: bool = False
+    only: tuple[str, ...] = ()
 
 
 class WatchTasks(Command):
-    """Tell this session when each of these tasks ends; at once for those that have."""
+    """Tell this session when each of these tasks ends; at once for those that have.
+
+    With `progress`, tell it also how far they come, beginning with what is known. Tasks that are in
+    none of the queues `only`, if there are any, do not exist for whoever asks.
+    """
 
     tasks: tuple[TaskId, ...]
     namespace: str = DEFAULT_NAMESPACE
+    progress: bool = False
+    only: tuple[str, ...] = ()
 
 
 AnyCommand = (
@@ -285,9 +327,12 @@ AnyCommand = (
     | PauseQueue
     | ResumeQueue
     | LimitTag
+    | CreateApiKey
+    | RevokeApiKey
     | JoinWorker
     | Heartbeat
     | ClaimTasks
+    | CancelClaim
     | LeaveWorker
     | CloseSession
     | DrainWorker

@@ -108,7 +108,18 @@ class TaskEnded(msgspec.Struct, frozen=True, array_like=True, gc=False):
     error: Error | None = None
 
 
-Message = Assignment | SignalAsked | DrainAsked | SessionReplaced | LeaseLost | TaskEnded
+class TaskProgressed(msgspec.Struct, frozen=True, gc=False):
+    """A watched task has come further, in the words of its worker."""
+
+    task: TaskId
+    at_us: int
+    percent: float | None
+    note: str
+
+
+Message = (
+    Assignment | SignalAsked | DrainAsked | SessionReplaced | LeaseLost | TaskEnded | TaskProgressed
+)
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):

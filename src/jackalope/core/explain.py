@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from jackalope.core.durations import format_duration
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.limits import AHEAD_COUNT_MAX
-from jackalope.core.task import Happening, Task, lease_of
+from jackalope.core.task import Attempt, Happening, Task, lease_of
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
     from jackalope.core.ids import TaskId
+    from jackalope.core.policy import Policy
     from jackalope.core.ready import Lane
 
 
@@ -35,6 +37,7 @@ class Why(StrEnum):
     BEHIND = "behind"
     ASSIGNED = "assigned"
     RUNNING = "running"
+    STUCK = "stuck"
     WORKER_AWAITED = "worker_awaited"
     SIGNAL = "signal"
     ENDED = "ended"
@@ -72,6 +75,13 @@ def explain(core: Core, task: Task) -> Explanation:
 def history(task: Task) -> list[Happening]:
     """Return what happened to a task, when and by whom, from its submission on."""
     return [Happening(task.created_us, "submit", task.by), *(task.history or ())]
+
+
+def is_stuck(attempt: Attempt | None, policy: Policy, now_us: int) -> bool:
+    """Tell whether an attempt runs for longer than the policy of its queue takes for normal."""
+    if attempt is None or not attempt.started_us or not policy.stuck_after_us:
+        return False
+    return now_us - attempt.started_us > policy.stuck_after_us
 
 
 def _why_resting(task: Task) -> Cause:
@@ -152,6 +162,10 @@ def _why_leased(core: Core, task: Task) -> list[Cause]:
     else:
         text = f"was sent to worker {attempt.worker!r}, which has not yet said that it began"
         causes = [Cause(Why.ASSIGNED, text, {**facts, "since_us": attempt.assigned_us})]
+    if is_stuck(attempt, task.queue.policy, core.now_us):
+        limit_us = task.queue.policy.stuck_after_us
+        text = f"seems stuck: it has run for longer than {format_duration(limit_us)}"
+        causes.append(Cause(Why.STUCK, text, {"stuck_after_us": limit_us}))
     if worker is None or not worker.session:
         text = f"worker {attempt.worker!r} is not connected; it may still come back"
         causes.append(Cause(Why.WORKER_AWAITED, text, facts))

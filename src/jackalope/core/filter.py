@@ -11,7 +11,7 @@ import msgspec
 
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
-from jackalope.core.limits import TIME_US_MAX
+from jackalope.core.limits import QUEUES_PER_API_KEY_MAX, TIME_US_MAX
 
 if TYPE_CHECKING:
     from jackalope.core.task import Task
@@ -31,6 +31,7 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         text: contained in name, key or alias, in any case of ASCII letters; or the beginning of the
             id in hex.
         older_than_us: created before.
+        queues: in one of these queues.
     """
 
     states: tuple[State, ...] = ()
@@ -42,10 +43,15 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch: int = 0
     text: str = ""
     older_than_us: int = 0
+    queues: tuple[str, ...] = ()
 
     def is_sound(self) -> bool:
         """Tell whether its numbers are such as a task can have and storage can take."""
-        return 0 <= self.older_than_us <= TIME_US_MAX and 0 <= self.batch <= TIME_US_MAX
+        return (
+            0 <= self.older_than_us <= TIME_US_MAX
+            and 0 <= self.batch <= TIME_US_MAX
+            and len(self.queues) <= QUEUES_PER_API_KEY_MAX
+        )
 
 
 def matches(wanted: Filter, task: Task) -> bool:
@@ -54,6 +60,7 @@ def matches(wanted: Filter, task: Task) -> bool:
     return bool(
         (not wanted.states or task.state in wanted.states)
         and (not wanted.queue or task.queue.name == wanted.queue)
+        and (not wanted.queues or task.queue.name in wanted.queues)
         and (not wanted.name or task.name == wanted.name)
         and (not wanted.key or task.key == wanted.key)
         and (not wanted.tag or wanted.tag in options.tags)

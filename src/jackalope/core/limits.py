@@ -33,6 +33,8 @@ CLAIM_WAIT_US_MAX = 300 * SECOND
 LEASE_US_MIN = SECOND
 LEASE_US_MAX = DAY
 WATCHES_PER_TASK_MAX = 10_000
+API_KEYS_MAX = 10_000
+QUEUES_PER_API_KEY_MAX = 1_000
 
 #: The history of a task keeps its first and its latest happenings up to this number.
 HAPPENINGS_PER_TASK_MAX = 100
@@ -42,6 +44,9 @@ TASKS_PER_FILTER_MAX = 10_000
 
 #: How many departed workers are remembered.
 DEPARTED_WORKERS_MAX = 1_000
+
+#: Of how many workers a namespace remembers what they have done.
+TALLIES_PER_NAMESPACE_MAX = 10_000
 
 #: How far `explain` counts the tasks ahead of one.
 AHEAD_COUNT_MAX = 10_000

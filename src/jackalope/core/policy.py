@@ -61,6 +61,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         result_becomes: the queue of the same namespace in which each result becomes a task.
         held: new tasks wait to be played.
         done: when a task counts as done.
+        stuck_after_us: an attempt that runs for longer is shown as stuck; 0 for never.
     """
 
     on_lost: OnLost = OnLost.REQUEUE
@@ -83,6 +84,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     result_becomes: str = ""
     held: bool = False
     done: Done = Done.PROCESSED
+    stuck_after_us: int = 0
 
 
 #: What each published design asks for, in our fields.
@@ -95,13 +97,16 @@ PRESETS = {
         retries=0,
         retention_us=0,
     ),
-    # Another worker tries at once, a little later in line; results stay until they are deleted.
+    # Another worker tries at once, a little later in line; results stay until they are deleted. A
+    # worker that hands every job back must not be given the same one for ever.
     "gridlike": Policy(
         retries=4,
         retry_base_us=0,
         priority_drop=1,
         crash_limit=20,
+        interruption_limit=20,
         retention_us=NEVER,
+        stuck_after_us=HOUR,
     ),
     # The caller waits: an answer within three minutes or none, and an error is an answer.
     "rpc": Policy(

@@ -16,8 +16,10 @@ from jackalope.core.must import must
 from jackalope.core.ready import Lane, LaneName, Line
 
 if TYPE_CHECKING:
+    from jackalope.core.commands import ActOnTasks, WatchTasks
     from jackalope.core.ids import TaskId
     from jackalope.core.policy import Policy
+    from jackalope.core.tally import Tally
     from jackalope.core.task import Task
 
 _RECENT_ENDS = 128
@@ -72,6 +74,11 @@ class Queue:
         if state in PENDING:
             self.depth += change
 
+    def is_seen_by(self, command: ActOnTasks | WatchTasks) -> bool:
+        """Tell whether the queue exists for whoever asks: it may be limited to others."""
+        is_there = self.namespace.name == command.namespace
+        return is_there and (not command.only or self.name in command.only)
+
     def unfinished(self) -> int:
         """Return how many tasks of the queue have not ended."""
         return sum(self.counts.values())
@@ -100,9 +107,19 @@ class Namespace:
         limits: how many tasks with a tag may be leased at once.
         in_flight: how many are. Held by leases alone, so a slot cannot leak.
         limited_lanes: the lanes that each limited tag can close.
+        tallies: what each worker has done.
     """
 
-    __slots__ = ("aliases", "in_flight", "leases", "limited_lanes", "limits", "name", "queues")
+    __slots__ = (
+        "aliases",
+        "in_flight",
+        "leases",
+        "limited_lanes",
+        "limits",
+        "name",
+        "queues",
+        "tallies",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -112,6 +129,7 @@ class Namespace:
         self.limits: dict[str, int] = {}
         self.in_flight: dict[str, int] = {}
         self.limited_lanes: dict[str, dict[Lane, None]] = {}
+        self.tallies: dict[str, Tally] = {}
 
     def is_full(self, tag: str) -> bool:
         """Tell whether a limited tag lets no further task start."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from jackalope.core.access import ApiKey
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.policy import Policy
@@ -155,6 +156,19 @@ class SignalAdvanced(Record, tag="stage"):
     detail: str = ""
 
 
+class ApiKeyCreated(Record, tag="key"):
+    """Whoever has the token of the key is let in."""
+
+    key: ApiKey
+
+
+class ApiKeyRevoked(Record, tag="unkey"):
+    """Whoever has the token of the key is let in no more."""
+
+    key: str
+    by: str = ""
+
+
 AnyRecord = (
     QueueDeclared
     | QueueDeleted
@@ -171,6 +185,8 @@ AnyRecord = (
     | AttemptEnded
     | SignalRequested
     | SignalAdvanced
+    | ApiKeyCreated
+    | ApiKeyRevoked
 )
 
 

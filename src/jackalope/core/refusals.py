@@ -18,6 +18,8 @@ class Code(StrEnum):
     UNKNOWN_QUEUE = "unknown_queue"
     UNKNOWN_WORKER = "unknown_worker"
     UNKNOWN_SESSION = "unknown_session"
+    UNKNOWN_API_KEY = "unknown_api_key"
+    UNKNOWN_RECIPIENT = "unknown_recipient"
     UNKNOWN_DEPENDENCY = "unknown_dependency"
     ID_CONFLICT = "id_conflict"
     DUPLICATE_ALIAS = "duplicate_alias"
@@ -31,6 +33,9 @@ class Code(StrEnum):
     STALE_SESSION = "stale_session"
     STORAGE_FAILED = "storage_failed"
     OVERLOADED = "overloaded"
+    RATE_LIMITED = "rate_limited"
+    UNAUTHORISED = "unauthorised"
+    FORBIDDEN = "forbidden"
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refused"):

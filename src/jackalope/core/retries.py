@@ -60,8 +60,11 @@ def after_loss(task: Task, now_us: int) -> Decision:
     return _AGAIN
 
 
-def after_interruption(task: Task, now_us: int) -> Decision:
-    """Decide about a task that was handed back, or whose worker was lost before it began."""
+def after_interruption(task: Task, now_us: int, after_us: int = 0) -> Decision:
+    """Decide about a task that was handed back, or whose worker was lost before it began.
+
+    `after_us` is how long it is not to be tried again.
+    """
     limit = task.queue.policy.interruption_limit
     if asked := _as_asked(task):
         return asked
@@ -69,7 +72,7 @@ def after_interruption(task: Task, now_us: int) -> Decision:
         return Decision(State.DEAD, Reason.INTERRUPTED)
     if task.expires_us and now_us >= task.expires_us:
         return Decision(State.DEAD, Reason.EXPIRED)
-    return _AGAIN
+    return Decision(State.SCHEDULED, None, now_us + after_us) if after_us else _AGAIN
 
 
 def _as_asked(task: Task) -> Decision | None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from jackalope.core.assign import feed, offer_shunned
 from jackalope.core.attempts import lose, release
 from jackalope.core.commands import (
+    CancelClaim,
     ClaimTasks,
     CloseSession,
     DrainWorker,
@@ -113,6 +114,17 @@ def claim_tasks(core: Core, command: ClaimTasks) -> None:
     worker.claims.append(Claim(command.ref, command.count, core.now_us + wait_us))
     feed(core, worker)
     expire_claims(core, worker)
+
+
+def cancel_claim(core: Core, command: CancelClaim) -> None:
+    """Take back what is left of a credit. What was given for it already stays with the worker."""
+    worker = core.worker_of(command)
+    if worker is None:
+        return
+    for claim in [claim for claim in worker.claims if claim.ref == command.claim]:
+        worker.claims.remove(claim)
+    expire_claims(core, worker)
+    core.reply(command, Accepted())
 
 
 def expire_claims(core: Core, worker: Worker) -> None:
@@ -241,7 +253,19 @@ def _unfit(core: Core, command: JoinWorker) -> Refusal | None:
         return Refusal(Code.STALE_SESSION, message)
     if worker is None and len(core.roster.workers) >= WORKERS_MAX:
         return Refusal(Code.TOO_MANY, f"there are {WORKERS_MAX} workers; try another broker")
+    if command.only and not _queues_of(core, command).issubset(command.only):
+        message = f"worker {command.worker!r} is somebody else's; choose another name"
+        return Refusal(Code.FORBIDDEN, message)
     return None
+
+
+def _queues_of(core: Core, command: JoinWorker) -> set[str]:
+    """Return the queues that a worker of this name serves, or has leases of."""
+    worker = core.roster.workers.get((command.namespace, command.worker))
+    served = set() if worker is None else set(worker.queues)
+    world = core.book.namespaces.get(command.namespace)
+    held = {} if world is None else world.leases.get(command.worker, {})
+    return served | {task.queue.name for task in held.values()}
 
 
 def _bind(core: Core, worker: Worker, command: JoinWorker) -> None:
@@ -256,6 +280,7 @@ def _bind(core: Core, worker: Worker, command: JoinWorker) -> None:
     worker.session = command.session
     worker.generation = command.generation
     worker.slots = command.slots
+    worker.is_ready = command.ready
     worker.labels = command.labels
     worker.lease_us, worker.grace_us = command.lease_us, command.grace_us
     worker.heard_us = core.now_us

@@ -39,6 +39,7 @@ from jackalope.core.task import (
     is_blob,
     is_same_body,
 )
+from jackalope.core.trace import is_same_but_for_trace
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
@@ -213,7 +214,7 @@ def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Refusal | None:
         and task.key == spec.key
         and task.priority + task.penalty == spec.priority
         and is_same_body(task.payload, spec.payload)
-        and task.options == (spec.options or NO_OPTIONS)
+        and is_same_but_for_trace(task.options, spec.options or NO_OPTIONS)
     )
     if is_same:
         return None

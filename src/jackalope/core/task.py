@@ -45,6 +45,11 @@ def is_blob(ref: BlobRef) -> bool:
     return bool(ref.blob) and len(ref.blob) <= NAME_CHARS_MAX and 0 <= ref.size <= TIME_US_MAX
 
 
+def size_of(body: Body) -> int:
+    """Return how many bytes a body has, wherever it is kept."""
+    return body.size if isinstance(body, BlobRef) else len(body)
+
+
 def is_same_body(one: Body, other: Body) -> bool:
     """Tell whether two bodies are the same content, wherever it is kept."""
     if isinstance(one, BlobRef) and isinstance(other, BlobRef) and one.digest:

@@ -43,6 +43,7 @@ class Worker:
         generation: which of its connections that is, by its own count.
         held: what it holds the lease on. The book keeps it.
         heard_us: when it was last heard of.
+        is_ready: whether it takes tasks just now.
         claims: credits beyond its slots, the oldest first.
     """
 
@@ -55,6 +56,7 @@ class Worker:
         "held",
         "id",
         "is_draining",
+        "is_ready",
         "joined_us",
         "keys",
         "labels",
@@ -82,6 +84,7 @@ class Worker:
         self.joined_us = 0
         self.heard_us = 0
         self.is_draining = False
+        self.is_ready = True
         self.claims: deque[Claim] = deque()
         self.held: dict[TaskId, Task] = namespace.leases.setdefault(worker_id, {})
         self.crew: Crew | None = None
@@ -90,7 +93,10 @@ class Worker:
     def has_room(self) -> bool:
         """Tell whether the worker can be given a task now."""
         return bool(
-            self.session and not self.is_draining and (len(self.held) < self.slots or self.claims)
+            self.session
+            and self.is_ready
+            and not self.is_draining
+            and (len(self.held) < self.slots or self.claims)
         )
 
 

@@ -1,0 +1,47 @@
+"""Access: what an API key is, and what it permits.
+
+Owns the shapes. A key is named by its id. Whoever has its token proves that by sending it; here and
+in everything that is stored there is only the token's hash, from which nobody gets the token back.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Permission(StrEnum):
+    """What the bearer of a key may do."""
+
+    SUBMIT_TASKS = "submit_tasks"
+    READ_TASKS = "read_tasks"
+    CANCEL_TASKS = "cancel_tasks"
+    WORK = "work"
+    ADMIN = "admin"
+
+
+class ApiKey(msgspec.Struct, frozen=True):
+    """A key, without its token.
+
+    Attributes:
+        id: names the key; part of its token, and no secret.
+        hash: SHA-256 of the token, in hex.
+        name: who has it, for people and for histories.
+        permissions: what it permits; `admin` includes all others.
+        queues: the queues that it is limited to; none means all.
+        namespace: the namespace that it is limited to; empty means all.
+        expires_us: from when on it permits nothing; 0 for never.
+        created_us: when it was made.
+        by: who made it.
+    """
+
+    id: str
+    hash: str
+    name: str
+    permissions: tuple[Permission, ...]
+    queues: tuple[str, ...] = ()
+    namespace: str = ""
+    expires_us: int = 0
+    created_us: int = 0
+    by: str = ""
