@@ -11,12 +11,27 @@ from jackalope.core.task import BlobRef
 from jackalope.storage import Blobs, Corrupt
 from jackalope.storage.blobs import CHUNK_BYTES, FolderBlobs
 from jackalope.storage.memory import MemoryBlobs
+from jackalope.storage.s3 import S3Blobs
+from tests.storage.s3_server import S3Server
 
 BODY = bytes(range(256)) * (CHUNK_BYTES // 100)
 
+#: More than two parts of an upload to S3.
+LARGE = bytes(11 * 1024 * 1024)
 
-@pytest.fixture(params=["memory", "folder"])
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    server = S3Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "folder", "s3"])
 def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
+    if request.param == "s3":
+        server: S3Server = request.getfixturevalue("server")
+        return S3Blobs(server.place(), "tests")
     return MemoryBlobs() if request.param == "memory" else FolderBlobs(tmp_path)
 
 
@@ -100,15 +115,80 @@ def test_source_that_fails_leaves_nothing(blobs: Blobs) -> None:
 
     with pytest.raises(ConnectionResetError):
         blobs.write(failing())
-    assert blobs.sweep(keep=lambda _name: False) == 0
+    assert (list(blobs.names()), blobs.clear()) == ([], 0)
 
 
-def test_sweep_keeps_what_is_owned(blobs: Blobs) -> None:
-    refs = [blobs.write([b"%d" % number]) for number in range(20)]
-    kept = {ref.blob for ref in refs[::3]}
-    assert blobs.sweep(kept.__contains__) == 20 - len(kept)
-    assert [read(blobs, ref) for ref in refs[::3]] == [b"%d" % n for n in range(0, 20, 3)]
-    assert blobs.sweep(kept.__contains__) == 0
+def test_names_of_all_blobs(blobs: Blobs) -> None:
+    assert list(blobs.names()) == []
+    refs = [blobs.write([b"%d" % number]) for number in range(120)]
+    assert sorted(blobs.names()) == sorted(ref.blob for ref in refs)
+    for ref in refs[::2]:
+        blobs.delete(ref.blob)
+    assert sorted(blobs.names()) == sorted(ref.blob for ref in refs[1::2])
+
+
+def test_names_while_blobs_come_and_go(blobs: Blobs) -> None:
+    refs = [blobs.write([b"%d" % number]) for number in range(3)]
+    names = blobs.names()
+    next(names)
+    for ref in refs:
+        blobs.delete(ref.blob)
+    blobs.write([b"new"])
+    assert len(list(names)) <= 3
+
+
+# Drafts.
+
+
+def test_draft_becomes_a_blob_when_it_is_finished(blobs: Blobs) -> None:
+    draft = blobs.begin()
+    draft.add(b"one ")
+    draft.add(b"two")
+    assert list(blobs.names()) == []
+    ref = draft.finish()
+    assert ref.blob.startswith(draft.id)
+    assert len(draft.id) == 32
+    assert (read(blobs, ref), list(blobs.names())) == (b"one two", [ref.blob])
+
+
+def test_aborted_draft_leaves_nothing(blobs: Blobs) -> None:
+    draft = blobs.begin()
+    draft.add(BODY)
+    draft.abort()
+    draft.abort()
+    assert (list(blobs.names()), blobs.clear()) == ([], 0)
+
+
+def test_abort_after_the_end_does_nothing(blobs: Blobs) -> None:
+    draft = blobs.begin()
+    draft.add(BODY)
+    ref = draft.finish()
+    draft.abort()
+    assert read(blobs, ref) == BODY
+
+
+def test_ended_draft_takes_no_more(blobs: Blobs) -> None:
+    aborted, finished = blobs.begin(), blobs.begin()
+    aborted.abort()
+    finished.finish()
+    for draft in (aborted, finished):
+        with pytest.raises(BrokenInvariant, match=draft.id):
+            draft.add(b"more")
+        with pytest.raises(BrokenInvariant, match=draft.id):
+            draft.finish()
+
+
+def test_clearing_leaves_drafts_alone(blobs: Blobs) -> None:
+    draft = blobs.begin()
+    draft.add(LARGE)
+    assert blobs.clear() == 0
+    draft.add(b"end")
+    assert read(blobs, draft.finish()) == LARGE + b"end"
+
+
+def test_digest_tells_content(blobs: Blobs) -> None:
+    one, other, third = (blobs.write([body]) for body in (b"xy", b"xz", b"xy"))
+    assert one.digest == third.digest != other.digest
 
 
 def test_many_threads_write(blobs: Blobs) -> None:
@@ -135,12 +215,13 @@ def test_file_holds_the_bytes_and_nothing_else(folder: FolderBlobs, tmp_path: Pa
     assert file.read_bytes() == BODY
 
 
-def test_sweep_removes_what_a_crash_left(folder: FolderBlobs, tmp_path: Path) -> None:
+def test_clearing_removes_what_a_crash_left(folder: FolderBlobs, tmp_path: Path) -> None:
     ref = folder.write([BODY])
     (tmp_path / "unfinished" / "0123").write_bytes(b"half")
     again = FolderBlobs(tmp_path)
-    assert again.sweep(keep=lambda _name: True) == 1
+    assert again.clear() == 1
     assert read(again, ref) == BODY
+    assert files_in(tmp_path / "unfinished") == []
 
 
 def flip(path: Path, position: int) -> None:

@@ -55,6 +55,7 @@ filters = st.builds(
     batch=st.sampled_from([0, 0, 1, 2]),
     text=st.just("") | texts | st.sampled_from(["B", "b%", "0", "000", "ff", "FF", "f"]),
     older_than_us=st.sampled_from([0, 0, 2, 3, 9]),
+    queues=st.sampled_from([(), (), ("q",), ("Q", "r", "s"), ("s",)]),
 )
 
 
@@ -69,6 +70,7 @@ def is_wanted(row: TaskRow, wanted: Filter) -> bool:
         (
             not wanted.states or row.state in wanted.states,
             wanted.queue in {"", row.queue},
+            not wanted.queues or row.queue in wanted.queues,
             wanted.name in {"", row.name},
             wanted.key in {"", row.key},
             not wanted.tag or wanted.tag in row.options.tags,

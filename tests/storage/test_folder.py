@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from jackalope.core.changes import TallyRow
 from jackalope.core.durations import HOUR
 from jackalope.core.must import BrokenInvariant
 from jackalope.storage import (
@@ -22,6 +23,7 @@ from jackalope.storage import (
     StorageFault,
     sqlite,
 )
+from jackalope.storage.history import SqliteHistory
 from jackalope.storage.sqlite import Database, Format
 from tests.storage.making import make_changes, make_row
 
@@ -200,12 +202,14 @@ def test_refused_folder_is_let_go(open_storage: OpenStorage, tmp_path: Path) -> 
 # Formats.
 
 
-@pytest.mark.parametrize("file", ["journal.db", "tasks.db"])
-def test_newer_format_is_refused(open_storage: OpenStorage, tmp_path: Path, file: str) -> None:
+@pytest.mark.parametrize(("file", "newest"), [("journal.db", 1), ("tasks.db", 2)])
+def test_newer_format_is_refused(
+    open_storage: OpenStorage, tmp_path: Path, file: str, newest: int
+) -> None:
     open_storage().close()
     with closing(sqlite3.connect(tmp_path / "data" / file)) as tool:
         tool.execute("PRAGMA user_version = 9")
-    with pytest.raises(NewerFormat, match=rf"{file}: written in format 9 .* up to 1\."):
+    with pytest.raises(NewerFormat, match=rf"{file}: written in format 9 .* up to {newest}\."):
         open_storage()
 
 
@@ -264,3 +268,17 @@ def test_step_that_fails_leaves_the_version_before_it(tmp_path: Path) -> None:
         tables = tool.execute("SELECT name FROM sqlite_schema").fetchall()
     assert tables == [("people",)]
     open_database(path, NEWEST).close()
+
+
+def test_a_history_of_format_1_gets_its_tallies(tmp_path: Path) -> None:
+    """A file that knew no tallies is opened, keeps what it has, and takes some."""
+    path = tmp_path / "tasks.db"
+    SqliteHistory(path).close()
+    with closing(sqlite3.connect(path)) as tool:
+        tool.execute("DROP TABLE tallies")
+        tool.execute("DROP TABLE api_keys")
+        tool.execute("PRAGMA user_version = 1")
+    with closing(SqliteHistory(path)) as history:
+        tally = TallyRow("default", "ann", 1, 0, 100)
+        history.write(1, make_changes(tallies=[tally]))
+        assert history.load().tallies == [tally]

@@ -7,9 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow
+from jackalope.core.access import ApiKey, Permission
+from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.filter import Filter
 from jackalope.core.lifecycle import State
 from jackalope.core.must import BrokenInvariant
@@ -187,6 +189,39 @@ def test_queues_and_limits(history: History) -> None:
     assert snapshot.limits == [LimitRow("default", "gpu", 2)]
 
 
+def test_api_keys(history: History) -> None:
+    ada = ApiKey("a1", "0f" * 32, "ada", (Permission.WORK,), ("q",), "team", 5, 1, "root")
+    bob = ApiKey("b2", "1f" * 32, "bob", (Permission.ADMIN,))
+    history.write(1, make_changes(api_keys=[ada, bob]))
+    assert history.load().api_keys == [ada, bob]
+    changed = msgspec.structs.replace(bob, name="bobby")
+    history.write(2, make_changes(api_keys=[changed], api_keys_gone=["a1", "none"]))
+    assert history.load().api_keys == [changed]
+
+
+def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.db"
+    with closing(SqliteHistory(file)) as history:
+        history.write(1, make_changes(make_row(1)))
+    with closing(sqlite3.connect(file)) as tool:
+        tool.execute("DROP TABLE api_keys")
+        tool.execute("DROP TABLE tallies")
+        tool.execute("PRAGMA user_version = 1")
+    with closing(SqliteHistory(file)) as history:
+        snapshot = history.load()
+        assert (snapshot.api_keys, snapshot.tallies) == ([], [])
+        assert [row.id for row in snapshot.tasks] == [task_id(1)]
+
+
+def test_tallies(history: History) -> None:
+    ann, bob = TallyRow("default", "ann", 3, 1, 100), TallyRow("other", "bob", 0, 2, 101)
+    history.write(1, make_changes(tallies=[ann, bob]))
+    assert history.load().tallies == [ann, bob]
+    more = TallyRow("default", "ann", 4, 1, 102)
+    history.write(2, make_changes(tallies=[more, TallyRow("other", "bob", 0, 0, 0)]))
+    assert history.load().tallies == [more]
+
+
 def test_a_gone_queue_takes_its_tasks_along(history: History) -> None:
     blob = BlobRef("b1", 100)
     stored = [
@@ -273,12 +308,10 @@ def with_blobs(number: int, payload: str, result: str = "", **fields: object) ->
 
 def test_write_reports_blobs_that_nobody_names(history: History) -> None:
     assert history.write(1, make_changes(with_blobs(1, "a", "b"), with_blobs(2, "c"))) == []
-    assert history.owns("a")
-    assert history.owns("b")
-    assert not history.owns("x")
+    assert history.unowned(["a", "b", "x", "y"]) == ["x", "y"]
     changes = make_changes(with_blobs(1, "a", "d"), gone=[task_id(2)])
     assert sorted(history.write(2, changes)) == ["b", "c"]
-    assert not history.owns("c")
+    assert history.unowned(["c"]) == ["c"]
     assert sorted(history.write(3, make_changes(gone=[task_id(1)]))) == ["a", "d"]
 
 
@@ -367,6 +400,10 @@ def test_pages_hold_every_task_once_in_order(history: History, sort: str, wanted
         if not cursor:
             break
         assert len(page.rows) == 7
+
+    for offset in (0, 1, 7, len(found), len(found) + 1):
+        skipped = history.page("default", wanted, sort=sort, limit=5, offset=offset)
+        assert numbers(skipped.rows) == numbers(found[offset : offset + 5])
 
     def value(row: TaskRow) -> int:
         is_ended = row.state in {State.DEAD, State.SUCCEEDED} and row.outcome is not None

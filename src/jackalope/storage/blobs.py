@@ -7,16 +7,19 @@ file holds the bytes and nothing else.
 
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from io import FileIO
+from os import scandir
 from pathlib import Path
 from uuid import uuid4
 
-from jackalope.core.must import must
+from jackalope.core.must import BrokenInvariant, must
 from jackalope.core.task import BlobRef
 from jackalope.storage.disk import make_folder, sync_file, sync_folder
 from jackalope.storage.faults import Corrupt, naming_faults
+from jackalope.storage.ports import Blobs, Draft
 
 CHUNK_BYTES = 256 * 1024
 
@@ -24,30 +27,21 @@ _NAME = re.compile(r"[0-9a-f]{32}-[0-9a-f]{8}")
 _UNFINISHED = "unfinished"
 
 
-class FolderBlobs:
+class FolderBlobs(Blobs):
     """See `jackalope.storage.ports.Blobs`."""
+
+    drafts_max = 500  # Each has a file open.
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._unfinished = folder / _UNFINISHED
+        self._drafts: set[str] = set()
         with naming_faults(folder):
             make_folder(self._unfinished)
 
-    def write(self, chunks: Iterable[bytes]) -> BlobRef:
-        """Store a blob; durable when this returns."""
-        unfinished = self._unfinished / uuid4().hex
-        try:
-            size, checksum, digest = self._fill(unfinished, chunks)
-            name = f"{unfinished.name}-{checksum:08x}"
-            path = self._path(name)
-            with naming_faults(path):
-                make_folder(path.parent)
-                unfinished.rename(path)
-                sync_folder(path.parent)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
-        return BlobRef(name, size, digest)
+    def begin(self) -> "FolderDraft":
+        """Begin to write a blob."""
+        return FolderDraft(self._folder, self._unfinished, self._drafts)
 
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return the bytes of a blob in chunks."""
@@ -68,15 +62,25 @@ class FolderBlobs:
         with naming_faults(path):
             path.unlink(missing_ok=True)
 
-    def sweep(self, keep: Callable[[str], bool]) -> int:
-        """Remove every blob that is not to be kept and all that crashed writes left behind."""
+    def names(self) -> Iterator[str]:
+        """Yield the name of every blob, one folder after the other."""
         with naming_faults(self._folder):
-            leftovers = list(self._unfinished.iterdir())
-            blobs = (path for path in self._folder.glob("??/*") if _NAME.fullmatch(path.name))
-            leftovers += [path for path in blobs if not keep(path.name)]
-            for path in leftovers:
-                path.unlink()
-        return len(leftovers)
+            folders = [path for path in self._folder.glob("??") if path.is_dir()]
+        for folder in folders:
+            with naming_faults(folder), scandir(folder) as entries:
+                names = [entry.name for entry in entries if _NAME.fullmatch(entry.name)]
+            yield from names
+
+    def clear(self) -> int:
+        """Remove what crashed writes left behind."""
+        removed = 0
+        with naming_faults(self._unfinished):
+            # Named first, looked up after: a draft is noted before it has a file.
+            for path in list(self._unfinished.iterdir()):
+                if path.name not in self._drafts:
+                    path.unlink(missing_ok=True)
+                    removed += 1
+        return removed
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
@@ -85,26 +89,7 @@ class FolderBlobs:
         # A name comes from a record, and a record from a client: it must not lead elsewhere.
         if not _NAME.fullmatch(name):
             raise Corrupt(f"{name!r} is not the name of a blob in {self._folder}")
-        return self._folder / name[:2] / name
-
-    def _fill(self, path: Path, chunks: Iterable[bytes]) -> tuple[int, int, str]:
-        """Write a new file, and return its size, checksum and digest."""
-        size = checksum = 0
-        digest = blake2b(digest_size=16)
-        with naming_faults(path):
-            # Without a buffer there is nothing left to be written, and to fail, when it is closed.
-            file = path.open("xb", buffering=0)
-        with file:
-            # The chunks come from elsewhere: what they raise is no fault of this file.
-            for chunk in chunks:
-                with naming_faults(path):
-                    _write_all(file, chunk)
-                size += len(chunk)
-                checksum = zlib.crc32(chunk, checksum)
-                digest.update(chunk)
-            with naming_faults(path):
-                sync_file(file.fileno())
-        return size, checksum, digest.hexdigest()
+        return path_of(self._folder, name)
 
     def _read(self, path: Path, offset: int, end: int, *, is_whole: bool) -> Iterator[bytes]:
         checksum = 0
@@ -122,6 +107,87 @@ class FolderBlobs:
                 yield chunk
         if is_whole and f"{checksum:08x}" != path.name[-8:]:
             raise _damaged(path, "does not match the checksum in its name")
+
+
+class FolderDraft(Draft):
+    """See `jackalope.storage.ports.Draft`."""
+
+    def __init__(self, folder: Path, unfinished: Path, drafts: set[str]) -> None:
+        self.id = uuid4().hex
+        self._folder = folder
+        self._path = unfinished / self.id
+        self._drafts = drafts
+        self._size = self._checksum = 0
+        self._digest = blake2b(digest_size=16)
+        self._drafts.add(self.id)
+        self._file: FileIO | None = None
+        try:
+            with naming_faults(self._path):
+                # Without a buffer there is nothing left to be written, and to fail, when it is
+                # closed.
+                self._file = self._path.open("xb", buffering=0)
+        except BaseException:
+            self.abort()
+            raise
+
+    def add(self, chunk: bytes) -> None:
+        """Write some more."""
+        file = self._open()
+        try:
+            with naming_faults(self._path):
+                _write_all(file, chunk)
+        except BaseException:
+            self.abort()
+            raise
+        self._size += len(chunk)
+        self._checksum = zlib.crc32(chunk, self._checksum)
+        self._digest.update(chunk)
+
+    def finish(self) -> BlobRef:
+        """Make the blob of it; durable when this returns."""
+        file = self._open()
+        name = f"{self.id}-{self._checksum:08x}"
+        path = path_of(self._folder, name)
+        try:
+            with naming_faults(self._path):
+                sync_file(file.fileno())
+            with naming_faults(path):
+                make_folder(path.parent)
+                self._path.rename(path)
+        except BaseException:
+            self.abort()
+            raise
+        self._end()
+        try:
+            with naming_faults(path):
+                sync_folder(path.parent)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return BlobRef(name, self._size, self._digest.hexdigest())
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        if self.id in self._drafts:
+            with suppress(OSError):  # What cannot be removed now is cleared later.
+                self._path.unlink(missing_ok=True)
+            self._end()
+
+    def _open(self) -> FileIO:
+        if self._file is None:
+            raise BrokenInvariant(f"draft {self.id} has ended")
+        return self._file
+
+    def _end(self) -> None:
+        self._drafts.discard(self.id)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def path_of(folder: Path, name: str) -> Path:
+    """Return where a blob is."""
+    return folder / name[:2] / name
 
 
 def _write_all(file: FileIO, chunk: bytes) -> None:

@@ -55,6 +55,12 @@ class Corrupt(StorageFault):
     """Something stored is damaged or missing."""
 
 
+class OutOfReach(StorageFault):
+    """A store elsewhere does not answer, or lets nobody in. Nothing of the write was kept."""
+
+    is_settled = True
+
+
 class Fenced(StorageFault):
     """Another writer has taken over; this one must stop."""
 

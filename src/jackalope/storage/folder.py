@@ -1,13 +1,15 @@
-"""The data folder: `journal.db`, `tasks.db`, `blobs/`, and the lock that keeps others out.
+"""The data folder: its databases, `blobs/`, and the lock that keeps others out.
 
 Owns what concerns the files together: that one broker has them, and that they belong together.
 """
 
 import fcntl
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
 from jackalope.core.changes import Changes
 from jackalope.core.must import BrokenInvariant
@@ -16,24 +18,28 @@ from jackalope.storage.disk import make_folder, sync_file, sync_folder
 from jackalope.storage.faults import Corrupt, FolderBusy, naming_faults
 from jackalope.storage.history import SqliteHistory
 from jackalope.storage.journal import SqliteJournal
-from jackalope.storage.memory import MemoryBlobs, MemoryHistory, MemoryJournal
-from jackalope.storage.ports import INTERVAL_US_DEFAULT, Blobs, History, Journal, Level
+from jackalope.storage.memory import MemoryBlobs, MemoryHistory, MemoryJournal, MemorySeries
+from jackalope.storage.ports import INTERVAL_US_DEFAULT, Blobs, History, Journal, Level, Series
+from jackalope.storage.series import SqliteSeries
 from jackalope.storage.wal import check_wal
 
 JOURNAL = "journal.db"
 HISTORY = "tasks.db"
+SERIES = "series.db"
 BLOBS = "blobs"
 LOCK = "lock"
+ID = "id"
 
 
 @dataclass(frozen=True)
 class Storage:
-    """The journal, the history and the blobs of one broker."""
+    """The journal, the history, the blobs and the series of one broker."""
 
     level: Level
     journal: Journal
     history: History
     blobs: Blobs
+    series: Series
     _opened: ExitStack = field(repr=False, compare=False)
 
     @classmethod
@@ -42,8 +48,16 @@ class Storage:
         path: Path | None,
         level: Level = Level.FSYNC,
         interval_us: int = INTERVAL_US_DEFAULT,
+        blobs_at: Callable[[str], Blobs] | None = None,
     ) -> "Storage":
         """Open a data folder, and create what is not there. Level `memory` needs no folder.
+
+        Args:
+            path: the folder.
+            level: what an append promises.
+            interval_us: how often the journal is synced at level `interval`.
+            blobs_at: makes the store of blobs where they are not in the folder; it is told what
+                tells this folder from all others.
 
         Raises:
             FolderBusy: another process has the folder; it names the process.
@@ -66,17 +80,22 @@ class Storage:
             lock.note(level)
             history = SqliteHistory(path / HISTORY)
             opened.callback(history.close)
-            blobs = FolderBlobs(path / BLOBS)
+            blobs = FolderBlobs(path / BLOBS) if blobs_at is None else blobs_at(folder_id(path))
+            opened.callback(blobs.close)
+            series = SqliteSeries.open(path / SERIES)
+            opened.callback(series.close)
             sync_folder(path)
             check_sequences(path, journal, history)
-            return cls(level, journal, history, blobs, opened.pop_all())
+            return cls(level, journal, history, blobs, series, opened.pop_all())
 
     @classmethod
     def _open_memory(cls) -> "Storage":
         opened = ExitStack()
         history = MemoryHistory()
         opened.callback(history.close)
-        return cls(Level.MEMORY, MemoryJournal(), history, MemoryBlobs(), opened)
+        series = MemorySeries()
+        opened.callback(series.close)
+        return cls(Level.MEMORY, MemoryJournal(), history, MemoryBlobs(), series, opened)
 
     def flush(self, sequence: int, changes: Changes) -> list[str]:
         """Write changes to history, once the journal is sure to hold what caused them.
@@ -89,6 +108,21 @@ class Storage:
     def close(self) -> None:
         """Close everything and let go of the folder; safe to repeat."""
         self._opened.close()
+
+
+def folder_id(folder: Path) -> str:
+    """Return what tells a data folder from all others, and give it one if it has none."""
+    file = folder / ID
+    with naming_faults(file):
+        if not file.exists():
+            unfinished = file.with_suffix(".new")
+            with unfinished.open("w") as written:
+                written.write(uuid4().hex)
+                written.flush()
+                sync_file(written.fileno())
+            unfinished.rename(file)
+            sync_folder(folder)
+        return file.read_text().strip()
 
 
 class FolderLock:

@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow
+from jackalope.core.access import ApiKey
+from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.durations import NEVER
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
@@ -42,12 +43,25 @@ from jackalope.storage.rows import (
 )
 from jackalope.storage.sqlite import Database, Format, Migration, Value
 
-MIGRATIONS: dict[int, Migration] = {}
+_TALLIES = """CREATE TABLE tallies (
+    namespace TEXT NOT NULL, worker TEXT NOT NULL, succeeded INTEGER NOT NULL,
+    failed INTEGER NOT NULL, at_us INTEGER NOT NULL, PRIMARY KEY (namespace, worker)
+) WITHOUT ROWID"""
+
+_API_KEYS = "CREATE TABLE api_keys (id TEXT PRIMARY KEY, row TEXT NOT NULL) WITHOUT ROWID"
+
+
+def _add_tallies_and_api_keys(connection: sqlite3.Connection) -> None:
+    connection.execute(_TALLIES)
+    connection.execute(_API_KEYS)
+
+
+MIGRATIONS: dict[int, Migration] = {1: _add_tallies_and_api_keys}
 
 _ENDED = "state IN ({})".format(", ".join(f"'{state}'" for state in sorted(ENDED)))
 
 FORMAT = Format(
-    version=1,
+    version=2,
     schema=(
         "CREATE TABLE meta (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID",
         # The serial stays what it is when a row is written over; cursors rely on that.
@@ -76,6 +90,8 @@ FORMAT = Format(
             namespace TEXT NOT NULL, tag TEXT NOT NULL, max_count INTEGER NOT NULL,
             PRIMARY KEY (namespace, tag)
         ) WITHOUT ROWID""",
+        _TALLIES,
+        _API_KEYS,
     ),
     migrations=MIGRATIONS,
 )
@@ -113,6 +129,7 @@ T = TypeVar("T")
 
 _encode_json = msgspec.json.Encoder().encode
 _decode_queue = msgspec.json.Decoder(QueueRow).decode
+_decode_api_key = msgspec.json.Decoder(ApiKey).decode
 _decode_counters = msgspec.json.Decoder(Counters).decode
 
 
@@ -149,6 +166,8 @@ class SqliteHistory:
             )
             _write_queues(connection, changes)
             _write_limits(connection, changes.limits)
+            _write_tallies(connection, changes.tallies)
+            _write_api_keys(connection, changes)
             _write_meta(connection, sequence, changes.counters)
             released += changes.blobs
             released += chain.from_iterable(blobs_of(row) for row in dropped)
@@ -176,6 +195,8 @@ class SqliteHistory:
             sequence, counters = _read_meta(connection)
             queues = connection.execute("SELECT row FROM queues").fetchall()
             limits = connection.execute("SELECT namespace, tag, max_count FROM limits").fetchall()
+            tallies = connection.execute("SELECT * FROM tallies").fetchall()
+            api_keys = connection.execute("SELECT row FROM api_keys").fetchall()
             live = connection.execute(_LOAD)
             lent = stack.pop_all()
         return Snapshot(
@@ -184,6 +205,8 @@ class SqliteHistory:
             queues=[_decode_queue(row) for (row,) in queues],
             limits=[LimitRow(*columns) for columns in limits],
             tasks=self._live(live, lent),
+            tallies=[TallyRow(*columns) for columns in tallies],
+            api_keys=[_decode_api_key(row) for (row,) in api_keys],
         )
 
     def _live(self, live: sqlite3.Cursor, lent: ExitStack) -> Iterator[TaskRow]:
@@ -212,6 +235,7 @@ class SqliteHistory:
         sort: Sort | str = Sort.CREATED_LAST,
         limit: int = 100,
         cursor: str = "",
+        offset: int = 0,
         with_bodies: bool = False,
     ) -> Page:
         """Return the next rows of a list."""
@@ -221,7 +245,7 @@ class SqliteHistory:
         columns = WHOLE if with_bodies else WITHOUT_BODIES
         # One more than asked for tells whether there is a next page.
         sql, params = page_query(
-            namespace, wanted, sort, limit=limit + 1, after=after, columns=columns
+            namespace, wanted, sort, limit=limit + 1, after=after, offset=offset, columns=columns
         )
         with self._db.reading() as connection:
             found = connection.execute(sql, params).fetchall()
@@ -257,11 +281,10 @@ class SqliteHistory:
             self._db.wal_bytes += _ROW_BYTES * len(ids)
             return Forgotten(len(ids), _unowned(connection, _release_blobs(connection, ids)))
 
-    def owns(self, blob: str) -> bool:
-        """Tell whether a stored row names the blob."""
+    def unowned(self, blobs: Iterable[str]) -> list[str]:
+        """Return those of the blobs that no stored row names."""
         with self._db.reading() as connection:
-            found = connection.execute("SELECT 1 FROM blobs WHERE blob = ?", (blob,)).fetchone()
-        return found is not None
+            return _unowned(connection, blobs)
 
     def close(self) -> None:
         """Close the file; safe to repeat."""
@@ -318,6 +341,31 @@ def _write_limits(connection: sqlite3.Connection, limits: list[LimitRow]) -> Non
     )
 
 
+def _write_tallies(connection: sqlite3.Connection, tallies: list[TallyRow]) -> None:
+    connection.executemany(
+        "DELETE FROM tallies WHERE namespace = ? AND worker = ?",
+        [(row.namespace, row.worker) for row in tallies if not (row.succeeded or row.failed)],
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO tallies VALUES (?, ?, ?, ?, ?)",
+        [
+            (row.namespace, row.worker, row.succeeded, row.failed, row.at_us)
+            for row in tallies
+            if row.succeeded or row.failed
+        ],
+    )
+
+
+def _write_api_keys(connection: sqlite3.Connection, changes: Changes) -> None:
+    connection.executemany(
+        "DELETE FROM api_keys WHERE id = ?", [(key,) for key in changes.api_keys_gone]
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO api_keys VALUES (?, ?)",
+        [(key.id, _encode_json(key).decode()) for key in changes.api_keys],
+    )
+
+
 def _write_meta(connection: sqlite3.Connection, sequence: int, counters: Counters) -> None:
     connection.execute(
         "INSERT OR REPLACE INTO meta VALUES ('sequence', ?), ('counters', ?)",
@@ -343,7 +391,8 @@ def _unowned(connection: sqlite3.Connection, blobs: Iterable[str]) -> list[str]:
     """Return those blobs that no stored row names."""
     candidates = dict.fromkeys(blobs)
     owned = _execute_in(connection, "SELECT blob FROM blobs WHERE blob IN ({})", candidates)
-    return [blob for blob in candidates if (blob,) not in set(owned)]
+    names = {blob for (blob,) in owned}
+    return [blob for blob in candidates if blob not in names]
 
 
 def _execute_in(

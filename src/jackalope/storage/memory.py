@@ -3,15 +3,19 @@
 Held to the same contract as the files by the same suites. History is the one in SQLite, in memory.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from uuid import uuid4
 
-from jackalope.core.must import must
+from jackalope.core.must import BrokenInvariant, must
 from jackalope.core.task import BlobRef
 from jackalope.storage.faults import Corrupt, Fenced
 from jackalope.storage.history import SqliteHistory
+from jackalope.storage.ports import Blobs, Draft
+from jackalope.storage.series import SqliteSeries
+
+CHUNK_BYTES = 256 * 1024
 
 
 @dataclass
@@ -87,17 +91,24 @@ class MemoryHistory(SqliteHistory):
         super().__init__(None)
 
 
-class MemoryBlobs:
+class MemorySeries(SqliteSeries):
+    """See `jackalope.storage.ports.Series`."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+
+class MemoryBlobs(Blobs):
     """See `jackalope.storage.ports.Blobs`."""
+
+    drafts_max = 1_000
 
     def __init__(self) -> None:
         self._blobs: dict[str, bytes] = {}
 
-    def write(self, chunks: Iterable[bytes]) -> BlobRef:
-        """Store a blob."""
-        name, body = uuid4().hex, b"".join(chunks)
-        self._blobs[name] = body
-        return BlobRef(name, len(body), blake2b(body, digest_size=16).hexdigest())
+    def begin(self) -> "MemoryDraft":
+        """Begin to write a blob."""
+        return MemoryDraft(self._blobs)
 
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return the bytes of a blob."""
@@ -105,19 +116,48 @@ class MemoryBlobs:
         body = self._blobs.get(ref.blob)
         if body is None or len(body) != ref.size:
             raise Corrupt(f"memory: blob {ref.blob} of {ref.size} bytes is missing")
-        part = body[offset:] if length is None else body[offset : offset + length]
-        return iter([part] if part else [])
+        end = len(body) if length is None else min(len(body), offset + length)
+        starts = range(offset, end, CHUNK_BYTES)
+        return (body[start : min(start + CHUNK_BYTES, end)] for start in starts)
 
     def delete(self, name: str) -> None:
         """Remove a blob; nothing happens if it is not there."""
         self._blobs.pop(name, None)
 
-    def sweep(self, keep: Callable[[str], bool]) -> int:
-        """Remove every blob that is not to be kept."""
-        unowned = [name for name in self._blobs if not keep(name)]
-        for name in unowned:
-            del self._blobs[name]
-        return len(unowned)
+    def names(self) -> Iterator[str]:
+        """Yield the name of every blob."""
+        yield from list(self._blobs)
+
+    def clear(self) -> int:
+        """Do nothing: what is not finished is nowhere."""
+        return 0
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
+
+
+class MemoryDraft(Draft):
+    """See `jackalope.storage.ports.Draft`."""
+
+    def __init__(self, blobs: dict[str, bytes]) -> None:
+        self.id = uuid4().hex
+        self._blobs = blobs
+        self._chunks: list[bytes] | None = []
+
+    def add(self, chunk: bytes) -> None:
+        """Write some more."""
+        if self._chunks is None:
+            raise BrokenInvariant(f"draft {self.id} has ended")
+        self._chunks.append(chunk)
+
+    def finish(self) -> BlobRef:
+        """Make the blob of it."""
+        if self._chunks is None:
+            raise BrokenInvariant(f"draft {self.id} has ended")
+        body, self._chunks = b"".join(self._chunks), None
+        self._blobs[self.id] = body
+        return BlobRef(self.id, len(body), blake2b(body, digest_size=16).hexdigest())
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+        self._chunks = None

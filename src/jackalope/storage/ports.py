@@ -14,13 +14,14 @@ Who may write what, when:
    row in history nor a task in memory names it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
-from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow
+from jackalope.core.access import ApiKey
+from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
@@ -70,6 +71,8 @@ class Snapshot(msgspec.Struct):
         limits: all of them.
         tasks: those that have not ended, by rank. Nothing may be written before it has been read
             to its end or dropped.
+        tallies: what workers have done.
+        api_keys: all of them.
     """
 
     sequence: int
@@ -77,6 +80,8 @@ class Snapshot(msgspec.Struct):
     queues: list[QueueRow]
     limits: list[LimitRow]
     tasks: Iterator[TaskRow]
+    tallies: list[TallyRow] = []
+    api_keys: list[ApiKey] = []
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -98,6 +103,16 @@ class Forgotten(msgspec.Struct, frozen=True):
 
     count: int
     blobs: list[str]
+
+
+class Point(msgspec.Struct, frozen=True):
+    """The numbers of one queue over `step_s` seconds from `at_s` on."""
+
+    step_s: int
+    at_s: int
+    namespace: str
+    queue: str
+    body: bytes
 
 
 class Journal(Protocol):
@@ -212,6 +227,7 @@ class History(Protocol):
         sort: Sort | str = Sort.CREATED_LAST,
         limit: int = 100,
         cursor: str = "",
+        offset: int = 0,
         with_bodies: bool = False,
     ) -> Page:
         """Return the next rows of a list.
@@ -225,6 +241,7 @@ class History(Protocol):
             sort: in which order.
             limit: at most how many.
             cursor: of the page before, with the same namespace, filter and sort.
+            offset: how many rows to count off first; a cursor does the same at no cost.
             with_bodies: fill in inline payloads and results, which are left empty otherwise.
 
         Raises:
@@ -249,8 +266,8 @@ class History(Protocol):
         """
         ...
 
-    def owns(self, blob: str) -> bool:
-        """Tell whether a stored row names the blob."""
+    def unowned(self, blobs: Iterable[str]) -> list[str]:
+        """Return those of the blobs that no stored row names."""
         ...
 
     def close(self) -> None:
@@ -258,12 +275,53 @@ class History(Protocol):
         ...
 
 
+class Draft(Protocol):
+    """A blob that is being written. Used from one thread at a time (any thread).
+
+    Attributes:
+        id: how the name of the blob will begin; no other blob's name begins so.
+    """
+
+    id: str
+
+    def add(self, chunk: bytes) -> None:
+        """Write some more. A fault leaves nothing behind, and ends the draft."""
+        ...
+
+    def finish(self) -> BlobRef:
+        """Make the blob of it; durable when this returns. A fault leaves nothing behind."""
+        ...
+
+    def abort(self) -> None:
+        """Leave nothing behind. Safe to repeat; nothing happens once it has ended."""
+        ...
+
+
 class Blobs(Protocol):
-    """Payloads and results that are too large for a row. Called from any thread."""
+    """Payloads and results that are too large for a row. Called from any thread.
+
+    Attributes:
+        drafts_max: how many may be written at once; each costs memory or a file.
+        links: what makes links, if the store can.
+    """
+
+    drafts_max: int
+    links: "Links | None" = None
+
+    def begin(self) -> Draft:
+        """Begin to write a blob."""
+        ...
 
     def write(self, chunks: Iterable[bytes]) -> BlobRef:
         """Store a blob; durable when this returns. Nothing remains if `chunks` raises."""
-        ...
+        draft = self.begin()
+        try:
+            for chunk in chunks:
+                draft.add(chunk)
+            return draft.finish()
+        except BaseException:
+            draft.abort()
+            raise
 
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return the bytes of a blob in chunks, from an offset and at most a length.
@@ -271,6 +329,7 @@ class Blobs(Protocol):
         Raises:
             Corrupt: the blob is missing or of another size; or (after the last chunk, when read as
                 a whole) its bytes are not those that were written.
+            OutOfReach: the store does not answer; nothing is known about the blob.
         """
         ...
 
@@ -278,16 +337,75 @@ class Blobs(Protocol):
         """Remove a blob; nothing happens if it is not there."""
         ...
 
-    def sweep(self, keep: Callable[[str], bool]) -> int:
-        """Remove every blob that is not to be kept and all that crashed writes left behind.
+    def names(self) -> Iterator[str]:
+        """Yield the name of every blob, in no order.
 
-        Only while nothing is being written: a new blob has no owner yet.
+        What is written or removed meanwhile may be among them or not.
+        """
+        ...
+
+    def clear(self) -> int:
+        """Remove what crashed writes left behind; drafts of this process stay.
 
         Returns:
-            How many files were removed.
+            How many were removed.
         """
         ...
 
     def close(self) -> None:
         """Let go of everything; safe to repeat."""
+        ...
+
+
+class Series(Protocol):
+    """Numbers over time, for people to look at. They may be lost; no task depends on them.
+
+    May be called from any thread, one call at a time.
+    """
+
+    def write(self, points: list[Point], keep: dict[int, int]) -> None:
+        """Store points, and remove those that begin before what is kept of their step.
+
+        A point of the same step, time, namespace and queue is replaced. All of it happens or none.
+        """
+        ...
+
+    def read(
+        self, step_s: int, first_s: int, before_s: int, namespace: str | None = None
+    ) -> list[Point]:
+        """Return the points of a step that begin within a time, oldest first."""
+        ...
+
+    def last(self, step_s: int) -> int | None:
+        """Return when the latest point of a step begins; None if there is none."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything; safe to repeat."""
+        ...
+
+
+class Links(Protocol):
+    """Addresses over which the bytes of blobs pass without the broker. Called from any thread.
+
+    Attributes:
+        link_life_s: how long a link is to be good for.
+    """
+
+    link_life_s: int
+
+    def link_in(self, name: str, until_s: int) -> str:
+        """Return the address to which one body can be sent (`PUT`) until then, in Unix time."""
+        ...
+
+    def take_in(self, name: str, until_s: int, bytes_max: int) -> BlobRef | None:
+        """Make a blob of what was sent to a link; None if nothing was. Safe to repeat.
+
+        The blob has the name that the link was made for. Whatever is sent to the link from now on
+        does not change it. One that is too large is not taken, and shows by its size.
+        """
+        ...
+
+    def link_out(self, ref: BlobRef, for_s: int) -> str:
+        """Return the address from which a blob can be had (`GET`) for so long."""
         ...

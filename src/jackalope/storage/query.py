@@ -3,9 +3,9 @@
 Owns the meaning of `jackalope.core.filter.Filter` over the table `tasks`; it must agree with the
 one in memory. Names the index of every query itself: SQLite has no statistics to choose by.
 
-Lists are walked with a cursor (the last value and serial) and never by counting off rows, so that
-the thousandth page costs what the first one costs. A list over several states is walked state by
-state, each walk along its index and no longer than the page, and then merged.
+Lists are walked with a cursor (the last value and serial), so that the thousandth page costs what
+the first one costs; whoever insists on an offset pays for it. A list over several states is walked
+state by state, each walk along its index and no longer than the page, and then merged.
 """
 
 # Only names of our own are put into statements; values are always parameters.
@@ -36,6 +36,7 @@ def page_query(
     *,
     limit: int,
     after: Position | None,
+    offset: int = 0,
     columns: str,
 ) -> tuple[str, Params]:
     """Return the query for one page: the sorted value, the serial, then the columns."""
@@ -52,12 +53,12 @@ def page_query(
             f"SELECT * FROM (SELECT {column} AS sorted, serial FROM tasks INDEXED BY {index}"
             f" WHERE {' AND '.join([*state_where, *where])} {order})"
         )
-        all_params += [*state_params, *params, limit]
+        all_params += [*state_params, *params, limit + offset]
     sql = (
         f"SELECT sorted, serial, {columns} FROM ({' UNION ALL '.join(walks)})"
-        f" JOIN tasks USING (serial) {order}"
+        f" JOIN tasks USING (serial) {order} OFFSET ?"
     )
-    return sql, [*all_params, limit]
+    return sql, [*all_params, limit, offset]
 
 
 def count_query(namespace: str, wanted: Filter) -> tuple[str, Params]:
@@ -102,6 +103,9 @@ def _conditions(namespace: str, wanted: Filter) -> tuple[list[str], Params]:
         if value := getattr(wanted, column):
             where.append(f"{column} = ?")
             params.append(value)
+    if wanted.queues:
+        where.append(f"queue IN ({', '.join('?' * len(wanted.queues))})")
+        params += wanted.queues
     if wanted.parent:
         # The second condition is the one of the index, without which SQLite cannot use it.
         where.append("parent = ? AND parent <> x''")
