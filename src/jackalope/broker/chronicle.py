@@ -15,16 +15,18 @@ from uuid import UUID
 
 import structlog
 
-from jackalope.broker.config import LogConfig, LogLevel
 from jackalope.broker.engine import Engine
 from jackalope.broker.events import Events
 from jackalope.broker.service import Broker
+from jackalope.broker.settings import LogConfig, LogLevel
 from jackalope.core import Core
 from jackalope.core.durations import SECOND
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.records import (
     AnyRecord,
+    ApiKeyCreated,
+    ApiKeyRevoked,
     AttemptAssigned,
     AttemptEnded,
     AttemptFinished,
@@ -75,6 +77,8 @@ _WORDS: dict[type, tuple[int, str]] = {
     QueuePaused: (_INFO, "queue paused"),
     QueueResumed: (_INFO, "queue resumed"),
     TagLimited: (_INFO, "tag limited"),
+    ApiKeyCreated: (_INFO, "API key created"),
+    ApiKeyRevoked: (_INFO, "API key revoked"),
 }
 _BY_EVENT: dict[Event, tuple[int, str]] = {
     Event.HOLD: (_INFO, "task held"),
@@ -238,6 +242,12 @@ def _facts(record: AnyRecord, core: Core) -> dict[str, Any]:
     for name in ("queue", "namespace", "tag", "limit", "by", "reason", "signal", "stage", "detail"):
         if value := getattr(record, name, None):
             facts[name] = str(value)
+    if isinstance(record, ApiKeyCreated):
+        key = record.key
+        facts |= {"api_key": key.id, "name": key.name, "by": key.by}
+        facts["permissions"] = " ".join(key.permissions)
+    elif isinstance(record, ApiKeyRevoked):
+        facts["api_key"] = record.key
     if isinstance(record, AttemptFinished) and task is not None:
         facts["seconds"] = _took_us(task) / SECOND
     if isinstance(record, AttemptEnded) and record.error is not None:

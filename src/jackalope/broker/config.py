@@ -1,16 +1,15 @@
-"""Configuration: every setting of a broker, its default, its meaning and where its value came from.
+"""Configuration: the value of every setting of a broker, and where it came from.
 
-Owns the shapes and the merging. Values come from the defaults below, then one file, then the
-environment, then the flags of the command; later wins. Everything that is wrong is found at once.
-`sources` reads the places that values come from; nothing else looks at them.
+Owns the merging; `settings` owns the shapes. Values come from the defaults there, then one file,
+then the environment, then the flags of the command; later wins. Everything that is wrong is found
+at once. `sources` reads the places that values come from; nothing else looks at them.
 
-A setting that ends in `_us` here is a duration: its key has no `_us`, and its value is a number of
+A setting that ends in `_us` is a duration: its key has no `_us`, and its value is a number of
 seconds or a text such as "30s". That holds for the policies of queues as well.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from enum import Enum, StrEnum
@@ -19,140 +18,14 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from jackalope.broker.settings import COMPONENTS, Config, NamespaceConfig, QueueConfig
+from jackalope.core.access import ApiKey, Permission
+from jackalope.core.api_keys import api_key_problems
 from jackalope.core.commands import DEFAULT_NAMESPACE
-from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, NEVER, SECOND
+from jackalope.core.durations import format_duration, parse_duration
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy, policy_problems
-from jackalope.storage.ports import INTERVAL_US_DEFAULT, Level
-from jackalope.wire.frames import FRAME_BYTES_MAX
 
 KeyPath = tuple[str, ...]
-
-
-class LogLevel(StrEnum):
-    """How much is logged: each level includes those before it."""
-
-    ERROR = "error"
-    WARN = "warn"
-    INFO = "info"
-    DEBUG = "debug"
-
-
-class LogFormat(StrEnum):
-    """How a line of the log looks."""
-
-    AUTO = "auto"
-    JSON = "json"
-    CONSOLE = "console"
-
-
-def _about(text: str, **bounds: Any) -> Meta:
-    return Meta(description=text, **bounds)
-
-
-class DataConfig(msgspec.Struct, frozen=True):
-    """Where the broker keeps what it must not forget, and how surely."""
-
-    folder: Annotated[
-        str, _about("The data folder; one broker at a time has it.", min_length=1)
-    ] = "jackalope-data"
-    durability: Annotated[
-        Level,
-        _about(
-            "What an acknowledgement promises. `fsync`: nothing is ever lost. `interval`: a power "
-            "failure may cost the last `data.interval`. `memory`: everything ends with the process."
-        ),
-    ] = Level.FSYNC
-    interval_us: Annotated[
-        int,
-        _about("How often the disk is synced at durability `interval`.", ge=MILLISECOND, le=MINUTE),
-    ] = INTERVAL_US_DEFAULT
-
-
-class NativeConfig(msgspec.Struct, frozen=True):
-    """The native door: the TCP port of clients, workers and this command line."""
-
-    host: Annotated[
-        str, _about("The address to listen on; `0.0.0.0` for every network.", min_length=1)
-    ] = "127.0.0.1"
-    port: Annotated[int, _about("The port; 0 takes a free one.", ge=0, le=65_535)] = 7420
-    max_connections: Annotated[
-        int, _about("How many connections are open at once; more are refused.", ge=1, le=1_000_000)
-    ] = 10_000
-    frame_bytes_max: Annotated[
-        int, _about("The largest frame that is taken.", ge=64 * 1024, le=FRAME_BYTES_MAX)
-    ] = FRAME_BYTES_MAX
-    heartbeat_us: Annotated[
-        int,
-        _about(
-            "How often each side of a connection sends something. One that hears nothing for three "
-            "of these may close it.",
-            ge=100 * MILLISECOND,
-            le=HOUR,
-        ),
-    ] = 10 * SECOND
-
-
-class LogConfig(msgspec.Struct, frozen=True):
-    """What is logged, on the standard error."""
-
-    level: Annotated[
-        LogLevel,
-        _about(
-            "`error`: failures of the system. `warn`: also retries, slow tasks and full queues. "
-            "`info`: also the lives of tasks and workers. `debug`: also every change of state."
-        ),
-    ] = LogLevel.INFO
-    format: Annotated[
-        LogFormat, _about("`json`, `console`, or `auto`: for people if it is a terminal.")
-    ] = LogFormat.AUTO
-    slow_task_us: Annotated[
-        int, _about("Warn of an attempt that took longer; 0 never warns.", ge=0)
-    ] = 0
-
-
-class ShutdownConfig(msgspec.Struct, frozen=True):
-    """How the broker stops."""
-
-    deadline_us: Annotated[
-        int,
-        _about(
-            "How long a stop may take to write everything behind. Nothing acknowledged is lost "
-            "after it either.",
-            ge=0,
-        ),
-    ] = 30 * SECOND
-
-
-class QueueConfig(msgspec.Struct, frozen=True):
-    """A queue to declare at the start: a preset, and what differs from it."""
-
-    preset: str = ""
-    changes: dict[str, Any] = {}
-
-
-class NamespaceConfig(msgspec.Struct, frozen=True):
-    """The queues and limited tags of a namespace to declare at the start."""
-
-    queues: dict[str, QueueConfig] = {}
-    limits: dict[str, int] = {}
-
-
-class Config(msgspec.Struct, frozen=True):
-    """Every setting of a broker."""
-
-    data: DataConfig = DataConfig()
-    native: NativeConfig = NativeConfig()
-    log: LogConfig = LogConfig()
-    shutdown: ShutdownConfig = ShutdownConfig()
-    namespaces: dict[str, NamespaceConfig] = {}
-
-
-COMPONENTS: dict[str, type[msgspec.Struct]] = {
-    "data": DataConfig,
-    "native": NativeConfig,
-    "log": LogConfig,
-    "shutdown": ShutdownConfig,
-}
 
 
 class Place(StrEnum):
@@ -275,6 +148,8 @@ def read_value(path: KeyPath, value: Any, *, is_text: bool = False) -> Any:
             return policy_value(field, value, is_text=is_text)
         case ("namespaces", *rest):
             raise ValueError(_not_a_namespace(rest))
+        case ("auth", "keys"):
+            return read_api_keys(value)
         case (component, field) if component in COMPONENTS:
             fields = _fields(COMPONENTS[component])
             if field not in fields:
@@ -353,7 +228,8 @@ def _settings(values: dict[KeyPath, Any], given: dict[KeyPath, Given]) -> list[S
         fixed = (component, key)
         value = values[fixed] if fixed in values else getattr(COMPONENTS[component](), name)
         origin = given[fixed].origin if fixed in given else Origin(Place.DEFAULT)
-        settings.append(Setting(key_of(fixed), plain(name, value), origin))
+        is_hidden = value and is_secret(component, name)
+        settings.append(Setting(key_of(fixed), HIDDEN if is_hidden else plain(name, value), origin))
     for path in sorted(path for path in values if path[0] == "namespaces"):
         name = policy_field(path[-1]) if path[4:] else ""
         settings.append(Setting(key_of(path), plain(name, values[path]), given[path].origin))
@@ -368,8 +244,16 @@ def known_settings() -> Iterable[tuple[str, str, str, str]]:
             yield component, key, name, meta.description
 
 
+def is_secret(component: str, name: str) -> bool:
+    """Tell whether a setting is never to be shown."""
+    _, hint = _fields(COMPONENTS[component])[name.removesuffix("_us")]
+    return bool((hint.__metadata__[0].extra or {}).get("secret"))
+
+
 def plain(name: str, value: Any) -> Any:
-    """Show a value as it would be written in a file."""
+    """Show a value as it would be written in a file; of an API key only which one it is."""
+    if isinstance(value, tuple):
+        return [f"{each.id} ({each.name})" if isinstance(each, ApiKey) else each for each in value]
     if name.endswith("_us"):
         return format_duration(value)
     return value.value if isinstance(value, Enum) else value
@@ -377,35 +261,7 @@ def plain(name: str, value: Any) -> Any:
 
 # Values.
 
-_UNITS = {"us": 1, "ms": MILLISECOND, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)?\s*")
-FOREVER = "forever"
-
-
-def parse_duration(value: Any) -> int:
-    """Return a duration in microseconds: "30s", "5m", "1h30m", "100ms", "forever" or seconds.
-
-    Raises:
-        ValueError: it is none; the text says what one looks like.
-    """
-    if isinstance(value, str) and value.strip().lower() == FOREVER:
-        return NEVER
-    text = str(value).strip().lower()
-    parts = _DURATION.findall(text)
-    is_whole = bool(parts) and not _DURATION.sub("", text) and not isinstance(value, bool)
-    if not is_whole or (len(parts) > 1 and not all(unit for _, unit in parts)):
-        raise ValueError(f"{value!r} is no duration; write 100ms, 30s, 5m, 2h, 7d or seconds")
-    return sum(round(float(number) * _UNITS[unit or "s"]) for number, unit in parts)
-
-
-def format_duration(duration_us: int) -> str:
-    """Return a duration as a file would say it, exactly."""
-    if duration_us >= NEVER:
-        return FOREVER
-    for unit, size in reversed(_UNITS.items()):
-        if duration_us and duration_us % size == 0:
-            return f"{duration_us // size}{unit}"
-    return "0s"
+HIDDEN = "(hidden)"
 
 
 def _fields(shape: type[msgspec.Struct]) -> dict[str, tuple[str, Any]]:
@@ -415,6 +271,8 @@ def _fields(shape: type[msgspec.Struct]) -> dict[str, tuple[str, Any]]:
 
 
 def _read(name: str, value: Any, shape: Any, is_text: bool) -> Any:
+    if is_text and getattr(shape, "__origin__", None) == tuple[str, ...]:
+        value = [part.strip() for part in str(value).split(",") if part.strip()]
     if name.endswith("_us"):
         return _convert(parse_duration(value), shape, is_text=False, is_duration=True)
     return _convert(value, shape, is_text)
@@ -438,10 +296,48 @@ def _plain_words(error: Exception, value: Any, shape: Any, is_duration: bool) ->
         lowest = say(meta.ge) if meta.ge is not None else None
         bounds = f"at least {lowest}" if meta.le is None else f"{lowest} to {say(meta.le)}"
         return f"must be {bounds}, got {say(value)}"
+    if meta is not None and meta.extra:
+        return "must be a text"  # It may be a secret: do not repeat it.
+    if kind == tuple[str, ...]:
+        return f"must be a list of texts, got {value!r}"
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     if kind is str and value == "":
         return "must not be empty"
     return f"must be {words.get(kind, str(error))}, got {value!r}"
+
+
+class _ApiKeyWritten(msgspec.Struct, forbid_unknown_fields=True):
+    """An API key as a file has it."""
+
+    id: str
+    hash: str
+    name: str
+    permissions: tuple[Permission, ...]
+    queues: tuple[str, ...] = ()
+    namespace: str = ""
+
+
+def read_api_keys(value: Any) -> tuple[ApiKey, ...]:
+    """Read a list of API keys, or the JSON of one. Never repeats what it was given.
+
+    Raises:
+        ValueError: something in it is no key; the text says where.
+    """
+    try:
+        written: list[_ApiKeyWritten] = (
+            msgspec.json.decode(value, type=list[_ApiKeyWritten])
+            if isinstance(value, str)
+            else msgspec.convert(value, list[_ApiKeyWritten])
+        )
+    except msgspec.DecodeError as error:
+        raise ValueError(f"must be a list of keys as `jackalope keys new` makes: {error}") from None
+    keys = tuple(ApiKey(**msgspec.structs.asdict(each)) for each in written)
+    problems = [f"{key.name}: {problem}" for key in keys for problem in api_key_problems(key)]
+    if len({key.id for key in keys}) < len(keys):
+        problems.append("an id is there twice")
+    if problems:
+        raise ValueError("; ".join(problems))
+    return keys
 
 
 def _preset(value: Any) -> str:

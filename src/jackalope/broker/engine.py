@@ -233,14 +233,6 @@ class Engine:
 
     # Reading.
 
-    def sweep(self) -> int:
-        """Remove blobs that nobody names: what crashes and refused submits left behind.
-
-        Only while nothing can be writing one, and after everything in memory was flushed.
-        """
-        named = {blob for task in self.core.book.tasks.values() for blob in blobs_of(task)}
-        return self.blobs.sweep(lambda blob: blob in named or self.history.owns(blob))
-
     def find(self, namespace: str, task_id: TaskId, alias: str = "") -> Task | None:
         """Find a task by its id or alias, in memory or else in history."""
         book = self.core.book

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from jackalope.broker.access import acting
 from jackalope.core import Core
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
@@ -29,54 +30,93 @@ from jackalope.wire.messages import Happened
 
 Listener = Callable[[list[Happened]], None]
 
+#: The namespace, the queue and the task that somebody wants to hear of; the last two may be empty.
+Topic = tuple[str, str, TaskId]
+
 
 class Subscription:
-    """What one listener wants to hear: one task, one queue, or all of a namespace."""
+    """What one listener wants to hear: one task, one queue, or all of a namespace.
 
-    __slots__ = ("listener", "namespace", "queue", "task")
+    Of other queues than `queues` it hears nothing; by default those are what whoever acts now sees.
+    """
 
-    def __init__(self, listener: Listener, namespace: str, queue: str, task: TaskId) -> None:
+    __slots__ = ("listener", "namespace", "queue", "queues", "task")
+
+    def __init__(
+        self,
+        listener: Listener,
+        namespace: str,
+        queue: str,
+        task: TaskId,
+        *,
+        queues: tuple[str, ...] | None = None,
+    ) -> None:
         self.listener = listener
+        self.queues = acting.get().queues if queues is None else queues
         self.namespace = namespace
         self.queue = queue
         self.task = task
 
-    def wants(self, namespace: str, event: Happened) -> bool:
-        """Tell whether the listener wants to hear of an event."""
-        return (
-            namespace == self.namespace
-            and self.queue in ("", event.queue)
-            and self.task in (NO_TASK, event.task)
-        )
+    @property
+    def topic(self) -> Topic:
+        """Return what it is about."""
+        return self.namespace, self.queue, self.task
+
+    def may_hear(self, event: Happened) -> bool:
+        """Tell whether the queue of an event exists for the listener."""
+        return not self.queues or event.queue in self.queues
 
 
 class Events:
-    """Tells subscribers what happens."""
+    """Tells subscribers what happens.
+
+    They are looked up by what they want to hear, so that what nobody listens to costs next to
+    nothing, however many listen to other things.
+    """
 
     def __init__(self) -> None:
-        self._subscriptions: dict[Subscription, None] = {}
+        self._subscriptions: dict[Topic, dict[Subscription, None]] = {}
 
     def subscribe(self, subscription: Subscription) -> None:
         """Begin to tell a listener."""
-        self._subscriptions[subscription] = None
+        self._subscriptions.setdefault(subscription.topic, {})[subscription] = None
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Stop telling a listener."""
-        self._subscriptions.pop(subscription, None)
+        listening = self._subscriptions.get(subscription.topic, {})
+        listening.pop(subscription, None)
+        if not listening:
+            self._subscriptions.pop(subscription.topic, None)
 
     def take(self, records: list[AnyRecord], core: Core) -> None:
         """Take the records of a turn that is durable."""
         if not self._subscriptions:
             return
-        told: list[tuple[str, Happened]] = []
+        told: dict[Subscription, list[Happened]] = {}
+        book = core.book
         for record in records:
-            task = core.book.tasks.get(_task_of(record))
-            if task is not None:
-                told.append((task.queue.namespace.name, _happened(record, task)))
-        for subscription in list(self._subscriptions):
-            events = [event for namespace, event in told if subscription.wants(namespace, event)]
-            if events:
-                subscription.listener(events)
+            task_id = _task_of(record)
+            task = book.tasks.get(task_id) or book.gone.get(task_id)
+            listening = [] if task is None else self._listening(task)
+            if task is None or not listening:
+                continue
+            event = _happened(record, task)
+            for subscription in listening:
+                if subscription.may_hear(event):
+                    told.setdefault(subscription, []).append(event)
+        for subscription, events in told.items():
+            subscription.listener(events)
+
+    def _listening(self, task: Task) -> list[Subscription]:
+        """Return everybody who wants to hear of a task."""
+        namespace, queue = task.queue.namespace.name, task.queue.name
+        topics = (
+            (namespace, "", NO_TASK),
+            (namespace, queue, NO_TASK),
+            (namespace, "", task.id),
+            (namespace, queue, task.id),
+        )
+        return [each for topic in topics for each in self._subscriptions.get(topic, ())]
 
 
 def _task_of(record: AnyRecord) -> TaskId:

@@ -7,25 +7,33 @@ lists of tasks come from history, which is brought up to date first, so a list i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from jackalope import __version__
+from jackalope.broker.access import KEYS_QUESTION, acting, sees
+from jackalope.broker.census import count_tiers, oldest_ready_us, worker_state
+from jackalope.broker.charts import BadSpan, chart
 from jackalope.broker.engine import Engine
 from jackalope.broker.service import Broker
+from jackalope.core.durations import SECOND
 from jackalope.core.explain import explain, history
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
-from jackalope.core.lifecycle import State
+from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.queue import Namespace, Queue
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.task import BlobRef, Body, Task, TaskRow, to_row
-from jackalope.core.worker import Worker
+from jackalope.core.tally import NO_TALLY, Tally
+from jackalope.core.task import BlobRef, Body, Task, TaskRow, size_of, to_row
+from jackalope.core.worker import Departure, Worker
 from jackalope.storage import BadCursor
+from jackalope.storage.ports import Page
 from jackalope.wire.views import (
+    ApiKeyView,
     BatchView,
     CauseView,
     ErrorView,
@@ -35,6 +43,7 @@ from jackalope.wire.views import (
     ProgressView,
     QueueView,
     RequestView,
+    SeriesView,
     StatsView,
     TaskPage,
     TaskView,
@@ -43,6 +52,12 @@ from jackalope.wire.views import (
 
 PAGE_ROWS_DEFAULT = 100
 PAGE_ROWS_MAX = 1_000
+
+#: How many rows may be counted off; further pages need a cursor, which costs nothing.
+OFFSET_ROWS_MAX = 100_000
+
+#: The year 10,000, which calendars do not know.
+_CALENDAR_END_US = 253_402_300_800 * SECOND
 
 
 class Refused(Exception):
@@ -68,18 +83,28 @@ class About(msgspec.Struct, forbid_unknown_fields=True):
     batch: int = 0
     text: str = ""
     older_than_us: int = 0
+    queues: tuple[str, ...] = ()
     sort: str = "-created"
     limit: int = PAGE_ROWS_DEFAULT
     cursor: str = ""
     before: int = 0
+    offset: int = 0
+    total: bool = False
+    since_us: int = 0
+    until_us: int = 0
+    step_s: int = 0
 
 
 async def answer(broker: Broker, namespace: str, what: str, about: dict[str, Any]) -> Any:
     """Answer a question.
 
     Raises:
-        Refused: it is unknown, badly asked, or about something that is not there.
+        Refused: it is unknown, badly asked, not permitted to whoever acts, or about something that
+            is not there.
     """
+    refusal = acting.get().admit_question(namespace, what)
+    if refusal is not None:
+        raise Refused(refusal)
     ask = _QUESTIONS.get(what)
     if ask is None:
         message = f"no question {what!r}; there are {', '.join(_QUESTIONS)}"
@@ -89,14 +114,31 @@ async def answer(broker: Broker, namespace: str, what: str, about: dict[str, Any
         asked = msgspec.convert(about, About, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
         raise Refused(Refusal(Code.INVALID, f"question {what!r}: {error}")) from None
-    if not all(0 <= n <= TIME_US_MAX for n in (asked.batch, asked.older_than_us, asked.before)):
-        message = f"question {what!r}: batch, older_than_us and before must be 0 to {TIME_US_MAX}"
+    numbers = (asked.batch, asked.older_than_us, asked.before, asked.offset)
+    times = (asked.since_us, asked.until_us, asked.step_s)
+    if not all(0 <= number <= TIME_US_MAX for number in numbers + times):
+        names = "batch, older_than_us, before, offset, since_us, until_us and step_s"
+        message = f"question {what!r}: {names} must be 0 to {TIME_US_MAX}"
         raise Refused(Refusal(Code.INVALID, message))
     return await ask(broker, namespace, asked)
 
 
+async def task_and_bodies(
+    broker: Broker, namespace: str, about: About
+) -> tuple[TaskView, tuple[Body, Body]]:
+    """Show a task, and name its payload and its result, wherever they are kept.
+
+    Raises:
+        Refused: there is no such task, or it is not for whoever acts.
+    """
+    refusal = acting.get().admit_question(namespace, "task")
+    if refusal is not None:
+        raise Refused(refusal)
+    return await broker.read(lambda engine: _view_of(engine, namespace, about))
+
+
 async def _task(broker: Broker, namespace: str, about: About) -> TaskView:
-    view, bodies = await broker.read(lambda engine: _view_of(engine, namespace, about))
+    view, bodies = await task_and_bodies(broker, namespace, about)
     if not about.bodies:
         return view
     payload, result = [await _load(broker, body) for body in bodies]
@@ -114,18 +156,34 @@ async def _tasks(broker: Broker, namespace: str, about: About) -> TaskPage:
         about.batch,
         about.text,
         about.older_than_us,
+        _queues_meant(about),
     )
+    if not wanted.is_sound():
+        raise Refused(Refusal(Code.INVALID, "list of tasks: it names too many queues"))
     limit = min(max(about.limit, 1), PAGE_ROWS_MAX)
+    offset = min(about.offset, OFFSET_ROWS_MAX)
+
+    def ask() -> tuple[Page, int | None]:
+        history = broker.engine.history
+        page = history.page(
+            namespace, wanted, sort=about.sort, limit=limit, cursor=about.cursor, offset=offset
+        )
+        return page, sum(history.count(namespace, wanted).values()) if about.total else None
+
     await broker.flush()
     try:
-        page = await broker.off_loop(
-            lambda: broker.engine.history.page(
-                namespace, wanted, sort=about.sort, limit=limit, cursor=about.cursor
-            )
-        )
+        page, total = await broker.off_loop(ask)
     except (BadCursor, ValueError) as error:
         raise Refused(Refusal(Code.INVALID, f"list of tasks: {error}")) from None
-    return TaskPage([view_of_row(row) for row in page.rows], page.cursor)
+    return TaskPage([view_of_row(row) for row in page.rows], page.cursor, total)
+
+
+def _queues_meant(about: About) -> tuple[str, ...]:
+    """Return the queues that are asked for and seen; the one without a name if there is none."""
+    seen = acting.get().queues
+    if not seen or not about.queues:
+        return seen or about.queues
+    return tuple(queue for queue in about.queues if queue in seen) or ("",)
 
 
 async def _history(broker: Broker, namespace: str, about: About) -> list[HappeningView]:
@@ -137,15 +195,38 @@ async def _explain(broker: Broker, namespace: str, about: About) -> ExplanationV
     explained = await broker.read(
         lambda engine: explain(engine.core, _find(engine, namespace, about))
     )
-    causes = tuple(CauseView(cause.why, cause.text, cause.facts) for cause in explained.causes)
+    causes = tuple(
+        CauseView(cause.why, _readable(cause.text, cause.facts), cause.facts)
+        for cause in explained.causes
+    )
     return ExplanationView(explained.task, explained.state, causes)
+
+
+def _readable(text: str, facts: Mapping[str, str | int]) -> str:
+    """Write the moments in a text as people do; the core knows them as numbers alone."""
+    for name, fact in facts.items():
+        if name.endswith("_us") and isinstance(fact, int) and 0 < fact < _CALENDAR_END_US:
+            moment = datetime.fromtimestamp(fact / SECOND, UTC)
+            text = text.replace(str(fact), f"{moment:%Y-%m-%dT%H:%M:%SZ}")
+    return text
+
+
+async def _namespaces(broker: Broker, _: str, __: About) -> list[str]:
+    key = acting.get().key
+    own = key.namespace if key else ""
+    found = await broker.read(lambda engine: sorted(engine.core.book.namespaces))
+    return [name for name in found if own in ("", name)]
 
 
 async def _queues(broker: Broker, namespace: str, about: About) -> list[QueueView]:
     def ask(engine: Engine) -> list[QueueView]:
         world = engine.core.book.namespaces.get(namespace)
         queues = [] if world is None else sorted(world.queues.values(), key=lambda q: q.name)
-        return [_queue_view(engine, queue) for queue in queues if about.queue in ("", queue.name)]
+        return [
+            _queue_view(engine, queue)
+            for queue in queues
+            if about.queue in ("", queue.name) and sees(queue.name)
+        ]
 
     return await broker.read(ask)
 
@@ -153,10 +234,19 @@ async def _queues(broker: Broker, namespace: str, about: About) -> list[QueueVie
 async def _workers(broker: Broker, namespace: str, _: About) -> list[WorkerView]:
     def ask(engine: Engine) -> list[WorkerView]:
         roster = engine.core.roster
-        here = [_worker_view(w) for (world, _), w in roster.workers.items() if world == namespace]
+        here = [
+            _worker_view(worker)
+            for (world, _), worker in roster.workers.items()
+            if world == namespace and any(map(sees, worker.queues))
+        ]
+        if acting.get().queues:
+            return sorted(
+                here, key=lambda view: view.worker
+            )  # Whom the others served is forgotten.
         known = {view.worker for view in here}
+        home = engine.core.book.namespaces.get(namespace) or Namespace(namespace)
         gone = [
-            WorkerView(left.worker, "gone", gone_us=left.at_us, why_gone=left.why)
+            _gone_view(left, home.tallies.get(left.worker, NO_TALLY))
             for left in roster.departed
             if left.namespace == namespace and left.worker not in known
         ]
@@ -178,7 +268,7 @@ async def _limits(broker: Broker, namespace: str, _: About) -> list[LimitView]:
 
 async def _batches(broker: Broker, namespace: str, about: About) -> list[BatchView]:
     queue = await broker.read(lambda engine: engine.core.book.queue(namespace, about.queue))
-    if queue is None:
+    if queue is None or not sees(about.queue):
         raise Refused(Refusal(Code.UNKNOWN_QUEUE, f"no queue {about.queue!r}; name one of yours"))
     filling, is_full = queue.batch, queue.batch_fill >= queue.policy.batch_size
     limit = min(max(about.limit, 1), PAGE_ROWS_MAX)
@@ -199,19 +289,16 @@ async def _stats(broker: Broker, namespace: str, _: About) -> StatsView:
         world = engine.core.book.namespaces.get(namespace) or Namespace(namespace)
         counts = dict.fromkeys(State, 0)
         ended: Counter[State] = Counter()
-        tiers = {"high": 0, "normal": 0, "low": 0}
-        for queue in world.queues.values():
+        seen = [queue for queue in world.queues.values() if sees(queue.name)]
+        for queue in seen:
             ended.update(queue.ended)
             for state, number in queue.counts.items():
                 counts[state] += number
-            for lane in queue.line.lanes.values():
-                for priority, number in lane.sizes():
-                    tier = "high" if priority >= 200 else "normal" if priority >= 100 else "low"
-                    tiers[tier] += number
         workers = sum(world_name == namespace for world_name, _ in engine.core.roster.workers)
+        hour = broker.series.last_hour(namespace, sees)
         return StatsView(
             counts={state: number for state, number in counts.items() if number},
-            depth_by_tier=tiers,
+            depth_by_tier=count_tiers(seen),
             ended=dict(ended),
             workers=workers,
             sessions=broker.session_count(),
@@ -220,14 +307,52 @@ async def _stats(broker: Broker, namespace: str, _: About) -> StatsView:
             durability=broker.durability,
             version=__version__,
             sequence=engine.sequence,
+            succeeded_last_hour=hour.succeeded,
+            dead_last_hour=hour.dead,
+            mean_run_s=hour.mean_run_s,
         )
 
     return await broker.read(ask)
 
 
+async def _series(broker: Broker, namespace: str, about: About) -> SeriesView:
+    seen = acting.get().queues  # Not to be asked for in the thread that reads.
+    try:
+        return await chart(
+            broker,
+            namespace,
+            about.queue,
+            since_us=about.since_us,
+            until_us=about.until_us,
+            step_s=about.step_s,
+            sees=lambda queue: not seen or queue in seen,
+        )
+    except BadSpan as error:
+        raise Refused(Refusal(Code.INVALID, f"series: {error}")) from None
+
+
+async def _api_keys(broker: Broker, _: str, __: About) -> list[ApiKeyView]:
+    access = broker.access
+    return [
+        ApiKeyView(
+            id=key.id,
+            name=key.name,
+            permissions=key.permissions,
+            queues=key.queues,
+            namespace=key.namespace,
+            expires_us=key.expires_us,
+            created_us=key.created_us,
+            by=key.by,
+            configured=access.is_configured(key.id),
+        )
+        for key in access.all_keys()
+    ]
+
+
 _QUESTIONS: dict[str, Callable[[Broker, str, About], Coroutine[Any, Any, Any]]] = {
     "task": _task,
     "tasks": _tasks,
+    "namespaces": _namespaces,
     "history": _history,
     "explain": _explain,
     "queues": _queues,
@@ -235,13 +360,15 @@ _QUESTIONS: dict[str, Callable[[Broker, str, About], Coroutine[Any, Any, Any]]] 
     "limits": _limits,
     "batches": _batches,
     "stats": _stats,
+    "series": _series,
+    KEYS_QUESTION: _api_keys,
 }
 
 
 def _find(engine: Engine, namespace: str, about: About) -> Task:
     """Find a task by its id or alias, in memory or else in history."""
     task = engine.find(namespace, about.id, about.alias)
-    if task is None:
+    if task is None or not sees(task.queue.name):
         what = about.alias or about.id.hex()
         message = f"no task {what!r} in namespace {namespace!r}"
         raise Refused(Refusal(Code.UNKNOWN_TASK, message))
@@ -261,7 +388,7 @@ def _view_of(engine: Engine, namespace: str, about: About) -> tuple[TaskView, tu
 async def _load(broker: Broker, body: Body) -> bytes:
     if not isinstance(body, BlobRef):
         return body
-    return await broker.off_loop(lambda: b"".join(broker.engine.blobs.read(body)))
+    return await broker.blobs.off_loop(lambda: b"".join(broker.blobs.read(body)))
 
 
 def view_of_row(row: TaskRow) -> TaskView:
@@ -285,7 +412,7 @@ def view_of_row(row: TaskRow) -> TaskView:
         created_us=row.created_us,
         due_us=row.due_us,
         expires_us=row.expires_us,
-        started_us=attempt.started_us if attempt else 0,
+        started_us=attempt.started_us if attempt else _last_start_us(row),
         ended_us=outcome.ended_us if outcome else 0,
         forget_us=outcome.forget_us if outcome else 0,
         worker=attempt.worker if attempt else _last_worker(row),
@@ -298,9 +425,19 @@ def view_of_row(row: TaskRow) -> TaskView:
         reason=outcome.reason if outcome else None,
         error=ErrorView.of(outcome.error) if outcome and outcome.error else None,
         request=RequestView(asked.signal, asked.stage, asked.by, asked.at_us) if asked else None,
-        payload_size=_size(row.payload),
-        result_size=_size(outcome.result) if outcome else 0,
+        payload_size=size_of(row.payload),
+        result_size=size_of(outcome.result) if outcome else 0,
+        updated_us=row.history[-1].at_us if row.history else row.created_us,
+        timeout_us=options.timeout_us,
+        retries=options.retry.retries if options.retry else None,
     )
+
+
+def _last_start_us(row: TaskRow) -> int:
+    if row.state not in ENDED:
+        return 0
+    started = (happening.at_us for happening in reversed(row.history) if happening.what == "start")
+    return next(started, 0)
 
 
 def _last_worker(row: TaskRow) -> str:
@@ -308,12 +445,7 @@ def _last_worker(row: TaskRow) -> str:
     return next(assigned, "")
 
 
-def _size(body: Body) -> int:
-    return body.size if isinstance(body, BlobRef) else len(body)
-
-
 def _queue_view(engine: Engine, queue: Queue) -> QueueView:
-    heads = (lane.head(engine.core.book.tasks) for lane in queue.line.lanes.values())
     crews = engine.core.roster.crews(queue.namespace.name, queue.name)
     return QueueView(
         queue=queue.name,
@@ -322,20 +454,26 @@ def _queue_view(engine: Engine, queue: Queue) -> QueueView:
         workers=sum(len(crew.members) for crew in crews),
         policy=queue.policy,
         paused_by=queue.paused_by,
-        oldest_ready_us=min((head.rank for head in heads if head), default=0),
+        oldest_ready_us=oldest_ready_us(queue, engine.core),
+    )
+
+
+def _gone_view(left: Departure, tally: Tally) -> WorkerView:
+    return WorkerView(
+        left.worker,
+        "gone",
+        gone_us=left.at_us,
+        why_gone=left.why,
+        succeeded=tally.succeeded,
+        failed=tally.failed,
     )
 
 
 def _worker_view(worker: Worker) -> WorkerView:
-    if not worker.session:
-        state = "away"
-    elif worker.is_draining:
-        state = "draining"
-    else:
-        state = "active" if worker.held else "idle"
+    tally = worker.namespace.tallies.get(worker.id, NO_TALLY)
     return WorkerView(
         worker=worker.id,
-        state=state,
+        state=worker_state(worker),
         queues=worker.queues,
         keys=worker.keys,
         slots=worker.slots,
@@ -344,4 +482,6 @@ def _worker_view(worker: Worker) -> WorkerView:
         stats=worker.stats,
         joined_us=worker.joined_us,
         heard_us=worker.heard_us,
+        succeeded=tally.succeeded,
+        failed=tally.failed,
     )

@@ -26,7 +26,14 @@ def recover(journal: Journal, history: History) -> tuple[Core, int]:
     core = Core()
     with _collecting_no_garbage():
         snapshot = history.load()
-        core.book.restore(snapshot.counters, snapshot.queues, snapshot.limits, snapshot.tasks)
+        core.book.restore(
+            snapshot.counters,
+            snapshot.queues,
+            snapshot.limits,
+            snapshot.tasks,
+            snapshot.tallies,
+            api_keys=snapshot.api_keys,
+        )
     sequence = snapshot.sequence
     for sequence, records in _batches(journal, snapshot.sequence):
         for record in records:

@@ -15,19 +15,35 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
 
+from jackalope.broker.access import Access
 from jackalope.broker.clock import Clock
 from jackalope.broker.engine import Engine, Flush, Turn
 from jackalope.broker.events import Events
-from jackalope.core.commands import AnyCommand, CloseSession, Recover, SubmitTasks, Tick
+from jackalope.broker.keeper import BlobKeeper
+from jackalope.broker.meter import Meter
+from jackalope.broker.series import Series
+from jackalope.broker.switchboard import Switchboard
+from jackalope.core.commands import (
+    AnyCommand,
+    CloseSession,
+    Recover,
+    StartAttempts,
+    SubmitTasks,
+    Tick,
+)
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.effects import Effect
 from jackalope.core.must import must
 from jackalope.core.refusals import Code, Refusal
 from jackalope.storage import DiskFull, Storage, StorageFault
+
+if TYPE_CHECKING:
+    from jackalope.broker.tracer import Tracer
 
 T = TypeVar("T")
 
@@ -42,10 +58,19 @@ INBOX_ITEMS_MAX = 200_000
 #: Beyond this many tasks that history lacks a submit is refused too.
 UNWRITTEN_TASKS_MAX = 1_000_000
 
-_FLUSH_EVERY_US = 500 * MILLISECOND
+#: How far history may be behind, in time and in tasks. A task that ends before it is written is
+#: written once, not twice, and is still in memory when somebody asks for its result.
+_FLUSH_EVERY_US = 5 * SECOND
+_FLUSH_TASKS = 100_000
+
+#: How long the word that an attempt began may wait for company. The attempt goes on meanwhile, and
+#: if it is short it ends within this time: then one write to the disk serves both.
+_PATIENCE_S = 0.002
+
 _SMALL_BODY_BYTES = 16 * 1024
 _QUICK_DISK_US = 3 * MILLISECOND
 _HEAL_EVERY_US = SECOND
+_STUCK_DISK_US = 10 * SECOND
 _OVERLOAD_RETRY_US = 500 * MILLISECOND
 
 
@@ -64,19 +89,34 @@ class Broker:
 
     Attributes:
         engine: the durable heart. Touch it only through `read`.
-        events: what happened, for whoever counts or watches.
+        access: who may come in, and what they may do.
+        blobs: large payloads and results, for the doors to read and write.
+        events: what happened, for whoever watches.
+        switchboard: hands messages from session to session.
+        meter: how much happened, and how long it took.
+        series: the same over time.
+        tracer: sends traces, if that is wanted.
         started_us: since when it runs.
         durability: the level at which it promises.
     """
 
-    def __init__(self, storage: Storage, clock: Clock | None = None) -> None:
+    def __init__(
+        self, storage: Storage, clock: Clock | None = None, access: Access | None = None
+    ) -> None:
         self._storage = storage
         self._clock = clock or Clock()
-        self.engine = Engine(storage.journal, storage.history, storage.blobs)
+        self.blobs = BlobKeeper(
+            storage.blobs, storage.history, self.flush, lambda: self.engine.fault is None
+        )
+        self.engine = Engine(storage.journal, storage.history, self.blobs)
+        self.access = access or Access()
+        self.access.follow(self.engine.core.book)
         self._outlets: dict[int, Outlet] = {}
         self._sessions = 0
         self._inbox: list[AnyCommand] = []
         self._inbox_items = 0
+        self._is_urgent = False
+        self._patience: asyncio.TimerHandle | None = None
         self._reads: list[Callable[[], None]] = []
         self._wake = asyncio.Event()
         self._journal_thread = ThreadPoolExecutor(1, "jackalope-journal")
@@ -87,29 +127,46 @@ class Broker:
         self._flush_awaited: list[asyncio.Future[None]] = []
         self._next_flush_us = 0
         self._store_us = 0
+        self._storing_since_us = 0
+        self._flushing_since_us = 0
         self._settled_core: object = None
         self._is_stopping = False
         self.events = Events()
+        self.switchboard = Switchboard()
+        self.meter = Meter()
+        self.meter.machine.flushed = storage.history.applied()
         self.started_us = self._clock.now_us()
+        self.tracer: Tracer | None = None
+        self.series = Series(storage.series, self.meter, self.started_us)
         self.durability = str(storage.level)
         self._task: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     # Life.
 
     async def start(self) -> None:
         """Begin to work on what is in the inbox."""
         must(self._task is None, "a broker starts once")
-        if swept := self.engine.sweep():
-            log.info("blobs without a task removed", count=swept)
         self._task = asyncio.create_task(self._work(), name="jackalope-broker")
+        self._watching = asyncio.create_task(self.series.run(self), name="jackalope-series")
+        self.blobs.start()
 
     async def stop(self) -> None:
         """Finish what has arrived, write everything behind, and close the storage."""
         self._is_stopping = True
         self._wake.set()
-        if self._task is not None:
-            await self._task
-            self._task = None
+        try:
+            if self._task is not None:
+                await self._task
+                self._task = None
+        finally:
+            if self._watching is not None:
+                self._watching.cancel()
+            await self.blobs.stop()
+        points = self.series.close(self.now_us(), self.engine.core)
+        await self.off_loop(lambda: self.series.write(points))
+        if self.tracer is not None:
+            await asyncio.to_thread(self.tracer.stop)
         self._journal_thread.shutdown()
         self._history_thread.shutdown()
         self._storage.close()
@@ -136,6 +193,15 @@ class Broker:
         """Put a command into the inbox. Its answer comes out of the session's outlet."""
         self._inbox.append(command)
         self._inbox_items += items
+        if type(command) is not StartAttempts:
+            self._hurry()
+        elif self._patience is None and not self._is_urgent:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(_PATIENCE_S, self._hurry)
+
+    def _hurry(self) -> None:
+        """See to it that there is a turn now."""
+        self._is_urgent = True
         if not self._wake.is_set():
             self._wake.set()
 
@@ -145,6 +211,7 @@ class Broker:
         unwritten = len(self.engine.core.book.dirty)
         if waiting <= INBOX_ITEMS_MAX and unwritten <= UNWRITTEN_TASKS_MAX:
             return None
+        self.meter.refuse(SubmitTasks.__name__, Code.OVERLOADED)
         return Refusal(
             Code.OVERLOADED,
             f"the broker has {self._inbox_items} items to work on and {unwritten} tasks to write; "
@@ -155,10 +222,12 @@ class Broker:
     async def read(self, question: Callable[[Engine], T]) -> T:
         """Ask something of the engine between two turns, when all that it shows is durable."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        # It sees what whoever asks may see, and that is known by the context.
+        context = copy_context()
 
         def ask() -> None:
             try:
-                result = question(self.engine)
+                result = context.run(question, self.engine)
             except Exception as error:  # noqa: BLE001  it belongs to whoever asked
                 if not answer.done():
                     answer.set_exception(error)
@@ -194,6 +263,23 @@ class Broker:
         """Return how many sessions are open."""
         return len(self._outlets)
 
+    def inbox_items(self) -> int:
+        """Return how many items wait for a turn."""
+        return self._inbox_items
+
+    def trouble(self) -> str:
+        """Return why nothing can be written just now, or nothing if all is well."""
+        if self._is_stopping:
+            return "the broker stops"
+        if self._task is None or self._task.done():
+            return "the broker does not run"
+        if self.engine.fault is not None:
+            return f"the storage failed: {self.engine.fault}"
+        storing_us = self._clock.now_us() - self._storing_since_us if self._storing_since_us else 0
+        if storing_us > _STUCK_DISK_US:
+            return f"the disk has not answered for {storing_us // SECOND} s"
+        return ""
+
     # The work.
 
     async def _work(self) -> None:
@@ -213,7 +299,7 @@ class Broker:
     async def _gather(self) -> None:
         """Wait until there is something to do: a command, a read, a deadline or a flush."""
         wants_flush = self._flush_wanted and self._flush is None
-        if self._inbox or self._reads or wants_flush or self._is_stopping:
+        if self._is_urgent or self._reads or wants_flush or self._is_stopping:
             await asyncio.sleep(0)  # Let the doors put in what has arrived meanwhile.
             return
         self._wake.clear()
@@ -244,28 +330,39 @@ class Broker:
             return
         turn = engine.decide(now_us, commands)
         try:
-            await self._store(turn)
+            store_us = await self._store(turn)
         except StorageFault as fault:
             self._fail(turn, fault)
             return
         self._release(engine.settle(turn))
+        self.access.follow(engine.core.book)  # Whoever must go now still has its answer.
+        self.meter.count_turn(turn, store_us)
         if turn.records:
+            self.meter.take(turn.records, engine.core)
+            if self.tracer is not None:
+                self.tracer.take(turn.records, engine.core)
             self.events.take(turn.records, engine.core)
 
-    async def _store(self, turn: Turn) -> None:
+    async def _store(self, turn: Turn) -> int:
         """Make a turn durable: a small one at once, a large one while the next one gathers.
 
         Waking another thread and being woken again costs more than a quick disk takes for a small
         batch. On a slow disk, or for a large batch, the loop must not stand still meanwhile.
+
+        Returns:
+            How long it took.
         """
-        begin_us = self._clock.now_us()
+        begin_us = self._storing_since_us = self._clock.now_us()
         if len(turn.body) <= _SMALL_BODY_BYTES and self._store_us < _QUICK_DISK_US:
             self.engine.store(turn)
         else:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._journal_thread, self.engine.store, turn)
+        self._storing_since_us = 0
+        took_us = self._clock.now_us() - begin_us
         if turn.body:
-            self._store_us += (self._clock.now_us() - begin_us - self._store_us) // 8
+            self._store_us += (took_us - self._store_us) // 8
+        return took_us
 
     def _take(self) -> list[AnyCommand]:
         """Take from the inbox what makes one turn."""
@@ -278,6 +375,10 @@ class Broker:
                 return taken
         taken, self._inbox = self._inbox, []
         self._inbox_items = 0
+        self._is_urgent = False
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         return taken
 
     def _release(self, effects: list[Effect]) -> None:
@@ -292,7 +393,11 @@ class Broker:
     def _fail(self, turn: Turn, fault: StorageFault) -> None:
         """Refuse a batch that could not be stored; go on without writing, or stop for good."""
         log.error("storage failed", fault=str(fault), commands=len(turn.commands))
-        self._release(self.engine.fail(turn, fault))
+        self._storing_since_us = 0
+        self.meter.machine.faults += 1
+        refusals = self.engine.fail(turn, fault)
+        self.meter.count_refusals(turn, refusals)
+        self._release(refusals)
         if not isinstance(fault, DiskFull):
             raise fault
         self._end_sessions()
@@ -317,15 +422,19 @@ class Broker:
             fault = self._flushed.exception()
             if fault is None:
                 self.engine.end_flush(flush)
+                self.meter.machine.flush.count(self._clock.now_us() - self._flushing_since_us)
+                self.meter.machine.flushed = flush.sequence
             elif isinstance(fault, DiskFull):
                 log.error("history failed", fault=str(fault))
+                self.meter.machine.faults += 1
                 self.engine.fail_flush(flush, fault)
                 self._end_sessions()
             else:
                 raise fault
             _resolve(self._flush_awaited)
         now_us = self._clock.now_us()
-        if self._flush is None and (self._flush_wanted or now_us >= self._next_flush_us):
+        is_due = now_us >= self._next_flush_us or len(self.engine.core.book.dirty) >= _FLUSH_TASKS
+        if self._flush is None and (self._flush_wanted or is_due):
             self._next_flush_us = now_us + _FLUSH_EVERY_US
             self._flush_awaited, self._flush_wanted = self._flush_wanted, []
             self._begin_flush(now_us)
@@ -335,7 +444,7 @@ class Broker:
         if flush is None:
             _resolve(self._flush_awaited)
             return
-        self._flush = flush
+        self._flush, self._flushing_since_us = flush, now_us
         self._flushed = asyncio.get_running_loop().run_in_executor(
             self._history_thread, self.engine.write_flush, flush
         )

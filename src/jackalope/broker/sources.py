@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from jackalope.broker.config import (
-    COMPONENTS,
     Given,
     KeyPath,
     Loaded,
@@ -21,6 +20,7 @@ from jackalope.broker.config import (
     known_settings,
     merge,
 )
+from jackalope.broker.settings import COMPONENTS
 
 PREFIX = "JACKALOPE_"
 

@@ -10,6 +10,9 @@ about: `task_id`, `worker_id`, `queue`, `namespace`. The levels mean:
 
 Lines of libraries, which come through the standard library's logging, look the same.
 
+A worker's processes for isolated tasks inherit the look, and `about` adds to every line what it is
+about, such as the task that runs.
+
 A thread writes them. Whoever logs never waits for whoever reads: a terminal that somebody has
 stopped, a pipe that nobody empties or a full disk must not stop a broker. Lines that find no room
 are dropped, and counted.
@@ -30,13 +33,14 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from jackalope.broker.config import LogConfig, LogFormat, LogLevel
+LEVELS = ("error", "warn", "info", "debug")
+FORMS = ("auto", "json", "console")
 
 _NUMBERS = {
-    LogLevel.ERROR: logging.ERROR,
-    LogLevel.WARN: logging.WARNING,
-    LogLevel.INFO: logging.INFO,
-    LogLevel.DEBUG: logging.DEBUG,
+    "error": logging.ERROR,
+    "warn": logging.WARNING,
+    "info": logging.INFO,
+    "debug": logging.DEBUG,
 }
 _LEVELS = {"warning": "warn", "exception": "error", "critical": "error"}
 _FIRST = ("timestamp", "level", "message", "component")
@@ -47,22 +51,36 @@ LINES_WAITING_MAX = 10_000
 _CLOSE_TIMEOUT_S = 2.0
 
 
-def set_up(config: LogConfig, stream: TextIO | None = None) -> Callable[[], None]:
-    """Make every line of this process look as configured. Call it once, before anything logs.
+def set_up(
+    level: str,
+    form: str,
+    *,
+    stream: TextIO | None = None,
+    about: Processor | None = None,
+    is_patient: bool = True,
+) -> Callable[[], None]:
+    """Make every line of this process look so. Call it once, before anything logs.
+
+    Args:
+        level: error, warn, info or debug.
+        form: json, console, or auto: console on a terminal, json elsewhere.
+        stream: where lines go, standard error if not given.
+        about: adds to each line what it is about.
+        is_patient: let a thread write, so that nobody waits. A process that may be killed at any
+            moment rather writes each line itself.
 
     Returns:
         What writes the lines that still wait, and ends the log. The end of the process does it too.
     """
     out = stream or sys.stderr
     is_terminal = out.isatty()
-    is_json = config.format is LogFormat.JSON
-    if config.format is LogFormat.AUTO:
-        is_json = not is_terminal
     chain: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
     ]
-    if is_json:
+    if about is not None:
+        chain.append(about)
+    if form == "json" or (form == "auto" and not is_terminal):
         chain += [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
@@ -77,17 +95,37 @@ def set_up(config: LogConfig, stream: TextIO | None = None) -> Callable[[], None
             pad_event_to=24,
             exception_formatter=structlog.dev.plain_traceback,
         )
-    writer = LineWriter(out)
-    patient = cast("TextIO", writer)
+    writer = LineWriter(out) if is_patient else None
+    to = cast("TextIO", writer) if writer is not None else out
     structlog.configure(
         processors=[*chain, render],
-        wrapper_class=structlog.make_filtering_bound_logger(_NUMBERS[config.level]),
-        logger_factory=structlog.WriteLoggerFactory(patient),
+        wrapper_class=structlog.make_filtering_bound_logger(_NUMBERS[level]),
+        logger_factory=structlog.WriteLoggerFactory(to),
         cache_logger_on_first_use=False,
     )
-    _set_up_libraries(chain, render, _NUMBERS[config.level], patient)
+    _set_up_libraries(chain, render, _NUMBERS[level], to)
+    if writer is None:
+        return out.flush
     atexit.register(writer.close)
     return writer.close
+
+
+def follow_host() -> None:
+    """Send every line to the standard library's logging, for the program that we are a part of.
+
+    Does nothing where somebody has said already how lines look.
+    """
+    if not structlog.is_configured():
+        structlog.configure(
+            processors=[
+                structlog.stdlib.filter_by_level,
+                structlog.processors.format_exc_info,
+                structlog.processors.KeyValueRenderer(key_order=["event"]),
+            ],
+            wrapper_class=structlog.stdlib.BoundLogger,
+            logger_factory=structlog.stdlib.LoggerFactory(),
+            cache_logger_on_first_use=False,
+        )
 
 
 def _set_up_libraries(chain: list[Processor], render: Processor, level: int, out: TextIO) -> None:

@@ -1,0 +1,256 @@
+"""Access: who comes in, and what they may do.
+
+Owns the decision, for every door: a door brings a token and gets a principal, and shows it each
+command and question before the broker sees them. The keys are those of the book, which commands
+make and revoke, and those of the configuration, which only a restart changes.
+
+A broker without any key is open, if it may be: whoever reaches it can do everything. From the first
+key on everybody needs one.
+
+What is refused says nothing about what exists: a task in a queue that a key does not cover is
+answered like one that never was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from jackalope.broker.tokens import id_of, is_token_of
+from jackalope.core.access import ApiKey, Permission
+from jackalope.core.commands import (
+    ActOnTasks,
+    AnswerSignal,
+    AnyCommand,
+    CancelClaim,
+    ClaimTasks,
+    CreateApiKey,
+    DeclareQueue,
+    DeleteQueue,
+    DrainWorker,
+    FailAttempts,
+    FinishAttempts,
+    Heartbeat,
+    JoinWorker,
+    LeaveWorker,
+    LimitTag,
+    PauseQueue,
+    ReleaseAttempts,
+    ReportProgress,
+    ResumeQueue,
+    RevokeApiKey,
+    StartAttempts,
+    SubmitTasks,
+    WatchTasks,
+)
+from jackalope.core.refusals import Code, Refusal
+
+if TYPE_CHECKING:
+    from jackalope.core.book import Book
+
+#: The hash that a token of an unknown key is compared with, so that it takes as long.
+_NO_HASH = "0" * 64
+
+_KEYS_ARE_FOR_UNLIMITED = "API keys are managed with a key that has no limits of its own"
+
+#: The question that shows API keys, and is not for everybody who may read tasks.
+KEYS_QUESTION = "api_keys"
+
+
+class Principal:
+    """Somebody who was let in, with the rights of a key, or with all where none is needed.
+
+    Attributes:
+        key: the key; None for whoever came into an open broker.
+        queues: the queues that it is limited to; none means all.
+    """
+
+    __slots__ = ("key", "queues")
+
+    def __init__(self, key: ApiKey | None = None) -> None:
+        self.key = key
+        self.queues = () if key is None else key.queues
+
+    def signed(self, name: str) -> str:
+        """Return who acts, for histories: what a bearer says of itself comes after its key."""
+        if self.key is None:
+            return name
+        return f"{self.key.name}/{name}" if name else self.key.name
+
+    def may(self, permission: Permission) -> bool:
+        """Tell whether it has a permission."""
+        if self.key is None:
+            return True
+        return permission in self.key.permissions or Permission.ADMIN in self.key.permissions
+
+    def is_limited(self) -> bool:
+        """Tell whether it acts in some queues or in one namespace alone."""
+        return self.key is not None and bool(self.key.queues or self.key.namespace)
+
+    def refuse(self, permission: Permission, namespace: str | None = None) -> Refusal | None:
+        """Refuse what needs a permission that is not there, or another namespace."""
+        if self.key is None:
+            return None
+        if not self.may(permission):
+            message = f"API key {self.key.id} ({self.key.name}) lacks the permission {permission}"
+            return Refusal(Code.FORBIDDEN, message)
+        if namespace is not None and self.key.namespace not in ("", namespace):
+            message = f"API key {self.key.id} ({self.key.name}) is for another namespace"
+            return Refusal(Code.FORBIDDEN, message)
+        return None
+
+    def admit(self, command: AnyCommand) -> Refusal | None:
+        """Refuse a command that is not permitted; limit one that is to what the key covers."""
+        if self.key is None:
+            return None
+        permission, queues_of = _NEEDS[type(command)]
+        refusal = self.refuse(permission, getattr(command, "namespace", None))
+        if refusal is None and isinstance(command, CreateApiKey | RevokeApiKey):
+            refusal = self._refuse_limited(_KEYS_ARE_FOR_UNLIMITED)
+        if refusal is None and self.queues:
+            if isinstance(command, ActOnTasks | WatchTasks):
+                command.only = self.queues
+            elif isinstance(command, LimitTag | DrainWorker):
+                refusal = self._refuse_limited("tags and workers need a key for all queues")
+            else:
+                refusal = self.refuse_queues(queues_of(command))
+            if isinstance(command, JoinWorker):
+                command.only = self.queues
+        return refusal
+
+    def admit_question(self, namespace: str, what: str) -> Refusal | None:
+        """Refuse a question that is not permitted."""
+        if self.key is None:
+            return None
+        if what == KEYS_QUESTION:
+            return self.refuse(Permission.ADMIN) or self._refuse_limited(_KEYS_ARE_FOR_UNLIMITED)
+        return self.refuse(Permission.READ_TASKS, namespace)
+
+    def refuse_queues(self, queues: Iterable[str]) -> Refusal | None:
+        """Refuse queues that the key does not cover."""
+        if not self.queues or self.key is None:
+            return None
+        others = sorted(set(queues) - set(self.queues))
+        if not others:
+            return None
+        message = f"API key {self.key.id} ({self.key.name}) does not cover queue {others[0]!r}"
+        return Refusal(Code.FORBIDDEN, message)
+
+    def _refuse_limited(self, message: str) -> Refusal | None:
+        return Refusal(Code.FORBIDDEN, message) if self.is_limited() else None
+
+
+#: Whoever comes into an open broker, and the broker itself.
+ANYONE = Principal()
+
+#: Who is behind what this coroutine does. Doors set it before they ask anything of the broker.
+acting: ContextVar[Principal] = ContextVar("acting", default=ANYONE)
+
+
+def sees(queue: str) -> bool:
+    """Tell whether a queue exists for whoever acts now."""
+    queues = acting.get().queues
+    return not queues or queue in queues
+
+
+class Access:
+    """The keys, and who has come in with them.
+
+    Attributes:
+        is_open: no key is needed.
+        changed: called after keys came or went.
+    """
+
+    def __init__(self, configured: Iterable[ApiKey] = (), *, may_be_open: bool = True) -> None:
+        self._configured = {key.id: key for key in configured}
+        self._stored: dict[str, ApiKey] = {}
+        self._may_be_open = may_be_open
+        self.changed: list[Callable[[], None]] = []
+        self.is_open = may_be_open and not self._configured
+
+    def follow(self, book: Book) -> None:
+        """Take on the keys of the book; at no cost if they are the same as before."""
+        if book.api_keys is self._stored:
+            return
+        self._stored = book.api_keys
+        self.is_open = self._may_be_open and not (self._configured or self._stored)
+        for call in list(self.changed):
+            call()
+
+    def all_keys(self) -> list[ApiKey]:
+        """Return every key."""
+        return [*self._configured.values(), *self._stored.values()]
+
+    def is_configured(self, key_id: str) -> bool:
+        """Tell whether a key is of the configuration, and cannot be revoked here."""
+        return key_id in self._configured
+
+    def admit(self, token: str, now_us: int) -> Principal | Refusal:
+        """Let the bearer of a token in. An open broker looks at no token."""
+        if self.is_open:
+            return ANYONE
+        if not token:
+            return Refusal(Code.UNAUTHORISED, "an API key is needed; send its token")
+        key_id = id_of(token)
+        key = self._find(key_id)
+        is_bearer = is_token_of(token, key.hash if key else _NO_HASH) if key_id else False
+        if key is not None and is_bearer and not _is_over(key, now_us):
+            return Principal(key)
+        return Refusal(Code.UNAUTHORISED, "this token is of no API key here, or the key is over")
+
+    def is_current(self, principal: Principal, now_us: int) -> bool:
+        """Tell whether somebody who was let in would be let in again."""
+        key = principal.key
+        if key is None:
+            return self.is_open
+        return self._find(key.id) is key and not _is_over(key, now_us)
+
+    def _find(self, key_id: str) -> ApiKey | None:
+        return self._configured.get(key_id) or self._stored.get(key_id)
+
+
+def _is_over(key: ApiKey, now_us: int) -> bool:
+    return 0 < key.expires_us <= now_us
+
+
+def _no_queues(_: Any) -> tuple[str, ...]:
+    return ()
+
+
+def _one_queue(command: DeleteQueue | PauseQueue | ResumeQueue) -> tuple[str, ...]:
+    return (command.queue,)
+
+
+def _declared_queues(command: DeclareQueue) -> tuple[str, ...]:
+    """Name the queue, and the one that its results go to."""
+    target = command.changes.get("result_becomes")
+    return (command.queue, str(target)) if target else (command.queue,)
+
+
+#: The permission that each command needs, and the queues that it is about. What a worker says of
+#: its attempts is proved by the session and the fence.
+_NEEDS: dict[type, tuple[Permission, Callable[[Any], Iterable[str]]]] = {
+    SubmitTasks: (Permission.SUBMIT_TASKS, lambda command: (t.queue for t in command.tasks)),
+    JoinWorker: (Permission.WORK, lambda command: command.queues),
+    Heartbeat: (Permission.WORK, _no_queues),
+    ClaimTasks: (Permission.WORK, _no_queues),
+    CancelClaim: (Permission.WORK, _no_queues),
+    LeaveWorker: (Permission.WORK, _no_queues),
+    StartAttempts: (Permission.WORK, _no_queues),
+    FinishAttempts: (Permission.WORK, _no_queues),
+    FailAttempts: (Permission.WORK, _no_queues),
+    ReleaseAttempts: (Permission.WORK, _no_queues),
+    ReportProgress: (Permission.WORK, _no_queues),
+    AnswerSignal: (Permission.WORK, _no_queues),
+    ActOnTasks: (Permission.CANCEL_TASKS, _no_queues),
+    WatchTasks: (Permission.READ_TASKS, _no_queues),
+    DeclareQueue: (Permission.ADMIN, _declared_queues),
+    DeleteQueue: (Permission.ADMIN, _one_queue),
+    PauseQueue: (Permission.ADMIN, _one_queue),
+    ResumeQueue: (Permission.ADMIN, _one_queue),
+    LimitTag: (Permission.ADMIN, _no_queues),
+    DrainWorker: (Permission.ADMIN, _no_queues),
+    CreateApiKey: (Permission.ADMIN, _no_queues),
+    RevokeApiKey: (Permission.ADMIN, _no_queues),
+}

@@ -1,0 +1,135 @@
+"""The census: how full the broker is at this moment.
+
+Owns the counting of what is there, as the meter counts what happens. It looks at memory and nowhere
+else, and waits for nothing, so that it also tells how a broker is that cannot go on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jackalope.core.lifecycle import LEASED, State
+from jackalope.core.queue import Queue
+from jackalope.core.worker import Worker
+
+if TYPE_CHECKING:
+    from jackalope.broker.meter import QueueName
+    from jackalope.broker.service import Broker
+    from jackalope.core import Core
+
+#: The lowest priority of each tier, the highest tier first.
+TIERS = {"high": 200, "normal": 100, "low": 0}
+
+
+class QueueCensus(msgspec.Struct):
+    """What is in a queue, or in several that are counted as one.
+
+    Attributes:
+        counts: unfinished tasks by state.
+        depth: those that wait, and so count against the limit.
+        depth_limit: how many may; 0 for any number.
+        oldest_ready_us: since when the oldest ready task is ready; 0 if there is none.
+    """
+
+    counts: Counter[State]
+    depth: int = 0
+    depth_limit: int = 0
+    oldest_ready_us: int = 0
+
+
+class Census(msgspec.Struct):
+    """How full the broker is.
+
+    Attributes:
+        queues: by the name under which the meter counts them.
+        tiers: ready tasks by tier of priority.
+        workers: workers by state.
+        sessions: open connections.
+        inbox: items that wait for a turn.
+        unwritten: tasks that history lacks in their present state.
+        sequence: the last batch that is durable.
+        lag: how many batches history is behind.
+        trouble: why nothing can be written; empty if all is well.
+    """
+
+    queues: dict[QueueName, QueueCensus]
+    tiers: dict[str, int]
+    workers: Counter[str]
+    sessions: int
+    inbox: int
+    unwritten: int
+    sequence: int
+    lag: int
+    trouble: str
+
+    def pending(self) -> int:
+        """Return how many tasks wait."""
+        return sum(queue.depth for queue in self.queues.values())
+
+    def in_progress(self) -> int:
+        """Return how many tasks workers have."""
+        return sum(queue.counts[state] for queue in self.queues.values() for state in LEASED)
+
+    def connected(self) -> int:
+        """Return how many workers are there."""
+        return sum(self.workers.values()) - self.workers["away"]
+
+
+def take_census(broker: Broker) -> Census:
+    """Count what is there now."""
+    core, meter = broker.engine.core, broker.meter
+    queues: dict[QueueName, QueueCensus] = {}
+    there = [queue for world in core.book.namespaces.values() for queue in world.queues.values()]
+    for queue in there:
+        counted = queues.setdefault(meter.name_of(queue), QueueCensus(Counter()))
+        _count_queue(counted, queue, core)
+    unwritten = len(core.book.dirty)
+    return Census(
+        queues=queues,
+        tiers=count_tiers(there),
+        workers=Counter(worker_state(worker) for worker in core.roster.workers.values()),
+        sessions=broker.session_count(),
+        inbox=broker.inbox_items(),
+        unwritten=unwritten,
+        sequence=broker.engine.sequence,
+        lag=broker.engine.sequence - meter.machine.flushed if unwritten else 0,
+        trouble=broker.trouble(),
+    )
+
+
+def count_tiers(queues: Iterable[Queue]) -> dict[str, int]:
+    """Return how many tasks of each tier of priority are ready."""
+    tiers = dict.fromkeys(TIERS, 0)
+    for queue in queues:
+        for lane in queue.line.lanes.values():
+            for priority, number in lane.sizes():
+                tiers[next(tier for tier, low in TIERS.items() if priority >= low)] += number
+    return tiers
+
+
+def oldest_ready_us(queue: Queue, core: Core) -> int:
+    """Return since when the oldest ready task of a queue is ready; 0 if there is none."""
+    heads = (lane.head(core.book.tasks) for lane in queue.line.lanes.values())
+    return min((head.rank for head in heads if head), default=0)
+
+
+def worker_state(worker: Worker) -> str:
+    """Return `active`, `idle`, `draining` or `away`."""
+    if not worker.session:
+        return "away"
+    if worker.is_draining:
+        return "draining"
+    return "active" if worker.held else "idle"
+
+
+def _count_queue(counted: QueueCensus, queue: Queue, core: Core) -> None:
+    counted.counts.update(queue.counts)
+    counted.depth += queue.depth
+    counted.depth_limit += queue.policy.depth_limit
+    oldest_us = oldest_ready_us(queue, core)
+    if oldest_us and (not counted.oldest_ready_us or oldest_us < counted.oldest_ready_us):
+        counted.oldest_ready_us = oldest_us

@@ -1,0 +1,312 @@
+"""The meter: counts what the broker does.
+
+Owns the counters, all of them since the start of the process. It hears the durable records of each
+turn and is told how long turns and flushes took. Knows nothing of how the numbers are shown or
+kept.
+
+It stands on the path of every task, so it only adds to plain integers, by queue, and sorts the
+records of a turn by kind first to do so in tight loops. Of an attempt it looks at the assignment
+and at the end; when the attempt began it learns from the history of the task, which spares it a
+look at every start.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from jackalope.broker.engine import Turn
+from jackalope.broker.reading import Reading, Spread
+from jackalope.broker.stages import ready_since, stages_of
+from jackalope.core import Core
+from jackalope.core.effects import Accepted, Effect, Reply
+from jackalope.core.ids import TaskId
+from jackalope.core.lifecycle import Event, State
+from jackalope.core.queue import Queue
+from jackalope.core.records import (
+    AnyRecord,
+    AttemptAssigned,
+    AttemptEnded,
+    AttemptFinished,
+    QueueDeleted,
+    TaskMoved,
+    TaskSubmitted,
+)
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import BlobRef, Body, Task
+
+#: Queues beyond this many are counted together, because everything has a limit. There are never
+#: more than twice as many names.
+QUEUES_MAX = 100
+
+#: The name of all that are counted together: those of a namespace, or those of none if there are
+#: too many namespaces as well.
+OTHER = "other"
+
+QueueName = tuple[str, str]
+
+_START, _ASSIGN = Event.START, Event.ASSIGN
+
+
+class Machine(msgspec.Struct):
+    """What the broker itself did since it started.
+
+    Attributes:
+        refused: refusals by command and code.
+        turns: how often the core was asked.
+        records: how many facts were stored.
+        bytes: how many bytes these took.
+        append: how long it took to make a batch durable.
+        batch: how many records a batch had.
+        flush: how long it took to write changes to history.
+        flushed: the last batch that history has.
+        faults: how often storage failed.
+        lag: how late the event loop was.
+    """
+
+    refused: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    turns: int = 0
+    records: int = 0
+    bytes: int = 0
+    append: Spread = msgspec.field(default_factory=Spread)
+    batch: Spread = msgspec.field(default_factory=Spread)
+    flush: Spread = msgspec.field(default_factory=Spread)
+    flushed: int = 0
+    faults: int = 0
+    lag: Spread = msgspec.field(default_factory=Spread)
+
+
+class Meter:
+    """Counts.
+
+    Attributes:
+        machine: what the broker itself did.
+        open: what happened in each queue since the last `close`.
+        closed: what happened in each queue before that.
+    """
+
+    def __init__(self) -> None:
+        self.machine = Machine()
+        self.open: dict[QueueName, Reading] = {}
+        self.closed: dict[QueueName, Reading] = {}
+        self._core: Core | None = None
+        self._readings: dict[Queue, Reading] = {}
+        self._tasks: dict[TaskId, Task] = {}
+
+    # The path of every task.
+
+    def take(self, records: list[AnyRecord], core: Core) -> None:
+        """Count the records of a turn that is durable."""
+        if core is not self._core:
+            self._core, self._tasks = core, core.book.tasks
+            self._readings.clear()
+        by_kind: defaultdict[type, list[Any]] = defaultdict(list)
+        for record in records:
+            by_kind[type(record)].append(record)
+        for kind, count in _COUNTERS:
+            if kind in by_kind:
+                count(self, by_kind[kind])
+
+    def _count_submits(self, records: list[TaskSubmitted]) -> None:
+        world, queue, reading = "", "", _NOWHERE
+        for record in records:
+            spec = record.spec
+            if spec.queue != queue or record.namespace != world:
+                world, queue = record.namespace, spec.queue
+                reading = self._reading_of(world, queue)
+            reading.submitted += 1
+            if type(spec.payload) is not bytes:
+                _count_blob(reading, spec.payload)
+
+    def _count_assignments(self, records: list[AttemptAssigned]) -> None:
+        find, queue, waited = self._tasks.get, None, _NOWHERE.queued
+        for record in records:
+            task = find(record.task)
+            if task is None:
+                continue  # Purged by a later command of the same turn.
+            if task.queue is not queue:
+                queue, waited = task.queue, self._reading(task.queue).queued
+            history = task.history
+            if history is None or len(history) == 1:
+                waited_us = record.at_us - task.rank
+            else:
+                waited_us = record.at_us - ready_since(task, record.at_us)
+            if waited_us > 0:
+                # `Spread.count`, without the call; below as well.
+                waited.total += waited_us
+                waited.buckets[waited_us.bit_length()] += 1
+            else:
+                waited.buckets[0] += 1
+
+    def _count_finishes(self, records: list[AttemptFinished]) -> None:
+        find, queue, reading = self._tasks.get, None, _NOWHERE
+        life, waited, ran = reading.finished, reading.assigned, reading.started
+        for record in records:
+            task = find(record.task)
+            if task is None:
+                continue
+            if task.queue is not queue:
+                queue, reading = task.queue, self._reading(task.queue)
+                life, waited, ran = reading.finished, reading.assigned, reading.started
+            reading.succeeded += 1
+            ended_us = record.at_us
+            took_us = ended_us - task.created_us
+            life.total += took_us
+            life.buckets[took_us.bit_length()] += 1
+            history = task.history or ()
+            if len(history) > 2 and history[-2].what is _START and history[-3].what is _ASSIGN:
+                started_us = history[-2].at_us
+                took_us = started_us - history[-3].at_us
+                waited.total += took_us
+                waited.buckets[took_us.bit_length()] += 1
+                took_us = ended_us - started_us
+                ran.total += took_us
+                ran.buckets[took_us.bit_length()] += 1
+            else:
+                _time_attempt(reading, task, Event.FINISH, ended_us)
+            if type(record.result) is not bytes:
+                _count_blob(reading, record.result)
+
+    def _count_ends(self, records: list[AttemptEnded]) -> None:
+        for record in records:
+            task = self._tasks.get(record.task)
+            if task is None:
+                continue
+            reading = self._reading(task.queue)
+            has_begun = _time_attempt(reading, task, record.event, record.at_us)
+            if record.event is Event.FAIL:
+                reading.failures += 1
+            elif record.event is Event.LOSE and has_begun:
+                reading.crashes += 1
+            elif record.event in (Event.LOSE, Event.RELEASE):
+                reading.interruptions += 1
+            reading.retries += record.to in (State.READY, State.SCHEDULED)
+            _count_state(reading, record)
+
+    def _count_moves(self, records: list[TaskMoved]) -> None:
+        for record in records:
+            task = self._tasks.get(record.task)
+            if task is not None:
+                _count_state(self._reading(task.queue), record)
+
+    def _forget_queues(self, records: list[QueueDeleted]) -> None:
+        """Make room for other queues."""
+        for record in records:
+            self.closed.pop((record.namespace, record.queue), None)
+            self.open.pop((record.namespace, record.queue), None)
+        self._readings.clear()
+
+    def _reading(self, queue: Queue) -> Reading:
+        reading = self._readings.get(queue)
+        if reading is None:
+            reading = self._readings[queue] = self.open.setdefault(self.name_of(queue), Reading())
+        return reading
+
+    def _reading_of(self, namespace: str, name: str) -> Reading:
+        queue = None if self._core is None else self._core.book.queue(namespace, name)
+        return _NOWHERE if queue is None else self._reading(queue)  # Deleted in the same turn.
+
+    def name_of(self, queue: Queue) -> QueueName:
+        """Return under which name a queue is counted: its own, as long as there is room."""
+        name, shared = (queue.namespace.name, queue.name), (queue.namespace.name, OTHER)
+        known = self.open.keys() | self.closed.keys()
+        if name in known or len(known) < QUEUES_MAX:
+            return name
+        return shared if shared in known or len(known) < 2 * QUEUES_MAX else ("", OTHER)
+
+    # The other paths.
+
+    def count_turn(self, turn: Turn, store_us: int) -> None:
+        """Count a turn that is durable."""
+        machine = self.machine
+        machine.turns += 1
+        if turn.body:
+            machine.append.count(store_us)
+            machine.batch.count(len(turn.records))
+            machine.records += len(turn.records)
+            machine.bytes += len(turn.body)
+        self.count_refusals(turn, turn.effects)
+
+    def count_refusals(self, turn: Turn, effects: list[Effect]) -> None:
+        """Count what the effects of a turn refuse."""
+        refusing = [
+            effect
+            for effect in effects
+            if type(effect) is Reply
+            and (
+                type(effect.body) is Refusal
+                or (type(effect.body) is Accepted and effect.body.refused)
+            )
+        ]
+        if not refusing:
+            return
+        asked = {(c.session, c.ref): type(c).__name__ for c in turn.commands}
+        for reply in refusing:
+            command = asked.get((reply.session, reply.ref), "")
+            if isinstance(reply.body, Refusal):
+                self.refuse(command, reply.body.code)
+            elif isinstance(reply.body, Accepted):
+                for _, refusal in reply.body.refused:
+                    self.refuse(command, refusal.code)
+
+    def refuse(self, command: str, code: Code) -> None:
+        """Count one refusal."""
+        self.machine.refused[command, code.value] += 1
+
+    # What was counted.
+
+    def totals(self) -> dict[QueueName, Reading]:
+        """Return what happened in each queue since the start."""
+        totals: dict[QueueName, Reading] = {}
+        for readings in (self.closed, self.open):
+            for name, reading in readings.items():
+                totals.setdefault(name, Reading()).follow(reading)
+        return totals
+
+    def close(self) -> dict[QueueName, Reading]:
+        """Return what happened in each queue since the last time, and begin anew."""
+        opened, self.open = self.open, {}
+        self._readings.clear()
+        for name, reading in opened.items():
+            self.closed.setdefault(name, Reading()).follow(reading)
+        return opened
+
+
+#: Who counts what, in the order in which it can happen to a task in one turn.
+_COUNTERS: tuple[tuple[type, Callable[[Meter, list[Any]], None]], ...] = (
+    (TaskSubmitted, Meter._count_submits),  # noqa: SLF001  its own
+    (AttemptAssigned, Meter._count_assignments),  # noqa: SLF001
+    (AttemptFinished, Meter._count_finishes),  # noqa: SLF001
+    (AttemptEnded, Meter._count_ends),  # noqa: SLF001
+    (TaskMoved, Meter._count_moves),  # noqa: SLF001
+    (QueueDeleted, Meter._forget_queues),  # noqa: SLF001
+)
+
+_NOWHERE = Reading()
+
+
+def _count_state(reading: Reading, record: AttemptEnded | TaskMoved) -> None:
+    if record.to is State.DEAD:
+        reading.dead += 1
+        reason = record.reason.value if record.reason else ""
+        reading.reasons[reason] = reading.reasons.get(reason, 0) + 1
+    elif record.to is State.KILLED:
+        reading.killed += 1
+
+
+def _count_blob(reading: Reading, body: Body) -> None:
+    if isinstance(body, BlobRef):
+        reading.blobs += 1
+        reading.blob_bytes += body.size
+
+
+def _time_attempt(reading: Reading, task: Task, event: Event, ended_us: int) -> bool:
+    """Count how long the stages of an attempt took that ended now, and tell whether it began."""
+    stages = stages_of(task, event, ended_us)
+    if stages.started_us:
+        reading.started.count(ended_us - stages.started_us)
+        reading.assigned.count(stages.started_us - stages.assigned_us)
+    return bool(stages.started_us)

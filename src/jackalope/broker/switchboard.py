@@ -1,0 +1,252 @@
+"""The switchboard: messages beside tasks, from session to session.
+
+Owns who takes calls for which recipient, who wants to hear which broadcasts, and which calls wait
+for a reply. Nothing here is durable and nothing here decides about tasks: a message is handed on at
+once, or its sender hears at once that it cannot be. Namespaces see nothing of each other.
+
+Theory of operation: a line is one session's end. Of several lines that take calls for one
+recipient, the latest has them: after a broken connection the new one counts, although the broker
+may not have noticed the end of the old one. When it goes, the line before has them again.
+
+A line that reads too slowly is spared: it is not called, and misses broadcasts, whose number it is
+told. So nobody waits for it, and what is kept for it stays bounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from jackalope.core.durations import MILLISECOND
+from jackalope.core.limits import NAME_CHARS_MAX
+from jackalope.core.refusals import Code, Refusal
+from jackalope.wire.interest import Interest
+from jackalope.wire.messages import CallStage
+
+#: What one session may have at once.
+RECIPIENTS_PER_SESSION_MAX = 10_000
+INTERESTS_PER_SESSION_MAX = 1_000
+CALLS_PER_SESSION_MAX = 10_000
+
+#: The largest body of a call, a reply or a broadcast. What is larger belongs into a task.
+MESSAGE_BYTES_MAX = 1024 * 1024
+
+#: How often a recipient may say that a call takes longer; beyond that it is not passed on.
+PENDING_PER_CALL_MAX = 100
+
+_SLOW_RETRY_US = 500 * MILLISECOND
+
+
+class Line(Protocol):
+    """A session's end of the switchboard. None of this may block."""
+
+    def is_slow(self) -> bool:
+        """Tell whether the session does not read what it is sent."""
+
+    def called(self, call: int, recipient: str, body: bytes) -> None:
+        """Hand over a call for a recipient."""
+
+    def replied(self, ref: int, stage: CallStage, body: bytes) -> None:
+        """Hand over a word on a call of this session."""
+
+    def heard(self, subject: str, sender: str, body: bytes, missed: int) -> None:
+        """Hand over a broadcast."""
+
+
+@dataclass(eq=False, slots=True)
+class Seat:
+    """What the switchboard knows of one session.
+
+    Attributes:
+        namespace: where it is.
+        line: its end.
+        recipients: those that it takes calls for.
+        interests: the broadcasts that it wants to hear.
+        made: calls that it waits for.
+        taken: calls that it has to reply to.
+        missed: how many broadcasts it missed since the last one that it heard.
+    """
+
+    namespace: str
+    line: Line
+    recipients: set[str] = field(default_factory=set)
+    interests: set[Interest] = field(default_factory=set)
+    made: set[int] = field(default_factory=set)
+    taken: set[int] = field(default_factory=set)
+    missed: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Call:
+    """A call that waits for a reply."""
+
+    ref: int
+    recipient: str
+    caller: Seat
+    callee: Seat
+    pending: int = 0
+
+
+class Switchboard:
+    """Hands messages from session to session."""
+
+    def __init__(self) -> None:
+        self._recipients: dict[tuple[str, str], list[Seat]] = {}
+        self._listeners: dict[str, dict[Seat, None]] = {}
+        self._calls: dict[int, _Call] = {}
+        self._last_call = 0
+
+    def sit(self, namespace: str, line: Line) -> Seat:
+        """Give a session its seat."""
+        return Seat(namespace, line)
+
+    def leave(self, seat: Seat) -> None:
+        """Forget a session. Whoever waits for its reply hears that there will be none."""
+        for recipient in seat.recipients:
+            self._drop_recipient(seat, recipient)
+        seat.recipients.clear()
+        seat.interests.clear()
+        self._drop_listener(seat)
+        for number in list(seat.made):
+            self._end(number)
+        for number in list(seat.taken):
+            call = self._end(number)
+            call.caller.line.replied(call.ref, CallStage.LOST, b"")
+
+    def waiting_calls(self) -> int:
+        """Return how many calls wait for a reply."""
+        return len(self._calls)
+
+    # Listening.
+
+    def listen(
+        self, seat: Seat, recipients: tuple[str, ...], interests: tuple[Interest, ...]
+    ) -> Refusal | None:
+        """Take calls for recipients and hear broadcasts, beside those of before."""
+        names = [*recipients, *(part for one in interests for part in (one.sender, one.subject))]
+        if "" in recipients:
+            return Refusal(Code.INVALID, "a recipient needs a name")
+        if too_long := _too_long(names):
+            return too_long
+        new_recipients = set(recipients) - seat.recipients
+        new_interests = set(interests) - seat.interests
+        if len(seat.recipients) + len(new_recipients) > RECIPIENTS_PER_SESSION_MAX:
+            return _too_many("recipients", RECIPIENTS_PER_SESSION_MAX)
+        if len(seat.interests) + len(new_interests) > INTERESTS_PER_SESSION_MAX:
+            return _too_many("interests in broadcasts", INTERESTS_PER_SESSION_MAX)
+        for recipient in new_recipients:
+            self._recipients.setdefault((seat.namespace, recipient), []).append(seat)
+        seat.recipients |= new_recipients
+        seat.interests |= new_interests
+        if seat.interests:
+            self._listeners.setdefault(seat.namespace, {})[seat] = None
+        return None
+
+    def unlisten(
+        self, seat: Seat, recipients: tuple[str, ...], interests: tuple[Interest, ...]
+    ) -> None:
+        """Take no more calls for these recipients, and hear these broadcasts no more."""
+        for recipient in seat.recipients.intersection(recipients):
+            self._drop_recipient(seat, recipient)
+        seat.recipients.difference_update(recipients)
+        seat.interests.difference_update(interests)
+        if not seat.interests:
+            self._drop_listener(seat)
+
+    def _drop_listener(self, seat: Seat) -> None:
+        listeners = self._listeners.get(seat.namespace, {})
+        if listeners.pop(seat, self) is None and not listeners:
+            del self._listeners[seat.namespace]
+
+    def _drop_recipient(self, seat: Seat, recipient: str) -> None:
+        place = (seat.namespace, recipient)
+        seats = self._recipients[place]
+        seats.remove(seat)
+        if not seats:
+            del self._recipients[place]
+
+    # Calls.
+
+    def call(self, seat: Seat, ref: int, recipient: str, body: bytes) -> Refusal | None:
+        """Hand a call to whoever takes calls for a recipient. With ref 0 nobody waits for more."""
+        if refusal := _too_large(body):
+            return refusal
+        seats = self._recipients.get((seat.namespace, recipient))
+        if not seats:
+            message = f"nobody takes calls for {recipient[:NAME_CHARS_MAX]!r} now"
+            return Refusal(Code.UNKNOWN_RECIPIENT, message)
+        callee = seats[-1]
+        if callee.line.is_slow():
+            message = f"{recipient!r} does not read what it is sent; call again a little later"
+            return Refusal(Code.OVERLOADED, message, _SLOW_RETRY_US)
+        if max(len(seat.made), len(callee.taken)) >= CALLS_PER_SESSION_MAX:
+            return _too_many("calls that wait for a reply", CALLS_PER_SESSION_MAX)
+        self._last_call += 1
+        number = self._last_call
+        if ref:
+            self._calls[number] = _Call(ref, recipient, seat, callee)
+            seat.made.add(number)
+            callee.taken.add(number)
+        callee.line.called(number, recipient, body)
+        return None
+
+    def reply(self, seat: Seat, number: int, stage: CallStage, body: bytes) -> Refusal | None:
+        """Pass on what the recipient has to say. A call that nobody waits for is no fault."""
+        call = self._calls.get(number)
+        if call is None or call.callee is not seat:
+            return None
+        if refusal := _too_large(body):
+            # The caller must not wait for ever for what does not come.
+            self._end(number)
+            call.caller.line.replied(call.ref, CallStage.ERROR, refusal.message.encode())
+            return refusal
+        if stage is not CallStage.PENDING:
+            self._end(number)
+        elif call.pending >= PENDING_PER_CALL_MAX:
+            return None
+        call.pending += 1
+        call.caller.line.replied(call.ref, stage, body)
+        return None
+
+    def _end(self, number: int) -> _Call:
+        call = self._calls.pop(number)
+        call.caller.made.discard(number)
+        call.callee.taken.discard(number)
+        return call
+
+    # Broadcasts.
+
+    def broadcast(self, seat: Seat, subject: str, sender: str, body: bytes) -> int | Refusal:
+        """Tell everybody who wants to hear it, and return how many sessions those are."""
+        refusal = _too_large(body) or _too_long([subject, sender])
+        if refusal is not None:
+            return refusal
+        count = 0
+        for listener in list(self._listeners.get(seat.namespace, ())):
+            if not any(one.is_meant(sender, subject) for one in listener.interests):
+                continue
+            count += 1
+            if listener.line.is_slow():
+                listener.missed += 1
+                continue
+            missed, listener.missed = listener.missed, 0
+            listener.line.heard(subject, sender, body, missed)
+        return count
+
+
+def _too_large(body: bytes) -> Refusal | None:
+    if len(body) <= MESSAGE_BYTES_MAX:
+        return None
+    message = f"a message of {len(body)} bytes; at most {MESSAGE_BYTES_MAX}: send a task instead"
+    return Refusal(Code.TOO_LARGE, message)
+
+
+def _too_long(names: list[str]) -> Refusal | None:
+    if all(len(name) <= NAME_CHARS_MAX for name in names):
+        return None
+    message = f"names of recipients, senders and subjects have at most {NAME_CHARS_MAX} characters"
+    return Refusal(Code.INVALID, message)
+
+
+def _too_many(what: str, most: int) -> Refusal:
+    return Refusal(Code.TOO_MANY, f"a session has at most {most} {what}; let some end first")

@@ -1,0 +1,149 @@
+"""When the broker takes a turn, and how many it needs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from jackalope.broker import service
+from jackalope.broker.service import Broker
+from jackalope.core.commands import (
+    Finish,
+    FinishAttempts,
+    Held,
+    JoinWorker,
+    StartAttempts,
+    SubmitTasks,
+    WatchTasks,
+)
+from jackalope.core.effects import Assignment, Effect, Reply
+from jackalope.storage import Level, Storage
+from tests.core.driving import spec
+
+TIMEOUT_S = 5
+
+
+class Peer:
+    """A session, and what the broker has told it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.session = broker.open_session(self)
+        self.told: asyncio.Queue[Effect] = asyncio.Queue()
+
+    def deliver(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self.told.put_nowait(effect)
+
+    def end(self, why: str) -> None:
+        raise AssertionError(why)
+
+    async def reply(self) -> Reply:
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                effect = await self.told.get()
+                if isinstance(effect, Reply):
+                    return effect
+
+    async def assignment(self) -> Assignment:
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                effect = await self.told.get()
+                if not isinstance(effect, Reply) and isinstance(effect.message, Assignment):
+                    return effect.message
+
+
+@asynccontextmanager
+async def working(folder: Path) -> AsyncIterator[tuple[Broker, Peer, Assignment]]:
+    """Run a broker with one worker that holds one task."""
+    broker = Broker(Storage.open(folder, Level.INTERVAL))
+    await broker.start()
+    try:
+        peer = Peer(broker)
+        join = JoinWorker(session=peer.session, ref=1, worker="w1", queues=("q",), slots=5)
+        broker.post(join)
+        broker.post(SubmitTasks(session=peer.session, ref=2, tasks=[spec(1)]))
+        yield broker, peer, await peer.assignment()
+    finally:
+        await broker.stop()
+
+
+def test_a_start_and_its_end_share_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        # Longer than any test machine stalls: only the end of the attempt can bring about the turn.
+        monkeypatch.setattr(service, "_PATIENCE_S", 60.0)
+        async with working(tmp_path) as (broker, peer, given):
+            turns = broker.meter.machine.turns
+            held = Held(given.task, given.fence)
+            broker.post(StartAttempts(session=peer.session, ref=3, attempts=[held]))
+            await asyncio.sleep(0)
+            finish = Finish(given.task, given.fence, b"done")
+            broker.post(FinishAttempts(session=peer.session, ref=4, attempts=[finish]))
+            assert [(await peer.reply()).ref for _ in range(2)] == [3, 4]
+            assert broker.meter.machine.turns == turns + 1
+
+    asyncio.run(work())
+
+
+def test_a_start_without_company_is_not_forgotten(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with working(tmp_path) as (broker, peer, given):
+            held = Held(given.task, given.fence)
+            broker.post(StartAttempts(session=peer.session, ref=3, attempts=[held]))
+            assert (await peer.reply()).ref == 3
+
+    asyncio.run(work())
+
+
+def test_who_reads_sees_a_start_that_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        monkeypatch.setattr(service, "_PATIENCE_S", 60.0)
+        async with working(tmp_path) as (broker, peer, given):
+            held = Held(given.task, given.fence)
+            broker.post(StartAttempts(session=peer.session, ref=3, attempts=[held]))
+            state = await broker.read(lambda engine: engine.core.book.tasks[given.task].state)
+            assert state == "running"
+
+    asyncio.run(work())
+
+
+def test_a_start_that_waits_is_taken_before_the_broker_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        monkeypatch.setattr(service, "_PATIENCE_S", 60.0)
+        async with working(tmp_path) as (broker, peer, given):
+            held = Held(given.task, given.fence)
+            broker.post(StartAttempts(session=peer.session, ref=3, attempts=[held]))
+        broker = Broker(Storage.open(tmp_path, Level.INTERVAL))
+        await broker.start()
+        try:
+            state = await broker.read(lambda engine: engine.core.book.tasks[given.task].state)
+            assert state == "running"
+        finally:
+            await broker.stop()
+
+    asyncio.run(work())
+
+
+def test_history_is_written_once_there_are_many_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        monkeypatch.setattr(service, "_FLUSH_TASKS", 3)
+        async with working(tmp_path) as (broker, peer, _):
+            await broker.flush()
+            flushed = broker.meter.machine.flushed
+            tasks = [spec(number) for number in range(2, 6)]
+            broker.post(SubmitTasks(session=peer.session, ref=3, tasks=tasks))
+            # Something must happen for the broker to look around.
+            for ref in range(4, 200):
+                broker.post(WatchTasks(session=peer.session, ref=ref, tasks=(tasks[0].id,)))
+                await peer.reply()
+                await asyncio.sleep(0.005)
+                if broker.meter.machine.flushed > flushed:
+                    return
+            pytest.fail("history was not written")
+
+    asyncio.run(work())
