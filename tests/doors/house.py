@@ -6,6 +6,7 @@ hear something, so that a test can also be deaf, silent, rude or cut off in mid-
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 import uvloop
 
+from jackalope.broker.access import Access
 from jackalope.broker.service import Broker
 from jackalope.core.commands import Finish, Held
 from jackalope.core.effects import Assignment
@@ -206,10 +208,16 @@ class House:
         faults: what the loop had to report because nobody else did; empty at the end.
     """
 
-    def __init__(self, storage: Storage, terms: Terms) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        terms: Terms,
+        access: Access | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.storage = storage
-        self.broker = Broker(storage)
-        self.door = NativeDoor(self.broker, "127.0.0.1", 0, terms)
+        self.broker = Broker(storage, access=access)
+        self.door = NativeDoor(self.broker, "127.0.0.1", 0, terms, tls=tls)
         self.faults: list[dict[str, Any]] = []
         self._peers: list[Peer] = []
 
@@ -219,10 +227,10 @@ class House:
         self._peers.append(peer)
         return peer
 
-    async def peer(self, name: str = "tester", namespace: str = "default") -> Peer:
+    async def peer(self, name: str = "tester", namespace: str = "default", token: str = "") -> Peer:
         """Let a peer in."""
         peer = await self.connect()
-        return await peer.greet(Hello(name=name, namespace=namespace))
+        return await peer.greet(Hello(name=name, namespace=namespace, token=token))
 
     async def until(self, is_so: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
         """Wait for something that happens inside the broker and tells nobody."""
@@ -236,13 +244,19 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(folder: Path | None, **terms: Any) -> AsyncIterator[House]:
+async def open_house(
+    folder: Path | None,
+    *,
+    access: Access | None = None,
+    tls: ssl.SSLContext | None = None,
+    **terms: Any,
+) -> AsyncIterator[House]:
     """Start a broker with a door, and see at the end that both are still sound.
 
     Without a folder it keeps everything in memory: quicker, where the disk has no part to play.
     """
     level = Level.FSYNC if folder else Level.MEMORY
-    house = House(Storage.open(folder, level), Terms(**terms))
+    house = House(Storage.open(folder, level), Terms(**terms), access, tls)
     asyncio.get_running_loop().set_exception_handler(
         lambda _, context: house.faults.append(context)
     )
@@ -250,9 +264,10 @@ async def open_house(folder: Path | None, **terms: Any) -> AsyncIterator[House]:
     await house.door.start()
     try:
         yield house
-        async with asyncio.timeout(PATIENCE_S):
-            bystander = await house.peer("bystander")
-            await bystander.ask_ok(Query(0, "stats"))
+        if house.broker.access.is_open and tls is None:
+            async with asyncio.timeout(PATIENCE_S):
+                bystander = await house.peer("bystander")
+                await bystander.ask_ok(Query(0, "stats"))
     finally:
         await house.door.stop()
         house.close_peers()

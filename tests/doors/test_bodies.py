@@ -1,14 +1,18 @@
 """Large payloads and results: through the blob store, unseen by both ends, in order."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from jackalope.core.commands import Action, Fail, Finish
+from jackalope.core.commands import Action, Fail, Finish, SubmitTasks
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.task import BlobRef, Error, Options, TaskSpec
+from jackalope.doors.native import bodies, connection
 from jackalope.link.ids import new_task_id
+from jackalope.storage import OutOfReach
 from jackalope.wire.messages import (
     Ack,
     Act,
@@ -27,7 +31,7 @@ from jackalope.wire.messages import (
     Submit,
     Watch,
 )
-from tests.doors.house import open_house, run, spec
+from tests.doors.house import House, open_house, run, spec
 
 MIB = 1024 * 1024
 LARGE = bytes(range(256)) * (MIB // 256)
@@ -273,5 +277,88 @@ def test_error_behind_a_large_body(tmp_path: Path) -> None:
                 *_, last = await peer.wait_closed()
             assert isinstance(last, Notice)
             assert last.what == "error"
+
+    run(test())
+
+
+class Away:
+    """A store that cannot be read for a while."""
+
+    def __init__(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = 0
+        self.is_away = True
+        self._read = house.storage.blobs.read
+        for module in (connection, bodies):
+            monkeypatch.setattr(module, "STORE_AWAY_US", 50_000)
+        monkeypatch.setattr(house.storage.blobs, "read", self.read)
+
+    def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        self.asked += 1
+        if self.is_away:
+            raise OutOfReach("s3://x: does not answer")
+        return self._read(ref, offset, length)
+
+
+def test_payload_out_of_reach_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with open_house(tmp_path) as house:
+            client, worker = await house.peer(), await house.peer()
+            away = Away(house, monkeypatch)
+            await worker.join()
+            (large,) = await client.submit(spec(payload=LARGE))
+            await house.until(lambda: away.asked >= 3)
+            (small,) = await client.submit(spec(payload=b"small"))
+            (given,) = await worker.take()
+            assert given.task == small
+            await worker.finish(given)
+            away.is_away = False
+            (given,) = await worker.take()
+            assert (given.task, given.payload) == (large, LARGE)
+            view = await client.ask_ok(Query(0, "task", {"id": large}))
+            assert not {"failures", "crashes"} & view.keys()
+
+    run(test())
+
+
+def test_result_out_of_reach_is_told_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with open_house(tmp_path) as house:
+            client, worker = await house.peer(), await house.peer()
+            await worker.join()
+            (task,) = await client.submit(spec())
+            await client.ask_ok(Watch(0, (task,)))
+            (given,) = await worker.take()
+            away = Away(house, monkeypatch)
+            await worker.finish(given, result=LARGE)
+            await house.until(lambda: away.asked >= 2)
+            away.is_away = False
+            (ended,) = (await client.expect(Ended)).tasks
+            assert ended.result == LARGE
+
+    run(test())
+
+
+def test_payload_of_another_door_that_fits_into_no_frame(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with open_house(tmp_path, frame_bytes_max=MIB) as house:
+            client, worker = await house.peer(), await house.peer()
+            await worker.join()
+            blobs = house.broker.blobs
+            task = spec()
+            task.payload = blobs.write([LARGE * 2])
+            house.broker.post(SubmitTasks(tasks=[task]))
+            await client.ask_ok(Manage(0, "declare_queue", {"queue": "q", "changes": {}}))
+
+            async def failure() -> Any:
+                view = await client.ask_ok(Query(0, "task", {"id": task.id}))
+                return view.get("error")
+
+            async with asyncio.timeout(10):
+                while (error := await failure()) is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert error["type"] == "PayloadTooLarge"
+            assert "HTTP door" in error["message"]
 
     run(test())

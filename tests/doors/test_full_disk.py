@@ -239,10 +239,10 @@ def test_no_room_for_a_blob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         async with open_house(tmp_path) as house:
             peer = await house.peer()
 
-            def write(_: object) -> None:
+            def begin() -> None:
                 raise DiskFull("blobs: no room to write")
 
-            monkeypatch.setattr(house.storage.blobs, "write", write)
+            monkeypatch.setattr(house.storage.blobs, "begin", begin)
             async with asyncio.timeout(0.5):
                 refusal = await peer.ask_no(Submit(0, [spec(payload=b"x" * 100_000)]))
             assert refusal.code == "storage_failed"

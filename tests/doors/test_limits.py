@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -180,7 +181,7 @@ def test_peer_that_asks_and_never_reads(tmp_path: Path) -> None:
     """It is not read from any more, then cut off; what waits for it is bounded meanwhile."""
 
     async def test() -> None:
-        terms = {"heartbeat_us": SECOND, "stuck_us": 300 * MILLISECOND}
+        terms: dict[str, Any] = {"heartbeat_us": SECOND, "stuck_us": 300 * MILLISECOND}
         async with open_house(tmp_path, **terms) as house:
             await _fill(house)
             deaf = await _deaf(house)
@@ -202,7 +203,7 @@ def test_peer_that_asks_and_never_reads(tmp_path: Path) -> None:
 
 def test_peer_that_neither_reads_nor_speaks_is_cut_off() -> None:
     async def test() -> None:
-        terms = {"heartbeat_us": 50 * MILLISECOND, "stuck_us": 300 * MILLISECOND}
+        terms: dict[str, Any] = {"heartbeat_us": 50 * MILLISECOND, "stuck_us": 300 * MILLISECOND}
         async with open_house(None, **terms) as house:
             await _fill(house)
             deaf = await _deaf(house)
@@ -218,7 +219,7 @@ def test_too_much_unsent() -> None:
     """More than may wait for one peer: it is cut off before its time is over."""
 
     async def test() -> None:
-        terms = {"heartbeat_us": 400 * MILLISECOND, "unsent_bytes_max": 5 * MIB}
+        terms: dict[str, Any] = {"heartbeat_us": 400 * MILLISECOND, "unsent_bytes_max": 5 * MIB}
         async with open_house(None, **terms) as house:
             await _fill(house)
             deaf = await _deaf(house)
@@ -231,7 +232,7 @@ def test_too_much_unsent() -> None:
 
 def test_large_answers_that_nobody_reads(tmp_path: Path) -> None:
     async def test() -> None:
-        terms = {"heartbeat_us": 4 * SECOND, "unsent_bytes_max": 16 * MIB}
+        terms: dict[str, Any] = {"heartbeat_us": 4 * SECOND, "unsent_bytes_max": 16 * MIB}
         async with open_house(tmp_path, **terms) as house:
             client, deaf = await house.peer(), await _deaf(house)
             (task,) = await client.submit(spec(payload=b"x" * 2 * MIB))
@@ -269,7 +270,7 @@ def test_slow_reader_is_told_what_it_missed(tmp_path: Path) -> None:
             slow = await _deaf(house)
             await slow.ask_ok(Subscribe(0))
             connection = _connection_of(house, slow)
-            while not connection._missed:
+            while not connection._listening._missed:
                 await client.submit(*(spec(queue) for _ in range(1_000)))
                 submitted += 1_000
             assert _unsent(connection) < 5 * MIB

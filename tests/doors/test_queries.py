@@ -132,6 +132,10 @@ def test_history_and_explanation(tmp_path: Path) -> None:
             explained = await _ask(peer, "explain", views.ExplanationView, id=task)
             assert (explained.task, explained.state) == (task, "held")
             assert explained.causes
+            later = Options(run_at_us=4_102_444_800_000_000)
+            (task,) = await peer.submit(spec(options=later))
+            explained = await _ask(peer, "explain", views.ExplanationView, id=task)
+            assert explained.causes[0].text == "is due to start at 2100-01-01T00:00:00Z"
 
     run(test())
 

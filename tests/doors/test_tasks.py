@@ -16,6 +16,7 @@ from jackalope.wire.messages import (
     Act,
     Ended,
     Events,
+    Happened,
     Manage,
     Query,
     Submit,
@@ -316,11 +317,15 @@ def test_management_refused(what: str, about: dict[str, Any], code: str, text: s
 
 
 async def _events(peer: Peer, count: int) -> list[tuple[str, TaskId, str, str]]:
-    got: list[tuple[str, TaskId, str, str]] = []
+    return [(e.what, e.task, e.queue, e.state) for e in await events_of(peer, count)]
+
+
+async def events_of(peer: Peer, count: int) -> list[Happened]:
+    got: list[Happened] = []
     while len(got) < count:
         message = await peer.expect(Events)
         assert message.missed == 0
-        got += [(e.what, e.task, e.queue, e.state) for e in message.events]
+        got += message.events
     return got
 
 
@@ -371,6 +376,24 @@ def test_event_says_when_and_by_whom(tmp_path: Path) -> None:
             assert (submitted.what, submitted.by, submitted.state) == ("submit", "lena", "ready")
             (killed,) = (await watcher.expect(Events)).events
             assert (killed.what, killed.by, killed.state) == ("kill", "lena", "killed")
+
+    run(test())
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["in memory", "in history"])
+def test_event_tells_what_was_purged(tmp_path: Path, is_stored: bool) -> None:
+    async def test() -> None:
+        async with open_house(tmp_path) as house:
+            client, watcher = await house.peer("lena"), await house.peer()
+            await watcher.ask_ok(Subscribe(0, queue="other"))
+            (task, _) = await client.submit(spec("other"), spec("q"))
+            await client.ask_ok(Act(0, Action.KILL, (task,)))
+            if is_stored:
+                await house.broker.flush()
+                assert task not in house.broker.engine.core.book.tasks
+            await client.ask_ok(Act(0, Action.PURGE, (task,)))
+            told = [(event.what, event.state) for event in (await events_of(watcher, 3))]
+            assert told == [("submit", "ready"), ("kill", "killed"), ("purge", "killed")]
 
     run(test())
 

@@ -12,36 +12,47 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import structlog
 
 from jackalope import __version__
-from jackalope.broker.events import Subscription
+from jackalope.broker.access import ANYONE, Principal, acting
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
-from jackalope.core.commands import Fail, FailAttempts, Verdict
+from jackalope.core.access import Permission
+from jackalope.core.commands import (
+    AnyCommand,
+    JoinWorker,
+    SubmitTasks,
+)
 from jackalope.core.commands import Heartbeat as HeartbeatCommand
 from jackalope.core.durations import SECOND
-from jackalope.core.effects import Accepted, Assignment, Effect, Reply
-from jackalope.core.limits import INLINE_BYTES_MAX, NAME_CHARS_MAX
+from jackalope.core.effects import Accepted, Effect, Reply
+from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.task import BlobRef, Body, Error
+from jackalope.core.task import BlobRef
+from jackalope.doors.native.bodies import (
+    STORE_AWAY_US,
+    bodies_of,
+    has_large,
+    refuse_oversized,
+    spill,
+    unfit,
+    without_body,
+)
+from jackalope.doors.native.listening import Listening
+from jackalope.doors.native.messaging import Messages, Messaging
 from jackalope.doors.native.outgoing import Outgoing, answer, codec
 from jackalope.doors.native.requests import Gathering, commands_of, is_for_core
-from jackalope.storage import StorageFault
+from jackalope.storage import OutOfReach, StorageFault
 from jackalope.wire.frames import VERSION, FrameError, FrameReader
 from jackalope.wire.messages import (
     Ack,
-    Events,
-    Happened,
     Heartbeat,
     Hello,
-    Join,
     Message,
     Nack,
     Notice,
     Query,
-    Result,
     Submit,
     Subscribe,
     Welcome,
@@ -90,6 +101,7 @@ class Connection(asyncio.Protocol):
         self.pulse = ""
         self._namespace = ""
         self._name = ""
+        self._principal = ANYONE
         self._beats_for: Connection | None = None
         self._heard_us = self._sent_us = self._opened_us = door.broker.now_us()
         self._stuck_since_us = 0
@@ -103,8 +115,10 @@ class Connection(asyncio.Protocol):
         self._beat_us = 0
         self._requests_left = REQUESTS_PER_TURN_MAX
         self._tasks_left = TASKS_PER_TURN_MAX
-        self._subscription: Subscription | None = None
-        self._missed = 0
+        self._listening = Listening(self._write, lambda: self._stuck_since_us > 0)
+        self._messaging = Messaging(
+            door.broker.switchboard, self._write, lambda: self._stuck_since_us > 0
+        )
         self._tasks: set[asyncio.Task[None]] = set()
 
     # The transport's side.
@@ -122,8 +136,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         """Forget the peer. Its worker, if it is one, may come back within its grace."""
         self._door.leave(self)
-        if self._subscription is not None:
-            self._broker.events.unsubscribe(self._subscription)
+        self._listening.end(self._broker.events)
+        self._messaging.end()
         for task in self._tasks:
             task.cancel()
         if self.session:
@@ -169,6 +183,15 @@ class Connection(asyncio.Protocol):
             self.end("nothing was heard for three heartbeats", notice="error")
         elif now_us - self._sent_us >= terms.heartbeat_us:
             self._write(Heartbeat())
+
+    def check_access(self) -> None:
+        """Let the peer go if it would not be let in any more."""
+        if self.session and not self._broker.access.is_current(
+            self._principal, self._broker.now_us()
+        ):
+            message = "the API key is over; or there was none, and one is needed now"
+            self._refuse(0, Refusal(Code.UNAUTHORISED, message))
+            self._close()
 
     def end(self, why: str, notice: str = "goodbye") -> None:
         """Tell the peer why, and close."""
@@ -237,6 +260,8 @@ class Connection(asyncio.Protocol):
             self._on_subscribe(message)
         elif is_for_core(message):
             self._on_request(message)
+        elif isinstance(message, Messages):
+            self._tasks_left -= self._messaging.take(message, self._principal, self._namespace)
         else:
             raise FrameError(f"{type(message).__name__} means nothing here")
 
@@ -254,10 +279,8 @@ class Connection(asyncio.Protocol):
             self._beats_for = self._door.pulses.get(hello.pulse)
             if self._beats_for is None:
                 raise FrameError("nobody has this pulse")
-        else:
-            self.session = self._broker.open_session(self)
-            self.pulse = self._door.give_pulse(self)
-        self._namespace, self._name = hello.namespace, hello.name or f"session {self.session}"
+        elif not self._let_in(hello):
+            return
         terms = self._door.terms
         self._reader.allow(terms.frame_bytes_max)
         server = f"jackalope {__version__}"
@@ -266,6 +289,23 @@ class Connection(asyncio.Protocol):
                 VERSION, self.session, self.pulse, terms.heartbeat_us, terms.frame_bytes_max, server
             )
         )
+
+    def _let_in(self, hello: Hello) -> bool:
+        """Open a session for a peer that may come in, and tell whether it may."""
+        found = self._broker.access.admit(hello.token, self._broker.now_us())
+        if isinstance(found, Principal):
+            key = found.key
+            if key is None or key.namespace in ("", hello.namespace):
+                self._principal = found
+                self.session = self._broker.open_session(self)
+                self.pulse = self._door.give_pulse(self)
+                self._namespace = hello.namespace
+                self._name = found.signed(hello.name or f"session {self.session}")
+                return True
+            found = Refusal(Code.FORBIDDEN, f"API key {key.id} is for another namespace")
+        self._refuse(0, found)
+        self._close()
+        return False
 
     def _on_heartbeat(self, beat: Heartbeat) -> None:
         if len(beat.stats) > STATS_MAX:
@@ -292,30 +332,40 @@ class Connection(asyncio.Protocol):
             if refusal is not None:
                 self._refuse(message.ref, refusal)
                 return
-        elif type(message) is Join:
-            self._is_worker = True
-        refusal = _unfit(message, self._outgoing.body_bytes_max)
-        if refusal is not None:
-            self._refuse(getattr(message, "ref", 0), refusal)
-        elif _has_large_body(message):
-            self._hold()
-            self._run(self._spill(message))
-        else:
-            self._post(message)
-
-    def _post(self, message: Message) -> None:
+        ref = getattr(message, "ref", 0)
         try:
             commands, gathering = commands_of(message, self.session, self._namespace, self._name)
         except Refused as refused:
-            self._refuse(getattr(message, "ref", 0), refused.refusal)
+            self._refuse(ref, refused.refusal)
             return
+        bodies = [body for command in commands for body in bodies_of(command)]
+        refusal = unfit(bodies, self._outgoing.body_bytes_max)
+        if self._principal.key is not None:
+            refusal = self._forbidden(commands) or refusal
+        if refusal is not None:
+            self._refuse(ref, refusal)
+        elif has_large(bodies):
+            self._hold()
+            self._run(self._spill(ref, commands, gathering))
+        else:
+            self._post(commands, gathering)
+
+    def _forbidden(self, commands: list[AnyCommand]) -> Refusal | None:
+        refusals = (self._principal.admit(command) for command in commands)
+        return next((refusal for refusal in refusals if refusal is not None), None)
+
+    def _post(self, commands: list[AnyCommand], gathering: Gathering | None) -> None:
         if gathering is not None:
             for command in commands:
                 self._refs -= 1
                 command.ref = self._refs
                 self._gatherings[self._refs] = gathering
-        for command, items in zip(commands, _items_of(message), strict=False):
-            self._broker.post(command, items)
+        for command in commands:
+            if type(command) is SubmitTasks:
+                self._broker.post(command, len(command.tasks))
+            else:
+                self._is_worker = self._is_worker or type(command) is JoinWorker
+                self._broker.post(command)
 
     def _on_query(self, query: Query) -> None:
         if self._queries >= QUERIES_AT_ONCE_MAX:
@@ -326,6 +376,7 @@ class Connection(asyncio.Protocol):
         self._run(self._answer(query))
 
     async def _answer(self, query: Query) -> None:
+        acting.set(self._principal)
         try:
             if query.about.get("bodies"):
                 async with self._with_bodies:  # One after the other: they can be large.
@@ -352,68 +403,49 @@ class Connection(asyncio.Protocol):
                 self._write_bytes(frame)
 
     def _on_subscribe(self, message: Subscribe) -> None:
-        if self._subscription is not None:
-            self._broker.events.unsubscribe(self._subscription)
-        self._subscription = Subscription(
-            self._on_events, self._namespace, message.queue, message.task
-        )
-        self._broker.events.subscribe(self._subscription)
-        self._write(Ack(message.ref))
-
-    def _on_events(self, events: list[Happened]) -> None:
-        """Tell a subscriber what happens; one that reads too slowly hears how much it missed."""
-        if self._stuck_since_us:
-            self._missed += len(events)
+        refusal = self._principal.refuse(Permission.READ_TASKS)
+        if refusal is not None:
+            self._refuse(message.ref, refusal)
             return
-        self._write(Events(events, self._missed))
-        self._missed = 0
+        self._listening.begin(self._broker.events, self._principal, self._namespace, message)
+        self._write(Ack(message.ref))
 
     # Large bodies.
 
-    async def _spill(self, message: Message) -> None:
+    async def _spill(
+        self, ref: int, commands: list[AnyCommand], gathering: Gathering | None
+    ) -> None:
         """Put large bodies into the blob store first. What came after waits, to keep its order."""
-        blobs = self._broker.engine.blobs
-
-        async def spill(body: Body) -> Body:
-            if isinstance(body, bytes) and len(body) > INLINE_BYTES_MAX:
-                return await self._broker.off_loop(lambda: blobs.write([body]))
-            return body
-
         try:
-            if isinstance(message, Submit):
-                for spec in message.tasks:
-                    spec.payload = await spill(spec.payload)
-            elif isinstance(message, Result):
-                message.finished = [
-                    msgspec.structs.replace(finish, result=await spill(finish.result))
-                    for finish in message.finished
-                ]
+            await spill(self._broker, commands)
         except StorageFault as fault:
             refusal = Refusal(Code.STORAGE_FAILED, f"nothing was changed: {fault}", SECOND)
-            self._refuse(getattr(message, "ref", 0), refusal)
+            self._refuse(ref, refusal)
         else:
-            self._post(message)
+            self._post(commands, gathering)
         self._release()
 
     async def _load(self, blob: BlobRef) -> None:
         """Load the body that what goes out waits for, and go on with it."""
-        blobs = self._broker.engine.blobs
+        blobs = self._broker.blobs
         try:
-            body = await self._broker.off_loop(lambda: b"".join(blobs.read(blob)))
+            refuse_oversized(blob, self._outgoing.body_bytes_max)
+            body = await blobs.off_loop(lambda: b"".join(blobs.read(blob)))
         except StorageFault as fault:
-            log.warning("body lost", blob=blob.blob, fault=str(fault))
-            self._give_up(self._outgoing.drop(), str(fault))
+            log.warning("body not to be had", blob=blob.blob, fault=str(fault))
+            self._run(self._do_without(self._outgoing.drop(), fault))
         else:
             self._outgoing.loaded(body)
         self.deliver([])
 
-    def _give_up(self, effect: Effect, why: str) -> None:
-        """End a task whose payload cannot be read; trying again would not help."""
-        if isinstance(effect, Reply) or not isinstance(effect.message, Assignment):
-            return
-        given = effect.message
-        failure = Fail(given.task, given.fence, Error("PayloadLost", why), Verdict.DEAD)
-        self._broker.post(FailAttempts(session=self.session, attempts=[failure]))
+    async def _do_without(self, effect: Effect, fault: StorageFault) -> None:
+        """Go on without a body that cannot be had: for good, or for a while."""
+        command = without_body(self.session, effect, fault)
+        if command is not None:
+            self._broker.post(command)
+        elif isinstance(fault, OutOfReach):
+            await asyncio.sleep(STORE_AWAY_US / SECOND)
+            self.deliver([effect])
 
     # Writing.
 
@@ -464,37 +496,3 @@ class Connection(asyncio.Protocol):
         if error is not None:
             log.error("bug", session=self.session, exc_info=error)
             self.end("an error in the broker; see its log", notice="error")
-
-
-def _unfit(message: Message, body_bytes_max: int) -> Refusal | None:
-    """Refuse bodies that could not be delivered, and blobs that the peer cannot know."""
-    bodies: list[Body] = []
-    if isinstance(message, Submit):
-        bodies = [spec.payload for spec in message.tasks]
-    elif isinstance(message, Result):
-        bodies = [finish.result for finish in message.finished]
-    for body in bodies:
-        if type(body) is not bytes:
-            return Refusal(Code.INVALID, "a payload or result must be bytes")
-        if len(body) > body_bytes_max:
-            message_text = f"a body of {len(body)} bytes; over this door at most {body_bytes_max}"
-            return Refusal(Code.TOO_LARGE, message_text)
-    return None
-
-
-def _has_large_body(message: Message) -> bool:
-    if isinstance(message, Submit):
-        return any(
-            type(spec.payload) is bytes and len(spec.payload) > INLINE_BYTES_MAX
-            for spec in message.tasks
-        )
-    return isinstance(message, Result) and any(
-        type(finish.result) is bytes and len(finish.result) > INLINE_BYTES_MAX
-        for finish in message.finished
-    )
-
-
-def _items_of(message: Message) -> list[int]:
-    if isinstance(message, Submit):
-        return [len(message.tasks)]
-    return [1, 1, 1]

@@ -22,6 +22,7 @@ from jackalope.core.effects import (
     SessionReplaced,
     SignalAsked,
     TaskEnded,
+    TaskProgressed,
 )
 from jackalope.core.refusals import Refusal
 from jackalope.core.task import BlobRef
@@ -32,6 +33,7 @@ from jackalope.wire.messages import (
     Message,
     Nack,
     Notice,
+    Progressed,
     SignalAsk,
     broker_codec,
 )
@@ -64,8 +66,11 @@ class Outgoing:
         self._waiting: list[Effect] = []
         self._is_loading = False
         self._frames: list[bytes] = []
+        # The list of tasks that is being made: of one kind, and no longer than half a frame.
         self._tasks: list[Any] = []
+        self._kind: type | None = None
         self._bytes = 0
+        self._list_bytes_max = self.body_bytes_max // 2
 
     def add(self, effects: list[Effect], gather: Callable[[Reply], Reply | None]) -> BlobRef | None:
         """Take effects up to the first whose body is a blob, and return that blob."""
@@ -73,12 +78,29 @@ class Outgoing:
         if self._is_loading:
             return None
         for number, effect in enumerate(self._waiting):
-            ref = _blob_of(effect)
-            if ref is not None and ref.size <= self.body_bytes_max:
+            if isinstance(effect, Reply):
+                self._add_reply(gather(effect))
+                continue
+            message = effect.message
+            if type(message) is Assignment:
+                body = message.payload
+                size = _OVERHEAD_BYTES if message.options.headers else _PLAIN_OVERHEAD_BYTES
+            elif type(message) is TaskEnded:
+                body, size = message.result, _PLAIN_OVERHEAD_BYTES
+            else:
+                self._add_other(message)
+                continue
+            if isinstance(body, bytes):
+                size += len(body)
+            elif body.size <= self.body_bytes_max or type(message) is Assignment:
                 self._waiting = self._waiting[number:]
                 self._is_loading = True
-                return ref
-            self._add(effect, gather)
+                return body
+            if self._bytes + size > self._list_bytes_max or type(message) is not self._kind:
+                self._end_list()
+                self._kind = type(message)
+            self._tasks.append(message)
+            self._bytes += size
         self._waiting = []
         return None
 
@@ -107,32 +129,19 @@ class Outgoing:
         frames, self._frames = self._frames, []
         return b"".join(frames)
 
-    def _add(self, effect: Effect, gather: Callable[[Reply], Reply | None]) -> None:
-        if isinstance(effect, Reply):
-            reply = gather(effect)
-            if reply is not None:
-                self._add_frame(answer(reply.ref, reply.body))
-            return
-        message = effect.message
-        if isinstance(message, Assignment):
-            self._add_task(message, message.payload)
-        elif isinstance(message, TaskEnded):
-            self._add_task(message, message.result)
-        elif isinstance(message, SignalAsked):
+    def _add_reply(self, reply: Reply | None) -> None:
+        if reply is not None:
+            self._add_frame(answer(reply.ref, reply.body))
+
+    def _add_other(self, message: Any) -> None:
+        """Add what is no task, and therefore rare."""
+        if isinstance(message, SignalAsked):
             self._add_frame(SignalAsk(message.task, message.fence, message.signal))
+        elif isinstance(message, TaskProgressed):
+            at_us, percent, note = message.at_us, message.percent, message.note
+            self._add_frame(Progressed(message.task, at_us, percent, note))
         else:
             self._add_frame(_NOTICES[type(message)])
-
-    def _add_task(self, task: Assignment | TaskEnded, body: bytes | BlobRef) -> None:
-        """Add a task to the list that is being made, or begin another if it does not fit."""
-        is_plain = isinstance(task, TaskEnded) or not task.options.headers
-        size = len(body) if isinstance(body, bytes) else 0
-        size += _PLAIN_OVERHEAD_BYTES if is_plain else _OVERHEAD_BYTES
-        is_other = bool(self._tasks) and type(self._tasks[0]) is not type(task)
-        if is_other or self._bytes + size > self.body_bytes_max // 2:
-            self._end_list()
-        self._tasks.append(task)
-        self._bytes += size
 
     def _add_frame(self, message: Message) -> None:
         self._end_list()
@@ -140,7 +149,7 @@ class Outgoing:
 
     def _end_list(self) -> None:
         if self._tasks:
-            is_work = isinstance(self._tasks[0], Assignment)
+            is_work = self._kind is Assignment
             self._frames.append(
                 codec.encode(Assign(self._tasks) if is_work else Ended(self._tasks))
             )
@@ -154,14 +163,3 @@ def answer(ref: int, body: Answered) -> Message:
     if isinstance(body, NothingToClaim):
         return Nack(ref, "nothing_to_claim", "no task came in time")
     return Ack(ref, body)
-
-
-def _blob_of(effect: Effect) -> BlobRef | None:
-    if isinstance(effect, Reply):
-        return None
-    message = effect.message
-    if isinstance(message, Assignment) and isinstance(message.payload, BlobRef):
-        return message.payload
-    if isinstance(message, TaskEnded) and isinstance(message.result, BlobRef):
-        return message.result
-    return None

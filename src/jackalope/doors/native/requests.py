@@ -16,6 +16,7 @@ from jackalope.core.commands import (
     AnswerSignal,
     AnyCommand,
     ClaimTasks,
+    CreateApiKey,
     DeclareQueue,
     DeleteQueue,
     DrainWorker,
@@ -28,6 +29,7 @@ from jackalope.core.commands import (
     ReleaseAttempts,
     ReportProgress,
     ResumeQueue,
+    RevokeApiKey,
     StartAttempts,
     SubmitTasks,
     WatchTasks,
@@ -175,7 +177,7 @@ def _act(message: Act, namespace: str, name: str) -> AnyCommand:
 
 
 def _watch(message: Watch, namespace: str, _: str) -> AnyCommand:
-    return WatchTasks(tasks=message.tasks, namespace=namespace)
+    return WatchTasks(tasks=message.tasks, namespace=namespace, progress=message.progress)
 
 
 #: What MANAGE can do: the command and the fields that it takes.
@@ -186,6 +188,8 @@ MANAGEMENT: dict[str, tuple[type[Any], frozenset[str]]] = {
     "resume_queue": (ResumeQueue, frozenset({"queue"})),
     "limit_tag": (LimitTag, frozenset({"tag", "limit"})),
     "drain_worker": (DrainWorker, frozenset({"worker"})),
+    "create_api_key": (CreateApiKey, frozenset({"key"})),
+    "revoke_api_key": (RevokeApiKey, frozenset({"key"})),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import ssl
 from dataclasses import dataclass
 
 from jackalope.broker.service import Broker
@@ -54,12 +55,19 @@ class NativeDoor:
     """
 
     def __init__(
-        self, broker: Broker, host: str = "127.0.0.1", port: int = 7420, terms: Terms | None = None
+        self,
+        broker: Broker,
+        host: str = "127.0.0.1",
+        port: int = 7420,
+        terms: Terms | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.broker = broker
         self.host = host
         self.port = port
         self.terms = terms or Terms()
+        self._tls = tls
         self.connections: dict[Connection, None] = {}
         self.pulses: dict[str, Connection] = {}
         self._server: asyncio.Server | None = None
@@ -73,9 +81,16 @@ class NativeDoor:
         """
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: Connection(self), self.host, self.port, backlog=1024
+            lambda: Connection(self),
+            self.host,
+            self.port,
+            backlog=1024,
+            ssl=self._tls,
+            # Who takes longer to begin than to say HELLO would not be waited for either.
+            ssl_handshake_timeout=self.terms.hello_us / SECOND if self._tls else None,
         )
         self.port = self._server.sockets[0].getsockname()[1]
+        self.broker.access.changed.append(self._check_access)
         self._watch = asyncio.create_task(self._look_after(), name="jackalope-native-door")
 
     async def stop(self) -> None:
@@ -83,6 +98,7 @@ class NativeDoor:
         if self._server is None:
             return
         self._server.close()
+        self.broker.access.changed.remove(self._check_access)
         if self._watch is not None:
             self._watch.cancel()
         for connection in list(self.connections):
@@ -120,3 +136,8 @@ class NativeDoor:
             now_us = self.broker.now_us()
             for connection in list(self.connections):
                 connection.look(now_us)
+            self._check_access()  # A key may have come to its end.
+
+    def _check_access(self) -> None:
+        for connection in list(self.connections):
+            connection.check_access()
