@@ -1,0 +1,436 @@
+"""Bodies: payloads and results as they pass through HTTP, of any size.
+
+Owns the way of bytes between sockets and the blob store. Nothing here is ever held as a whole: an
+upload waits while the store is behind, a download waits while the reader is. What is small enough
+stays inline; what fails on its way in leaves nothing behind.
+
+In::
+
+    async with receiving(request, blobs, bytes_max) as received:  # raw, or a form with one file
+        await desk.ask(SubmitTasks(tasks=[TaskSpec(..., payload=received.body)]))
+
+The blob is let go of when the block raises: unless a task has come to name it, it is removed.
+
+Out::
+
+    return await body_response(request, blobs, body)  # ranges, HEAD, ETag
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import structlog
+from litestar import Request, Response
+from litestar.response import Stream
+from multipart import (
+    MultipartError,
+    MultipartSegment,
+    ParserLimitReached,
+    PushMultipartParser,
+    parse_options_header,
+)
+
+from jackalope.broker.keeper import BlobKeeper
+from jackalope.broker.queries import Refused
+from jackalope.core.limits import INLINE_BYTES_MAX
+from jackalope.core.must import BrokenInvariant
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import BlobRef, Body, size_of
+from jackalope.doors.http.errors import Rejected
+from jackalope.storage import Draft
+
+AnyRequest = Request[Any, Any, Any]
+OnChunk = Callable[[], None]
+
+log = structlog.get_logger(component="http")
+
+#: How much of an upload is gathered before it is written, and so about what one costs in memory.
+CHUNK_BYTES = 256 * 1024
+
+#: The largest field of a form beside its file, and how many there may be.
+FIELD_BYTES_MAX = 64 * 1024
+FIELDS_MAX = 64
+
+_BINARY = "application/octet-stream"
+#: An answer before the end of the body: the rest of it must not be taken for the next request.
+_CLOSE = {"Connection": "close"}
+
+
+# In.
+
+
+class Upload:
+    """A body on its way in, whatever it comes from: feed it, then `finish` or `abort` it.
+
+    Attributes:
+        size: how many bytes it has so far.
+    """
+
+    def __init__(self, blobs: BlobKeeper, bytes_max: int) -> None:
+        self._blobs = blobs
+        self._bytes_max = bytes_max
+        self.size = 0
+        self._chunks: list[bytes] = []
+        self._gathered = 0
+        self._draft: Draft | None = None
+        self._body: Body | None = None
+
+    async def feed(self, chunk: bytes) -> None:
+        """Take some more; returns when more can be taken.
+
+        Raises:
+            Refused: it has become too large, or there is no room for another upload just now.
+            StorageFault: the store does not take it; nothing of it was kept.
+        """
+        self.size += len(chunk)
+        if self.size > self._bytes_max:
+            raise Refused(too_large(self._bytes_max))
+        self._chunks.append(bytes(chunk))
+        self._gathered += len(chunk)
+        if self._gathered >= CHUNK_BYTES:
+            await self._write()
+
+    async def finish(self) -> Body:
+        """Return the whole body; if it is a blob, that is durable.
+
+        Raises:
+            Refused: there is no room for another upload just now.
+            StorageFault: the store does not take it; nothing of it was kept.
+        """
+        if self.size <= INLINE_BYTES_MAX:
+            self._body = b"".join(self._chunks)
+            return self._body
+        await self._write()
+        draft, self._draft = self._draft, None
+        if draft is None:
+            raise BrokenInvariant("a body is finished once")
+        self._body = await self._blobs.finish_off_loop(draft)
+        return self._body
+
+    def abort(self) -> None:
+        """Leave nothing behind; after `finish`, unless a task has come to name the blob.
+
+        Safe to repeat, and safe when nothing is left to be done.
+        """
+        self._chunks.clear()
+        if self._draft is not None:
+            self._blobs.abandon(self._draft)
+            self._draft = None
+        if isinstance(self._body, BlobRef):
+            self._blobs.doubt(self._body)
+            self._body = None
+
+    async def _write(self) -> None:
+        if self._draft is None:
+            refusal = self._blobs.admit()
+            if refusal is not None:
+                raise Refused(refusal)
+            self._draft = await self._blobs.begin_off_loop()
+        chunk, self._chunks, self._gathered = b"".join(self._chunks), [], 0
+        if chunk:
+            draft = self._draft
+            await self._blobs.off_loop(lambda: draft.add(chunk))
+
+
+@dataclass
+class Received:
+    """What a request brought.
+
+    Attributes:
+        body: the payload or result; None if it was a form without it.
+        fields: the other parts of a form, by name.
+        media_type: what the sender says that the body is.
+        file_name: what the sender calls it.
+    """
+
+    body: Body | None = None
+    fields: dict[str, list[str]] = field(default_factory=dict)
+    media_type: str = ""
+    file_name: str = ""
+
+    def field(self, name: str, default: str = "") -> str:
+        """Return a field that is to be given once.
+
+        Raises:
+            Rejected: it was given twice.
+        """
+        values = self.fields.get(name, [])
+        if len(values) > 1:
+            raise Rejected(400, f"{name}: given {len(values)} times; give it once")
+        return values[0] if values else default
+
+
+@asynccontextmanager
+async def receiving(
+    request: AnyRequest,
+    blobs: BlobKeeper,
+    bytes_max: int,
+    part: str = "payload",
+    on_chunk: OnChunk | None = None,
+) -> AsyncIterator[Received]:
+    """Receive the body of a request, and hold it until the block ends.
+
+    Args:
+        request: its body has not been read; the route must not declare `data`.
+        blobs: where it goes if it is large.
+        bytes_max: the largest that is taken.
+        part: of a form, the part that is the body; all others are fields. Their names are taken in
+            small letters, however they are written.
+        on_chunk: called as it comes in, so that whoever sends can be seen to be alive.
+
+    Raises:
+        Refused: it is too large, or the broker has no room for it.
+        Rejected: it is no proper form, or cut off.
+        StorageFault: the store does not take it; nothing of it was kept.
+    """
+    upload = Upload(blobs, bytes_max)
+    try:
+        kind, options = parse_options_header(request.headers.get("content-type", ""))
+        if kind == "multipart/form-data":
+            chunks = chunks_of(request, on_chunk)
+            received = await _receive_form(chunks, upload, options.get("boundary", ""), part)
+        else:
+            refuse_announced(request, bytes_max)
+            received = await _receive_raw(chunks_of(request, on_chunk), upload, kind)
+        yield received
+    except BaseException:
+        upload.abort()
+        raise
+
+
+async def chunks_of(request: AnyRequest, on_chunk: OnChunk | None = None) -> AsyncIterator[bytes]:
+    """Yield the body of a request as it comes.
+
+    Raises:
+        Rejected: the sender is gone before the end.
+    """
+    more = True
+    while more:
+        event: Any = await request.receive()
+        if event["type"] == "http.disconnect":
+            raise Rejected(400, "the sender went away before the end of the body")
+        more = event.get("more_body", False)
+        if on_chunk is not None:
+            on_chunk()
+        if event["body"]:
+            yield event["body"]
+
+
+def too_large(bytes_max: int) -> Refusal:
+    """Refuse a body for its size."""
+    return Refusal(Code.TOO_LARGE, f"the body is too large; at most {bytes_max} bytes are taken")
+
+
+def refuse_announced(request: AnyRequest, bytes_max: int) -> None:
+    """Refuse a body that says it is too large before any of it is taken.
+
+    Raises:
+        Rejected: it does.
+    """
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > bytes_max:
+        raise Rejected(413, too_large(bytes_max).message, headers=_CLOSE)
+
+
+async def _receive_raw(chunks: AsyncIterator[bytes], upload: Upload, kind: str) -> Received:
+    async for chunk in chunks:
+        await upload.feed(chunk)
+    return Received(await upload.finish(), media_type=kind)
+
+
+async def _receive_form(
+    chunks: AsyncIterator[bytes], upload: Upload, boundary: str, part: str
+) -> Received:
+    form = _Form(upload, part)
+    try:
+        parser = PushMultipartParser(boundary, max_segment_count=FIELDS_MAX + 1, strict=True)
+        async for chunk in chunks:
+            for event in parser.parse(chunk):
+                await form.on_event(event)
+        parser.close()
+    except ParserLimitReached as error:
+        raise Rejected(413, f"the form has too much in it: {error}", headers=_CLOSE) from None
+    except MultipartError as error:
+        raise Rejected(400, f"the body is no proper form: {error}", headers=_CLOSE) from None
+    if form.has_body:
+        form.received.body = await upload.finish()
+    return form.received
+
+
+class _Form:
+    """Sorts the parts of a form: one is the body, all others are fields."""
+
+    def __init__(self, upload: Upload, part: str) -> None:
+        self.received = Received()
+        self.has_body = False
+        self._upload = upload
+        self._part = part
+        self._segment: MultipartSegment | None = None
+        self._field = bytearray()
+
+    async def on_event(self, event: MultipartSegment | bytes | bytearray | None) -> None:
+        """Take what the parser found: the head of a part, some of its bytes, or its end."""
+        if isinstance(event, MultipartSegment):
+            self._begin(event)
+        elif event is None:
+            self._end()
+        elif self._segment is None:
+            await self._upload.feed(bytes(event))
+        else:
+            self._field += event
+            if len(self._field) > FIELD_BYTES_MAX:
+                message = f"{self._segment.name}: a field has at most {FIELD_BYTES_MAX} bytes"
+                raise Rejected(413, message, headers=_CLOSE)
+
+    def _begin(self, segment: MultipartSegment) -> None:
+        if segment.name.lower() != self._part:
+            self._segment = segment
+            return
+        if self.has_body:
+            raise Rejected(400, f"{self._part}: given twice; give it once", headers=_CLOSE)
+        self.has_body = True
+        self.received.file_name = segment.filename or ""
+        self.received.media_type = segment.content_type or ""
+
+    def _end(self) -> None:
+        if self._segment is None:
+            return
+        name = self._segment.name.lower()
+        try:
+            text = self._field.decode()
+        except UnicodeDecodeError:
+            raise Rejected(400, f"{name}: is not UTF-8", headers=_CLOSE) from None
+        self.received.fields.setdefault(name, []).append(text)
+        self._segment = None
+        self._field.clear()
+
+
+# Out.
+
+
+async def body_response(
+    request: AnyRequest, blobs: BlobKeeper, body: Body, on_chunk: OnChunk | None = None
+) -> Response[Any]:
+    """Answer with a payload or result, or the part of it that the request asks for.
+
+    Knows `Range`, `If-Range` and `If-None-Match`. For `HEAD`, the route must take it; the answer
+    then has the headers alone. `on_chunk` is called as it goes out, so that whoever reads can be
+    seen to be alive.
+
+    Raises:
+        Rejected: the range lies outside.
+        StorageFault: the blob cannot be read; found out before anything is sent.
+    """
+    size = size_of(body)
+    tag = etag_of(body)
+    sent = {
+        "Accept-Ranges": "bytes",
+        "ETag": tag,
+        # It comes from somebody else: a browser must not take it for a page of ours.
+        "X-Content-Type-Options": "nosniff",
+        "Content-Disposition": "attachment",
+    }
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(b"", status_code=304, headers=sent, media_type=_BINARY)
+    begin, end = 0, size
+    if request.headers.get("if-range", tag) == tag:
+        wanted = range_of(request.headers.get("range", ""), size)
+        if wanted is not None:
+            begin, end = wanted
+            sent["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
+    sent["Content-Length"] = str(end - begin)
+    is_head = request.method == "HEAD"
+    chunks = _empty() if is_head else await _read(blobs, body, begin, end, on_chunk)
+    return Stream(
+        chunks,
+        status_code=206 if "Content-Range" in sent else 200,
+        headers=sent,
+        media_type=_BINARY,
+    )
+
+
+async def body_chunks(blobs: BlobKeeper, body: Body) -> AsyncIterator[bytes]:
+    """Return all of a payload or result in chunks; an empty one is one empty chunk.
+
+    Raises:
+        StorageFault: the blob cannot be read; found out before the first chunk is used.
+    """
+    size = size_of(body)
+    return await _read(blobs, body, 0, size)
+
+
+def etag_of(body: Body) -> str:
+    """Return what tells a body from any other, as HTTP writes it."""
+    if isinstance(body, BlobRef):
+        return f'"{body.digest or body.blob}"'
+    return f'"{blake2b(body, digest_size=16).hexdigest()}"'
+
+
+def range_of(header: str, size: int) -> tuple[int, int] | None:
+    """Return the bytes that a `Range` asks for: the first, and the one behind the last.
+
+    None for all of them: that is also the answer to several ranges at once, and to what is no
+    range, as RFC 9110 has it.
+
+    Raises:
+        Rejected: it lies outside.
+    """
+    unit, _, spans = header.partition("=")
+    first, dash, last = spans.strip().partition("-")
+    is_range = unit.strip().lower() == "bytes" and dash and (first or last)
+    if not is_range or not all(_is_number(each) for each in (first, last)):
+        return None
+    if first:
+        begin, end = int(first), min(int(last) + 1, size) if last else size
+        if last and int(last) < int(first):
+            return None
+    else:
+        begin, end = max(0, size - int(last)), size
+    if begin >= end:
+        message = f"the range {header!r} lies outside of the {size} bytes there are"
+        raise Rejected(416, message, headers={"Content-Range": f"bytes */{size}"})
+    return begin, end
+
+
+def _is_number(text: str) -> bool:
+    return not text or (text.isascii() and text.isdigit() and len(text) <= 19)
+
+
+async def _read(
+    blobs: BlobKeeper, body: Body, begin: int, end: int, on_chunk: OnChunk | None = None
+) -> AsyncIterator[bytes]:
+    """Return the bytes in chunks. The first is read before this returns: a missing blob shows."""
+    if not isinstance(body, BlobRef):
+        return _pieces(body[begin:end])
+    ref = body
+    chunks = await blobs.off_loop(lambda: blobs.read(ref, begin, end - begin))
+    first = await blobs.off_loop(lambda: next(chunks, b""))
+    return _read_on(blobs, chunks, first, on_chunk)
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+async def _empty() -> AsyncIterator[bytes]:
+    for chunk in list[bytes]():
+        yield chunk
+
+
+async def _read_on(
+    blobs: BlobKeeper, chunks: Iterator[bytes], chunk: bytes, on_chunk: OnChunk | None
+) -> AsyncIterator[bytes]:
+    """Yield the rest of a blob: the next chunk is read when the one before it is on its way.
+
+    A fault in the middle breaks the connection, so that nobody takes the part for the whole.
+    """
+    while chunk:
+        yield chunk
+        if on_chunk is not None:
+            on_chunk()
+        chunk = await blobs.off_loop(lambda: next(chunks, b""))

@@ -1,0 +1,128 @@
+"""Signing in to the dashboard: a key's token once, then a cookie; and what a visitor may do."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from litestar import Response, delete, get, post
+from litestar.datastructures import Cookie
+
+from jackalope import __version__
+from jackalope.broker.access import Principal, acting
+from jackalope.broker.queries import Refused
+from jackalope.broker.queries import answer as answer_query
+from jackalope.core.access import Permission
+from jackalope.core.commands import DEFAULT_NAMESPACE
+from jackalope.core.durations import SECOND
+from jackalope.core.refusals import Refusal
+from jackalope.doors.http.access import Stranger
+from jackalope.doors.http.dashboard.visits import VISIT_US_MAX
+from jackalope.doors.http.description import spec
+from jackalope.doors.http.exchange import Answer, Asked, answer, door_of, read_body
+from jackalope.doors.http.rest.words import Time, about, to_time
+
+
+class SignIn(msgspec.Struct, forbid_unknown_fields=True):
+    """The token of an API key."""
+
+    token: Annotated[str, about("What `jackalope keys create` printed.", max_length=1_024)]
+
+
+class Visitor(msgspec.Struct):
+    """Who asks, and what they may do.
+
+    Attributes:
+        needs_key: nobody is let in without a key, and none was shown.
+        name: what the key is called; None where no key is needed.
+        permissions: what is permitted.
+        queues: the queues that is limited to; none means all.
+        namespaces: those that there are, and that the key covers.
+        expires_at: when the visit ends.
+        version: that of the broker.
+    """
+
+    needs_key: bool
+    name: str | None
+    permissions: list[Permission]
+    queues: tuple[str, ...]
+    namespaces: list[str]
+    expires_at: Time | None
+    version: str
+
+
+@get("/api/v1/session", opt=spec("", Visitor))
+async def read_visitor(request: Asked) -> Answer:
+    """Tell who asks, and what they may do."""
+    door = door_of(request)
+    visit = door.visits.find(dict(request.scope["headers"]), door.broker.now_us())
+    return answer(await _visitor(request, acting.get(), visit.expires_us if visit else 0))
+
+
+@post("/api/v1/session", status_code=200, opt=spec("", Visitor, body=SignIn))
+async def sign_in(request: Asked) -> Answer:
+    """Sign in with the token of a key. The cookie that comes back stands for it, for a while.
+
+    With the cookie, whatever changes something needs the header `X-Jackalope-Client` as well.
+    """
+    token = (await read_body(request, SignIn)).token.strip()
+    door = door_of(request)
+    now_us = door.broker.now_us()
+    found = door.broker.access.admit(token, now_us)
+    if isinstance(found, Refusal):
+        raise Refused(found)
+    acting.set(found)
+    if found.key is None:
+        return answer(await _visitor(request, found, 0))
+    value, visit = door.visits.open(found, now_us)
+    headers = {"Set-Cookie": _cookie(request, value, VISIT_US_MAX // SECOND)}
+    return answer(await _visitor(request, found, visit.expires_us), headers=headers)
+
+
+@delete("/api/v1/session", opt=spec("", status=204))
+async def sign_out(request: Asked) -> Response[None]:
+    """End the visit of this browser."""
+    door_of(request).visits.close(dict(request.scope["headers"]))
+    headers = {"Set-Cookie": _cookie(request, "", 0)}
+    return Response(None, status_code=204, headers=headers)
+
+
+def _cookie(request: Asked, value: str, seconds: int) -> str:
+    door = door_of(request)
+    cookie = Cookie(
+        key=door.visits.cookie,
+        value=value,
+        max_age=seconds,
+        path=door.settings.prefix.rstrip("/") or "/",
+        httponly=True,
+        samesite="strict",
+        secure=request.scope["scheme"] == "https",
+    )
+    return cookie.to_header(header="")
+
+
+async def _visitor(request: Asked, principal: Principal, expires_us: int) -> Visitor:
+    key = principal.key
+    is_stranger = isinstance(principal, Stranger)
+    return Visitor(
+        needs_key=is_stranger,
+        name=key.name if key is not None and not is_stranger else None,
+        permissions=[each for each in Permission if principal.may(each)],
+        queues=principal.queues,
+        namespaces=await _namespaces(request, principal),
+        expires_at=to_time(expires_us),
+        version="" if is_stranger else __version__,
+    )
+
+
+async def _namespaces(request: Asked, principal: Principal) -> list[str]:
+    if not principal.may(Permission.READ_TASKS):
+        return []
+    own = principal.key.namespace if principal.key else ""
+    found: list[str] = await answer_query(
+        door_of(request).broker, own or DEFAULT_NAMESPACE, "namespaces", {}
+    )
+    return [own] if own else sorted({DEFAULT_NAMESPACE, *found})
+
+
+ROUTES = (read_visitor, sign_in, sign_out)

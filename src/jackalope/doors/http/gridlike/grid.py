@@ -1,0 +1,119 @@
+"""The grid: what all of GridLike's paths share.
+
+Owns the settings, which queue a job type is, and the roll of workers. Every queue of the namespace
+is a job type; the queue of jobs without a type comes into being when it is first needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from jackalope.broker.access import ANYONE, acting, sees
+from jackalope.broker.queries import About, Refused, task_and_bodies
+from jackalope.broker.queries import answer as ask_about
+from jackalope.core.commands import DeclareQueue
+from jackalope.core.policy import DEFAULT_POLICY, Policy
+from jackalope.core.refusals import Code
+from jackalope.doors.http.exchange import as_task_id
+from jackalope.doors.http.gridlike.problems import Problem
+from jackalope.doors.http.gridlike.roll import Roll
+
+if TYPE_CHECKING:
+    from jackalope.core.task import Body
+    from jackalope.doors.http.server import HttpDoor
+    from jackalope.wire.views import TaskView
+
+_PRESET = "gridlike"
+
+
+class Grid:
+    """GridLike at one door.
+
+    Attributes:
+        door: where it is served.
+        settings: its part of the configuration.
+        namespace: the world of all jobs.
+        roll: the workers that are connected, or were a moment ago.
+    """
+
+    def __init__(self, door: HttpDoor) -> None:
+        self.door = door
+        self.broker = door.broker
+        self.settings = door.gridlike
+        self.namespace = door.gridlike.namespace
+        self.roll = Roll(door.gridlike)
+        self._declaring = asyncio.Lock()
+
+    async def queue_of(self, job_type: str | None) -> str:
+        """Return the queue of a job type, or of jobs without one.
+
+        Raises:
+            Problem: there is no such type.
+        """
+        name = job_type or self.settings.queue
+        if await self._policy(name) is not None and sees(name):
+            return name
+        if name != self.settings.queue:
+            raise Problem(404, f"There is no job type {name!r}; declare a queue of that name")
+        async with self._declaring:
+            if await self._policy(name) is None:
+                await self._declare(name)
+        return name
+
+    async def policies(self) -> dict[str, Policy]:
+        """Return the policy of every job type."""
+        return await self.broker.read(
+            lambda engine: {
+                queue.name: queue.policy
+                for world in [engine.core.book.namespaces.get(self.namespace)]
+                if world is not None
+                for queue in world.queues.values()
+            }
+        )
+
+    async def policy_of(self, queue: str) -> Policy:
+        """Return the policy of a job type."""
+        return await self._policy(queue) or DEFAULT_POLICY
+
+    async def ask(self, what: str, **about: Any) -> Any:
+        """Ask the broker something about the namespace."""
+        return await ask_about(self.broker, self.namespace, what, about)
+
+    async def find(self, key: str) -> tuple[TaskView, tuple[Body, Body]]:
+        """Find a job by its key or its id.
+
+        Raises:
+            Problem: there is none.
+        """
+        task_id = as_task_id(key)
+        for about in [About(alias=key), *([About(id=task_id)] if task_id else [])]:
+            try:
+                return await task_and_bodies(self.broker, self.namespace, about)
+            except Refused as error:
+                if error.refusal.code is not Code.UNKNOWN_TASK:
+                    raise
+        raise Problem(404, f"There is no job with the key {key}")
+
+    async def has_id(self, key: str) -> bool:
+        """Tell whether a key is the id of a job, which is the key of jobs that were given none."""
+        task_id = as_task_id(key)
+        if task_id is None:
+            return False
+        find = self.broker.read(lambda engine: engine.find(self.namespace, task_id))
+        return await find is not None
+
+    async def _policy(self, name: str) -> Policy | None:
+        queue = await self.broker.read(lambda engine: engine.core.book.queue(self.namespace, name))
+        return None if queue is None else queue.policy
+
+    async def _declare(self, name: str) -> None:
+        """Declare the queue of jobs without a type, in the name of the broker itself."""
+        command = DeclareQueue(
+            queue=name, preset=_PRESET, namespace=self.namespace, by="configuration"
+        )
+        acted = acting.set(ANYONE)
+        try:
+            await self.door.desk.ask(command)
+        finally:
+            acting.reset(acted)

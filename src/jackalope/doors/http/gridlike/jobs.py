@@ -1,0 +1,257 @@
+"""Jobs over HTTP: submit, list, show and delete them, and get their payloads and results."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from litestar import Response, delete, get, post, route
+from litestar.params import FromPath
+from litestar.response import Stream
+from multipart import parse_options_header
+
+from jackalope.broker.ids import fresh_task_id
+from jackalope.broker.queries import Refused
+from jackalope.core.commands import Action, ActOnTasks, SubmitTasks
+from jackalope.core.effects import Accepted
+from jackalope.core.lifecycle import ENDED, State
+from jackalope.core.refusals import Code
+from jackalope.core.task import Options, TaskSpec
+from jackalope.doors.http.bodies import AnyRequest, Received, body_response, receiving
+from jackalope.doors.http.exchange import answer, by_of, to_text
+from jackalope.doors.http.gridlike.grid import Grid
+from jackalope.doors.http.gridlike.problems import Incomplete, Problem
+from jackalope.doors.http.gridlike.words import (
+    DESCRIPTION,
+    DESCRIPTION_CHARS_MAX,
+    PRIORITIES,
+    STATUSES,
+    Status,
+    job_of,
+)
+from jackalope.wire.views import TaskPage, TaskView
+
+#: How many jobs of a list are in memory at once.
+_PAGE_ROWS = 500
+
+#: How long a delete waits for the worker of a job to let go of it.
+_LET_GO_S = 5.0
+
+_JSON = "application/json"
+_FORM = "multipart/form-data"
+
+
+def handlers(grid: Grid) -> list[Any]:
+    """Return the routes of jobs."""
+    return [
+        *_submitting(grid),
+        *_showing(grid),
+        *_deleting(grid),
+    ]
+
+
+# Submitting.
+
+
+def _submitting(grid: Grid) -> list[Any]:
+    @post(
+        ["/api/jobs/submit", "/api/jobs/submit/{job_type:str}"],
+        status_code=202,
+        request_max_body_size=None,
+        opt={"permission": "submit_tasks"},
+    )
+    async def submit_job(request: AnyRequest) -> Response[Any]:
+        """Submit a job: a form with its payload, its priority, a key and a description."""
+        queue = await grid.queue_of(request.path_params.get("job_type"))
+        kind, _ = parse_options_header(request.headers.get("content-type", ""))
+        if kind != _FORM:
+            raise Problem(415, f"Submit a job as a form, {_FORM}, got {kind or 'no Content-Type'}")
+        door = grid.door
+        size_max = door.settings.upload_bytes_max
+        async with receiving(request, grid.broker.blobs, size_max) as received:
+            spec = await _spec_of(grid, queue, received)
+            await _submit(grid, spec, by_of(request))
+        key = spec.options.alias if spec.options else ""
+        return answer({"created": key or to_text(spec.id), "id": to_text(spec.id)}, 202)
+
+    return [submit_job]
+
+
+async def _spec_of(grid: Grid, queue: str, received: Received) -> TaskSpec:
+    """Make a task of a form."""
+    missing = [] if received.body is not None else ["Payload"]
+    missing += [] if received.fields.get("priority") else ["Priority"]
+    if missing or received.body is None:
+        raise Incomplete(missing)
+    priority = received.field("priority")
+    if priority.lower() not in PRIORITIES:
+        message = f"Unrecognized priority '{priority}', use either 'immediate' or 'batch'"
+        raise Problem(400, message)
+    description, key = received.field("description"), received.field("key")
+    if len(description) > DESCRIPTION_CHARS_MAX:
+        message = f"The description has {len(description)} characters, at most"
+        raise Problem(400, f"{message} {DESCRIPTION_CHARS_MAX} are taken")
+    if key and await grid.has_id(key):
+        raise _duplicate(key)
+    headers = {DESCRIPTION: description} if description else {}
+    options = Options(alias=key, headers=headers) if key or headers else None
+    task_id = fresh_task_id(grid.broker.now_us())
+    return TaskSpec(
+        task_id,
+        queue,
+        priority=PRIORITIES[priority.lower()],
+        payload=received.body,
+        options=options,
+    )
+
+
+async def _submit(grid: Grid, spec: TaskSpec, by: str) -> None:
+    refusal = grid.broker.admit(1)
+    if refusal is not None:
+        raise Refused(refusal)
+    command = SubmitTasks(tasks=[spec], namespace=grid.namespace, by=by)
+    accepted = await grid.door.desk.ask(command)
+    if not isinstance(accepted, Accepted) or not accepted.refused:
+        return
+    refusal = accepted.refused[0][1]
+    if refusal.code is Code.DUPLICATE_ALIAS and spec.options is not None:
+        raise _duplicate(spec.options.alias)
+    raise Refused(refusal)
+
+
+def _duplicate(key: str) -> Problem:
+    return Problem(400, f"A job with the key {key} already exists")
+
+
+# Showing.
+
+
+def _showing(grid: Grid) -> list[Any]:
+    @get("/api/jobs", opt={"permission": "read_tasks"})
+    async def list_jobs(request: AnyRequest) -> Stream:
+        """List all jobs, the oldest first; or those of a `type`, a `status`, a `batch`."""
+        about: dict[str, Any] = {"sort": "created"}
+        query = request.query_params
+        if query.get("type"):
+            about["queue"] = await grid.queue_of(query["type"])
+        if query.get("status"):
+            about["states"] = _states_of(query["status"])
+        if query.get("batch"):
+            about["batch"] = number_of(query["batch"], "batch")
+            about["queue"] = await grid.queue_of(query.get("type"))
+        return Stream(await stream_jobs(grid, about), media_type=_JSON)
+
+    @get("/api/jobs/{key:str}", opt={"permission": "read_tasks"})
+    async def read_job(key: FromPath[str]) -> Response[Any]:
+        """Show a job, how far it has come, and what went wrong."""
+        view, _ = await grid.find(key)
+        return answer(job_of(view, await grid.policy_of(view.queue), grid.broker.now_us()))
+
+    @route(
+        "/api/jobs/{key:str}/payload",
+        http_method=["GET", "HEAD"],
+        opt={"permission": "read_tasks"},
+    )
+    async def read_job_payload(request: AnyRequest, key: FromPath[str]) -> Response[Any]:
+        """Return the payload of a job."""
+        _, (payload, _) = await grid.find(key)
+        return await body_response(request, grid.broker.blobs, payload)
+
+    @route(
+        "/api/jobs/{key:str}/result",
+        http_method=["GET", "HEAD"],
+        opt={"permission": "read_tasks"},
+    )
+    async def read_job_result(request: AnyRequest, key: FromPath[str]) -> Response[Any]:
+        """Return the result of a job that is done."""
+        view, (_, result) = await grid.find(key)
+        if view.state is not State.SUCCEEDED:
+            status = STATUSES[view.state].name.lower()
+            raise Problem(409, f"The job with the key {key} has no result: it is {status}")
+        return await body_response(request, grid.broker.blobs, result)
+
+    return [list_jobs, read_job, read_job_payload, read_job_result]
+
+
+async def stream_jobs(
+    grid: Grid, about: dict[str, Any], before: bytes = b"", behind: bytes = b""
+) -> AsyncIterator[bytes]:
+    """Return a list of jobs, however long. What is wrong with the question shows before it begins.
+
+    Args:
+        grid: whose jobs.
+        about: which of them.
+        before: what stands before the list.
+        behind: what stands behind it.
+    """
+    policies, now_us = await grid.policies(), grid.broker.now_us()
+    page: TaskPage = await grid.ask("tasks", limit=_PAGE_ROWS, **about)
+
+    def written(tasks: list[TaskView]) -> bytes:
+        jobs = [job_of(view, policies[view.queue], now_us) for view in tasks]
+        return msgspec.json.encode(jobs)[1:-1]
+
+    async def written_out(page: TaskPage) -> AsyncIterator[bytes]:
+        yield before + b"[" + written(page.tasks)
+        while page.cursor:
+            page = await grid.ask("tasks", limit=_PAGE_ROWS, cursor=page.cursor, **about)
+            if page.tasks:
+                yield b"," + written(page.tasks)
+        yield b"]" + behind
+
+    return written_out(page)
+
+
+def number_of(text: str, what: str) -> int:
+    """Read a number out of a path or a query.
+
+    Raises:
+        Problem: it is none.
+    """
+    if not (text.isascii() and text.isdigit() and 0 < len(text) <= 18 and int(text)):
+        raise Problem(400, f"The {what} is a number from 1 on, got {text[:64]!r}")
+    return int(text)
+
+
+def _states_of(text: str) -> tuple[State, ...]:
+    wanted = {str(int(status)): status for status in Status}
+    wanted |= {status.name.lower(): status for status in Status}
+    wanted["complete"] = Status.DONE
+    status = wanted.get(text.lower())
+    if status is None:
+        raise Problem(400, f"The status is one of {', '.join(wanted)}, got {text[:64]!r}")
+    return tuple(state for state, its_status in STATUSES.items() if its_status is status)
+
+
+# Deleting.
+
+
+def _deleting(grid: Grid) -> list[Any]:
+    @post("/api/jobs/{key:str}/delete", status_code=202, opt={"permission": "cancel_tasks"})
+    async def delete_job(request: AnyRequest, key: FromPath[str]) -> Response[Any]:
+        """Remove a job with its payload and result; one that runs is stopped first."""
+        return await _delete(grid, key, by_of(request))
+
+    @delete("/api/jobs/{key:str}", status_code=202, opt={"permission": "cancel_tasks"})
+    async def delete_job_itself(request: AnyRequest, key: FromPath[str]) -> Response[Any]:
+        """Remove a job with its payload and result; one that runs is stopped first."""
+        return await _delete(grid, key, by_of(request))
+
+    return [delete_job, delete_job_itself]
+
+
+async def _delete(grid: Grid, key: str, by: str) -> Response[Any]:
+    view, _ = await grid.find(key)
+    desk = grid.door.desk
+
+    def act(action: Action) -> ActOnTasks:
+        return ActOnTasks(action=action, tasks=(view.id,), namespace=grid.namespace, by=by)
+
+    if view.state not in ENDED:
+        await desk.ask(act(Action.KILL))
+        if await desk.ended(grid.namespace, view.id, _LET_GO_S) is None:
+            message = f"The job with the key {key} still runs on worker {view.worker}"
+            raise Problem(409, f"{message}, which was asked to stop; delete it again later")
+    await desk.ask(act(Action.PURGE))
+    return answer({"deleted": view.alias or to_text(view.id)}, 202)

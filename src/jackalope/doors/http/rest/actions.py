@@ -1,0 +1,274 @@
+"""Actions on tasks over REST: on one, on many by filter; and what a task has gone through."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, delete, get, post
+from litestar.params import FromPath
+from msgspec import Meta
+
+from jackalope.broker.queries import Refused
+from jackalope.broker.queries import answer as answer_query
+from jackalope.core.commands import Action, ActOnTasks
+from jackalope.core.effects import Acted
+from jackalope.core.filter import Filter
+from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.lifecycle import PENDING, State
+from jackalope.core.limits import ITEMS_PER_COMMAND_MAX, TIME_US_MAX
+from jackalope.doors.http.description import spec
+from jackalope.doors.http.desk import of_kind
+from jackalope.doors.http.errors import ErrorBody, Rejected, refusal_body
+from jackalope.doors.http.exchange import (
+    Answer,
+    Asked,
+    answer,
+    as_task_id,
+    by_of,
+    door_of,
+    namespace_of,
+    nothing,
+    read_body,
+    task_id_of,
+    to_text,
+)
+from jackalope.doors.http.rest.words import (
+    STATES,
+    Id,
+    MaybeName,
+    Status,
+    Tag,
+    Time,
+    about,
+    from_time,
+    to_time,
+)
+
+#: A task is pending as long as no worker has it.
+_PENDING = Filter(states=tuple(sorted(PENDING)))
+
+#: What cancelling is called beside our own actions: killing what is still pending.
+CANCEL = "cancel"
+
+
+class Outcome(StrEnum):
+    """How an action went: it is done, or the worker of the task was asked."""
+
+    CHANGED = "changed"
+    REQUESTED = "requested"
+
+
+class ActionDone(msgspec.Struct):
+    """What an action did."""
+
+    task_id: Id
+    outcome: Outcome
+
+
+@delete(
+    "/tasks/{task_id:str}",
+    status_code=204,
+    opt=spec("cancel_tasks", status=204, errors=(404, 409)),
+)
+async def cancel_task(request: Asked, task_id: FromPath[str]) -> Response[None]:
+    """Cancel a task that is pending: it is killed. One that a worker has is a conflict."""
+    await _act_on_one(request, task_id_of(task_id), Action.KILL, _PENDING)
+    return nothing()
+
+
+@post(
+    "/tasks/{task_id:str}/{action:str}",
+    opt=spec("cancel_tasks", ActionDone, errors=(404, 409)),
+)
+async def act_on_task(request: Asked, task_id: FromPath[str], action: FromPath[str]) -> Answer:
+    """Do something with a task.
+
+    `hold` keeps it from running until `play` lets it. `pause` and `kill` ask the worker, if one
+    runs it. `retry` runs one again that is dead or killed, or at once if it waits for its retry.
+    `purge` forgets one that has ended. `cancel` kills it only while it is pending.
+    """
+    found = task_id_of(task_id)
+    if action == CANCEL:
+        outcome = await _act_on_one(request, found, Action.KILL, _PENDING)
+    elif action in set(Action):
+        outcome = await _act_on_one(request, found, Action(action))
+    else:
+        names = ", ".join([*Action, CANCEL])
+        raise Rejected(404, f"nothing that can be done is called {action!r}; there are {names}")
+    return answer(ActionDone(to_text(found), outcome))
+
+
+async def _act_on_one(
+    request: Asked, task: TaskId, action: Action, only_if: Filter | None = None
+) -> Outcome:
+    acted = await _act(request, ActOnTasks(action=action, tasks=(task,), filter=only_if))
+    if acted.refused:
+        raise Refused(acted.refused[0][1])
+    return Outcome.REQUESTED if acted.requested else Outcome.CHANGED
+
+
+async def _act(request: Asked, command: ActOnTasks) -> Acted:
+    command.namespace, command.by = namespace_of(request), by_of(request)
+    return of_kind(await door_of(request).desk.ask(command), Acted)
+
+
+class FilterGiven(msgspec.Struct, forbid_unknown_fields=True):
+    """Which tasks: all conditions must hold, and none means every task."""
+
+    status: Status | None = None
+    states: Annotated[tuple[State, ...], Meta(max_length=10)] = ()
+    queue: MaybeName = ""
+    name: MaybeName = ""
+    key: MaybeName = ""
+    tag: Tag | None = None
+    batch: Annotated[int, Meta(ge=0, le=TIME_US_MAX)] = 0
+    parent: Id | None = None
+    text: MaybeName = ""
+    older_than: Time | None = None
+
+
+class ActionAsked(msgspec.Struct, forbid_unknown_fields=True):
+    """An action on many tasks: on those named, on those that match, or on those that are both."""
+
+    action: Action
+    filter: Annotated[FilterGiven | None, about("On all tasks that match this.")] = None
+    task_ids: Annotated[
+        tuple[Id, ...], about("Or on these.", max_length=ITEMS_PER_COMMAND_MAX)
+    ] = ()
+    dry_run: Annotated[bool, about("Only count what would be changed.")] = False
+
+
+_EITHER = Annotated[
+    ActionAsked,
+    Meta(
+        extra_json_schema={
+            "anyOf": [
+                {"required": ["filter"], "properties": {"filter": {"type": "object"}}},
+                {"required": ["task_ids"], "properties": {"task_ids": {"minItems": 1}}},
+            ]
+        }
+    ),
+]
+
+
+class RefusedTask(msgspec.Struct):
+    """A task that could not be changed, and why."""
+
+    task_id: Id
+    error: ErrorBody
+
+
+class ActionResult(msgspec.Struct):
+    """What an action on many tasks did. If there is more, ask again."""
+
+    changed: int
+    requested: int
+    refused: list[RefusedTask]
+    more: bool
+    dry_run: bool
+
+
+@post("/tasks/actions", opt=spec("cancel_tasks", ActionResult, body=_EITHER), status_code=200)
+async def act_on_tasks(request: Asked) -> Answer:
+    """Do something with many tasks, or count what that would change.
+
+    By filter, those that cannot be changed so are passed over, and at most 10,000 are changed at a
+    time; `more` says whether to ask again.
+    """
+    asked = await read_body(request, ActionAsked)
+    if asked.filter is None and not asked.task_ids:
+        raise Rejected(400, "body: give a filter, or task_ids, or both")
+    command = ActOnTasks(
+        action=asked.action,
+        tasks=tuple(as_task_id(each) or NO_TASK for each in asked.task_ids),
+        filter=None if asked.filter is None else _to_filter(asked.filter),
+        dry_run=asked.dry_run,
+    )
+    if asked.filter is not None and asked.filter.status and not _states(asked.filter):
+        return answer(ActionResult(0, 0, [], more=False, dry_run=asked.dry_run))
+    acted = await _act(request, command)
+    refused = [RefusedTask(to_text(task), refusal_body(why)) for task, why in acted.refused]
+    return answer(ActionResult(acted.changed, acted.requested, refused, acted.more, asked.dry_run))
+
+
+def _states(given: FilterGiven) -> tuple[State, ...]:
+    if given.status is None:
+        return given.states
+    return tuple(s for s in STATES[given.status] if not given.states or s in given.states)
+
+
+def _to_filter(given: FilterGiven) -> Filter:
+    return Filter(
+        states=_states(given),
+        queue=given.queue,
+        name=given.name,
+        key=given.key,
+        tag=given.tag or "",
+        parent=(given.parent and as_task_id(given.parent)) or NO_TASK,
+        batch=given.batch,
+        text=given.text,
+        older_than_us=from_time(given.older_than),
+    )
+
+
+# What a task has gone through.
+
+
+class HappeningShown(msgspec.Struct):
+    """One thing that happened to a task."""
+
+    at: Time | None
+    what: str
+    by: str
+    detail: str
+
+
+class HistoryShown(msgspec.Struct):
+    """What happened to a task, the earliest first."""
+
+    task_id: Id
+    history: list[HappeningShown]
+
+
+@get("/tasks/{task_id:str}/history", opt=spec("read_tasks", HistoryShown, errors=(404,)))
+async def read_history(request: Asked, task_id: FromPath[str]) -> Answer:
+    """Return what happened to a task."""
+    happened = await _ask_about(request, task_id, "history")
+    lines = [HappeningShown(to_time(h.at_us), h.what, h.by, h.detail) for h in happened]
+    return answer(HistoryShown(to_text(task_id_of(task_id)), lines))
+
+
+class CauseShown(msgspec.Struct):
+    """One reason why a task is as it is."""
+
+    why: str
+    text: str
+    facts: dict[str, str | int]
+
+
+class ExplanationShown(msgspec.Struct):
+    """Why a task is as it is."""
+
+    task_id: Id
+    status: Status
+    state: State
+    causes: list[CauseShown]
+
+
+@get("/tasks/{task_id:str}/explain", opt=spec("read_tasks", ExplanationShown, errors=(404,)))
+async def explain_task(request: Asked, task_id: FromPath[str]) -> Answer:
+    """Explain why a task is not running, or why it ended as it did."""
+    explained = await _ask_about(request, task_id, "explain")
+    status = next(status for status, states in STATES.items() if explained.state in states)
+    causes = [CauseShown(cause.why, cause.text, cause.facts) for cause in explained.causes]
+    return answer(ExplanationShown(to_text(explained.task), status, explained.state, causes))
+
+
+async def _ask_about(request: Asked, task_id: str, what: str) -> Any:
+    asked = {"id": task_id_of(task_id)}
+    return await answer_query(door_of(request).broker, namespace_of(request), what, asked)
+
+
+ROUTES = (cancel_task, act_on_task, act_on_tasks, read_history, explain_task)

@@ -1,0 +1,116 @@
+"""Links over REST: bodies that pass between clients and the store, and not through the broker."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, post
+from msgspec import Meta
+
+from jackalope.broker.access import acting
+from jackalope.broker.tickets import Link, give_ticket, link_to, redeem
+from jackalope.core.durations import SECOND
+from jackalope.core.task import Body
+from jackalope.doors.http.bodies import AnyRequest, body_response
+from jackalope.doors.http.description import spec
+from jackalope.doors.http.errors import Rejected
+from jackalope.doors.http.exchange import Answer, Asked, answer, door_of, namespace_of
+from jackalope.doors.http.rest.words import Time, about, to_time
+
+_NO_LINKS = "no_links"
+
+
+#: The parameter that asks for a link.
+WithLink = Annotated[
+    int, Meta(ge=0, le=1, description="1 for a link to the store in place of the bytes.")
+]
+
+
+class UploadLink(msgspec.Struct):
+    """Where to send a payload or result, and what stands for it afterwards."""
+
+    ticket: Annotated[str, about("Name it in one submit or result.")]
+    url: Annotated[str, about("Send the body there.")]
+    method: Annotated[str, about("With this method.")]
+    expires_at: Annotated[Time | None, about("Until then both are worth something.")]
+    bytes_max: Annotated[int, about("The largest body that will be taken.")]
+
+
+class DownloadLink(msgspec.Struct):
+    """Where a payload or result can be had."""
+
+    url: Annotated[str, about("Get it there.")]
+    expires_at: Annotated[Time | None, about("Until then.")]
+
+
+@post("/blobs", opt=spec("submit_tasks", UploadLink, status=201, errors=(501,)))
+async def make_upload_link(request: Asked) -> Answer:
+    """Return a link to send a large payload to, past the broker.
+
+    The ticket that comes with it stands for the body, in one submit (`payload_ticket`) of whoever
+    asked for it. Not every store makes links.
+    """
+    return await upload_link(request)
+
+
+async def upload_link(request: AnyRequest) -> Answer:
+    """Answer with a link to send a body to, and its ticket.
+
+    Raises:
+        Rejected: the store makes no links.
+        StorageFault: the store does not answer.
+    """
+    door = door_of(request)
+    links = door.broker.blobs.links
+    if links is None:
+        message = "the store of this broker makes no links; send the body itself"
+        raise Rejected(501, message, _NO_LINKS)
+    ticket = await give_ticket(door.broker.blobs, links, _owner(request), _now_s(request))
+    shown = UploadLink(
+        ticket.text, ticket.link.url, "PUT", _until(ticket.link), door.settings.upload_bytes_max
+    )
+    return answer(shown, 201)
+
+
+async def body_of_ticket(request: AnyRequest, ticket: str) -> Body:
+    """Return the body that a ticket stands for, if it was given to whoever sends the request.
+
+    Raises:
+        Refused: it stands for nothing.
+        StorageFault: the store does not answer.
+    """
+    door = door_of(request)
+    most = door.settings.upload_bytes_max
+    return await redeem(door.broker.blobs, ticket, _owner(request), _now_s(request), most)
+
+
+async def body_or_link(request: AnyRequest, body: Body, *, is_link: bool) -> Response[Any]:
+    """Answer with a body, or with a link to it if that is asked for.
+
+    Raises:
+        Rejected: there can be no link.
+    """
+    blobs = door_of(request).broker.blobs
+    if not is_link:
+        return await body_response(request, blobs, body)
+    link = await link_to(blobs, body, _now_s(request))
+    if link is None:
+        raise Rejected(501, "there is no link to this; get it without `link`", _NO_LINKS)
+    return answer(DownloadLink(link.url, _until(link)))
+
+
+def _owner(request: AnyRequest) -> str:
+    key = acting.get().key
+    return f"{namespace_of(request)}/{key.id if key else ''}"
+
+
+def _now_s(request: AnyRequest) -> int:
+    return door_of(request).broker.now_us() // SECOND
+
+
+def _until(link: Link) -> Any:
+    return to_time(link.until_s * SECOND)
+
+
+ROUTES = [make_upload_link]

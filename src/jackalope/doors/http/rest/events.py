@@ -1,0 +1,236 @@
+"""Events over HTTP: what happens to tasks, as it happens, by WebSocket and server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, WebSocket, get, websocket
+from litestar.exceptions import WebSocketDisconnect
+from litestar.response import Stream
+
+from jackalope.broker.queries import Refused
+from jackalope.core.ids import NO_TASK
+from jackalope.core.lifecycle import State
+from jackalope.doors.http.description import spec
+from jackalope.doors.http.errors import ErrorBody, Rejected, refusal_body
+from jackalope.doors.http.exchange import (
+    Asked,
+    as_task_id,
+    door_of,
+    namespace_of,
+    read_query,
+    to_text,
+)
+from jackalope.doors.http.feed import Feed, Wanted
+from jackalope.doors.http.rest.words import STATUS, Id, MaybeName, Status, Time, about, to_time
+from jackalope.wire.messages import Happened
+
+#: How often a stream that has nothing to tell says that it is still there.
+_QUIET_S = 15.0
+
+_POLICY_VIOLATION = 1008
+_GOING_AWAY = 1001
+
+_encode = msgspec.json.Encoder().encode
+
+
+class EventQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """What to listen to; all of the namespace if nothing is named."""
+
+    task_id: Annotated[Id | None, about("Only this task.")] = None
+    queue: Annotated[MaybeName, about("Only this queue.")] = ""
+
+
+class EventShown(msgspec.Struct, tag_field="type", tag="event"):
+    """Something that happened to a task, and where that has led it."""
+
+    task_id: Id
+    status: Status
+    state: str
+    what: str
+    queue: str
+    at: Time | None
+    by: str
+    detail: str
+
+
+class Missed(msgspec.Struct, tag_field="type", tag="missed"):
+    """How many events are missing here, because they were not read in time."""
+
+    count: int
+
+
+class Listening(msgspec.Struct, tag_field="type", tag="subscribed"):
+    """What is listened to from now on."""
+
+    task_id: Id | None
+    queue: str
+
+
+class Problem(msgspec.Struct, tag_field="type", tag="error"):
+    """A word that was not understood."""
+
+    error: ErrorBody
+
+
+class WordAction(StrEnum):
+    """What a reader may ask for."""
+
+    SUBSCRIBE = "subscribe"
+    UNSUBSCRIBE = "unsubscribe"
+
+
+class Word(msgspec.Struct, forbid_unknown_fields=True):
+    """What a reader says: listen to a task, to a queue, or to everything."""
+
+    action: WordAction
+    task_id: Id | None = None
+    queue: MaybeName = ""
+
+
+_decode_word = msgspec.json.Decoder(Word).decode
+
+
+def _show(event: Happened) -> EventShown:
+    state = event.state
+    return EventShown(
+        task_id=to_text(event.task),
+        status=STATUS[State(state)],
+        state=state,
+        what=event.what,
+        queue=event.queue,
+        at=to_time(event.at_us),
+        by=event.by,
+        detail=event.detail,
+    )
+
+
+def _wanted(task_id: str | None, queue: str) -> Wanted:
+    return queue, (task_id and as_task_id(task_id)) or NO_TASK
+
+
+# Server-sent events.
+
+
+@get(
+    "/events",
+    opt=spec("read_tasks", bytes, query=EventQuery, media_type="text/event-stream"),
+)
+async def stream_events(request: Asked) -> Response[Any]:
+    """Stream what happens to tasks, as server-sent events; also a WebSocket, at the same path.
+
+    Each is an `event` with the task and what happened. A reader that is too slow gets `missed`
+    with the number of events that it did not get.
+    """
+    query = read_query(request, EventQuery)
+    door = door_of(request)
+    feed = Feed(door.broker, door.feeds, namespace_of(request))
+    chunks = _chunks(feed, _wanted(query.task_id, query.queue))
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return Stream(chunks, headers=headers, media_type="text/event-stream")
+
+
+async def _chunks(feed: Feed, wanted: Wanted) -> AsyncIterator[bytes]:
+    with feed:
+        feed.listen(wanted)
+        yield b": listening\n\n"
+        while not feed.is_over:
+            events, missed = await feed.next(_QUIET_S)
+            parts = [b"event: event\ndata: %b\n\n" % _encode(_show(event)) for event in events]
+            if missed:
+                parts.append(b"event: missed\ndata: %b\n\n" % _encode(Missed(missed)))
+            yield b"".join(parts) or b": nothing new\n\n"
+
+
+# WebSocket.
+
+Socket = WebSocket[Any, Any, Any]
+
+
+@websocket("/events", opt={"permission": "read_tasks"})
+async def events_socket(socket: Socket) -> None:
+    """Tell what happens to what the query names, or to everything."""
+    try:
+        query = read_query(socket, EventQuery)
+        await _serve(socket, _wanted(query.task_id, query.queue))
+    except (Rejected, Refused) as error:
+        await socket.close(_POLICY_VIOLATION, str(error)[:100])
+
+
+@websocket("/ws/updates", opt={"permission": "read_tasks"})
+async def updates_socket(socket: Socket) -> None:
+    """Tell what happens to the tasks that the reader asks for, one word each."""
+    try:
+        await _serve(socket, None)
+    except (Rejected, Refused) as error:
+        await socket.close(_POLICY_VIOLATION, str(error)[:100])
+
+
+async def _serve(socket: Socket, wanted: Wanted | None) -> None:
+    """Write what happens, and read what to listen to, until one side has had enough."""
+    door = door_of(socket)
+    with Feed(door.broker, door.feeds, namespace_of(socket)) as feed:
+        if wanted is not None:
+            feed.listen(wanted)
+        await socket.accept()
+        if wanted is not None:
+            await _say(socket, _listening(wanted))
+        tasks = {
+            asyncio.create_task(_write(socket, feed)),
+            asyncio.create_task(_read(socket, feed)),
+        }
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+    for error in results:
+        if isinstance(error, Exception) and not isinstance(error, WebSocketDisconnect):
+            raise error
+    with suppress(Exception):  # The reader may be gone already.
+        await socket.close(_GOING_AWAY)
+
+
+async def _write(socket: Socket, feed: Feed) -> None:
+    while not feed.is_over:
+        events, missed = await feed.next(_QUIET_S)
+        for event in events:
+            await _say(socket, _show(event))
+        if missed:
+            await _say(socket, Missed(missed))
+
+
+async def _read(socket: Socket, feed: Feed) -> None:
+    while True:
+        text = await socket.receive_data("text")
+        try:
+            word = _decode_word(text)
+            wanted = _wanted(word.task_id, word.queue)
+            if word.action is WordAction.SUBSCRIBE:
+                feed.listen(wanted)
+                await _say(socket, _listening(wanted))
+            else:
+                feed.drop(wanted)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            await _say(socket, Problem(ErrorBody(f"word: {error}", 400, "invalid")))
+        except Refused as refused:
+            await _say(socket, Problem(refusal_body(refused.refusal)))
+
+
+def _listening(wanted: Wanted) -> Listening:
+    queue, task = wanted
+    return Listening(to_text(task) if task else None, queue)
+
+
+async def _say(socket: Socket, message: msgspec.Struct) -> None:
+    await socket.send_data(_encode(message).decode(), mode="text")
+
+
+ROUTES = (stream_events, events_socket)
+UPDATES = (updates_socket,)

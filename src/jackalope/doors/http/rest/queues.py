@@ -1,0 +1,347 @@
+"""Queues over REST: their policies, pauses and batches; and the limits of tags."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+from litestar import Response, delete, get, post, put
+from litestar.params import FromPath
+from msgspec import Meta
+
+from jackalope.broker.config import plain, policy_field, policy_value
+from jackalope.broker.queries import Refused
+from jackalope.broker.queries import answer as answer_query
+from jackalope.core.commands import (
+    AnyCommand,
+    DeclareQueue,
+    DeleteQueue,
+    LimitTag,
+    PauseQueue,
+    ResumeQueue,
+)
+from jackalope.core.lifecycle import State
+from jackalope.core.limits import COUNT_MAX, TIME_US_MAX
+from jackalope.core.policy import PRESETS, Policy
+from jackalope.core.refusals import Code, Refusal
+from jackalope.doors.http.description import spec
+from jackalope.doors.http.errors import Rejected
+from jackalope.doors.http.exchange import (
+    Answer,
+    Asked,
+    answer,
+    by_of,
+    door_of,
+    namespace_of,
+    nothing,
+    read_body,
+    read_query,
+)
+from jackalope.doors.http.rest.shapes import TaskList, show
+from jackalope.doors.http.rest.words import MaybeName, Time, about, from_seconds, to_time
+from jackalope.wire.views import BatchView, QueueView
+
+
+class QueueShown(msgspec.Struct):
+    """A queue: how many tasks it has by state, and its policy, durations as text."""
+
+    queue: str
+    depth: int
+    counts: dict[State, int]
+    workers: int
+    is_paused: bool
+    paused_by: str | None
+    oldest_ready_at: Time | None
+    policy: dict[str, Any]
+
+
+class QueueList(msgspec.Struct):
+    """The queues of a namespace, by name."""
+
+    queues: list[QueueShown]
+
+
+_DURATION = (
+    Annotated[float, Meta(ge=0, le=10**12)]
+    | Annotated[str, Meta(pattern="^([0-9]{1,6}(us|ms|s|m|h|d)){1,4}$")]
+)
+_KEPT = (
+    Annotated[float, Meta(ge=0, le=10**12)]
+    | Annotated[str, Meta(pattern="^(([0-9]{1,6}(us|ms|s|m|h|d)){1,4}|forever)$")]
+)
+
+
+def _given_type(name: str, hint: Any) -> Any:
+    """Return what a person may write for a field of a policy."""
+    if name.endswith("_us"):
+        return _KEPT if name == "retention_us" else _DURATION
+    if name == "retry_factor":
+        return Annotated[float, Meta(ge=1, le=100)]
+    if hint is int:
+        return Annotated[int, Meta(ge=int(name == "batch_size"), le=COUNT_MAX)]
+    return MaybeName if hint is str else hint
+
+
+#: The fields of a policy that change; durations in seconds or as text.
+PolicyGiven: Any = msgspec.defstruct(
+    "PolicyGiven",
+    [
+        (name.removesuffix("_us"), _given_type(name, hint) | msgspec.UnsetType, msgspec.UNSET)
+        for name, hint in get_type_hints(Policy).items()
+    ],
+    forbid_unknown_fields=True,
+    frozen=True,
+    module=__name__,
+)
+
+
+class QueueWanted(msgspec.Struct, forbid_unknown_fields=True):
+    """A queue as it shall be: a preset is a whole policy, fields beside it change it."""
+
+    preset: Annotated[
+        str, about("One of the published designs.", pattern=f"^({'|'.join(PRESETS)})?$")
+    ] = ""
+    policy: Annotated[PolicyGiven, about("What differs from it, or changes.")] = PolicyGiven()
+
+
+def show_queue(view: QueueView) -> QueueShown:
+    """Show a queue."""
+    return QueueShown(
+        view.queue,
+        view.depth,
+        view.counts,
+        view.workers,
+        bool(view.paused_by),
+        view.paused_by or None,
+        to_time(view.oldest_ready_us),
+        show_policy(view.policy),
+    )
+
+
+def show_policy(policy: Policy) -> dict[str, Any]:
+    """Show a policy as a person would write it."""
+    fields = msgspec.structs.asdict(policy)
+    return {name.removesuffix("_us"): plain(name, value) for name, value in fields.items()}
+
+
+@get("/queues", opt=spec("read_tasks", QueueList))
+async def list_queues(request: Asked) -> Answer:
+    """List the queues."""
+    views = await _views(request)
+    return answer(QueueList([show_queue(view) for view in views]))
+
+
+@get("/queues/{queue:str}", opt=spec("read_tasks", QueueShown, errors=(404,)))
+async def read_queue(request: Asked, queue: FromPath[str]) -> Answer:
+    """Return a queue."""
+    return answer(await _queue(request, queue))
+
+
+async def _views(request: Asked, queue: str = "") -> list[QueueView]:
+    asked = {"queue": queue}
+    views: list[QueueView] = await answer_query(
+        door_of(request).broker, namespace_of(request), "queues", asked
+    )
+    return views
+
+
+async def _queue(request: Asked, queue: str) -> QueueShown:
+    for view in await _views(request, queue):
+        return show_queue(view)
+    message = f"no queue {queue!r}; list the queues"
+    raise Refused(Refusal(Code.UNKNOWN_QUEUE, message))
+
+
+@put("/queues/{queue:str}", opt=spec("admin", QueueShown, body=QueueWanted, errors=(404, 409)))
+async def declare_queue(request: Asked, queue: FromPath[str]) -> Answer:
+    """Create a queue, or change the policy of one. What is not named stays as it is."""
+    wanted = await read_body(request, QueueWanted)
+    changes: dict[str, object] = {
+        policy_field(field): _core_value(field, value)
+        for field, value in msgspec.structs.asdict(wanted.policy).items()
+        if value is not msgspec.UNSET
+    }
+    await _ask(request, DeclareQueue(queue=queue, changes=changes, preset=wanted.preset))
+    return answer(await _queue(request, queue))
+
+
+def _core_value(field: str, value: Any) -> Any:
+    if policy_field(field).endswith("_us") and isinstance(value, int | float):
+        return from_seconds(value)
+    return policy_value(field, value)
+
+
+@delete("/queues/{queue:str}", opt=spec("admin", status=204, errors=(404, 409)))
+async def delete_queue(request: Asked, queue: FromPath[str]) -> Response[None]:
+    """Remove a queue that has no unfinished task, with its ended tasks."""
+    await _ask(request, DeleteQueue(queue=queue))
+    return nothing()
+
+
+@post("/queues/{queue:str}/pause", status_code=200, opt=spec("admin", QueueShown, errors=(404,)))
+async def pause_queue(request: Asked, queue: FromPath[str]) -> Answer:
+    """Give out no task of a queue until it is resumed."""
+    await _ask(request, PauseQueue(queue=queue))
+    return answer(await _queue(request, queue))
+
+
+@post("/queues/{queue:str}/resume", status_code=200, opt=spec("admin", QueueShown, errors=(404,)))
+async def resume_queue(request: Asked, queue: FromPath[str]) -> Answer:
+    """Give out tasks of a queue again."""
+    await _ask(request, ResumeQueue(queue=queue))
+    return answer(await _queue(request, queue))
+
+
+async def _ask(request: Asked, command: AnyCommand) -> None:
+    for name, value in (("namespace", namespace_of(request)), ("by", by_of(request))):
+        setattr(command, name, value)
+    await door_of(request).desk.ask(command)
+
+
+# Batches.
+
+
+class BatchShown(msgspec.Struct):
+    """A batch of a queue. It is stable once it is full."""
+
+    queue: str
+    number: int
+    counts: dict[State, int]
+    is_full: bool
+
+
+class BatchList(msgspec.Struct):
+    """Batches of a queue, the latest first."""
+
+    batches: list[BatchShown]
+
+
+class BatchQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Which batches."""
+
+    limit: Annotated[int, about("How many at most.", ge=1, le=1_000)] = 100
+    before: Annotated[
+        int, about("Only batches with smaller numbers; 0 for the latest.", ge=0, le=TIME_US_MAX)
+    ] = 0
+
+
+class BatchTasksQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Which tasks of a batch."""
+
+    limit: Annotated[int, about("How many at most.", ge=1, le=1_000)] = 1_000
+    cursor: Annotated[str, about("From the page before.", max_length=1_024)] = ""
+
+
+class BatchWithTasks(BatchShown):
+    """A batch and its tasks, the earliest first."""
+
+    tasks: TaskList
+
+
+@get("/queues/{queue:str}/batches", opt=spec("read_tasks", BatchList, query=BatchQuery))
+async def list_batches(request: Asked, queue: FromPath[str]) -> Answer:
+    """List the batches of a queue, the latest first."""
+    query = read_query(request, BatchQuery)
+    views = await _batches(request, queue, query.limit, query.before)
+    shown = [BatchShown(v.queue, v.number, v.counts, v.is_full) for v in views]
+    return answer(BatchList(shown))
+
+
+@get(
+    "/queues/{queue:str}/batches/{number:str}",
+    opt=spec("read_tasks", BatchWithTasks, query=BatchTasksQuery, errors=(404,)),
+)
+async def read_batch(request: Asked, queue: FromPath[str], number: FromPath[str]) -> Answer:
+    """Return a batch of a queue, with its tasks."""
+    query = read_query(request, BatchTasksQuery)
+    wanted = int(number) if number.isascii() and number.isdigit() and len(number) < 19 else 0
+    views = await _batches(request, queue, 1, wanted + 1) if wanted else []
+    if not views or views[0].number != wanted:
+        raise Rejected(404, f"queue {queue!r} has no batch {number}", "unknown_batch")
+    asked = {
+        "queue": queue,
+        "batch": wanted,
+        "sort": "created",
+        "limit": query.limit,
+        "cursor": query.cursor,
+        "total": True,
+    }
+    broker, namespace, view = door_of(request).broker, namespace_of(request), views[0]
+    page = await answer_query(broker, namespace, "tasks", asked)
+    tasks = TaskList([show(each) for each in page.tasks], page.total, page.cursor or None)
+    return answer(BatchWithTasks(view.queue, view.number, view.counts, view.is_full, tasks))
+
+
+async def _batches(request: Asked, queue: str, limit: int, before: int) -> list[BatchView]:
+    asked = {"queue": queue, "limit": limit, "before": before}
+    views: list[BatchView] = await answer_query(
+        door_of(request).broker, namespace_of(request), "batches", asked
+    )
+    return views
+
+
+# Limits of tags.
+
+
+class LimitShown(msgspec.Struct):
+    """A tag with a limit, and how many tasks with it are in flight."""
+
+    tag: str
+    limit: int
+    in_flight: int
+
+
+class LimitList(msgspec.Struct):
+    """The limited tags of a namespace."""
+
+    limits: list[LimitShown]
+
+
+class LimitWanted(msgspec.Struct, forbid_unknown_fields=True):
+    """How many tasks with a tag may be in flight at once; 0 stops them all."""
+
+    limit: Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+
+
+@get("/limits", opt=spec("read_tasks", LimitList))
+async def list_limits(request: Asked) -> Answer:
+    """List the tags that have a limit."""
+    return answer(LimitList(await _limits(request)))
+
+
+@put("/limits/{tag:str}", opt=spec("admin", LimitShown, body=LimitWanted))
+async def limit_tag(request: Asked, tag: FromPath[str]) -> Answer:
+    """Limit how many tasks with a tag may be in flight at once."""
+    wanted = await read_body(request, LimitWanted)
+    await _ask(request, LimitTag(tag=tag, limit=wanted.limit))
+    found = [each for each in await _limits(request) if each.tag == tag]
+    return answer(found[0] if found else LimitShown(tag, wanted.limit, 0))
+
+
+@delete("/limits/{tag:str}", opt=spec("admin", status=204, errors=(404,)))
+async def unlimit_tag(request: Asked, tag: FromPath[str]) -> Response[None]:
+    """Remove the limit of a tag."""
+    if all(each.tag != tag for each in await _limits(request)):
+        raise Rejected(404, f"tag {tag!r} has no limit", "unknown_limit")
+    await _ask(request, LimitTag(tag=tag, limit=-1))
+    return nothing()
+
+
+async def _limits(request: Asked) -> list[LimitShown]:
+    views = await answer_query(door_of(request).broker, namespace_of(request), "limits", {})
+    return [LimitShown(view.tag, view.limit, view.in_flight) for view in views]
+
+
+ROUTES = (
+    list_queues,
+    read_queue,
+    declare_queue,
+    delete_queue,
+    pause_queue,
+    resume_queue,
+    list_batches,
+    read_batch,
+    list_limits,
+    limit_tag,
+    unlimit_tag,
+)

@@ -1,0 +1,72 @@
+"""The broker in numbers, over REST."""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import get
+
+from jackalope.broker.queries import answer as answer_query
+from jackalope.core.lifecycle import LEASED, PENDING, State
+from jackalope.doors.http.description import spec
+from jackalope.doors.http.exchange import Answer, Asked, answer, door_of, namespace_of
+from jackalope.doors.http.rest.words import Time, to_time
+from jackalope.wire.views import StatsView
+
+
+class Tiers(msgspec.Struct):
+    """How many tasks are ready, by priority: 200 and up, 100 and up, below."""
+
+    high: int
+    normal: int
+    low: int
+
+
+class StatsShown(msgspec.Struct):
+    """A namespace in numbers. The first fields are those of the task API."""
+
+    pending_count: int
+    in_progress_count: int
+    completed_last_hour: int
+    failed_last_hour: int
+    worker_count: int
+    avg_processing_time_ms: float
+    queue_depth_by_priority: Tiers
+    counts: dict[State, int]
+    ended: dict[State, int]
+    session_count: int
+    started_at: Time | None
+    now: Time | None
+    durability: str
+    version: str
+
+
+@get("/stats", opt=spec("read_tasks", StatsShown))
+async def read_stats(request: Asked) -> Answer:
+    """Return the namespace in numbers."""
+    broker = door_of(request).broker
+    view: StatsView = await answer_query(broker, namespace_of(request), "stats", {})
+    return answer(show_stats(view))
+
+
+def show_stats(view: StatsView) -> StatsShown:
+    """Show a namespace in numbers."""
+    tiers = view.depth_by_tier
+    return StatsShown(
+        pending_count=sum(view.counts.get(state, 0) for state in PENDING),
+        in_progress_count=sum(view.counts.get(state, 0) for state in LEASED),
+        completed_last_hour=view.succeeded_last_hour,
+        failed_last_hour=view.dead_last_hour,
+        worker_count=view.workers,
+        avg_processing_time_ms=round(view.mean_run_s * 1_000, 3),
+        queue_depth_by_priority=Tiers(tiers["high"], tiers["normal"], tiers["low"]),
+        counts=view.counts,
+        ended=view.ended,
+        session_count=view.sessions,
+        started_at=to_time(view.started_us),
+        now=to_time(view.now_us),
+        durability=view.durability,
+        version=view.version,
+    )
+
+
+ROUTES = (read_stats,)

@@ -1,0 +1,369 @@
+"""Tasks over REST: submit them, show them, list them, and wait for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from litestar import HttpMethod, Response, get, post, route
+from litestar.params import FromPath
+
+from jackalope.broker.ids import fresh_task_id
+from jackalope.broker.queries import About, Refused, task_and_bodies
+from jackalope.broker.queries import answer as answer_query
+from jackalope.core.commands import SubmitTasks
+from jackalope.core.effects import Accepted
+from jackalope.core.ids import NO_TASK
+from jackalope.core.lifecycle import ENDED, State
+from jackalope.core.limits import INLINE_BYTES_MAX, TIME_US_MAX
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import BlobRef, Body, TaskSpec
+from jackalope.doors.http.bodies import receiving
+from jackalope.doors.http.description import spec
+from jackalope.doors.http.desk import of_kind
+from jackalope.doors.http.errors import Rejected, refusal_body
+from jackalope.doors.http.exchange import (
+    Answer,
+    Asked,
+    answer,
+    as_task_id,
+    by_of,
+    door_of,
+    namespace_of,
+    read_body,
+    read_query,
+    task_id_of,
+    to_text,
+    while_there,
+)
+from jackalope.doors.http.rest.blobs import WithLink, body_of_ticket, body_or_link
+from jackalope.doors.http.rest.shapes import (
+    RawTask,
+    Submission,
+    Submissions,
+    Submitted,
+    TaskList,
+    TaskShown,
+    TasksToSubmit,
+    TaskToSubmit,
+    show,
+    to_spec,
+)
+from jackalope.doors.http.rest.words import (
+    STATES,
+    Id,
+    MaybeName,
+    Status,
+    Tag,
+    Time,
+    Wait,
+    about,
+    from_time,
+)
+from jackalope.doors.http.trace import carry_trace
+from jackalope.storage.ports import Sort
+from jackalope.wire.views import TaskView
+
+if TYPE_CHECKING:
+    from jackalope.doors.http.server import HttpDoor
+
+_LIMIT_DEFAULT = 100
+_LIMIT_MAX = 1_000
+_OFFSET_MAX = 100_000
+
+_READING = [HttpMethod.GET, HttpMethod.HEAD]
+
+
+# Submitting.
+
+
+@post(
+    "/tasks", opt=spec("submit_tasks", Submitted, status=201, body=TaskToSubmit, errors=(404, 409))
+)
+async def submit_task(request: Asked) -> Answer:
+    """Submit a task. It is durable when the answer comes."""
+    task = await read_body(request, TaskToSubmit)
+    door = door_of(request)
+    spec = await _to_keep(request, task)
+    await _submit_one(request, door, spec)
+    return answer(Submitted(to_text(spec.id)), 201)
+
+
+@post(
+    "/tasks/raw",
+    opt=spec(
+        "submit_tasks", Submitted, status=201, body=bytes, query=RawTask, errors=(404, 408, 409)
+    ),
+    request_max_body_size=None,
+)
+async def submit_raw(request: Asked) -> Answer:
+    """Submit a task whose payload is the body of the request, of any size.
+
+    A form (`multipart/form-data`) is taken as well; its part `payload` is the payload.
+    """
+    task = read_query(request, RawTask).to_submit()
+    door = door_of(request)
+    async with receiving(request, door.broker.blobs, door.settings.upload_bytes_max) as received:
+        spec = to_spec(task, fresh_task_id(door.broker.now_us()))
+        spec.payload = received.body or b""
+        await _submit_one(request, door, spec)
+    return answer(Submitted(to_text(spec.id)), 201)
+
+
+@post(
+    "/tasks/batch",
+    opt=spec("submit_tasks", Submissions, status=201, body=TasksToSubmit, errors=(404, 409)),
+)
+async def submit_tasks(request: Asked) -> Answer:
+    """Submit many tasks. Each is accepted or refused on its own; the answer says which.
+
+    If all are refused, the answer is the error of the first.
+    """
+    tasks = (await read_body(request, TasksToSubmit)).tasks
+    door = door_of(request)
+    specs = [await _to_keep(request, task) for task in tasks]
+    accepted = await _submit(request, door, specs)
+    refused = dict(accepted.refused)
+    if len(refused) == len(specs):
+        raise Refused(refused[0])
+    submissions = [
+        Submission(
+            to_text(spec.id),
+            None if index in refused else Status.PENDING,
+            refusal_body(refused[index]) if index in refused else None,
+        )
+        for index, spec in enumerate(specs)
+    ]
+    return answer(Submissions(submissions, len(specs) - len(refused), len(refused)), 201)
+
+
+async def _to_keep(request: Asked, task: TaskToSubmit) -> TaskSpec:
+    """Return a task as the core takes it; a large payload goes to the blob store first."""
+    door = door_of(request)
+    size_max = door.settings.payload_bytes_max
+    if len(task.payload) > size_max:
+        message = f"payload: {len(task.payload)} bytes; at most {size_max}, or use /tasks/raw"
+        raise Refused(Refusal(Code.TOO_LARGE, message))
+    spec = to_spec(task, fresh_task_id(door.broker.now_us()))
+    if len(task.payload) > INLINE_BYTES_MAX:
+        blobs = door.broker.blobs
+        spec.payload = await blobs.off_loop(lambda: blobs.write([task.payload]))
+    elif task.payload_ticket:
+        if task.payload:
+            raise Rejected(400, "body: payload and payload_ticket exclude each other")
+        spec.payload = await body_of_ticket(request, task.payload_ticket)
+    return spec
+
+
+async def _submit_one(request: Asked, door: HttpDoor, spec: TaskSpec) -> None:
+    accepted = await _submit(request, door, [spec])
+    if accepted.refused:
+        raise Refused(accepted.refused[0][1])
+
+
+async def _submit(request: Asked, door: HttpDoor, specs: list[TaskSpec]) -> Accepted:
+    """Submit tasks, and let go of the blobs of those that were refused."""
+    refusal = door.broker.admit(len(specs))
+    if refusal is not None:
+        raise Refused(refusal)
+    carry_trace(request, specs)
+    command = SubmitTasks(tasks=specs, namespace=namespace_of(request), by=by_of(request))
+    accepted = of_kind(await door.desk.ask(command, len(specs)), Accepted)
+    for index, _ in accepted.refused:
+        payload = specs[index].payload
+        if isinstance(payload, BlobRef):
+            door.broker.blobs.doubt(payload)
+    return accepted
+
+
+# Showing.
+
+
+@get("/tasks/{task_id:str}", opt=spec("read_tasks", TaskShown, errors=(404,)))
+async def read_task(request: Asked, task_id: FromPath[str]) -> Answer:
+    """Return a task, with its result if that is small."""
+    view, (_, result) = await find(request, task_id)
+    return answer(_shown(view, result))
+
+
+def _shown(view: TaskView, result: Body) -> TaskShown:
+    is_there = view.state is State.SUCCEEDED and isinstance(result, bytes)
+    return show(view, result if is_there and isinstance(result, bytes) else None)
+
+
+async def find(request: Asked, task_id: str) -> tuple[TaskView, tuple[Body, Body]]:
+    """Find a task that a path names, with its payload and result.
+
+    Raises:
+        Refused: there is none that whoever asks may see.
+    """
+    about_it = About(id=task_id_of(task_id))
+    return await task_and_bodies(door_of(request).broker, namespace_of(request), about_it)
+
+
+class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Which tasks, and how many of them."""
+
+    status: Annotated[Status | None, about("With this status.")] = None
+    task_type: Annotated[MaybeName, about("With exactly this name.")] = ""
+    limit: Annotated[int, about("How many at most.", ge=1, le=_LIMIT_MAX)] = _LIMIT_DEFAULT
+    offset: Annotated[
+        int, about("How many to count off first; a cursor is quicker.", ge=0, le=_OFFSET_MAX)
+    ] = 0
+    state: Annotated[tuple[State, ...], about("In one of these states.", max_length=10)] = ()
+    queue: Annotated[MaybeName, about("In this queue.")] = ""
+    name: Annotated[MaybeName, about("The same as `task_type`.")] = ""
+    key: Annotated[MaybeName, about("With exactly this key.")] = ""
+    tag: Annotated[Tag | None, about("With this tag.")] = None
+    batch: Annotated[int, about("In the batch of this number.", ge=0, le=TIME_US_MAX)] = 0
+    parent: Annotated[Id | None, about("Submitted by this task.")] = None
+    text: Annotated[MaybeName, about("Contained in name, key or alias.")] = ""
+    older_than: Annotated[Time | None, about("Created before.")] = None
+    sort: Annotated[Sort, about("In which order; `-` puts the greatest first.")] = Sort.CREATED_LAST
+    cursor: Annotated[str, about("From the page before.", max_length=1_024)] = ""
+
+
+@get("/tasks", opt=spec("read_tasks", TaskList, query=ListQuery))
+async def list_tasks(request: Asked) -> Answer:
+    """List tasks, the latest first.
+
+    A page says how many there are in all, unless it was asked for by a cursor.
+    """
+    query = read_query(request, ListQuery)
+    is_named_twice = query.name and query.task_type and query.name != query.task_type
+    states = set(query.state or State) & set(STATES[query.status] if query.status else State)
+    if not states or is_named_twice:
+        return answer(TaskList([], 0, None))
+    asked = {
+        "states": tuple(sorted(states)) if query.state or query.status else (),
+        "queue": query.queue,
+        "name": query.task_type or query.name,
+        "key": query.key,
+        "tag": query.tag or "",
+        "parent": (query.parent and as_task_id(query.parent)) or NO_TASK,
+        "batch": query.batch,
+        "text": query.text,
+        "older_than_us": from_time(query.older_than),
+        "sort": str(query.sort),
+        "limit": query.limit,
+        "offset": query.offset,
+        "cursor": query.cursor,
+        "total": not query.cursor,
+    }
+    page = await answer_query(door_of(request).broker, namespace_of(request), "tasks", asked)
+    tasks = [show(view) for view in page.tasks]
+    return answer(TaskList(tasks, page.total, page.cursor or None))
+
+
+class PayloadQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """In which way to have it."""
+
+    link: WithLink = 0
+
+
+@route(
+    "/tasks/{task_id:str}/payload",
+    http_method=_READING,
+    opt=spec(
+        "read_tasks",
+        bytes,
+        query=PayloadQuery,
+        errors=(404, 416, 501),
+        also={206: "A part.", 304: "Unchanged."},
+    ),
+)
+async def read_payload(request: Asked, task_id: FromPath[str]) -> Response[Any]:
+    """Return the payload as it was submitted, or the range of it that is asked for."""
+    is_link = bool(read_query(request, PayloadQuery).link)
+    _, (payload, _) = await find(request, task_id)
+    return await body_or_link(request, payload, is_link=is_link)
+
+
+# Waiting.
+
+
+class WaitQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """How long to wait."""
+
+    wait: Wait = 0
+
+
+class ResultQuery(WaitQuery, forbid_unknown_fields=True):
+    """How long to wait, and in which way to have it."""
+
+    link: WithLink = 0
+
+
+@route(
+    "/tasks/{task_id:str}/result",
+    http_method=_READING,
+    opt=spec(
+        "read_tasks",
+        bytes,
+        query=ResultQuery,
+        errors=(404, 409, 416, 501),
+        also={202: "It has not ended; the body is the task.", 206: "A part.", 304: "Unchanged."},
+    ),
+)
+async def read_result(request: Asked, task_id: FromPath[str]) -> Response[Any]:
+    """Return the result, or the range of it that is asked for; wait for it if asked to.
+
+    A task that ended without one is a conflict. The task itself is the answer (202) if it has not
+    ended by then.
+    """
+    query = read_query(request, ResultQuery)
+    view, (_, result) = await _after_waiting(request, task_id, query.wait)
+    if view.state not in ENDED:
+        return answer(_shown(view, result), 202)
+    if view.state is not State.SUCCEEDED:
+        shown = show(view)
+        message = f"task {shown.task_id} is {view.state}: {shown.error or 'it has no result'}"
+        raise Refused(Refusal(Code.WRONG_STATE, message))
+    return await body_or_link(request, result, is_link=bool(query.link))
+
+
+@get(
+    "/tasks/{task_id:str}/wait",
+    opt=spec(
+        "read_tasks",
+        TaskShown,
+        query=WaitQuery,
+        errors=(404,),
+        also={202: "It has not ended; the body is the task."},
+    ),
+)
+async def wait_for_task(request: Asked, task_id: FromPath[str]) -> Answer:
+    """Return the task when it has ended, or as it is when the time is over (202)."""
+    wait_s = read_query(request, WaitQuery).wait
+    view, (_, result) = await _after_waiting(request, task_id, wait_s)
+    return answer(_shown(view, result), 200 if view.state in ENDED else 202)
+
+
+async def _after_waiting(
+    request: Asked, task_id: str, wait_s: float
+) -> tuple[TaskView, tuple[Body, Body]]:
+    found = await find(request, task_id)
+    if found[0].state in ENDED or not wait_s:
+        return found
+    desk = door_of(request).desk
+    ended = await while_there(request, desk.ended(namespace_of(request), found[0].id, wait_s))
+    if ended is None:
+        return await find(request, task_id)
+    try:
+        return await find(request, task_id)
+    except Refused:
+        # Its policy keeps nothing: what the end told is all there is.
+        view = msgspec.structs.replace(found[0], state=ended.state, reason=ended.reason)
+        return view, (b"", ended.result)
+
+
+ROUTES = (
+    submit_task,
+    submit_raw,
+    submit_tasks,
+    read_task,
+    list_tasks,
+    read_payload,
+    read_result,
+    wait_for_task,
+)

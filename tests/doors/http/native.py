@@ -1,0 +1,35 @@
+"""Peers at the native door, beside the HTTP door of the same broker."""
+
+from typing import Self
+
+from jackalope.core.effects import Assignment
+from jackalope.doors.native import NativeDoor
+from jackalope.wire.messages import Hello, Start
+from tests.doors.house import Peer, held
+from tests.doors.http.house import HttpHouse
+
+
+class Native:
+    """Peers at the native door of a house that has an HTTP door."""
+
+    def __init__(self, house: HttpHouse) -> None:
+        self._door = NativeDoor(house.broker, "127.0.0.1", 0)
+        self._peers: list[Peer] = []
+
+    async def __aenter__(self) -> Self:
+        await self._door.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for peer in self._peers:
+            peer.close()
+        await self._door.stop()
+
+    async def peer(self, namespace: str = "default") -> Peer:
+        peer = await Peer.connect(self._door.port)
+        self._peers.append(peer)
+        return await peer.greet(Hello(name="tester", namespace=namespace))
+
+
+async def start(worker: Peer, *assignments: Assignment) -> None:
+    await worker.ask_ok(Start(0, [held(each) for each in assignments]))

@@ -1,0 +1,217 @@
+"""Live events over WebSocket and server-sent events, for quick readers and for slow ones."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+import websockets
+from websockets.asyncio.client import ClientConnection, connect
+
+from jackalope.broker.access import Access
+from jackalope.core.access import Permission
+from jackalope.core.commands import CreateApiKey
+from jackalope.doors.http.feed import EVENTS_WAITING_MAX, TOPICS_MAX
+from tests.doors.house import run
+from tests.doors.http.house import HttpHouse, open_http
+from tests.doors.http.test_rest_tasks import claim, finish, submit
+from tests.doors.http.test_working import until
+from tests.doors.test_access import make_key
+
+
+async def hear(socket: ClientConnection) -> Any:
+    async with asyncio.timeout(10):
+        return json.loads(await socket.recv())
+
+
+async def hear_until(socket: ClientConnection, what: str) -> list[Any]:
+    heard = [await hear(socket)]
+    while heard[-1].get("what") != what:
+        heard.append(await hear(socket))
+    return heard
+
+
+@asynccontextmanager
+async def listening(house: HttpHouse, query: str = "") -> AsyncIterator[ClientConnection]:
+    async with connect(f"{house.socket_url}/api/v1/events{query}") as socket:
+        assert (await hear(socket))["type"] == "subscribed"
+        yield socket
+
+
+def test_socket_tells_the_life_of_a_task() -> None:
+    async def check() -> None:
+        async with open_http() as house, listening(house) as socket:
+            task_id = await submit(house.client)
+            await finish(house.client, await claim(house.client), b"")
+            heard = await hear_until(socket, "finish")
+            told = [(event["what"], event["state"], event["status"]) for event in heard]
+            assert told == [
+                ("submit", "ready", "pending"),
+                ("assign", "assigned", "in_progress"),
+                ("start", "running", "in_progress"),
+                ("finish", "succeeded", "completed"),
+            ]
+            assert {event["task_id"] for event in heard} == {task_id}
+            assert heard[1]["by"] == "w1"
+
+    run(check())
+
+
+def test_socket_of_a_queue_and_of_a_task() -> None:
+    async def check() -> None:
+        async with open_http() as house:
+            wanted = await submit(house.client, queue="a")
+            async with (
+                listening(house, "?queue=b") as of_queue,
+                listening(house, f"?task_id={wanted}") as of_task,
+                listening(house, "?namespace=team") as of_team,
+            ):
+                other = await submit(house.client, queue="b")
+                await house.client.post(f"/api/v1/tasks/{wanted}/pause")
+                team = {"X-Jackalope-Namespace": "team"}
+                await house.client.post("/api/v1/tasks", json={"task_type": "t"}, headers=team)
+                assert (await hear(of_queue))["task_id"] == other
+                event = await hear(of_task)
+                assert (event["task_id"], event["what"]) == (wanted, "pause")
+                assert (await hear(of_team))["what"] == "submit"
+                await house.client.post(f"/api/v1/tasks/{other}/pause")
+                assert (await hear(of_queue))["what"] == "pause"
+
+    run(check())
+
+
+def test_updates_of_the_task_api() -> None:
+    async def check() -> None:
+        async with open_http() as house, connect(f"{house.socket_url}/ws/updates") as socket:
+            first, second = await submit(house.client), await submit(house.client)
+            await socket.send(json.dumps({"action": "subscribe", "task_id": second}))
+            assert (await hear(socket))["task_id"] == second
+            await house.client.delete(f"/api/v1/tasks/{first}")
+            await house.client.delete(f"/api/v1/tasks/{second}")
+            event = await hear(socket)
+            assert (event["task_id"], event["status"]) == (second, "failed")
+            await socket.send(json.dumps({"action": "unsubscribe", "task_id": second}))
+            await socket.send("{}")
+            assert (await hear(socket))["error"]["reason"] == "invalid"
+            for number in range(TOPICS_MAX + 1):
+                await socket.send(json.dumps({"action": "subscribe", "queue": f"q{number}"}))
+            heard = [await hear(socket) for _ in range(TOPICS_MAX + 1)]
+            assert [each["type"] for each in heard] == ["subscribed"] * TOPICS_MAX + ["error"]
+            assert heard[-1]["error"]["reason"] == "too_many"
+
+    run(check())
+
+
+def test_bad_question_closes_the_socket() -> None:
+    async def check() -> None:
+        async with open_http() as house:
+            with pytest.raises(websockets.InvalidStatus) as refused:
+                async with connect(f"{house.socket_url}/api/v1/events?color=red"):
+                    pass
+            assert refused.value.response.status_code == 403
+            await until(lambda: not house.door.feeds)
+
+    run(check())
+
+
+@asynccontextmanager
+async def streaming(house: HttpHouse, query: str = "") -> AsyncIterator[AsyncIterator[str]]:
+    async with (
+        httpx.AsyncClient(base_url=house.url, timeout=10) as client,
+        client.stream("GET", f"/api/v1/events{query}") as stream,
+    ):
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        lines = stream.aiter_lines()
+        assert await anext(lines) == ": listening"
+        yield lines
+
+
+async def next_event(lines: AsyncIterator[str]) -> tuple[str, Any]:
+    kind = ""
+    async for line in lines:
+        if line.startswith("event: "):
+            kind = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            return kind, json.loads(line.removeprefix("data: "))
+    raise EOFError
+
+
+def test_server_sent_events() -> None:
+    async def check() -> None:
+        async with open_http() as house:
+            async with streaming(house, "?queue=default") as lines:
+                await submit(house.client, queue="other")
+                task_id = await submit(house.client)
+                kind, event = await next_event(lines)
+                assert (kind, event["task_id"], event["what"]) == ("event", task_id, "submit")
+            await until(lambda: not house.door.feeds)
+            assert not house.broker.events._subscriptions
+
+    run(check())
+
+
+def test_slow_reader_is_told_what_it_missed_and_costs_little() -> None:
+    async def check() -> None:
+        async with open_http() as house:
+            batch = {"tasks": [{"task_type": "t" * 200}] * 5_000}
+            async with streaming(house) as lines:
+                for _ in range(4):
+                    await house.client.post("/api/v1/tasks/batch", json=batch)
+                (feed,) = house.door.feeds
+                assert len(feed._waiting) <= EVENTS_WAITING_MAX
+                told = missed = 0
+                while told + missed < 20_000:
+                    kind, event = await next_event(lines)
+                    if kind == "missed":
+                        missed += event["count"]
+                    else:
+                        told += 1
+                assert told + missed == 20_000
+                assert missed > 0
+                await submit(house.client, task_type="after")
+                assert (await next_event(lines))[1]["what"] == "submit"
+
+    run(check())
+
+
+def test_door_that_closes_ends_streams_and_sockets() -> None:
+    async def check() -> None:
+        async with (
+            open_http() as house,
+            listening(house) as socket,
+            streaming(house) as lines,
+        ):
+            async with asyncio.timeout(2):
+                await house.door.stop()
+            with pytest.raises(websockets.ConnectionClosed):
+                await hear(socket)
+            with pytest.raises(EOFError):
+                await next_event(lines)
+
+    run(check())
+
+
+def test_key_of_some_queues_hears_of_no_others_and_of_nothing_once_it_is_revoked() -> None:
+    async def check() -> None:
+        boss, boss_key = make_key(Permission.ADMIN)
+        token, key = make_key(Permission.READ_TASKS, queues=("images",))
+        async with open_http(access=Access([boss_key])) as house:
+            client = house.client
+            client.headers["Authorization"] = f"Bearer {boss}"
+            await house.door.desk.ask(CreateApiKey(key=key, by="test"))
+            headers = {"Authorization": f"Bearer {token}"}
+            url = f"{house.socket_url}/api/v1/events"
+            async with connect(url, additional_headers=headers) as socket:
+                assert (await hear(socket))["type"] == "subscribed"
+                await submit(client, queue="sounds")
+                wanted = await submit(client, queue="images")
+                assert (await hear(socket))["task_id"] == wanted
+                assert (await client.delete(f"/api/v1/keys/{key.id}")).status_code == 204
+                await submit(client, queue="images")
+                with pytest.raises(websockets.ConnectionClosed):
+                    await hear(socket)
+
+    run(check())
