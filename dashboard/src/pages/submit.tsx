@@ -1,0 +1,96 @@
+import { useEffect, useState } from "preact/hooks";
+import { ask, fetchBytes } from "../api";
+import { asText, SHOWN_BYTES_MAX, toBase64 } from "../body";
+import { pulse } from "../feed";
+import { Card, Field, PageHead, Problem } from "../parts/basic";
+import { notify } from "../parts/notices";
+import { type Route, toHash } from "../route";
+import { useStore } from "../store";
+import { type Draft, EMPTY_DRAFT, fromTask, problemsOf, toTask } from "../draft";
+import type { Task } from "../types";
+
+export function Submit({ route }: { route: Route }) {
+  const from = route.query.get("from") ?? "";
+  const queues = useStore(pulse)?.queues ?? [];
+  const [draft, setDraft] = useState<Draft>({ ...EMPTY_DRAFT, queue: route.query.get("queue") ?? "" });
+  const [file, setFile] = useState<Blob | null>(null);
+  const [failure, setFailure] = useState<Error | null>(null);
+  const [isBusy, setBusy] = useState(false);
+  useEffect(() => {
+    const control = new AbortController();
+    if (from) void prefill(from, control.signal).then(([found, body]) => { setDraft(found); setFile(body); }, setFailure);
+    return () => control.abort();
+  }, [from]);
+  const set = (part: Partial<Draft>) => setDraft({ ...draft, ...part });
+  const submit = async (event: SubmitEvent) => {
+    event.preventDefault();
+    const problem = problemsOf(draft);
+    if (problem) return setFailure(new Error(problem));
+    setBusy(true);
+    setFailure(null);
+    try {
+      const id = await send(draft, file);
+      notify("Submitted.");
+      location.hash = toHash("task", id);
+    } catch (error) {
+      setFailure(error as Error);
+      setBusy(false);
+    }
+  };
+  const text = (name: keyof Draft, label: string, help = "", more: Record<string, unknown> = {}) => (
+    <Field label={label} help={help}>
+      {(tied) => <input {...tied} value={String(draft[name])} onInput={(event) => set({ [name]: event.currentTarget.value })} {...more} />}
+    </Field>
+  );
+  return (
+    <>
+      <PageHead title="Submit a task" {...(from ? { note: `With what task ${from} had. It is a new task: the other one stays as it is.` } : {})} />
+      <Card>
+        <form onSubmit={submit} class="stack">
+          <Problem failure={failure} />
+          <div class="form-grid">
+            {text("queue", "Queue", "", { list: "queues", required: true, maxLength: 255 })}
+            <datalist id="queues">{queues.map((queue) => <option key={queue.queue} value={queue.queue} />)}</datalist>
+            {text("name", "Name", "What is to be run", { required: true, maxLength: 255 })}
+            {text("priority", "Priority", "0 to 255; 200 and up is high", { type: "number", min: 0, max: 255 })}
+            {text("key", "Key", "Only workers that serve it")}
+            {text("tags", "Tags", "With commas between them")}
+            {text("alias", "Alias", "A name of its own")}
+            {text("retries", "Retries", "Empty: as the queue says", { type: "number", min: 0 })}
+            {text("timeout", "Time limit, seconds", "Empty: as the queue says", { type: "number", min: 0, step: "any" })}
+            {!file && text("at", "Not before", "Empty: at once", { type: "datetime-local", step: 1 })}
+            {!file && text("dependencies", "Waits for", "Ids of tasks, with commas")}
+            <label class="field check"><input type="checkbox" checked={draft.held} onChange={(event) => set({ held: event.currentTarget.checked })} /> <span>Held until somebody plays it</span></label>
+          </div>
+          {file ? (
+            <p>The payload is a file of {file.size} bytes. <button type="button" class="small" onClick={() => setFile(null)}>Write text instead</button></p>
+          ) : (
+            <Field label="Payload" help="Sent as it stands. JSON is marked as such; workers in Python take it as arguments: [[1, 2], {}].">
+              {(tied) => <textarea {...tied} rows={8} spellcheck={false} value={draft.payload} onInput={(event) => set({ payload: event.currentTarget.value })} />}
+            </Field>
+          )}
+          <label class="field"><span>Or a file</span><input type="file" onChange={(event) => setFile(event.currentTarget.files?.[0] ?? null)} /></label>
+          <div class="row end"><button type="submit" class="primary" disabled={isBusy}>{isBusy ? "Submitting…" : "Submit"}</button></div>
+        </form>
+      </Card>
+    </>
+  );
+}
+
+async function prefill(id: string, signal: AbortSignal): Promise<[Draft, Blob | null]> {
+  const task = await ask<Task>(`tasks/${id}`, { signal });
+  const bytes = await fetchBytes(`tasks/${id}/payload`, Number.MAX_SAFE_INTEGER, signal);
+  const text = bytes.length <= SHOWN_BYTES_MAX ? asText(bytes, true) : null;
+  return [fromTask(task, text ?? ""), text === null ? new Blob([bytes as BlobPart]) : null];
+}
+
+async function send(draft: Draft, file: Blob | null): Promise<string> {
+  if (file === null) {
+    const body = toTask(draft, toBase64(draft.payload));
+    return (await ask<{ task_id: string }>("tasks", { method: "POST", body })).task_id;
+  }
+  const { tags, payload: _, headers: __, ...rest } = toTask(draft, "");
+  const query = Object.fromEntries(Object.entries(rest).map(([name, value]) => [name, String(value)]));
+  const found = await ask<{ task_id: string }>("tasks/raw", { method: "POST", raw: file, query: { ...query, tag: tags ?? [] } });
+  return found.task_id;
+}

@@ -1,0 +1,245 @@
+import { useEffect, useState } from "preact/hooks";
+import { ask, Failure, may, socketAddress } from "../api";
+import { type Attempt, attemptsOf } from "../attempts";
+import { useFetched, useNow } from "../hooks";
+import { Age, Badge, Bar, Card, Clock, Empty, Fact, PageHead, Problem, QueueLink } from "../parts/basic";
+import { Body } from "../parts/body";
+import { Relatives } from "../parts/graph";
+import { attempt, notify } from "../parts/notices";
+import { toHash } from "../route";
+import type { Action, Explanation, Happening, Task, TaskList } from "../types";
+import { ACTION_WORDS, actionsFor, isEnded, plural, ran, runSeconds, span } from "../words";
+
+interface Whole {
+  task: Task;
+  history: Happening[];
+  explanation: Explanation;
+  relatives: Map<string, Task>;
+  children: string[];
+}
+
+const RELATIVES_MAX = 12;
+const TOGETHER_MS = 100;
+const AGAIN_MS = 2_000;
+
+async function load(id: string, signal: AbortSignal): Promise<Whole> {
+  const about = `tasks/${encodeURIComponent(id)}`;
+  const [task, { history }, explanation, children] = await Promise.all([
+    ask<Task>(about, { signal }),
+    ask<{ history: Happening[] }>(`${about}/history`, { signal }),
+    ask<Explanation>(`${about}/explain`, { signal }),
+    ask<TaskList>("tasks", { signal, query: { parent: id, limit: RELATIVES_MAX, sort: "created" } }),
+  ]);
+  const others = [task.parent_id, ...task.dependencies.slice(0, RELATIVES_MAX)].filter((each) => each !== null);
+  const found = await Promise.all(
+    others.map((each) => ask<Task>(`tasks/${each}`, { signal }).catch(() => null)),
+  );
+  const known = [task, ...children.tasks, ...found.filter((each) => each !== null)];
+  return {
+    task, history, explanation,
+    relatives: new Map(known.map((each) => [each.task_id, each])),
+    children: children.tasks.map((each) => each.task_id),
+  };
+}
+
+export function TaskPage({ id }: { id: string }) {
+  const happened = useEvents(id);
+  const { data, failure, reload } = useFetched((signal) => load(id, signal), [id, happened], false);
+  if (failure instanceof Failure && failure.status === 404) {
+    return <><PageHead title="Task" /><Empty>There is no task {id}. It may have been deleted, or its time to be kept is over.</Empty></>;
+  }
+  if (!data || data.task.task_id !== id) return <><PageHead title="Task" /><Problem failure={failure} /></>;
+  const { task } = data;
+  const about = `tasks/${task.task_id}`;
+  const content = task.headers["content"];
+  const version = `${task.state}${task.attempts}`;
+  return (
+    <>
+      <PageHead title={<>{task.task_type || "unnamed"} <Badge state={task.state} /></>} note={task.task_id}>
+        <TaskActions task={task} onDone={reload} />
+      </PageHead>
+      <Problem failure={failure} />
+      <div class="grid halves">
+        <div class="stack">
+          <Why data={data} />
+          {task.failure && <ErrorCard failure={task.failure} />}
+          <Attempts attempts={attemptsOf(data.history)} />
+          <History history={data.history} />
+        </div>
+        <div class="stack">
+          <Facts task={task} />
+          {(task.parent_id || task.dependencies.length > 0 || data.children.length > 0) && (
+            <Card title="Relatives" aside={data.children.length > 0 && <a href={toHash("tasks", "", { parent: task.task_id })}>Children</a>}>
+              <Relatives task={{ ...task, dependencies: task.dependencies.slice(0, RELATIVES_MAX) }} known={data.relatives} children={data.children} />
+            </Card>
+          )}
+          {task.payload_size > 0 && <Body title="Payload" path={`${about}/payload`} length={task.payload_size} content={content} version="" />}
+          {task.state === "succeeded" && task.result_size > 0 && (
+            <Body title="Result" path={`${about}/result`} length={task.result_size} content={content} version={version} />
+          )}
+        </div>
+      </div>
+    </>
+  );
+}
+
+/** A number that changes whenever something happens to the task. */
+function useEvents(id: string): number {
+  const [number, setNumber] = useState(0);
+  useEffect(() => {
+    let socket: WebSocket | null = null;
+    let timer = 0;
+    let isOver = false;
+    let isTold = false;
+    // Several things often happen at once; they are looked at together, and soon.
+    const bump = () => {
+      if (isTold) return;
+      isTold = true;
+      window.setTimeout(() => {
+        isTold = false;
+        if (!isOver) setNumber((before) => before + 1);
+      }, TOGETHER_MS);
+    };
+    const connect = () => {
+      socket = new WebSocket(socketAddress("events", { task_id: id }));
+      socket.onopen = bump;
+      socket.onmessage = bump;
+      socket.onclose = () => { if (!isOver) timer = window.setTimeout(connect, AGAIN_MS); };
+    };
+    connect();
+    return () => {
+      isOver = true;
+      window.clearTimeout(timer);
+      if (socket) socket.onclose = null;
+      socket?.close();
+    };
+  }, [id]);
+  return number;
+}
+
+function TaskActions({ task, onDone }: { task: Task; onDone: () => void }) {
+  const act = async (action: Action) => {
+    const path = `tasks/${task.task_id}/${action}`;
+    const done = await attempt(async () => {
+      const { outcome } = await ask<{ outcome: string }>(path, { method: "POST" });
+      notify(`${ACTION_WORDS[action].label}: ${outcome === "requested" ? "the worker is asked" : "done"}.`);
+    });
+    if (done) {
+      if (action === "purge") location.hash = toHash("tasks");
+      else onDone();
+    }
+  };
+  return (
+    <>
+      {may("cancel_tasks") && actionsFor(task.state).map((action) => (
+        <button key={action} type="button" title={ACTION_WORDS[action].does} class={action === "kill" || action === "purge" ? "danger" : ""} onClick={() => act(action)}>
+          {ACTION_WORDS[action].label}
+        </button>
+      ))}
+      {may("submit_tasks") && <a class="button" href={toHash("submit", "", { from: task.task_id })} title="Submit it once more, with changes">Submit again…</a>}
+    </>
+  );
+}
+
+function Why({ data: { task, explanation } }: { data: Whole }) {
+  const { progress, signal } = task;
+  return (
+    <Card title="Why">
+      <ul class="causes">
+        {explanation.causes.map((cause) => <li key={cause.text}>{cause.text}</li>)}
+      </ul>
+      {progress && !isEnded(task.state) && (
+        <div class="progress">
+          <Bar parts={[{ value: progress.percent ?? 0, tone: "teal" }]} whole={100} label={`Progress: ${progress.percent ?? "?"} %`} />
+          <span>{progress.percent === null ? "" : `${Math.round(progress.percent)} %`} {progress.note}</span>
+        </div>
+      )}
+      {signal && <p class="dim">{signal.signal} by {signal.by || "somebody"}: {signal.stage} <Age at={signal.at} /></p>}
+    </Card>
+  );
+}
+
+function ErrorCard({ failure }: { failure: NonNullable<Task["failure"]> }) {
+  return (
+    <Card title="Error">
+      <p class="error-line whole"><strong>{failure.type}</strong>{failure.message && `: ${failure.message}`}</p>
+      {failure.trace && <pre class="body trace" tabIndex={0}>{failure.trace}</pre>}
+    </Card>
+  );
+}
+
+const END_TONES: Record<string, string> = { finish: "green", fail: "red", lose: "red", release: "amber", stop: "amber" };
+
+function Attempts({ attempts }: { attempts: Attempt[] }) {
+  const now = useNow();
+  if (!attempts.length) return null;
+  return (
+    <Card title="Attempts" aside={<span class="dim">{plural(attempts.length, "attempt")}</span>}>
+      <div class="scroll">
+        <table>
+          <thead><tr><th>#</th><th>Worker</th><th>Began</th><th>Ran</th><th>End</th></tr></thead>
+          <tbody>
+            {attempts.map((each, index) => {
+              const seconds = runSeconds({ started_at: each.started, ended_at: each.ended }, now);
+              return (
+                <tr key={each.assigned}>
+                  <td class="number">{index + 1}</td>
+                  <td class="cut">{each.worker || "-"}</td>
+                  <td><Clock at={each.started ?? each.assigned} /></td>
+                  <td>{seconds === null ? "-" : ran(seconds)}</td>
+                  <td class="wide">{each.end ? <><span class={`ink-${END_TONES[each.end]}`}>{each.end}</span> <span class="dim">{each.detail}</span></> : "under way"}</td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+    </Card>
+  );
+}
+
+function History({ history }: { history: Happening[] }) {
+  return (
+    <Card title="History">
+      <ol class="timeline">
+        {history.map((each, index) => (
+          <li key={index}>
+            <Clock at={each.at} /> <strong>{each.what}</strong>
+            {each.by && <span class="dim"> by {each.by}</span>}
+            {each.detail && <div class="dim">{each.detail}</div>}
+          </li>
+        ))}
+      </ol>
+    </Card>
+  );
+}
+
+function Facts({ task }: { task: Task }) {
+  const now = useNow();
+  const seconds = runSeconds(task, now);
+  const limit = (value: number | null) => (value === null ? "as the queue says" : span(value));
+  return (
+    <Card title="Facts">
+      <dl class="facts">
+        <Fact name="Queue"><QueueLink queue={task.queue} /></Fact>
+        <Fact name="Priority">{task.priority}</Fact>
+        <Fact name="Submitted"><Age at={task.created_at} />{task.submitted_by && ` by ${task.submitted_by}`}</Fact>
+        {task.scheduled_at && !isEnded(task.state) && <Fact name="Not before"><Age at={task.scheduled_at} /></Fact>}
+        {task.started_at && <Fact name="Began"><Age at={task.started_at} /></Fact>}
+        {seconds !== null && <Fact name="Ran">{ran(seconds)}</Fact>}
+        {task.ended_at && <Fact name="Ended"><Age at={task.ended_at} /></Fact>}
+        {task.worker_id && <Fact name="Worker"><a href={toHash("workers")}>{task.worker_id}</a></Fact>}
+        <Fact name="Tries">{plural(task.attempts, "attempt")}, {plural(task.retry_count, "failure")}, {task.crashes} crashes, {task.interruptions} interruptions</Fact>
+        <Fact name="Retries">{task.max_retries ?? "as the queue says"}</Fact>
+        <Fact name="Time limit">{limit(task.timeout_seconds)}</Fact>
+        {task.key && <Fact name="Key"><code>{task.key}</code></Fact>}
+        {task.alias && <Fact name="Alias"><code>{task.alias}</code></Fact>}
+        {task.tags.length > 0 && <Fact name="Tags">{task.tags.map((tag) => <a key={tag} class="chip" href={toHash("tasks", "", { tag })}>{tag}</a>)}</Fact>}
+        {task.batch > 0 && <Fact name="Batch"><a href={toHash("tasks", "", { queue: task.queue, batch: task.batch })}>{task.batch}</a></Fact>}
+        {task.expires_at && !isEnded(task.state) && <Fact name="Expires"><Age at={task.expires_at} /></Fact>}
+        {task.forgotten_at && <Fact name="Kept until"><Age at={task.forgotten_at} /></Fact>}
+        {Object.keys(task.headers).length > 0 && <Fact name="Headers"><pre class="inline">{JSON.stringify(task.headers, null, 1)}</pre></Fact>}
+      </dl>
+    </Card>
+  );
+}

@@ -1,0 +1,186 @@
+// The shapes of the API, as far as the page reads them.
+
+export const STATES = [
+  "held", "waiting", "scheduled", "ready", "assigned", "running", "paused", "succeeded", "dead", "killed",
+] as const;
+export type State = (typeof STATES)[number];
+
+export const ACTIONS = ["play", "pause", "hold", "retry", "kill", "purge"] as const;
+export type Action = (typeof ACTIONS)[number];
+
+export type Permission = "submit_tasks" | "read_tasks" | "cancel_tasks" | "work" | "admin";
+
+export interface Visitor {
+  needs_key: boolean;
+  name: string | null;
+  permissions: Permission[];
+  queues: string[];
+  namespaces: string[];
+  expires_at: string | null;
+  version: string;
+}
+
+export interface Stats {
+  pending_count: number;
+  in_progress_count: number;
+  completed_last_hour: number;
+  failed_last_hour: number;
+  worker_count: number;
+  avg_processing_time_ms: number;
+  queue_depth_by_priority: { high: number; normal: number; low: number };
+  counts: Partial<Record<State, number>>;
+  ended: Partial<Record<State, number>>;
+  session_count: number;
+  started_at: string;
+  now: string | null;
+  durability: string;
+  version: string;
+}
+
+export type PolicyValue = string | number | boolean;
+
+export interface Queue {
+  queue: string;
+  depth: number;
+  counts: Partial<Record<State, number>>;
+  workers: number;
+  is_paused: boolean;
+  paused_by: string | null;
+  oldest_ready_at: string | null;
+  policy: Record<string, PolicyValue>;
+}
+
+export interface Worker {
+  worker_id: string;
+  hostname: string | null;
+  pid: number | null;
+  current_tasks: number;
+  cpu_usage_percent: number | null;
+  memory_usage_mb: number | null;
+  last_heartbeat: string | null;
+  registered_at: string | null;
+  state: string;
+  queues: string[];
+  keys: string[];
+  slots: number;
+  labels: Record<string, string>;
+  gone_at: string | null;
+  why_gone: string | null;
+  succeeded: number;
+  failed: number;
+}
+
+export interface Pulse {
+  type: "pulse";
+  sequence: number;
+  stats: Stats;
+  queues: Queue[];
+  rates: Record<string, number>;
+  workers: Worker[];
+  trouble: string;
+}
+
+export interface Task {
+  task_id: string;
+  task_type: string;
+  priority: number;
+  created_at: string;
+  updated_at: string | null;
+  error: string | null;
+  retry_count: number;
+  worker_id: string | null;
+  queue: string;
+  state: State;
+  key: string;
+  alias: string;
+  tags: string[];
+  headers: Record<string, unknown>;
+  batch: number;
+  parent_id: string | null;
+  submitted_by: string;
+  scheduled_at: string | null;
+  expires_at: string | null;
+  started_at: string | null;
+  ended_at: string | null;
+  forgotten_at: string | null;
+  timeout_seconds: number | null;
+  max_retries: number | null;
+  attempts: number;
+  fence: number | null;
+  crashes: number;
+  interruptions: number;
+  dependencies: string[];
+  reason: string | null;
+  failure: { type: string; message: string; trace: string } | null;
+  progress: { at: string | null; percent: number | null; note: string } | null;
+  signal: { signal: string; stage: string; by: string; at: string | null } | null;
+  payload_size: number;
+  result_size: number;
+}
+
+export interface TaskList {
+  tasks: Task[];
+  total: number | null;
+  cursor: string | null;
+}
+
+export interface Happening {
+  at: string | null;
+  what: string;
+  by: string;
+  detail: string;
+}
+
+export interface Explanation {
+  state: State;
+  causes: { why: string; text: string; facts: Record<string, string | number> }[];
+}
+
+export interface Batch {
+  queue: string;
+  number: number;
+  counts: Partial<Record<State, number>>;
+  is_full: boolean;
+}
+
+export interface Limit {
+  tag: string;
+  limit: number;
+  in_flight: number;
+}
+
+export interface Spread {
+  number: number;
+  mean_s: number;
+  p50_s: number;
+  p95_s: number;
+  p99_s: number;
+}
+
+export interface Point {
+  at: string;
+  submitted: number;
+  succeeded: number;
+  dead: number;
+  killed: number;
+  failures: number;
+  depth: number;
+  leased: number;
+  workers: number;
+  per_second: number;
+  queued: Spread | null;
+  started: Spread | null;
+  finished: Spread | null;
+}
+
+export interface Series {
+  step_s: number;
+  points: Point[];
+}
+
+export interface ActionResult {
+  changed: number;
+  requested: number;
+  refused: { task_id: string; error: { error: string } }[];
+  more: boolean;
+}

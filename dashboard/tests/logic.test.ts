@@ -1,0 +1,124 @@
+import { describe, expect, it } from "vitest";
+import { attemptsOf } from "../src/attempts";
+import { actOn } from "../src/bulk";
+import { essence, group } from "../src/dead";
+import { EMPTY_DRAFT, fromTask, problemsOf, toTask } from "../src/draft";
+import { EMPTY, isFiltered, toFilter, toFilters, toQuery } from "../src/filters";
+import { layOut } from "../src/graph";
+import { changesOf, parseValue, sectionsFor } from "../src/policy";
+import { parseRoute, toHash, toParameters } from "../src/route";
+import { shownSpan, toColumns } from "../src/series";
+import type { Point, Task } from "../src/types";
+
+describe("routes", () => {
+  it("reads what it writes", () => {
+    const route = parseRoute(toHash("queues", "a/b ü?", { state: "dead", tag: ["x", "y"], no: "" }));
+    expect([route.page, route.name, route.query.get("state"), route.query.getAll("tag")]).toEqual(["queues", "a/b ü?", "dead", ["x", "y"]]);
+  });
+  it.each(["", "#", "#/"])("begins with the overview for %j", (hash) => expect(parseRoute(hash).page).toBe("overview"));
+  it("does not fall over a broken escape", () => expect(parseRoute("#/queues/%zz").name).toBe("%zz"));
+  it("leaves out what is empty", () => expect(toParameters({ a: "", b: null, c: undefined, d: 0 }).toString()).toBe("d=0"));
+});
+
+describe("filters", () => {
+  it("come back from the address", () => {
+    const filters = { ...EMPTY, state: "dead", text: "x y", batch: "3" };
+    expect(toFilters(toParameters(toQuery(filters)))).toEqual(filters);
+  });
+  it("mean the same to an action", () =>
+    expect(toFilter({ ...EMPTY, state: "dead", batch: "3", queue: "q" })).toEqual({ states: ["dead"], batch: 3, queue: "q" }));
+  it("are none when only sorted", () => expect(isFiltered({ ...EMPTY, sort: "priority" })).toBe(false));
+});
+
+describe("bulk actions", () => {
+  const result = (changed: number, requested: number, more: boolean) => ({ changed, requested, more, refused: [] });
+  it("go on until nothing is left", async () => {
+    const answers = [result(10_000, 0, true), result(10_000, 1, true), result(5, 0, false)];
+    const outcome = await actOn("kill", { filter: {} }, async () => answers.shift() ?? result(0, 0, false));
+    expect([outcome.changed, outcome.requested, answers]).toEqual([20_005, 1, []]);
+  });
+  it("do not go round for ever where nothing changes", async () => {
+    let asked = 0;
+    await actOn("kill", { filter: {} }, async () => { asked += 1; return result(0, 10_000, true); });
+    expect(asked).toBe(1);
+  });
+});
+
+describe("attempts", () => {
+  const at = (what: string, second: number, detail = "") => ({ what, at: `2030-01-01T00:00:0${second}Z`, by: "w", detail });
+  it("are told apart", () => {
+    const found = attemptsOf([at("submit", 0), at("assign", 1), at("start", 2), at("fail", 3, "no"), at("due", 4), at("assign", 5)]);
+    expect(found.map((each) => [each.end, each.detail, each.started !== null])).toEqual([["fail", "no", true], ["", "", false]]);
+  });
+  it("are none before the first", () => expect(attemptsOf([at("submit", 0), at("kill", 1)])).toEqual([]));
+});
+
+describe("dead letters", () => {
+  const dead = (error: string, ended: string, queue = "q") => ({ queue, task_type: "t", error, ended_at: ended }) as Task;
+  it("are put together by what stays the same", () => {
+    const groups = group([dead("no card 17", "1"), dead("no card 4.5", "3"), dead("other", "2"), dead("no card 1", "2", "r")]);
+    expect(groups.map((each) => [each.queue, each.tasks.length, each.error])).toEqual([["q", 2, "no card 4.5"], ["q", 1, "other"], ["r", 1, "no card 1"]]);
+  });
+  it("ignore ids and addresses", () =>
+    expect(essence("task 01a1e229-2d33-794e-becb-478b7de2712b at 0xdeadbeef")).toBe("task … at …"));
+});
+
+describe("drafts", () => {
+  const draft = { ...EMPTY_DRAFT, name: " n ", queue: "q", tags: "a, b", retries: "0", payload: "[1]" };
+  it("leave out what is not said", () =>
+    expect(toTask(draft, "WzFd")).toEqual({
+      task_type: "n", queue: "q", priority: 150, payload: "WzFd", tags: ["a", "b"], max_retries: 0, headers: { content: "json" },
+    }));
+  it("do not call text JSON", () => expect(toTask({ ...draft, payload: "x" }, "eA==").headers).toBeUndefined());
+  it("say what is missing", () => {
+    expect(problemsOf(EMPTY_DRAFT)).toContain("name");
+    expect(problemsOf({ ...draft, queue: " " })).toContain("queue");
+    expect(problemsOf({ ...draft, priority: "256" })).toContain("255");
+    expect(problemsOf(draft)).toBe("");
+  });
+  it("come from another task, but for its alias", () => {
+    const task = { queue: "q", task_type: "n", priority: 9, key: "k", tags: ["a"], alias: "mine", max_retries: null, timeout_seconds: 3 } as unknown as Task;
+    expect(fromTask(task, "p")).toMatchObject({ queue: "q", priority: "9", alias: "", retries: "", timeout: "3", payload: "p" });
+  });
+});
+
+describe("policies", () => {
+  const policy = { retries: 3, held: false, retention: "7d", novel: "x" };
+  it("have a place for every field", () =>
+    expect(sectionsFor(policy).flatMap((section) => section.fields.map((field) => field.name)).sort()).toEqual(Object.keys(policy).sort()));
+  it("keep the kind of what is typed", () =>
+    expect([parseValue("5", 3), parseValue("true", false), parseValue(" 2h ", "7d"), parseValue("", 3)]).toEqual([5, true, "2h", ""]));
+  it("say what has changed", () => expect(changesOf(policy, { ...policy, retries: 4 })).toEqual({ retries: 4 }));
+});
+
+describe("the graph", () => {
+  it("puts relatives on their sides", () => {
+    const { nodes, edges } = layOut("me", "mum", ["a", "b"], ["kid"]);
+    const x = Object.fromEntries(nodes.map((node) => [node.id, node.x]));
+    expect(x["mum"]).toBe(x["a"]);
+    expect((x["a"] as number) < (x["me"] as number) && (x["me"] as number) < (x["kid"] as number)).toBe(true);
+    expect(edges.map((edge) => [edge.from.id, edge.to.id])).toEqual([["mum", "me"], ["a", "me"], ["b", "me"], ["me", "kid"]]);
+  });
+  it("leaves no two in one place", () => {
+    const { nodes } = layOut("me", null, ["a", "b", "c"], []);
+    expect(new Set(nodes.map((node) => `${node.x},${node.y}`)).size).toBe(4);
+  });
+});
+
+describe("series", () => {
+  const point = (second: number) => ({ at: new Date(second * 1000).toISOString(), submitted: 20, finished: { number: 1, p95_s: 2 }, started: null }) as Point;
+  it("break where the broker did not run", () => {
+    const { times, submitted } = toColumns({ step_s: 10, points: [point(0), point(10), point(100)] });
+    expect([times, submitted]).toEqual([[0, 10, 20, 100], [2, 2, null, 2]]);
+  });
+  it("show no time before the broker's first", () => {
+    expect(shownSpan([], 10_000, 1)).toEqual([6_400, 10_000]);
+    expect(shownSpan([9_000], 10_000, 1)).toEqual([9_000, 10_000]);
+    expect(shownSpan([9_990], 10_000, 1)).toEqual([9_880, 10_000]);
+    expect(shownSpan([10], 10_000, 1)).toEqual([6_400, 10_000]);
+  });
+  it("have no latency where nothing ended", () => {
+    const { finished, started } = toColumns({ step_s: 10, points: [point(0)] });
+    expect([finished, started]).toEqual([[2], [null]]);
+  });
+});

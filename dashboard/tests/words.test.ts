@@ -1,0 +1,39 @@
+import { describe, expect, it } from "vitest";
+import { ago, bytes, clock, count, plural, ran, rate, runSeconds, shortId, span } from "../src/words";
+
+const NOW = Date.parse("2030-01-02T03:04:05Z");
+const before = (seconds: number) => new Date(NOW - seconds * 1000).toISOString();
+
+describe("numbers", () => {
+  it.each([[0, "0"], [1234, "1,234"], [99_999, "99,999"], [123_456, "123k"], [1_000_000, "1M"], [4_561_000, "4.56M"]])(
+    "counts %d as %s", (value, text) => expect(count(value)).toBe(text));
+  it.each([[0, "0"], [0.123, "0.12"], [3.44, "3.4"], [1234.4, "1,234"]])("says the rate %d as %s", (value, text) =>
+    expect(rate(value)).toBe(text));
+  it.each([[0, "0 B"], [1023, "1023 B"], [1536, "1.5 KiB"], [10 * 1024 * 1024, "10 MiB"]])("says %d bytes as %s", (value, text) =>
+    expect(bytes(value)).toBe(text));
+  it("knows one from many", () => expect([plural(1, "task"), plural(0, "task")]).toEqual(["1 task", "0 tasks"]));
+});
+
+describe("times", () => {
+  it.each([
+    [0, "0 s"], [0.0000004, "0 µs"], [0.00085, "850 µs"], [0.012, "12 ms"], [3.44, "3.4 s"], [59.4, "59 s"], [59.9, "1 m"],
+    [125, "2 m 5 s"], [3600, "1 h"], [12_000, "3 h 20 m"], [4 * 86_400 + 7200, "4 d 2 h"],
+  ])("says %d seconds as %s", (value, text) => expect(span(value)).toBe(text));
+  it("does not say that nothing took no time", () => expect([ran(0), ran(2)]).toEqual(["< 1 ms", "2 s"]));
+  it.each([[0.5, "just now"], [5, "5 s ago"], [60, "1 m ago"], [7300, "2 h ago"], [-180, "in 3 m"]])(
+    "says %d seconds ago as %s", (seconds, text) => expect(ago(before(seconds), NOW)).toBe(text));
+  it("has no age for what has not happened", () => expect(ago(null, NOW)).toBe("-"));
+  it("names the day only if it is another", () => {
+    expect(clock(before(1), NOW)).not.toContain("2030");
+    expect(clock(before(86_400), NOW)).toContain("2030-01-01");
+  });
+  it("measures to the microsecond", () => {
+    const task = { started_at: "2030-01-02T03:04:05.000100Z", ended_at: "2030-01-02T03:04:05.000442Z" };
+    expect(runSeconds(task, NOW)).toBeCloseTo(0.000342, 6);
+  });
+  it("lets what has not ended run on", () =>
+    expect(runSeconds({ started_at: before(3), ended_at: null }, NOW)).toBe(3));
+});
+
+it("shows the end of an id, which differs", () =>
+  expect(shortId("01a1e229-2d33-794e-becb-478b7de2712b")).toBe("…7de2712b"));

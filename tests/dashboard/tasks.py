@@ -1,0 +1,46 @@
+"""Tasks for the tests of the dashboard. Those that take long wait for a file, not for time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import zlib
+
+from jackalope import Jackalope, current
+
+app = Jackalope(os.environ.get("JACKALOPE_BROKER", "jackalope://localhost:7420"), timeout=60)
+
+
+@app.task(queue="images", name="resize")
+async def resize(path: str, width: int) -> dict[str, object]:
+    return {"path": path, "size": [width, width * 3 // 4]}
+
+
+@app.task(queue="images", name="paint", content="bytes")
+async def paint(payload: bytes) -> bytes:
+    """Return a picture: a square of that many dots, from one colour to another."""
+    size = int(payload)
+    rows = b"".join(
+        b"\0" + bytes(part for x in range(size) for part in (200, 255 * x // size, 255 * y // size))
+        for y in range(size)
+    )
+    head = size.to_bytes(4, "big") * 2 + b"\x08\x02\x00\x00\x00"
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
+        for kind, body in chunks
+    )
+
+
+@app.task(queue="reports", name="report")
+async def report(gate: str, percent: float = 40) -> str:
+    """Say how far it has come, then wait until somebody opens the gate."""
+    current().progress(percent, "reading the figures")
+    while not os.access(gate, os.F_OK):  # noqa: ASYNC110 - another process makes the file
+        await asyncio.sleep(0.02)
+    return "done"
+
+
+@app.task(queue="payments", name="charge", retries=0)
+async def charge(customer: int) -> None:
+    raise ValueError(f"customer {customer} has no card")

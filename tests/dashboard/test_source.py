@@ -1,0 +1,68 @@
+"""The page's source: its own tests, and what it must know of the core and no more."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from jackalope.core.commands import Action
+from jackalope.core.lifecycle import TRANSITIONS, Event, State, can_lead
+from jackalope.core.policy import Done, OnLost, OnRestart, Policy
+
+SOURCE = Path(__file__).resolve().parents[2] / "dashboard"
+
+
+def read(name: str) -> str:
+    return (SOURCE / "src" / name).read_text()
+
+
+def test_units() -> None:
+    if shutil.which("npm") is None or not (SOURCE / "node_modules").exists():
+        pytest.skip("no npm, or its packages are not there; `make dashboard` gets them")
+    done = subprocess.run(
+        ["npm", "test", "--silent"],
+        cwd=SOURCE,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_states_are_those_of_the_core() -> None:
+    (listed,) = re.findall(r"STATES = \[(.*?)\]", read("types.ts"), re.DOTALL)
+    assert set(re.findall(r'"(\w+)"', listed)) == {str(state) for state in State}
+
+
+def test_actions_offered_are_legal() -> None:
+    offered = {
+        State(state): set(re.findall(r'"(\w+)"', actions))
+        for state, actions in re.findall(r"^  (\w+): \[(.*)\],$", read("words.ts"), re.MULTILINE)
+    }
+    for state, events in TRANSITIONS.items():
+        legal = {str(event) for event in events if event in {Event(each) for each in Action}}
+        # What leaves a task where it is need not be offered, unless a worker is asked.
+        idle = {str(e) for e in events if can_lead(state, e, state) and state not in _AT_WORKERS}
+        assert offered[state] == legal - idle, state
+
+
+_AT_WORKERS = {State.ASSIGNED, State.RUNNING}
+
+
+def test_policy_form_knows_every_field() -> None:
+    fields = re.findall(r'field\("(\w+)",[^\n]*?(?:\[(.*?)\])?\),', read("policy.ts"))
+    known = {name for name, _ in fields}
+    assert known == {field.name.removesuffix("_us") for field in msgspec.structs.fields(Policy)}
+    choices = {name: set(re.findall(r'"(\w+)"', given)) for name, given in fields if given}
+    kinds = {"on_lost": OnLost, "on_restart": OnRestart, "done": Done}
+    assert choices == {name: {str(each) for each in kind} for name, kind in kinds.items()}
+
+
+def test_lock_file_names_no_address() -> None:
+    assert '"resolved"' not in (SOURCE / "package-lock.json").read_text()
