@@ -1,0 +1,1 @@
+"""For AiiDA and plumpy: Jackalope in the place of RabbitMQ. Needs `jackalope[kiwipy]`."""
