@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from jackalope.client.administration import Acted
     from jackalope.client.app import Jackalope
     from jackalope.client.handle import Handle, as_completed, gather
+    from jackalope.client.messaging import BroadcastMessage
     from jackalope.client.task import Task
     from jackalope.core.filter import Filter
     from jackalope.core.lifecycle import Reason, State
     from jackalope.link.errors import (
+        CallFailed,
         ConfigError,
         ConnectionLost,
         JackalopeError,
@@ -39,6 +41,8 @@ __version__ = "0.1.0"
 #: Where each public name lives.
 _HOMES = {
     "Acted": "jackalope.client.administration",
+    "BroadcastMessage": "jackalope.client.messaging",
+    "CallFailed": "jackalope.link.errors",
     "Cancelled": "jackalope.worker.context",
     "ConfigError": "jackalope.link.errors",
     "ConnectionLost": "jackalope.link.errors",
@@ -67,6 +71,8 @@ _HOMES = {
 
 __all__ = [
     "Acted",
+    "BroadcastMessage",
+    "CallFailed",
     "Cancelled",
     "ConfigError",
     "ConnectionLost",

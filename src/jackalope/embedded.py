@@ -2,17 +2,22 @@
 
 The same broker, door and worker as anywhere else, on threads of their own and a port that only this
 machine can reach. Owns those threads. In memory everything ends with the process; on a folder it
-is all there the next time.
+is all there the next time. They log what is wrong and nothing else, unless the program has set up
+its log.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
+
+import structlog
+from structlog.typing import EventDict
 
 from jackalope.broker.service import Broker
 from jackalope.doors.native import NativeDoor
@@ -23,6 +28,9 @@ from jackalope.worker.settings import WorkerSettings
 
 _START_S = 30.0
 _STOP_S = 30.0
+
+#: What the name of an application is that no other process can import.
+_NOWHERE = ":embedded"
 
 
 class EmbeddedBroker:
@@ -41,6 +49,7 @@ class EmbeddedBroker:
         Raises:
             StorageFault: the folder cannot be used.
         """
+        _hush()
         self._folder = None if folder is None else Path(folder)
         self._stopped: asyncio.Event | None = None
         self._ready: Future[str] = Future()
@@ -84,7 +93,7 @@ class EmbeddedWorker:
 
     def __init__(self, source: TaskSource, concurrency: int) -> None:
         settings = WorkerSettings(
-            application=":embedded",
+            application=_place_of(source),
             address=source.address,
             name=f"embedded-{id(self):x}",
             concurrency=concurrency,
@@ -116,6 +125,29 @@ class _LoopThread(threading.Thread):
         """Run the coroutine to its end."""
         with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
             runner.run(self._work)
+
+
+def _place_of(source: TaskSource) -> str:
+    """Return where other processes find an application, for tasks that run in one."""
+    for name, module in list(sys.modules.items()):
+        if name != "__main__":
+            for variable, value in list(getattr(module, "__dict__", {}).items()):
+                if value is source:
+                    return f"{name}:{variable}"
+    return _NOWHERE
+
+
+def _hush() -> None:
+    """Keep quiet about what goes well, in a program that has not said how it wants to log."""
+    if not structlog.is_configured():
+        processors = structlog.get_config()["processors"]
+        structlog.configure(processors=[_only_trouble, *processors])
+
+
+def _only_trouble(_: object, method: str, line: EventDict) -> EventDict:
+    if "component" in line and method in ("debug", "info"):
+        raise structlog.DropEvent
+    return line
 
 
 def _start_thread(name: str, work: Coroutine[Any, Any, None]) -> _LoopThread:

@@ -33,7 +33,8 @@ class House:
 
     def start_broker(self) -> None:
         """Start the broker, and return when it answers."""
-        self.broker = self._start("broker", "serve", "--data", str(self.folder / "data"))
+        data = str(self.folder / "data")
+        self.broker = self._start("broker", "serve", "--no-http", "--data", data)
         wait_until(lambda: _answers(self.port), "the broker answers")
 
     def start_worker(self, name: str, queues: str, concurrency: int = 10, *more: str) -> Process:

@@ -18,7 +18,7 @@ from jackalope.cli.app import run
 from jackalope.link.address import Address, parse_address
 
 JACKALOPE = str(Path(sys.executable).with_name("jackalope"))
-STARTED = re.compile(r"jackalope \S+ at (jackalope://\S+), data in (.+), durability (\w+)")
+STARTED = re.compile(r"jackalope \S+ at (jackalopes?://\S+), data in (.+), durability (\w+)")
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Serving:
         self._log = cwd / "log.txt"
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
-                [JACKALOPE, "serve", "--port", "0", *flags],
+                [JACKALOPE, "serve", "--port", "0", "--http-port", "0", *flags],
                 cwd=cwd,
                 env=clean_environment() | (environment or {}),
                 stdout=subprocess.PIPE,

@@ -6,9 +6,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from jackalope.broker.chronicle import LINES_PER_SECOND_MAX, Chronicle
-from jackalope.broker.config import LogConfig, LogLevel
 from jackalope.broker.engine import Engine
 from jackalope.broker.events import Subscription
+from jackalope.broker.settings import LogConfig, LogLevel
 from jackalope.core.commands import (
     AnyCommand,
     CloseSession,

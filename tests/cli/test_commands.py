@@ -1,9 +1,11 @@
 """Every command that talks to a broker, against a real one."""
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -294,6 +296,27 @@ def test_wait(cli: Cli) -> None:
     assert ran.code == 1
     assert [each["state"] for each in ran.json] == ["succeeded", "dead"]
     assert ran.json[1]["error"]["message"] == "no cat in it"
+
+
+@pytest.mark.usefixtures("worker")
+def test_wait_shows_how_far_the_task_is_on_a_terminal(cli: Cli, address: Address) -> None:
+    staying = submit(cli, "-q", "images", "--name", "stay")
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [JACKALOPE, "-b", str(address), "wait", staying],
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env=clean_environment() | {"COLUMNS": "120", "TERM": "xterm"},
+    )
+    os.close(theirs)
+    shown = b""
+    while b"42 %  tile 21 of 50" not in shown:
+        shown += os.read(ours, 65_536)  # Fails when the process has ended.
+    assert cli("kill", staying).code == 0
+    with os.fdopen(ours, "rb", buffering=0) as terminal, suppress(OSError):
+        while terminal.read(65_536):
+            pass
+    assert process.wait(20) == 1
 
 
 def test_watch_shows_it_again(address: Address) -> None:

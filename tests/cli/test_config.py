@@ -5,20 +5,25 @@ import msgspec
 import pytest
 
 from jackalope.broker.config import (
-    Config,
     ConfigError,
-    LogFormat,
-    LogLevel,
     Origin,
     Place,
-    format_duration,
     known_settings,
-    parse_duration,
     plain,
 )
+from jackalope.broker.settings import Config, LogFormat, LogLevel
 from jackalope.broker.sources import FILES, find_file, load
 from jackalope.cli.words import setting
-from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, NEVER, SECOND
+from jackalope.core.durations import (
+    DAY,
+    HOUR,
+    MILLISECOND,
+    MINUTE,
+    NEVER,
+    SECOND,
+    format_duration,
+    parse_duration,
+)
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, OnLost
 from jackalope.storage import Level
 
@@ -242,7 +247,7 @@ def test_every_problem_is_listed_at_once(tmp_path: Path) -> None:
         ("queues: {a: {held: maybe}}", "queues.a.held: must be true or false, got 'maybe'"),
         ("queues: {a: {retention_us: 5}}", "queues.a.retention_us: unknown key; did you mean"),
         ("queues: {a: {retry_factor: 0}}", "queues.a.retry_factor: must be between 1 and 100"),
-        ("elephant: 1", "elephant: unknown key; there are data, native, log"),
+        ("elephant: 1", "elephant: unknown key; there are data, blobs, native"),
         ("[1, 2]", "file: must map keys to values"),
         ("a: [", "file: no YAML: line 1, column 5"),
         (

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import structlog
 
-from jackalope.broker.config import LogConfig, LogFormat, LogLevel
-from jackalope.broker.logs import LINES_WAITING_MAX, LineWriter, set_up
+from jackalope.broker.settings import LogFormat, LogLevel
+from jackalope.logs import LINES_WAITING_MAX, LineWriter, set_up
 
 
 class Terminal(io.StringIO):
@@ -52,7 +52,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 def test_json_line_has_the_published_fields_first() -> None:
     stream = io.StringIO()
-    close = set_up(LogConfig(format=LogFormat.JSON), stream)
+    close = set_up("info", "json", stream=stream)
     log = structlog.get_logger(component="broker")
     log.warning("task dead", task_id="t", worker_id="w")
     close()
@@ -73,7 +73,7 @@ def test_json_line_has_the_published_fields_first() -> None:
 )
 def test_level_includes_those_before_it(level: LogLevel, said: list[str]) -> None:
     stream = io.StringIO()
-    close = set_up(LogConfig(level, LogFormat.JSON), stream)
+    close = set_up(level, "json", stream=stream)
     log = structlog.get_logger()
     for say in (log.error, log.warning, log.info, log.debug):
         say("x")
@@ -83,7 +83,7 @@ def test_level_includes_those_before_it(level: LogLevel, said: list[str]) -> Non
 
 def test_libraries_look_the_same() -> None:
     stream = io.StringIO()
-    close = set_up(LogConfig(format=LogFormat.JSON), stream)
+    close = set_up("info", "json", stream=stream)
     logging.getLogger("asyncio").error("it took %s", 3)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -100,7 +100,7 @@ def test_libraries_look_the_same() -> None:
 
 def test_exception_is_text_in_json() -> None:
     stream = io.StringIO()
-    close = set_up(LogConfig(format=LogFormat.JSON), stream)
+    close = set_up("info", "json", stream=stream)
     try:
         raise ValueError("bad")  # noqa: TRY301  something to log
     except ValueError:
@@ -122,7 +122,7 @@ def test_exception_is_text_in_json() -> None:
 )
 def test_format(form: LogFormat, stream: type[io.StringIO], is_json: bool) -> None:
     out = stream()
-    close = set_up(LogConfig(format=form), out)
+    close = set_up("info", form, stream=out)
     structlog.get_logger().info("hello", task_id="t")
     close()
     assert out.getvalue().startswith("{") is is_json
@@ -131,7 +131,7 @@ def test_format(form: LogFormat, stream: type[io.StringIO], is_json: bool) -> No
 
 def test_console_traceback_shows_no_variables() -> None:
     stream = Terminal()
-    close = set_up(LogConfig(), stream)
+    close = set_up("info", "auto", stream=stream)
     payload = "top" + "secret"
     try:
         raise ValueError(len(payload))  # noqa: TRY301  something to log
@@ -142,8 +142,30 @@ def test_console_traceback_shows_no_variables() -> None:
     assert payload not in stream.getvalue()
 
 
+def test_every_line_says_what_it_is_about() -> None:
+    def about(_: object, __: str, line: Any) -> Any:
+        line.setdefault("task_id", "t")
+        return line
+
+    stream = io.StringIO()
+    close = set_up("info", "json", stream=stream, about=about)
+    structlog.get_logger().info("ours")
+    structlog.get_logger(task_id="other").info("theirs")
+    logging.getLogger("library").info("a library's")
+    close()
+    assert [line["task_id"] for line in lines(stream)] == ["t", "other", "t"]
+
+
+def test_line_of_a_process_that_may_be_killed_is_written_at_once() -> None:
+    stream = io.StringIO()
+    set_up("info", "json", stream=stream, is_patient=False)
+    structlog.get_logger().info("ours")
+    logging.getLogger("library").info("a library's")
+    assert [line["message"] for line in lines(stream)] == ["ours", "a library's"]
+
+
 def test_log_that_cannot_be_written_stops_nobody() -> None:
-    close = set_up(LogConfig(format=LogFormat.JSON), Broken())
+    close = set_up("info", "json", stream=Broken())
     structlog.get_logger().error("lost")
     logging.getLogger("library").error("lost")
     close()
@@ -162,7 +184,7 @@ def test_log_that_nobody_reads_stops_nobody() -> None:
 
 def test_dropped_lines_are_told_of() -> None:
     stream = Stuck()
-    close = set_up(LogConfig(format=LogFormat.JSON), stream)
+    close = set_up("info", "json", stream=stream)
     log = structlog.get_logger()
     for _ in range(LINES_WAITING_MAX + 5):
         log.info("x")

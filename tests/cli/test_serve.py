@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.broker.config import Config, DataConfig, NativeConfig
 from jackalope.broker.service import Broker
+from jackalope.broker.settings import Config, DataConfig, HttpConfig, NativeConfig
 from jackalope.cli.command import Exit, Failure
 from jackalope.cli.process import run_broker
 from jackalope.storage import Level, SyncFailed
@@ -83,7 +83,7 @@ def test_port_in_use_is_refused(tmp_path: Path) -> None:
 
 
 def test_address_that_is_not_ours_is_refused(tmp_path: Path) -> None:
-    code, err = refused("--host", "192.0.2.1", cwd=tmp_path)
+    code, err = refused("--host", "192.0.2.1", "--insecure", cwd=tmp_path)
     assert code == 1
     assert "cannot listen on 192.0.2.1:7420" in err
 
@@ -168,7 +168,8 @@ def test_log_tells_of_tasks(tmp_path: Path, cli: Cli) -> None:
 
 
 def test_open_address_is_warned_of(tmp_path: Path) -> None:
-    serving = Serving("--host", "0.0.0.0", "--log-level", "warn", cwd=tmp_path)  # noqa: S104
+    flags = ("--host", "0.0.0.0", "--insecure", "--log-level", "warn")  # noqa: S104
+    serving = Serving(*flags, cwd=tmp_path)
     _, log = serving.stop()
     assert [json.loads(line)["level"] for line in log.splitlines()] == ["warn"]
 
@@ -214,7 +215,11 @@ def test_storage_that_fails_later_has_the_same_exit_code(monkeypatch: pytest.Mon
         raise SyncFailed("journal.db: writing failed; check the disk")
 
     monkeypatch.setattr(Broker, "failed", fail)
-    config = Config(DataConfig(durability=Level.MEMORY), NativeConfig(port=0))
+    config = Config(
+        data=DataConfig(durability=Level.MEMORY),
+        native=NativeConfig(port=0),
+        http=HttpConfig(port=0),
+    )
     with pytest.raises(Failure, match="check the disk") as caught:
         asyncio.run(run_broker(config))
     assert caught.value.code is Exit.STORAGE

@@ -18,14 +18,15 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[WorkerSettings]:
         return 7
 
     monkeypatch.setattr(jackalope.worker, "run_worker", run_worker, raising=False)
-    monkeypatch.setattr("jackalope.broker.logs.set_up", lambda _: None)
+    monkeypatch.setattr("jackalope.logs.set_up", lambda *_, **__: None)
     return settings
 
 
 def test_nothing_but_the_application(cli: Cli, told: list[WorkerSettings]) -> None:
     assert cli("worker", "shop:app").code == 7
     (settings,) = told
-    assert settings == WorkerSettings(application="shop:app", name=settings.name)
+    expected = WorkerSettings(application="shop:app", name=settings.name, log="info auto")
+    assert settings == expected
 
 
 def test_every_option(cli: Cli, told: list[WorkerSettings]) -> None:
@@ -46,6 +47,7 @@ def test_every_option(cli: Cli, told: list[WorkerSettings]) -> None:
     assert (settings.drain_s, settings.stop_s) == (300.0, 1.0)
     assert (settings.lease_s, settings.grace_s) == (60.0, 2.0)
     assert settings.memory_bytes_max == 512 * 2**20
+    assert settings.log == "warn json"
     recycling = settings.recycling
     assert (recycling.tasks, recycling.age_s, recycling.rss_bytes) == (9, 3_600.0, 2**30)
 

@@ -66,6 +66,11 @@ class House:
             await self._broker.stop()
             self._door = self._broker = None
 
+    @property
+    def broker(self) -> Broker:
+        assert self._broker is not None
+        return self._broker
+
     def app(self, **settings: Any) -> Jackalope:
         return Jackalope(f"jackalope://127.0.0.1:{self.port}", name="tester", **settings)
 
@@ -86,6 +91,7 @@ class Hand:
     Attributes:
         ran: the name and arguments of every attempt, in order.
         progress: what to report before each end.
+        is_slow: report ends only when `finish` is called.
     """
 
     def __init__(self, app: Jackalope, *queues: str) -> None:
@@ -97,6 +103,8 @@ class Hand:
         self._keeper: asyncio.Task[None] | None = None
         self.ran: list[bytes] = []
         self.progress: list[float] = []
+        self.is_slow = False
+        self._ends: list[Finish | Fail] = []
 
     async def __aenter__(self) -> Self:
         await self._join()
@@ -132,9 +140,16 @@ class Hand:
 
     def _heard(self, message: Message) -> None:
         if isinstance(message, Assign) and self._connection is not None:
-            ends = [self._work(self._connection, one) for one in message.assignments]
-            finished = [end for end in ends if isinstance(end, Finish)]
-            failed = [end for end in ends if isinstance(end, Fail)]
+            self._ends += [self._work(self._connection, one) for one in message.assignments]
+            if not self.is_slow:
+                self.finish()
+
+    def finish(self) -> None:
+        """Report the ends that have gathered."""
+        ends, self._ends = self._ends, []
+        finished = [end for end in ends if isinstance(end, Finish)]
+        failed = [end for end in ends if isinstance(end, Fail)]
+        if self._connection is not None:
             self._connection.ask(Result(0, finished, failed), lambda *_: None)
 
     def _work(self, connection: Connection, one: Assignment) -> Finish | Fail:

@@ -35,7 +35,7 @@ from jackalope.wire.messages import (
     Subscribe,
     Watch,
 )
-from jackalope.wire.views import ProgressView, TaskPage, TaskView
+from jackalope.wire.views import TaskPage, TaskView
 from tests.client.peer import ScriptedBroker, refuse, run, until
 
 app = Jackalope()
@@ -260,29 +260,6 @@ def test_actions_on_one_task_and_on_many() -> None:
     run(test())
 
 
-def test_progress_is_told_until_the_task_ends() -> None:
-    async def test() -> None:
-        progress = iter([None, ProgressView(1, 10.0), ProgressView(1, 10.0), ProgressView(2, 50.0)])
-
-        def script(message: Message) -> list[Message] | None:
-            if isinstance(message, Query):
-                latest = next(progress, None)
-                end = [] if latest is None or latest.percent != 50.0 else [the_end]
-                return [Ack(message.ref, view(progress=latest)), *end]
-            return None
-
-        the_end = Ended([TaskEnded(TaskId(bytes(16)), State.SUCCEEDED, b"")])
-        async with ScriptedBroker(script) as broker:
-            other = broker.app()
-            handle = other.handle(bytes(16))
-            told = [step.percent async for step in handle.progress(every=0.001)]
-            assert told == [10.0, 50.0]
-            assert await handle.wait() is State.SUCCEEDED
-            await other.close()
-
-    run(test())
-
-
 # Events.
 
 
@@ -430,11 +407,43 @@ def test_sync_brings_errors_and_stops_waiting() -> None:
                 sync(inner())
 
 
+FORKING = """
+import os
+from jackalope import Jackalope
+
+app = Jackalope.embedded()
+
+@app.task
+def double(number: int) -> int:
+    return 2 * number
+
+app.work()
+assert app.sync(double.run(1)) == 2
+child = os.fork()
+if not child:
+    ran = app.sync(double.run(2))
+    app.sync.close()
+    os._exit(ran)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status), app.sync(double.run(4)))
+app.sync.close()
+app.stop()
+"""
+
+
+def test_sync_goes_on_in_a_process_that_was_forked_off() -> None:
+    command = [sys.executable, "-c", FORKING]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == "4 8\n"
+
+
 # What is public.
 
 
 PUBLIC = [
     "Acted",
+    "BroadcastMessage",
+    "CallFailed",
     "Cancelled",
     "ConfigError",
     "ConnectionLost",

@@ -362,18 +362,6 @@ def test_events_tell_the_life_of_a_task() -> None:
     with_broker(test)
 
 
-def test_progress_is_seen() -> None:
-    async def test(_: House, app: Jackalope, tasks: Tasks) -> None:
-        handle = await tasks.double.submit(1)
-        async with Hand(app, "images") as hand:
-            hand.progress = [10.0, 90.0]
-            steps = [step.percent async for step in handle.progress(every=0.01)]
-        assert set(steps) <= {10.0, 90.0}
-        assert await handle.result() == 2
-
-    with_broker(test)
-
-
 def test_namespaces_do_not_see_each_other() -> None:
     async def test(house: House, app: Jackalope, tasks: Tasks) -> None:
         handle = await tasks.double.submit(1)

@@ -11,6 +11,7 @@ from typing import Any, Union, cast, get_args, get_origin
 import msgspec
 
 from jackalope.broker.queries import _QUESTIONS, About
+from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import Action, Answer, Fail, Finish, Held, Verdict
 from jackalope.core.effects import Accepted, Acted, Assignment, Declared, Joined, TaskEnded
 from jackalope.core.filter import Filter
@@ -31,23 +32,33 @@ from jackalope.doors.native.requests import MANAGEMENT
 from jackalope.doors.native.server import Terms
 from jackalope.wire import views
 from jackalope.wire.frames import VERSION, Kind
+from jackalope.wire.interest import Interest
 from jackalope.wire.messages import (
     FROM_BROKER,
     TO_BROKER,
     Ack,
     Act,
     Assign,
+    Broadcast,
+    Call,
+    Called,
+    CallReplied,
+    CallReply,
+    CallStage,
     Claim,
     Ended,
     Events,
     Happened,
+    Heard,
     Heartbeat,
     Hello,
     Join,
+    Listen,
     Manage,
     Message,
     Nack,
     Notice,
+    Progressed,
     Query,
     Result,
     SignalAnswer,
@@ -81,6 +92,7 @@ PARTS: tuple[type[msgspec.Struct], ...] = (
     Assignment,
     TaskEnded,
     Happened,
+    Interest,
 )
 #: What answers are made of, and the one part of a request that is named: maps by key.
 MAPS: tuple[type[msgspec.Struct], ...] = (
@@ -90,6 +102,8 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
     Joined,
     Acted,
     Declared,
+    ApiKey,
+    views.ApiKeyView,
     views.TaskPage,
     views.TaskView,
     views.ErrorView,
@@ -103,6 +117,9 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
     views.LimitView,
     views.BatchView,
     views.StatsView,
+    views.SeriesView,
+    views.PointView,
+    views.SpreadView,
 )
 
 
@@ -166,7 +183,18 @@ def default(field: msgspec.structs.FieldInfo) -> str:
 
 def words() -> Table:
     """List the types that are texts of which only some are meant."""
-    enums = (Action, Answer, OnDependency, Reason, Signal, Stage, State, Verdict)
+    enums = (
+        Action,
+        Answer,
+        CallStage,
+        OnDependency,
+        Permission,
+        Reason,
+        Signal,
+        Stage,
+        State,
+        Verdict,
+    )
     rows = [
         (code(enum.__name__), ", ".join(code(str(word)) for word in cast("list[str]", list(enum))))
         for enum in enums
@@ -232,7 +260,7 @@ EXAMPLES: dict[str, Message] = {
         0,
     ),
     "accepted": Ack(1, Accepted(1, ())),
-    "watch": Watch(2, (TASK,)),
+    "watch": Watch(2, (TASK,), True),
     "join": Join(
         1,
         "builder-7",
@@ -275,6 +303,7 @@ EXAMPLES: dict[str, Message] = {
     ),
     "signal": SignalAsk(TASK, 18, Signal.KILL),
     "answer": SignalAnswer(4, TASK, 18, Answer.STOPPED, ""),
+    "progressed": Progressed(TASK, 1_750_000_000_000_000, 40.0, "4 of 10 pages"),
     "ended": Ended([TaskEnded(TASK, State.SUCCEEDED, b"\xa8done.png", None, None)]),
     "act": Act(5, Action.KILL, (), Filter(queue="images", states=(State.READY,)), False),
     "claim": Claim(6, 1, 5_000_000),
@@ -284,6 +313,13 @@ EXAMPLES: dict[str, Message] = {
     "events": Events(
         [Happened(1_750_000_000_000_000, "submit", TASK, "images", "ready", "lena", "")], 3
     ),
+    "call": Call(9, "clerk", b"\xa3who"),
+    "called": Called(31, "clerk", b"\xa3who"),
+    "reply": CallReply(0, 31, CallStage.RESULT, b"\xa2me"),
+    "replied": CallReplied(9, CallStage.RESULT, b"\xa2me"),
+    "listen": Listen(10, ("clerk",), (Interest("*", "door.*"),), True),
+    "broadcast": Broadcast(11, "door.open", "lena", b"\xc3"),
+    "heard": Heard("door.open", "lena", b"\xc3", 0),
     "notice": Notice("goodbye", "the broker stops; connect again later"),
 }
 

@@ -17,7 +17,7 @@ from typing import get_args
 
 import msgspec
 
-from jackalope.broker import engine, queries, service
+from jackalope.broker import engine, keeper, meter, queries, service, switchboard
 from jackalope.core import limits
 from jackalope.core.broker import STALL_US
 from jackalope.core.lifecycle import ENDED, LEASED, RESTING, TRANSITIONS, Event, Reason, State
@@ -36,8 +36,12 @@ from jackalope.core.task import (
     TaskRow,
     TaskSpec,
 )
-from jackalope.storage.folder import HISTORY, JOURNAL, Storage
+from jackalope.doors.http import feed
+from jackalope.storage.folder import HISTORY, JOURNAL, SERIES, Storage
 from tests.docs.blocks import Block, Table
+from tests.docs.http import HTTP
+from tests.docs.library import LIBRARY
+from tests.docs.metrics import metrics
 from tests.docs.protocol import PROTOCOL
 from tests.docs.wording import code, default_of, duration, kind_of, setting, setting_kind, size
 from tests.simulation import test_planted_bugs
@@ -177,8 +181,18 @@ def broker_limits() -> Table:
         "INBOX_ITEMS_MAX": service.INBOX_ITEMS_MAX,
         "UNWRITTEN_TASKS_MAX": service.UNWRITTEN_TASKS_MAX,
         "PAGE_ROWS_MAX": queries.PAGE_ROWS_MAX,
+        "OFFSET_ROWS_MAX": queries.OFFSET_ROWS_MAX,
+        "EVENTS_WAITING_MAX": feed.EVENTS_WAITING_MAX,
+        "TOPICS_MAX": feed.TOPICS_MAX,
         "TRIM_BATCHES_DEFAULT": engine.TRIM_BATCHES_DEFAULT,
         "FORGET_PER_FLUSH_MAX": engine.FORGET_PER_FLUSH_MAX,
+        "DELETES_MAX": keeper.DELETES_MAX,
+        "QUEUES_MAX": meter.QUEUES_MAX,
+        "RECIPIENTS_PER_SESSION_MAX": switchboard.RECIPIENTS_PER_SESSION_MAX,
+        "INTERESTS_PER_SESSION_MAX": switchboard.INTERESTS_PER_SESSION_MAX,
+        "CALLS_PER_SESSION_MAX": switchboard.CALLS_PER_SESSION_MAX,
+        "MESSAGE_BYTES_MAX": switchboard.MESSAGE_BYTES_MAX,
+        "PENDING_PER_CALL_MAX": switchboard.PENDING_PER_CALL_MAX,
         "STALL_US": STALL_US,
     }
     rows = [(code(name), amount(name, value)) for name, value in found.items()]
@@ -257,12 +271,19 @@ PAGES: dict[str, dict[str, Callable[[], Block]]] = {
         "list": record_list,
         **{shape.__name__: partial(fields_of, shape) for shape in (*RECORDS, *PARTS)},
     },
+    "reference/metrics.md": {
+        "known": partial(metrics, "tq_"),
+        "ours": partial(metrics, "jackalope_"),
+    },
+    "reference/http.md": {**HTTP},
+    "reference/library.md": LIBRARY,
     "reference/protocol.md": PROTOCOL,
     "reference/storage.md": {
         f"{file} {table}": partial(columns_of, file, table)
         for file, tables in {
             JOURNAL: ("batches", "writer"),
-            HISTORY: ("tasks", "blobs", "queues", "limits", "meta"),
+            HISTORY: ("tasks", "blobs", "queues", "limits", "tallies", "api_keys", "meta"),
+            SERIES: ("points",),
         }.items()
         for table in tables
     },

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from jackalope import Jackalope
+from jackalope import Jackalope, Reject, RetryLater, current
 from jackalope.core.lifecycle import State
 from jackalope.link.errors import Rejected, TaskFailed
 from jackalope.testing import VirtualBroker
@@ -21,6 +23,17 @@ async def add(a: int, b: int) -> int:
 def fail(why: str) -> None:
     calls.append("fail")
     raise ValueError(why)
+
+
+@app.task(queue="sums")
+async def ask(patience: float) -> int:
+    context = current()
+    context.progress(50, "half way")
+    if patience and context.attempt == 1:
+        raise RetryLater("not now", after=patience)
+    if not patience:
+        raise Reject("never")
+    return context.attempt
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +65,35 @@ def test_retries_wait_and_give_up() -> None:
     with pytest.raises(TaskFailed, match="ValueError: no"):
         handle.result()
     assert [h.what for h in handle.history()].count("fail") == 3
+
+
+def test_a_task_knows_its_context_and_speaks_its_mind() -> None:
+    broker = VirtualBroker()
+    later, never = broker.submit(ask, 60.0), broker.submit(ask, 0.0)
+    broker.run()
+    assert (later.state, later.due_in) == (State.SCHEDULED, 60.0)
+    assert never.state is State.DEAD
+    with pytest.raises(TaskFailed, match=r"rejected.*never"):
+        never.result()
+    broker.advance(60)
+    assert later.result() == 2
+
+
+def test_a_test_may_have_a_loop_of_its_own() -> None:
+    async def test() -> int:
+        broker = VirtualBroker()
+        handle = broker.submit(add, 2, 3)
+        broker.run()
+        return handle.result()
+
+    assert asyncio.run(test()) == 5
+
+
+def test_arguments_that_do_not_fit_are_not_tried_again() -> None:
+    broker = VirtualBroker()
+    handle = broker.submit(add, "two", 3)  # type: ignore[arg-type]
+    broker.run()
+    assert (handle.state, handle.failures) == (State.DEAD, 1)
 
 
 def test_a_schedule_takes_no_time() -> None:

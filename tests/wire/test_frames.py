@@ -35,6 +35,10 @@ def test_numbers_are_for_ever() -> None:
         (19, "SUBSCRIBE"),
         (20, "EVENTS"),
         (21, "NOTICE"),
+        (22, "RPC"),
+        (23, "REPLY"),
+        (24, "LISTEN"),
+        (25, "BROADCAST"),
     ]
 
 

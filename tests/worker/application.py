@@ -2,8 +2,10 @@
 
 import asyncio
 import ctypes
+import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -73,7 +75,7 @@ async def fail(message: str) -> None:
 
 @app.task()
 async def retry_later(after_s: float) -> None:
-    raise RetryLater("not now", after_s=after_s)
+    raise RetryLater("not now", after=after_s)
 
 
 @app.task()
@@ -325,3 +327,20 @@ def start_another() -> int:
     mark(os.environ.get("JACKALOPE_TEST_MARK", os.devnull))
     time.sleep(1000)
     return child
+
+
+@app.task(isolation="process")
+def isolated_log(end: bool) -> None:
+    """Log in every way, and come to a sudden end."""
+    logging.getLogger("shop").warning("few %s left", "cats")
+    logging.getLogger("shop").debug("not of interest")
+    context().log.info("painted", tiles=3)
+    context().log.debug("not of interest")
+    if end:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(isolation="process")
+def isolated_modules() -> list[str]:
+    """Return what of the log's own modules this process has loaded."""
+    return [name for name in ("structlog", "jackalope.logs") if name in sys.modules]

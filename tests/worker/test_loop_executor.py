@@ -69,6 +69,7 @@ def test_failure_has_type_message_and_trace(executor: LoopExecutor, ear: Ear) ->
     assert isinstance(outcome, Failed)
     assert (outcome.error.type, outcome.error.message) == ("ValueError", "no such cat")
     assert "in fail" in outcome.error.trace
+    assert "application.py" in outcome.error.trace.splitlines()[1]
     assert outcome.verdict is Verdict.RETRY
 
 

@@ -1,6 +1,7 @@
 """Isolated functions in processes that can really be stopped."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -92,6 +93,7 @@ def test_failure_and_progress_come_through() -> None:
         failed = await stand.failure("isolated_fail", "cat")
         assert failed.error.type == "KeyError"
         assert "isolated_fail" in failed.error.trace
+        assert "application.py" in failed.error.trace.splitlines()[1]
         attempt = stand.begin("isolated_report")
         await until(lambda: (50, "at 50") in stand.ear.progress)
         assert len(stand.ear.progress) < 50
@@ -285,3 +287,43 @@ def test_processes_end_with_the_executor(tmp_path: Path) -> None:
 
     on_stand(story)
     assert not is_there(pids[0])
+
+
+# The log.
+
+
+@pytest.mark.parametrize("end", [False, True], ids=["and go on", "and are killed"])
+def test_lines_of_the_process_look_like_those_of_the_worker(
+    capfd: pytest.CaptureFixture[str], end: bool
+) -> None:
+    async def story(stand: Stand) -> None:
+        attempt = stand.begin("isolated_log", end)
+        assert isinstance(await stand.end(), Failed if end else Finished)
+        shown.append(attempt.shown)
+
+    shown: list[str] = []
+    on_stand(story, log="info json")
+    library, own = map(json.loads, capfd.readouterr().err.splitlines())
+    assert (library["level"], library["message"]) == ("warn", "few cats left")
+    assert (library["component"], library["task_id"]) == ("shop", shown[0])
+    assert (own["level"], own["message"], own["tiles"]) == ("info", "painted", 3)
+    assert (own["task_id"], own["name"], own["attempt"]) == (shown[0], "isolated_log", 1)
+
+
+def test_log_on_the_console(capfd: pytest.CaptureFixture[str]) -> None:
+    async def story(stand: Stand) -> None:
+        await stand.value("isolated_log", False)
+
+    on_stand(story, log="warn console")
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "few cats left" in line
+    assert "task_id=" in line
+
+
+def test_log_costs_nothing_before_it_is_used() -> None:
+    async def story(stand: Stand) -> None:
+        assert await stand.value("isolated_modules") == []
+        await stand.value("isolated_log", False)
+        assert await stand.value("isolated_modules") == ["structlog", "jackalope.logs"]
+
+    on_stand(story, log="info json")

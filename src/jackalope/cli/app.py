@@ -8,6 +8,7 @@ from jackalope.cli import (
     actions,
     bench,
     fleet,
+    keys,
     numbers,
     queues,
     serve,
@@ -48,57 +49,85 @@ def _show_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
+Broker = Annotated[
+    str | None,
+    typer.Option(
+        "--broker",
+        "-b",
+        envvar="JACKALOPE_BROKER",
+        metavar="ADDRESS",
+        help="Where the broker is, as host:port or jackalope://host:port/namespace.",
+        show_default=DEFAULT_BROKER,
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        envvar="JACKALOPE_NAMESPACE",
+        metavar="NAME",
+        help="The closed world of queues, workers and tasks to look at.",
+        show_default="default",
+    ),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        envvar="JACKALOPE_TOKEN",
+        metavar="TOKEN",
+        help="What proves who you are.",
+        show_default=False,
+    ),
+]
+CaFile = Annotated[
+    str | None,
+    typer.Option(
+        "--ca",
+        envvar="JACKALOPE_CA",
+        metavar="FILE",
+        help="Over TLS, the authorities that may vouch for the broker.",
+        show_default="those of the system",
+    ),
+]
+SkipVerify = Annotated[
+    bool | None,
+    typer.Option(
+        "--insecure-skip-verify",
+        help="Over TLS, do not check who the broker is. Whoever stands in between can read all.",
+        show_default=False,
+    ),
+]
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        "-f",
+        envvar="JACKALOPE_FORMAT",
+        metavar="[table|json|yaml]",
+        help="How answers are written.",
+        callback=check_format,
+    ),
+]
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version", callback=_show_version, is_eager=True, help="Show the version, and end."
+    ),
+]
+
+
 def root(
     context: typer.Context,
-    broker: Annotated[
-        str | None,
-        typer.Option(
-            "--broker",
-            "-b",
-            envvar="JACKALOPE_BROKER",
-            metavar="ADDRESS",
-            help="Where the broker is, as host:port or jackalope://host:port/namespace.",
-            show_default=DEFAULT_BROKER,
-        ),
-    ] = None,
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            "--namespace",
-            "-n",
-            envvar="JACKALOPE_NAMESPACE",
-            metavar="NAME",
-            help="The closed world of queues, workers and tasks to look at.",
-            show_default="default",
-        ),
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            "--token",
-            envvar="JACKALOPE_TOKEN",
-            metavar="TOKEN",
-            help="What proves who you are.",
-            show_default=False,
-        ),
-    ] = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            "-f",
-            envvar="JACKALOPE_FORMAT",
-            metavar="[table|json|yaml]",
-            help="How answers are written.",
-            callback=check_format,
-        ),
-    ] = "table",
-    _version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Show the version, and end."
-        ),
-    ] = False,
+    *,
+    broker: Broker = None,
+    namespace: Namespace = None,
+    token: Token = None,
+    ca: CaFile = None,
+    skip_verify: SkipVerify = None,
+    form: FormatOption = "table",
+    _version: Version = False,
 ) -> None:
     """Jackalope: a durable task broker.
 
@@ -113,7 +142,7 @@ def root(
 
     The options below may stand before or behind a command.
     """
-    context.obj = Common(broker, namespace, token, form)
+    context.obj = Common(broker, namespace, token, ca, skip_verify, form)
 
 
 def version(screen: "Screen") -> None:
@@ -142,6 +171,7 @@ for _module, _panel in (
     (fleet, "The broker"),
     (queues, "The broker"),
     (numbers, "The broker"),
+    (keys, _OTHER),
     (settings, _OTHER),
 ):
     _module.register(app, _panel)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -34,12 +34,14 @@ from jackalope.wire.messages import (
     Hello,
     Manage,
     Message,
+    Progressed,
     Query,
     Submit,
     Subscribe,
     Watch,
 )
 from jackalope.wire.views import (
+    ApiKeyView,
     BatchView,
     ExplanationView,
     HappeningView,
@@ -148,6 +150,10 @@ class Backend:
         """Show the latest batches of a queue."""
         return await self._ask("batches", list[BatchView], queue=queue, limit=limit, before=before)
 
+    async def api_keys(self) -> list[ApiKeyView]:
+        """Show the API keys."""
+        return await self._ask("api_keys", list[ApiKeyView])
+
     async def stats(self) -> StatsView:
         """Show the broker in numbers."""
         return await self._ask("stats", StatsView)
@@ -225,8 +231,10 @@ class Backend:
 
     # Listening.
 
-    async def ends(self, tasks: Iterable[TaskId]) -> AsyncIterator[TaskEnded]:
-        """Yield each task when it has ended.
+    async def ends(
+        self, tasks: Iterable[TaskId], follow: Callable[[Progressed], None] | None = None
+    ) -> AsyncIterator[TaskEnded]:
+        """Yield each task when it has ended, and tell how far they come until then.
 
         Raises:
             Rejected: one is unknown.
@@ -235,11 +243,14 @@ class Backend:
         ids = tuple(waiting)
         for begin in range(0, len(ids), TASKS_PER_FRAME):
             part = ids[begin : begin + TASKS_PER_FRAME]
-            refused = refusals(await self._connection.request(Watch(0, part)))
+            watch = Watch(0, part, progress=follow is not None)
+            refused = refusals(await self._connection.request(watch))
             for rejected in refused.values():
                 raise rejected
         while waiting:
             message = await self._next()
+            if follow is not None and isinstance(message, Progressed):
+                follow(message)
             for ended in message.tasks if isinstance(message, Ended) else ():
                 if ended.task in waiting:
                     del waiting[ended.task]

@@ -14,7 +14,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -60,7 +60,9 @@ class Common:
 
     broker: str | None = None
     namespace: str | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    skip_verify: bool | None = None
     format: str | None = None
 
     def over(self, weaker: "Common") -> "Common":
@@ -78,6 +80,9 @@ class Common:
             address,
             namespace=self.namespace or address.namespace,
             token=self.token or address.token,
+            tls=address.tls or bool(self.ca or self.skip_verify),
+            ca_file=self.ca or address.ca_file,
+            verify=not self.skip_verify,
         )
 
 
@@ -109,6 +114,26 @@ Token = Annotated[
         "--token",
         metavar="TOKEN",
         help="What proves who you are. Better in JACKALOPE_TOKEN, where nobody else sees it.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+
+CaFile = Annotated[
+    str | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        help="Over TLS, the authorities that may vouch for the broker.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+SkipVerify = Annotated[
+    bool | None,
+    typer.Option(
+        "--insecure-skip-verify",
+        help="Over TLS, do not check who the broker is. Whoever stands in between can read all.",
         rich_help_panel=_PANEL,
         show_default=False,
     ),
@@ -192,7 +217,13 @@ def alone(command: Callable[..., Any]) -> Callable[..., None]:
     return _with_options(command, run, leading=0, options={})
 
 
-_CONNECTION: dict[str, Any] = {"broker": Broker, "namespace": Namespace, "token": Token}
+_CONNECTION: dict[str, Any] = {
+    "broker": Broker,
+    "namespace": Namespace,
+    "token": Token,
+    "ca": CaFile,
+    "skip_verify": SkipVerify,
+}
 _FORMAT: dict[str, Any] = {"format": FormatOption}
 
 

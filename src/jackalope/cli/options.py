@@ -90,7 +90,7 @@ def duration_us(text: str) -> int:
     Raises:
         Failure: it is none.
     """
-    from jackalope.broker.config import parse_duration
+    from jackalope.core.durations import parse_duration
 
     return reading(parse_duration, text)
 

@@ -1,12 +1,14 @@
 """Plain data: what the broker shows, as values that JSON and YAML can hold.
 
 Every field is there, so that scripts need not ask. Task ids become UUIDs; payloads and results are
-decoded as their header `content` says, and are text or base64 if it says nothing.
+decoded as their header `content` says. If it says nothing, those of a named task are what the
+Python library sends, MessagePack; what is none is text or base64.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
@@ -29,7 +31,7 @@ def to_plain(value: Any, content: str = "") -> Any:
     """
     if isinstance(value, msgspec.Struct):
         shown = msgspec.structs.asdict(value)
-        content = str((shown.get("headers") or {}).get(CONTENT, content))
+        content = content_of(shown.get("headers"), shown.get("name")) or content
         return {
             name: _field(name, field, content)
             for name, field in shown.items()
@@ -45,13 +47,18 @@ def to_plain(value: Any, content: str = "") -> Any:
 
 
 def _field(name: str, value: Any, content: str) -> Any:
-    if name in _IDS:
+    if name in _IDS and not isinstance(value, str):
         if isinstance(value, list | tuple):
             return [id_text(each) for each in value]
         return id_text(value)
     if name in _BODIES:
         return decode_body(value, content)
     return to_plain(value)
+
+
+def content_of(headers: Mapping[str, Any] | None, name: str | None) -> str:
+    """Return how the payload and the result of a task are encoded; empty if nobody knows."""
+    return str((headers or {}).get(CONTENT) or ("msgpack" if name else ""))
 
 
 def decode_body(body: bytes, content: str) -> Any:

@@ -1,4 +1,4 @@
-"""The process of a broker: opens the storage, declares what is configured, opens the door.
+"""The process of a broker: opens the storage, declares what is configured, opens the doors.
 
 Owns start, stop and exit codes. Everything else is the broker's.
 """
@@ -10,19 +10,25 @@ import errno
 import gc
 import os
 import signal
+import ssl
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 import typer
 
 from jackalope import __version__
+from jackalope.broker.access import Access
 from jackalope.broker.chronicle import Chronicle
-from jackalope.broker.config import Config, key_of
+from jackalope.broker.config import key_of
+from jackalope.broker.exposure import exposure_problems, may_be_open, server_context
 from jackalope.broker.service import Broker
+from jackalope.broker.settings import Config
 from jackalope.cli.command import Exit, Failure, say_error
-from jackalope.cli.serve import bad_config
+from jackalope.cli.serve import HOW_TO_HAVE_HTTP, bad_config, has_http
+from jackalope.cli.stores import store_of
 from jackalope.core.commands import AnyCommand, DeclareQueue, LimitTag
 from jackalope.core.effects import Effect, Reply
 from jackalope.core.refusals import Code, Refusal
@@ -31,9 +37,20 @@ from jackalope.doors.native.server import Terms
 from jackalope.link.address import Address
 from jackalope.storage import FolderBusy, Storage, StorageFault
 
+if TYPE_CHECKING:
+    from jackalope.broker.tracer import Tracer
+    from jackalope.doors.http.server import HttpDoor
+
 log = structlog.get_logger(component="broker")
 
 _BY = "configuration"
+
+
+class Door(Protocol):
+    """A way into the broker, once it is open."""
+
+    async def stop(self) -> None:
+        """Let nobody in any more, and close."""
 
 
 async def run_broker(config: Config) -> Exit:
@@ -49,14 +66,14 @@ async def run_broker(config: Config) -> Exit:
         loop.add_signal_handler(number, _on_signal, stop)
     broker = _open(config)
     try:
-        door = await _start(broker, config)
+        doors = await _start(broker, config)
     except BaseException:
         with suppress(Exception):
             await broker.stop()
         raise
     watching = asyncio.create_task(_watch(broker), name="jackalope-chronicle")
     try:
-        return await _run(broker, door, config, stop)
+        return await _run(broker, doors, config, stop)
     finally:
         watching.cancel()
 
@@ -81,59 +98,134 @@ def _open(config: Config) -> Broker:
     Raises:
         Failure: the folder is taken, or what is in it cannot be read.
     """
-    data = config.data
+    data, tracer = config.data, _tracer(config)
     try:
-        storage = Storage.open(Path(data.folder), data.durability, data.interval_us)
+        store = store_of(config, os.environ)
+        storage = Storage.open(Path(data.folder), data.durability, data.interval_us, store)
     except FolderBusy as fault:
         raise Failure(str(fault), code=Exit.BUSY) from None
     except StorageFault as fault:
         raise Failure(str(fault), code=Exit.STORAGE) from None
+    access = Access(config.auth.keys, may_be_open=may_be_open(config))
     try:
-        broker = Broker(storage)
+        broker = Broker(storage, access=access)
     except StorageFault as fault:
         storage.close()
         raise Failure(str(fault), code=Exit.STORAGE) from None
     broker.events = Chronicle(config.log)
+    broker.tracer = tracer
     return broker
 
 
-async def _start(broker: Broker, config: Config) -> NativeDoor:
-    """Bring the broker to work, declare what is configured, and open the door."""
+def _tracer(config: Config) -> Tracer | None:
+    """Return what sends traces, if they are to be sent.
+
+    Raises:
+        Failure: they are, and cannot.
+    """
+    if not config.telemetry.endpoint:
+        return None
+    try:
+        from jackalope.broker.tracer import Tracer
+    except ImportError:
+        how = "telemetry.endpoint: needs OpenTelemetry; pip install 'jackalope[telemetry]'"
+        raise bad_config([how]) from None
+    return Tracer(config.telemetry.endpoint)
+
+
+async def _start(broker: Broker, config: Config) -> list[Door]:
+    """Bring the broker to work, declare what is configured, and open the doors."""
+    if problems := exposure_problems(config, has_keys=bool(broker.access.all_keys())):
+        raise bad_config(problems)
+    tls = _tls(config)
     await broker.start()
     await _declare(broker, config)
+    native = await _open_native(broker, config, tls)
+    # Said at once: the other door takes a while to load.
+    address = _announce(config, native)
+    http = await _open_http(broker, config, tls)
+    pages = "" if http is None else _announce_http(config, http)
+    level = config.data.durability.value
+    where = {"address": address, "http": pages, "data": _folder(config)}
+    log.info("broker started", **where, durability=level)
+    if config.auth.insecure and broker.access.is_open:
+        log.warning("whoever reaches this broker can do everything", host=config.native.host)
+    return [native] if http is None else [http, native]
+
+
+def _tls(config: Config) -> ssl.SSLContext | None:
+    try:
+        return server_context(config.tls)
+    except ValueError as error:
+        raise bad_config([str(error)]) from None
+
+
+async def _open_native(broker: Broker, config: Config, tls: ssl.SSLContext | None) -> NativeDoor:
     native = config.native
     terms = Terms(
         max_connections=native.max_connections,
         frame_bytes_max=native.frame_bytes_max,
         heartbeat_us=native.heartbeat_us,
     )
-    door = NativeDoor(broker, native.host, native.port, terms)
+    context = tls if native.tls else None
+    door = NativeDoor(broker, native.host, native.port, terms, tls=context)
     try:
         await door.start()
     except OSError as error:
-        raise _cannot_listen(error, native.host, native.port) from None
-    _announce(config, door)
+        raise _cannot_listen(error, native.host, native.port, "--port") from None
     return door
 
 
-def _cannot_listen(error: OSError, host: str, port: int) -> Failure:
+async def _open_http(broker: Broker, config: Config, tls: ssl.SSLContext | None) -> HttpDoor | None:
+    """Open the HTTP door, unless it is not wanted or not installed."""
+    http = config.http
+    if not http.enabled:
+        return None
+    if not has_http():
+        log.info("no HTTP door", hint=HOW_TO_HAVE_HTTP)
+        return None
+    from jackalope.doors.http.server import HttpDoor
+
+    door = HttpDoor(broker, http, gridlike=config.gridlike, tls=tls if http.tls else None)
+    try:
+        await door.start()
+    except OSError as error:
+        raise _cannot_listen(error, http.host, http.port, "--http-port") from None
+    return door
+
+
+def _cannot_listen(error: OSError, host: str, port: int, flag: str) -> Failure:
     where = f"{host}:{port}"
     if error.errno == errno.EADDRINUSE:
-        hint = "another program listens there; stop it, or choose another with --port"
+        hint = f"another program listens there; stop it, or choose another with {flag}"
         return Failure(f"cannot listen on {where}", hint, Exit.BUSY)
-    hint = "choose another address with --host, or a port above 1023 with --port"
+    hint = f"choose another address, or a port above 1023 with {flag}"
     reason = error.strerror or str(error)
     return Failure(f"cannot listen on {where}: {reason}", hint)
 
 
-def _announce(config: Config, door: NativeDoor) -> None:
+def _announce(config: Config, door: NativeDoor) -> str:
+    """Say where the native door is, and return that."""
+    has_tls = bool(config.tls.cert) and config.native.tls
+    address = str(Address(config.native.host, door.port, tls=has_tls))
     level = config.data.durability.value
-    folder = "memory" if level == "memory" else str(Path(config.data.folder).resolve())
-    address = Address(config.native.host, door.port)
-    typer.echo(f"jackalope {__version__} at {address}, data in {folder}, durability {level}")
-    log.info("broker started", address=str(address), data=folder, durability=level)
-    if config.native.host not in ("127.0.0.1", "localhost", "::1"):
-        log.warning("whoever reaches this address can do everything", host=config.native.host)
+    typer.echo(
+        f"jackalope {__version__} at {address}, data in {_folder(config)}, durability {level}"
+    )
+    return address
+
+
+def _announce_http(config: Config, door: HttpDoor) -> str:
+    """Say where the HTTP door is, and return that."""
+    scheme = "https" if config.tls.cert and config.http.tls else "http"
+    pages = f"{scheme}://{config.http.host}:{door.port}"
+    typer.echo(f"HTTP at {pages}, its description at {pages}/api/docs")
+    return pages
+
+
+def _folder(config: Config) -> str:
+    is_in_memory = config.data.durability.value == "memory"
+    return "memory" if is_in_memory else str(Path(config.data.folder).resolve())
 
 
 class _Answers:
@@ -217,18 +309,18 @@ def _on_signal(stop: asyncio.Event) -> None:
     stop.set()
 
 
-async def _run(broker: Broker, door: NativeDoor, config: Config, stop: asyncio.Event) -> Exit:
+async def _run(broker: Broker, doors: list[Door], config: Config, stop: asyncio.Event) -> Exit:
     """Work until told to stop or unable to go on, and return the exit code."""
     stopping = asyncio.create_task(stop.wait())
     failing = asyncio.create_task(broker.failed())
     await asyncio.wait([stopping, failing], return_when=asyncio.FIRST_COMPLETED)
     if failing.done():
-        await door.stop()
+        await _close(doors)
         return _failed(failing.exception())
     log.info("broker stops")
     try:
         async with asyncio.timeout(config.shutdown.deadline_us / 1e6):
-            await door.stop()
+            await _close(doors)
             await broker.stop()
     except TimeoutError:
         # A thread hangs in the disk, and would keep the process from ending.
@@ -240,6 +332,10 @@ async def _run(broker: Broker, door: NativeDoor, config: Config, stop: asyncio.E
         failing.cancel()
     log.info("broker stopped")
     return Exit.DONE
+
+
+async def _close(doors: list[Door]) -> None:
+    await asyncio.gather(*(door.stop() for door in doors))
 
 
 def _failed(error: BaseException | None) -> Exit:

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,14 @@ from jackalope.cli.command import Exit, Failure, Options, alone, run_loop
 
 if TYPE_CHECKING:
     from jackalope.broker.config import Loaded
+
+
+HOW_TO_HAVE_HTTP = "pip install 'jackalope[http]' brings it; --no-http does without"
+
+
+def has_http() -> bool:
+    """Tell whether the HTTP door is installed."""
+    return all(find_spec(name) is not None for name in ("litestar", "uvicorn"))
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -37,6 +46,22 @@ class Flags(Options):
     port: Annotated[
         str | None, _flag("--port", "PORT", "The port of the native door; 0 takes a free one.")
     ] = None
+    http_port: Annotated[
+        str | None, _flag("--http-port", "PORT", "The port of the HTTP door; 0 takes a free one.")
+    ] = None
+    no_http: Annotated[bool, typer.Option("--no-http", help="Open no HTTP door.")] = False
+    tls_cert: Annotated[
+        str | None, _flag("--tls-cert", "FILE", "The certificate of both doors, in PEM form.")
+    ] = None
+    tls_key: Annotated[
+        str | None, _flag("--tls-key", "FILE", "The private key of the certificate.")
+    ] = None
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Listen beyond this machine even without API keys or without TLS."
+        ),
+    ] = False
     durability: Annotated[
         str | None,
         _flag("--durability", "[fsync|interval|memory]", "What an acknowledgement promises."),
@@ -61,6 +86,11 @@ class Flags(Options):
             "--data": ("data.folder", self.data),
             "--host": ("native.host", self.host),
             "--port": ("native.port", self.port),
+            "--http-port": ("http.port", self.http_port),
+            "--no-http": ("http.enabled", "false" if self.no_http else None),
+            "--tls-cert": ("tls.cert", self.tls_cert),
+            "--tls-key": ("tls.key", self.tls_key),
+            "--insecure": ("auth.insecure", "true" if self.insecure else None),
             "--durability": ("data.durability", self.durability),
             "--log-level": ("log.level", self.log_level),
             "--log-format": ("log.format", self.log_format),
@@ -81,22 +111,37 @@ def serve(flags: Flags) -> int:
     """Run a broker, until SIGTERM or Ctrl-C.
 
     Everything it must not forget is in the data folder. Without a configuration it serves
-    127.0.0.1:7420 from ./jackalope-data, and nothing that it has acknowledged is ever lost.
+    127.0.0.1:7420 and HTTP on 127.0.0.1:7421 from ./jackalope-data, and nothing that it has
+    acknowledged is ever lost.
+
+    Beyond this machine it serves only over TLS and only bearers of API keys, unless told otherwise.
 
     Ends with 0 when it was asked to stop, 1 on a failure, 2 on a bad configuration, 3 when the
     storage fails, 4 when the data folder or the port is taken.
 
     Examples:
         jackalope serve
-        jackalope serve --data /var/lib/jackalope --host 0.0.0.0 --log-format json
+        jackalope serve --data /var/lib/jackalope --log-format json
+        jackalope serve --host 0.0.0.0 --tls-cert broker.crt --tls-key broker.key
         jackalope serve --config jackalope.yaml --durability interval
     """
-    config = flags.load().config
-    from jackalope.broker.logs import set_up
+    loaded = flags.load()
+    _check_http(loaded)
+    config = loaded.config
     from jackalope.cli.process import run_broker
+    from jackalope.logs import set_up
 
-    close_log = set_up(config.log)
+    close_log = set_up(config.log.level, config.log.format)
     try:
         return int(run_loop(run_broker(config)))
     finally:
         close_log()
+
+
+def _check_http(loaded: "Loaded") -> None:
+    """Refuse a port of a door that is not there; by default it merely stays shut."""
+    is_asked = any(
+        each.key == "http.port" and each.origin.place.value != "default" for each in loaded.settings
+    )
+    if is_asked and loaded.config.http.enabled and not has_http():
+        raise Failure("the HTTP door is not installed", HOW_TO_HAVE_HTTP, Exit.USAGE)

@@ -131,7 +131,8 @@ def template() -> Iterator[str]:
     """Yield the lines of a configuration file that changes nothing."""
     from textwrap import wrap
 
-    from jackalope.broker.config import COMPONENTS, known_settings, plain
+    from jackalope.broker.config import known_settings, plain
+    from jackalope.broker.settings import COMPONENTS
     from jackalope.core.policy import PRESETS
 
     yield "# Configuration of a Jackalope broker. Remove a # to change a setting."
@@ -141,5 +142,7 @@ def template() -> Iterator[str]:
             yield f"\n# {component}:"
             before = component
         yield from (f"#   # {line}" for line in wrap(about, 90))
-        yield f"#   {key}: {plain(name, getattr(COMPONENTS[component](), name))}"
+        value = plain(name, getattr(COMPONENTS[component](), name))
+        shown = '""' if value == "" else value
+        yield f"#   {key}: {shown}"
     yield _QUEUES.format(preset=next(iter(PRESETS)))

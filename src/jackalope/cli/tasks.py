@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jackalope.cli.screen import Screen
     from jackalope.core.effects import TaskEnded
     from jackalope.core.ids import TaskId
-    from jackalope.wire.messages import Happened
+    from jackalope.wire.messages import Happened, Progressed
     from jackalope.wire.views import ExplanationView, HappeningView, TaskView
 
 _TEXT_CHARS_MAX = 2_000
@@ -68,7 +68,7 @@ def draw_task(view: "TaskView") -> "RenderableType":
     """Draw one task."""
     from rich.console import Group
 
-    from jackalope.cli.plain import CONTENT, decode_body
+    from jackalope.cli.plain import content_of, decode_body
     from jackalope.cli.screen import dim, facts, state
     from jackalope.cli.words import brief, id_text, plural, size
 
@@ -86,7 +86,7 @@ def draw_task(view: "TaskView") -> "RenderableType":
     ):
         if count:
             tries.append(plural(count, noun).replace("crashs", "crashes"))
-    content = str(view.headers.get(CONTENT, ""))
+    content = content_of(view.headers, view.name)
     bodies = []
     for title, body, length in (
         ("payload", view.payload, view.payload_size),
@@ -258,12 +258,12 @@ async def wait(
         jackalope wait nightly-report --timeout 10m && echo done
         jackalope wait $(cat ids.txt) --format json
     """
-    from jackalope.cli.plain import CONTENT
+    from jackalope.cli.plain import content_of
 
     contents: dict[TaskId, str] = {}
     for task_id in await find_all(backend, tasks):
         view = await backend.task(task_id)
-        contents[task_id] = str(view.headers.get(CONTENT, ""))
+        contents[task_id] = content_of(view.headers, view.name)
     return await wait_for(
         backend, screen, contents, duration_us(timeout) / 1e6 if timeout else None
     )
@@ -291,9 +291,15 @@ async def wait_for(
             ended[end.task] = end
             progress.advance(progress.task_ids[0])
 
+        def follow(step: "Progressed") -> None:
+            percent = step.percent or 0.0
+            said = f"waiting  {percent:.0f} %  {step.note}"
+            progress.update(progress.task_ids[0], description=said, completed=percent / 100)
+
+        is_followed = len(contents) == 1 and not progress.disable
         try:
             async with asyncio.timeout(timeout_s):
-                await _gather_ends(backend, contents, note)
+                await _gather_ends(backend, contents, note, follow if is_followed else None)
         except TimeoutError:
             left = plural(len(contents) - len(ended), "task")
             raise Failure(f"{left} did not end in time", "they go on") from None
@@ -301,7 +307,9 @@ async def wait_for(
     return Exit.DONE if all(end.state == "succeeded" for end in ended.values()) else Exit.FAILED
 
 
-async def _gather_ends(backend: "Backend", ids: "Iterable[TaskId]", note: Any) -> None:
+async def _gather_ends(
+    backend: "Backend", ids: "Iterable[TaskId]", note: Any, follow: Any = None
+) -> None:
     """Wait for tasks, over as many connections as it takes."""
     import asyncio
 
@@ -312,7 +320,7 @@ async def _gather_ends(backend: "Backend", ids: "Iterable[TaskId]", note: Any) -
     left = dict.fromkeys(ids)
 
     async def listen(source: "Backend") -> None:
-        async for end in source.ends(tuple(left)):
+        async for end in source.ends(tuple(left), follow):
             left.pop(end.task, None)
             note(end)
 
@@ -379,14 +387,14 @@ def _draw_explanation(view: "ExplanationView") -> "RenderableType":
     from rich.text import Text
 
     from jackalope.cli.screen import state
-    from jackalope.cli.words import ago, clock, id_text
+    from jackalope.cli.words import ago, clock, id_text, utc
 
     drawn = Text.assemble(id_text(view.task), " is ", state(view.state))
     for cause in view.causes:
         text = cause.text
         for name, fact in cause.facts.items():
             if name.endswith("_us") and isinstance(fact, int):
-                text = text.replace(str(fact), f"{clock(fact)}, {ago(fact)}")
+                text = text.replace(utc(fact), f"{clock(fact)}, {ago(fact)}")
         drawn.append(f"\n  {cause.why:<14} ", style="bright_black").append(text)
     return drawn
 

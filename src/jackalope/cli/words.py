@@ -64,6 +64,11 @@ def ago(at_us: int, base_us: int | None = None) -> str:
     return f"{span(away_us)} ago" if away_us > 0 else f"in {span(-away_us)}"
 
 
+def utc(at_us: int) -> str:
+    """Write a time as the broker does within a sentence."""
+    return f"{datetime.fromtimestamp(at_us / SECOND_US, tz=UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
 def clock(at_us: int) -> str:
     """Write a time of day in the zone of this machine, with the date unless it is today."""
     if not at_us:

@@ -125,16 +125,15 @@ class Log(Options):
         str, typer.Option("--log-format", metavar="[auto|json|console]", help="How the log looks.")
     ] = "auto"
 
-    def set_up(self) -> None:
-        """Make the log of this process look so."""
-        from jackalope.broker.config import LogConfig, read_value
-        from jackalope.broker.logs import set_up
+    def set_up(self) -> str:
+        """Make the log of this process look so, and return its look for others to inherit."""
+        from jackalope.logs import FORMS, LEVELS, set_up
+        from jackalope.worker.context import name_task
 
-        read: dict[str, Any] = {
-            "level": reading(lambda text: read_value(("log", "level"), text), self.log_level),
-            "format": reading(lambda text: read_value(("log", "format"), text), self.log_format),
-        }
-        set_up(LogConfig(**read))
+        _check("--log-level", self.log_level, LEVELS)
+        _check("--log-format", self.log_format, FORMS)
+        set_up(self.log_level, self.log_format, about=name_task)
+        return f"{self.log_level} {self.log_format}"
 
 
 def worker(
@@ -168,11 +167,12 @@ def worker(
     from jackalope.worker.process_executor import Recycling
     from jackalope.worker.settings import WorkerSettings, default_name
 
-    log.set_up()
-    has_address = common.broker or common.namespace or common.token
+    look = log.set_up()
+    has_address = common.broker or common.namespace or common.ca or common.skip_verify
     settings = WorkerSettings(
         application=application,
         address=common.address() if has_address else None,
+        token=common.token or "",
         queues=_names(service.queues),
         keys=_names(service.keys),
         name=service.name or default_name(),
@@ -189,10 +189,16 @@ def worker(
             age_s=seconds(processes.recycle_age or "0"),
             rss_bytes=reading(_size, processes.recycle_memory or "0"),
         ),
+        log=look,
     )
     if problems := settings.problems():
         raise Failure("bad settings", code=Exit.USAGE, details=problems)
     return int(run_worker(settings))
+
+
+def _check(option: str, word: str, words: tuple[str, ...]) -> None:
+    if word not in words:
+        raise Failure(f"{option}: must be {' or '.join(words)}, got {word!r}", code=Exit.USAGE)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from jackalope import __version__
 from jackalope.client.administration import Administration
 from jackalope.client.choices import UNSET, Choices, SubmitChoices, make_plan
 from jackalope.client.handle import Handle
+from jackalope.client.messaging import Messaging
 from jackalope.client.session import Session
 from jackalope.client.sync import Sync
 from jackalope.client.task import AsyncTask, PlainTask, TaskChoices, TaskMaker
@@ -32,15 +33,19 @@ from jackalope.wire.messages import Hello
 
 if TYPE_CHECKING:
     from jackalope.embedded import EmbeddedBroker
+    from jackalope.tasks.traces import Traces
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT_ADDRESS = "jackalope://localhost:7420"
+
+#: The variable that has the token of whoever gives none.
+TOKEN_VARIABLE = "JACKALOPE_TOKEN"  # noqa: S105  its name is no secret
 DEFAULT_TIMEOUT_S = 30.0
 
 
-class Jackalope(Administration):
+class Jackalope(Administration, Messaging):
     """A client of one broker, in one namespace.
 
     It connects when it is first used, and again by itself whenever the connection is lost. It can
@@ -64,6 +69,7 @@ class Jackalope(Administration):
         name: who acts, for histories and lists.
         functions: every task that was defined with `@app.task`, by name.
         timeout_s: how long an answer of the broker may take unless the call says otherwise.
+        traces: makes spans of submits and attempts, if that is wanted.
     """
 
     def __init__(
@@ -72,31 +78,41 @@ class Jackalope(Administration):
         *,
         namespace: str | None = None,
         token: str | None = None,
+        ca_file: str | None = None,
+        verify: bool = True,
         name: str | None = None,
         timeout: float | None = DEFAULT_TIMEOUT_S,
+        telemetry: bool = False,
     ) -> None:
         """Make a client. Nothing is connected yet.
 
         Args:
-            address: `jackalope://[token@]host[:port][/namespace]`.
+            address: `jackalope://[token@]host[:port][/namespace]`, `jackalopes://…` for TLS.
             namespace: in place of the address's.
-            token: in place of the address's.
+            token: in place of the address's. If neither has one, that of `JACKALOPE_TOKEN` counts.
+            ca_file: over TLS, the authorities that may vouch for the broker; else the system's.
+            verify: over TLS, whether the broker must prove who it is.
             name: who acts; host and process if not given.
             timeout: how many seconds an answer may take, reconnecting included; None for as long
                 as it takes. Waiting for results has its own.
+            telemetry: make OpenTelemetry spans of submits and, in workers, of attempts, joined to
+                one trace. It needs `jackalope[telemetry]`.
 
         Raises:
-            ConfigError: the address cannot be read.
+            ConfigError: the address cannot be read, or `jackalope[telemetry]` is not installed.
         """
         where = parse_address(address) if isinstance(address, str) else address
         self.address = replace(
             where,
             namespace=where.namespace if namespace is None else namespace,
-            token=where.token if token is None else token,
+            token=(where.token if token is None else token) or os.environ.get(TOKEN_VARIABLE, ""),
+            ca_file=where.ca_file if ca_file is None else ca_file,
+            verify=where.verify and verify,
         )
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
         self.timeout_s = timeout
         self.functions: dict[str, TaskDefinition] = {}
+        self.traces = _load_traces() if telemetry else None
         self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
         self._embedded: EmbeddedBroker | None = None
 
@@ -104,7 +120,7 @@ class Jackalope(Administration):
         return f"<Jackalope {self.address}>"
 
     @classmethod
-    def embedded(cls, folder: Path | str | None = None) -> Self:
+    def embedded(cls, folder: Path | str | None = None, *, telemetry: bool = False) -> Self:
         """Start a broker inside this process, and return a client of it.
 
         `app.work()` then runs the tasks of this application on threads of this process; `stop()`
@@ -112,6 +128,7 @@ class Jackalope(Administration):
 
         Args:
             folder: where the broker keeps its data; None for memory.
+            telemetry: make OpenTelemetry spans of submits and attempts.
 
         Raises:
             StorageFault: the folder cannot be used.
@@ -119,7 +136,7 @@ class Jackalope(Administration):
         from jackalope.embedded import EmbeddedBroker  # noqa: PLC0415  most clients have no broker
 
         broker = EmbeddedBroker(folder)
-        app = cls(broker.address)
+        app = cls(broker.address, telemetry=telemetry)
         app._embedded = broker
         return app
 
@@ -206,6 +223,7 @@ class Jackalope(Administration):
         other = self.functions.get(definition.name)
         if other is not None and not _is_redefined(other, definition):
             raise ConfigError(f"two functions are called {definition.name}; give one a name=")
+        definition.traces = self.traces
         self.functions[definition.name] = definition
 
     async def submit(
@@ -261,8 +279,15 @@ class Jackalope(Administration):
         if session is None:
             for other in [other for other in self._sessions if other.is_closed()]:
                 del self._sessions[other]
-            session = self._sessions[loop] = Session(self.address, self.hello())
+            session = self._sessions[loop] = self._new_session()
         return session
+
+    def _new_session(self) -> Session:
+        if self.traces is None:
+            return Session(self.address, self.hello())
+        from jackalope.client.traced import TracedSession  # noqa: PLC0415  needs an extra
+
+        return TracedSession(self.address, self.hello(), self.traces)
 
     def hello(self) -> Hello:
         """Return how this client introduces itself."""
@@ -276,6 +301,15 @@ class Jackalope(Administration):
     def timeout_of(self, timeout_s: float | None) -> float | None:
         """Return the time that a call may take, if it does not say so itself."""
         return self.timeout_s if timeout_s == UNSET else timeout_s
+
+
+def _load_traces() -> Traces:
+    try:
+        from jackalope.tasks.traces import Traces  # noqa: PLC0415  needs an extra
+    except ImportError as error:
+        message = f"telemetry: {error.name} is not installed; pip install 'jackalope[telemetry]'"
+        raise ConfigError(message) from None
+    return Traces()
 
 
 def _is_redefined(old: TaskDefinition, new: TaskDefinition) -> bool:

@@ -7,13 +7,14 @@ read the result. Results are pushed by the broker, never polled for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from jackalope.client.choices import Seconds
 from jackalope.client.deadlines import Within
+from jackalope.client.watches import Ends
 from jackalope.core.commands import Action
 from jackalope.core.effects import TaskEnded
 from jackalope.core.ids import TaskId
@@ -24,6 +25,10 @@ from jackalope.wire.views import ExplanationView, HappeningView, ProgressView, T
 
 if TYPE_CHECKING:
     from jackalope.client.app import Jackalope
+    from jackalope.client.session import Session
+
+#: How many steps of progress wait for a reader before the oldest are left out.
+STEPS_MAX = 1_000
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -113,28 +118,39 @@ class Handle(Generic[R_co]):
         """Return what has happened to the task, oldest first."""
         return await self.app.query("history", {"id": self.id}, list[HappeningView])
 
-    async def progress(self, every: Seconds = 0.5) -> AsyncIterator[ProgressView]:
-        """Yield the task's progress whenever it has changed, until the task ends.
+    async def progress(self) -> AsyncGenerator[ProgressView, None]:
+        """Yield the task's progress as the worker tells it, until the task ends.
 
-        Progress is what the worker last said; steps between two looks are not told one by one.
+        Begins with what is known. Pushed, not polled: the worker tells its latest word about
+        twenty times a second at most, and another attempt begins anew. Whoever reads too slowly
+        misses the oldest steps.
 
-        Args:
-            every: how often to look.
+        Raises:
+            Rejected: the broker does not know the task (any more).
         """
-        session, told = self.app.session(), None
-        end = session.watch(self.id)
+        session, news = self.app.session(), asyncio.Event()
+        steps: deque[ProgressView] = deque(maxlen=STEPS_MAX)
+        told = None
+
+        def follow(step: ProgressView) -> None:
+            steps.append(step)
+            news.set()
+
+        end = session.watch(self.id, follow)
+        end.add_done_callback(lambda _: news.set())
         try:
-            while True:
-                seen = (await self.status()).progress
-                if seen is not None and seen != told:
-                    told = seen
-                    yield seen
-                if end.done():
-                    self.end = end.result()
-                    return
-                await asyncio.wait([end], timeout=seconds(every))
+            while not end.done() or steps:
+                while steps:
+                    step = steps.popleft()
+                    if step != told:
+                        told = step
+                        yield step
+                news.clear()
+                if not end.done():
+                    await news.wait()
+            self.end = end.result()
         finally:
-            session.unwatch(self.id, end)
+            session.unwatch(self.id, end, follow)
 
     # Acting.
 
@@ -193,26 +209,13 @@ async def as_completed(
     """
     loop, timeout_s = asyncio.get_running_loop(), seconds(timeout)
     until = None if timeout_s is None else loop.time() + timeout_s
-    handles = list(handles)
-    ended: asyncio.Queue[Handle[R]] = asyncio.Queue()
-    ends: dict[Handle[R], asyncio.Future[TaskEnded]] = {}
-    for handle in handles:
-        if handle.end is not None:
-            ended.put_nowait(handle)
-        else:
-            ends[handle] = end = handle.app.session().watch(handle.id)
-            end.add_done_callback(partial(_put, ended, handle))
-    try:
-        for left in range(len(handles), 0, -1):
+    with _Waiting(handles) as waiting:
+        while waiting.left:
             left_s = None if until is None else max(0.0, until - loop.time())
-            async with Within(left_s, f"{left} of {len(handles)} tasks did not end"):
-                handle = await ended.get()
-            if handle in ends:
-                handle.end = ends[handle].result()
-            yield handle
-    finally:
-        for handle, end in ends.items():
-            handle.app.session().unwatch(handle.id, end)
+            async with Within(left_s, waiting.describe):
+                ended = await waiting.some()
+            for handle in ended:
+                yield handle
 
 
 async def gather(
@@ -231,16 +234,65 @@ async def gather(
         Rejected: the broker does not know one of the tasks.
     """
     handles = list(handles)
-    async for handle in as_completed(handles, timeout):
-        if handle.end is not None and handle.end.state is not State.SUCCEEDED:
-            handle.outcome(handle.end)
+    with _Waiting(handles) as waiting:
+        async with Within(seconds(timeout), waiting.describe):
+            while waiting.left:
+                for handle in await waiting.some():
+                    if handle.end is not None and handle.end.state is not State.SUCCEEDED:
+                        handle.outcome(handle.end)
     return [handle.outcome(handle.end) for handle in handles if handle.end is not None]
+
+
+class _Waiting(Generic[R]):
+    """Handles whose tasks are watched together until each has ended.
+
+    Attributes:
+        left: how many have not been returned yet.
+    """
+
+    def __init__(self, handles: Iterable[Handle[R]]) -> None:
+        self._known: list[Handle[R]] = []
+        self._by_id: dict[TaskId, list[Handle[R]]] = {}
+        for handle in handles:
+            if handle.end is not None:
+                self._known.append(handle)
+            else:
+                self._by_id.setdefault(handle.id, []).append(handle)
+        self.left = self._total = len(self._known) + sum(map(len, self._by_id.values()))
+        self._ends = Ends()
+        self._sessions: dict[Session, list[TaskId]] = {}
+
+    def __enter__(self) -> _Waiting[R]:
+        for task_id, (handle, *_) in self._by_id.items():
+            self._sessions.setdefault(handle.app.session(), []).append(task_id)
+        for session, task_ids in self._sessions.items():
+            session.watch_many(task_ids, self._ends)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for session, task_ids in self._sessions.items():
+            unended = [task_id for task_id in task_ids if task_id in self._by_id]
+            session.unwatch_many(unended, self._ends)
+
+    def describe(self) -> str:
+        """Say what has not happened."""
+        return f"{self.left} of {self._total} tasks did not end"
+
+    async def some(self) -> list[Handle[R]]:
+        """Return handles whose tasks have ended, as soon as there are any."""
+        ended, self._known = self._known, []
+        if not ended:
+            await self._ends.wait()
+        came = self._ends.came
+        while came:
+            end = came.popleft()
+            for handle in self._by_id.pop(end.task, ()):
+                handle.end = end
+                ended.append(handle)
+        self.left -= len(ended)
+        return ended
 
 
 def seconds(duration: Seconds | None) -> float | None:
     """Return a duration in seconds; None stays None."""
     return duration.total_seconds() if isinstance(duration, timedelta) else duration
-
-
-def _put(ended: asyncio.Queue[Handle[R]], handle: Handle[R], _: asyncio.Future[TaskEnded]) -> None:
-    ended.put_nowait(handle)

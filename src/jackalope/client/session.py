@@ -21,12 +21,13 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jackalope.client.deadlines import Deadlines, Within
+from jackalope.client.messages import Messages
 from jackalope.client.outbox import PARCEL_BYTES_MAX, PARCEL_TASKS_MAX, Outbox, copy_of, size_of
-from jackalope.client.watches import Watches
+from jackalope.client.watches import Ends, Follower, Watches
 from jackalope.core.effects import TaskEnded
 from jackalope.core.ids import TaskId
 from jackalope.core.must import must
@@ -42,7 +43,7 @@ from jackalope.link.errors import (
     Rejected,
     Timeout,
 )
-from jackalope.wire.messages import Ended, Hello, Message
+from jackalope.wire.messages import Ended, Hello, Message, Progressed
 
 log = logging.getLogger("jackalope.client")
 
@@ -68,6 +69,8 @@ class Session:
 
     Attributes:
         address: where the broker is.
+        messages: what is said beside tasks.
+        on_lost: called when a connection was lost.
     """
 
     def __init__(self, address: Address, hello: Hello, backoff: Backoff | None = None) -> None:
@@ -77,6 +80,8 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._watches = Watches()
         self._outbox = Outbox(self._watches.ask)
+        self.messages = Messages(self)
+        self.on_lost: Callable[[ConnectionLost], None] = lambda _: None
         self._deadlines = Deadlines(self._late)
         self._connection: Connection | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -187,6 +192,20 @@ class Session:
         finally:
             self.unwatch(spec.id, end)
 
+    def begin(
+        self, spec: TaskSpec, follower: Follower, *, timeout_s: float | None
+    ) -> tuple[asyncio.Future[None], asyncio.Future[TaskEnded]]:
+        """Submit a task whose way to its end is followed; give both back to `unwatch`.
+
+        Returns:
+            The futures of its acceptance, which has its time, and of its end.
+        """
+        self._wake()
+        self._watches.follow(spec.id, follower)
+        end = self._watches.add(spec.id, is_asked=True)
+        accepted = self._outbox.put(spec, watched=True)
+        return self._deadlines.add(accepted, timeout_s, spec.id), end
+
     async def submit_many(
         self,
         specs: Iterable[TaskSpec],
@@ -244,14 +263,38 @@ class Session:
         finally:
             self.unwatch(task_id, end)
 
-    def watch(self, task_id: TaskId) -> asyncio.Future[TaskEnded]:
-        """Return the future of a task's end; give it back to `unwatch`."""
+    def watch(self, task_id: TaskId, follower: Follower | None = None) -> asyncio.Future[TaskEnded]:
+        """Return the future of a task's end; give it back to `unwatch`.
+
+        Args:
+            task_id: the task.
+            follower: called with its progress until then.
+        """
         self._wake()
+        if follower is not None:
+            self._watches.follow(task_id, follower)
         return self._watches.add(task_id)
 
-    def unwatch(self, task_id: TaskId, end: asyncio.Future[TaskEnded]) -> None:
-        """Stop waiting for the end of a task."""
+    def unwatch(
+        self,
+        task_id: TaskId,
+        end: asyncio.Future[TaskEnded],
+        follower: Follower | None = None,
+    ) -> None:
+        """Stop waiting for the end of a task, and following it."""
+        if follower is not None:
+            self._watches.unfollow(task_id, follower)
         self._watches.discard(task_id, end)
+
+    def watch_many(self, task_ids: Iterable[TaskId], ends: Ends) -> None:
+        """Let the ends of tasks, each named once, come to one place."""
+        self._wake()
+        self._watches.add_many(task_ids, ends)
+
+    def unwatch_many(self, task_ids: Iterable[TaskId], ends: Ends) -> None:
+        """Stop waiting for the ends of tasks."""
+        for task_id in task_ids:
+            self._watches.discard(task_id, ends)
 
     # The connection.
 
@@ -334,6 +377,7 @@ class Session:
             self._trouble = None
             self._connection = connection
             self._watches.connected(connection, but=self._outbox.connected(connection))
+            self.messages.connected(connection)
             callers, self._callers = self._callers, []
             for caller in callers:
                 if not caller.done():
@@ -341,20 +385,27 @@ class Session:
             return
 
     def _is_idle(self) -> bool:
-        return self._outbox.is_empty and self._watches.is_empty and not self._callers
+        is_quiet = self._outbox.is_empty and self._watches.is_empty and self.messages.is_empty
+        return is_quiet and not self._callers
 
     def _heard(self, message: Message) -> None:
         if type(message) is Ended:
             self._watches.ended(message)
+        elif type(message) is Progressed:
+            self._watches.progressed(message)
+        else:
+            self.messages.take(message)
 
     def _lost(self, error: ConnectionLost) -> None:
         self._connection = None
         self._outbox.lost()
         self._watches.lost()
+        self.messages.lost(error)
         self._trouble = error
         if not self._is_idle():
             log.warning("%s; connecting again", error)
         self._is_lost.set()
+        self.on_lost(error)
 
     def _fail(self, error: JackalopeError) -> None:
         """Tell everybody who waits that it is in vain."""
@@ -364,6 +415,7 @@ class Session:
                 caller.set_exception(copy_of(error))
         self._outbox.fail(error)
         self._watches.fail(error)
+        self.messages.lost(error)
 
     def _late(self, task_id: TaskId, timeout_s: float) -> Timeout:
         what = self._no_answer(f"submit of {task_id.hex()}")

@@ -1,12 +1,14 @@
 """The sync facade: the async client for code without an event loop.
 
 Owns a thread with a loop of its own, and nothing else: whatever can be awaited is run there, from
-any number of threads, so the client exists once and not twice.
+any number of threads, so the client exists once and not twice. A process that was forked off has
+the loop but not the thread, so it begins with new ones.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from types import TracebackType
@@ -33,6 +35,10 @@ class Sync:
 
     def __init__(self, app: Jackalope) -> None:
         self._app = app
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -86,6 +92,8 @@ class Sync:
 
     def close(self) -> None:
         """Close the connection and end the thread. The next call begins anew."""
+        if self._process != os.getpid():
+            self._begin()
         with self._lock:
             loop, self._loop = self._loop, None
             thread, self._thread = self._thread, None
@@ -97,6 +105,8 @@ class Sync:
         loop.close()
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._process != os.getpid():
+            self._begin()  # What the parent has is still the parent's: it is left alone.
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()

@@ -1,11 +1,12 @@
 """Addresses: where a broker is, and in which namespace to act there.
 
-An address is written `jackalope://[token@]host[:port][/namespace]`. Owns parsing and printing.
+An address is written `jackalope://[token@]host[:port][/namespace]`, or `jackalopes://…` where the
+connection is to be encrypted. Owns parsing and printing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import quote, unquote, urlsplit
 
 from jackalope.core.commands import DEFAULT_NAMESPACE
@@ -13,23 +14,38 @@ from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.link.errors import ConfigError
 
 SCHEME = "jackalope"
+TLS_SCHEME = "jackalopes"
 DEFAULT_PORT = 7420
 
-_FORM = f"{SCHEME}://[token@]host[:port][/namespace]"
+_FORM = f"{SCHEME}://[token@]host[:port][/namespace], or {TLS_SCHEME}://… for TLS"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker is. Printed without its token."""
+    """Where a broker is. Printed without its token.
+
+    Attributes:
+        host: its name or number.
+        port: of its native door.
+        token: what proves who we are, if the broker asks for that.
+        namespace: where to act.
+        tls: whether the connection is encrypted.
+        ca_file: the authorities that may vouch for the broker; empty for those of the system.
+        verify: whether the broker must prove who it is. Without that, encryption keeps nobody out
+            who stands in between.
+    """
 
     host: str
     port: int = DEFAULT_PORT
-    token: str = ""
+    token: str = field(default="", repr=False)
     namespace: str = DEFAULT_NAMESPACE
+    tls: bool = False
+    ca_file: str = ""
+    verify: bool = True
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        text = f"{SCHEME}://{host}:{self.port}"
+        text = f"{TLS_SCHEME if self.tls else SCHEME}://{host}:{self.port}"
         if self.namespace != DEFAULT_NAMESPACE:
             text += "/" + quote(self.namespace, safe="")
         return text
@@ -51,8 +67,8 @@ def parse_address(text: str) -> Address:
         port = parts.port
     except ValueError as error:
         raise _bad(text, str(error)) from None
-    if parts.scheme != SCHEME:
-        raise _bad(text, f"it begins with {parts.scheme}://, not {SCHEME}://")
+    if parts.scheme not in (SCHEME, TLS_SCHEME):
+        raise _bad(text, f"it begins with {parts.scheme}://, not {SCHEME}:// or {TLS_SCHEME}://")
     if not parts.hostname:
         raise _bad(text, "it names no host")
     if port == 0:
@@ -66,6 +82,7 @@ def parse_address(text: str) -> Address:
         port=DEFAULT_PORT if port is None else port,
         token=unquote(parts.username or ""),
         namespace=_namespace(text, parts.path),
+        tls=parts.scheme == TLS_SCHEME,
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -21,16 +22,21 @@ from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
 from jackalope.link.address import Address
 from jackalope.link.errors import ConnectionLost, JackalopeError, ProtocolError, Rejected
+from jackalope.link.tls import client_context, trouble
 from jackalope.wire.frames import FrameError, FrameReader
 from jackalope.wire.messages import (
     Ack,
     Act,
     Assign,
+    Broadcast,
+    Call,
+    CallReply,
     Claim,
     Heartbeat,
     Hello,
     Join,
     Leave,
+    Listen,
     Manage,
     Message,
     Nack,
@@ -74,6 +80,10 @@ Requests = (
     | Watch
     | Manage
     | Subscribe
+    | Call
+    | CallReply
+    | Listen
+    | Broadcast
 )
 Answered = Callable[[Any, JackalopeError | None], None]
 
@@ -137,18 +147,24 @@ class Connection(asyncio.Protocol):
         Raises:
             Rejected: the broker does not want this session.
             ConnectionLost: the broker cannot be reached.
-            ProtocolError: something else listens there.
+            ProtocolError: something else listens there, or it cannot prove who it is.
+            ConfigError: the file of authorities cannot be used.
         """
         connection = cls(address, heard, lost)
         try:
             async with asyncio.timeout(timeout_s):
                 loop = asyncio.get_running_loop()
-                await loop.create_connection(lambda: connection, address.host, address.port)
+                await loop.create_connection(
+                    lambda: connection, address.host, address.port, ssl=client_context(address)
+                )
                 connection._write(_codec.encode(hello))
                 connection.welcome = await connection._greeting
         except TimeoutError:
             connection.abort("no answer to HELLO")
             raise ConnectionLost(f"{address} did not answer within {timeout_s:g} s") from None
+        except ssl.SSLError as error:
+            connection.abort("never connected")
+            raise ProtocolError(trouble(address, error)) from error
         except OSError as error:
             connection.abort("never connected")
             if isinstance(error, ConnectionLost):

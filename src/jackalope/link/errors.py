@@ -94,6 +94,28 @@ class TaskFailed(JackalopeError):
         return f"{text}: {self.error.type}{message}"
 
 
+class CallFailed(JackalopeError):
+    """A call was taken and not answered well.
+
+    The remote traceback, where there is one, is a note of the exception, so that Python prints it.
+
+    Attributes:
+        recipient: who was called.
+        error: what it raised: type, message and traceback text.
+    """
+
+    def __init__(self, recipient: str, error: Error) -> None:
+        super().__init__(recipient, error)
+        self.recipient = recipient
+        self.error = error
+        if error.trace:
+            self.add_note("At the recipient:\n" + error.trace.rstrip())
+
+    def __str__(self) -> str:
+        message = f": {self.error.message}" if self.error.message else ""
+        return f"call to {self.recipient!r} failed: {self.error.type}{message}"
+
+
 class PartlyRejected(Rejected):
     """Some tasks of a bulk submit were not accepted. Says no with the first refusal's words.
 

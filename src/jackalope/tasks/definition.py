@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.link.address import Address
@@ -27,6 +27,9 @@ from jackalope.tasks.values import (
     decode_value,
     encode_value,
 )
+
+if TYPE_CHECKING:
+    from jackalope.tasks.traces import Traces
 
 #: Where a worker runs the function: on its loop, in a thread, or in a process that can be killed.
 Isolation = Literal["async", "thread", "process"]
@@ -46,7 +49,10 @@ class TaskDefinition:
         timeout_us: how long an attempt may run; 0 for the queue's policy.
         soft_timeout_us: after how long the worker asks it to stop; 0 for never.
         memory_bytes_max: how much memory its process may take; 0 for no limit.
+        traces: makes spans of its attempts, if that is wanted.
     """
+
+    traces: Traces | None = None
 
     def __init__(
         self,

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
+from types import TracebackType
 
 from jackalope.core.limits import ERROR_CHARS_MAX
 from jackalope.core.task import Error
 
 _CUT = "\n[...]\n"
+#: Where the code of Jackalope itself is.
+_HOUSE = f"{Path(__file__).parent.parent}/"
 
 
 def error_of(exception: BaseException) -> Error:
     """Describe an exception: its type, its message and its traceback as text.
 
-    A long traceback keeps its beginning and its end, which say where it began and what was raised.
+    The traceback begins where the task's own code does: how the worker came there helps nobody. A
+    long one keeps its beginning and its end, which say where it began and what was raised.
     """
     return Error(
         type=_type_name(type(exception)),
@@ -37,9 +42,17 @@ def _message(exception: BaseException) -> str:
 
 def _trace(exception: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(exception))
+        own = _own_part(exception.__traceback__) or exception.__traceback__
+        return "".join(traceback.format_exception(type(exception), exception, own))
     except Exception as error:  # noqa: BLE001  the same
         return f"(its traceback cannot be shown: {type(error).__name__})"
+
+
+def _own_part(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames before the task's own; None if there is no such one."""
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HOUSE):
+        trace = trace.tb_next
+    return trace
 
 
 def _shorten(text: str) -> str:

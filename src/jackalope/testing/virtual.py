@@ -11,7 +11,10 @@ import asyncio
 import inspect
 import time
 from collections import deque
-from typing import Any, Generic, ParamSpec, TypeVar
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import msgspec
 
@@ -31,6 +34,7 @@ from jackalope.core.commands import (
     JoinWorker,
     Recover,
     ReleaseAttempts,
+    ReportProgress,
     StartAttempts,
     SubmitTasks,
     Tick,
@@ -40,14 +44,17 @@ from jackalope.core.effects import Accepted, Answered, Assignment, Reply
 from jackalope.core.explain import Explanation, explain, history
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
+from jackalope.core.must import must
 from jackalope.core.records import AnyRecord
 from jackalope.core.refusals import Refusal
 from jackalope.core.task import Happening, Options
 from jackalope.core.task import Task as CoreTask
 from jackalope.link.errors import Rejected, TaskFailed
 from jackalope.link.ids import new_task_id
+from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskDefinition
-from jackalope.tasks.failure import error_of
+from jackalope.worker.attempt import Attempt, Failed, Finished, Outcome, Stopped
+from jackalope.worker.context import TaskContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -271,14 +278,8 @@ class VirtualBroker:
         if fault == "interrupt":
             self._report(ReleaseAttempts(attempts=[held]))
             return
-        try:
-            result = self._call(given)
-        except Exception as error:  # noqa: BLE001  a task may raise anything
-            failure: AnyCommand = FailAttempts(
-                attempts=[Fail(given.task, given.fence, error_of(error))]
-            )
-        else:
-            failure = FinishAttempts(attempts=[Finish(given.task, given.fence, result)])
+        attempt = Attempt(given, self._definitions[given.name], _Ear(self))
+        outcome = copy_context().run(_outcome, attempt)
         if fault == "crash":
             # It did its work, and died before it could say so: the hardest moment to die.
             self._handle(CloseSession(session=self._session))
@@ -288,16 +289,17 @@ class VirtualBroker:
             self._handle(Tick())
             self._join()
             return
-        self._report(failure)
+        if isinstance(outcome, Failed):
+            error, verdict, after_us = outcome.error, outcome.verdict, outcome.retry_after_us
+            fail = Fail(given.task, given.fence, error, verdict, after_us)
+            self._report(FailAttempts(attempts=[fail]))
+        else:
+            finish = Finish(given.task, given.fence, outcome.result)
+            self._report(FinishAttempts(attempts=[finish]))
 
-    def _call(self, given: Assignment) -> bytes:
-        definition = self._definitions[given.name]
-        payload = given.payload if isinstance(given.payload, bytes) else b""
-        content = given.options.headers.get("content", "")
-        value = definition.call(payload, content)
-        if inspect.iscoroutine(value):
-            value = asyncio.run(value)
-        return definition.encode_result(value, content)
+    def progressed(self, held: Held, percent: float | None, note: str) -> None:
+        """Take what a running task says about itself."""
+        self._report(ReportProgress(task=held.task, fence=held.fence, percent=percent, note=note))
 
     def _report(self, command: AnyCommand) -> None:
         command.session = self._session
@@ -327,6 +329,45 @@ class VirtualBroker:
         book = self.core.book
         times = (timers.next_us() for timers in (book.due, book.expiry))
         return min((at for at in times if at is not None), default=None)
+
+
+class _Ear:
+    """Hears what becomes of an attempt, as the worker does."""
+
+    def __init__(self, broker: VirtualBroker) -> None:
+        self._broker = broker
+
+    def began(self, _: Attempt) -> None:
+        pass
+
+    def ended(self, _: Attempt, __: Outcome) -> None:
+        pass
+
+    def acknowledged(self, _: Attempt) -> None:
+        pass
+
+    def progressed(self, attempt: Attempt, percent: float | None, note: str) -> None:
+        self._broker.progressed(attempt.held, percent, note)
+
+
+def _outcome(attempt: Attempt) -> Finished | Failed:
+    """Run the function of an attempt as the worker would, and return what came of it."""
+    running.set(TaskContext(attempt))
+    try:
+        value = attempt.call()
+        if inspect.iscoroutine(value):
+            value = _finished(value)
+        outcome = attempt.succeeded(value)
+    except Exception as error:  # noqa: BLE001  a task may raise anything
+        outcome = attempt.raised(error)
+    must(not isinstance(outcome, Stopped), "nobody stops a virtual attempt")
+    return cast("Finished | Failed", outcome)
+
+
+def _finished(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine to its end, also where a test has a loop of its own that runs."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(copy_context().run, asyncio.run, work).result()
 
 
 def _rejected(refusal: Refusal) -> Rejected:

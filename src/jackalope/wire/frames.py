@@ -45,6 +45,10 @@ class Kind(IntEnum):
     SUBSCRIBE = 19
     EVENTS = 20
     NOTICE = 21
+    RPC = 22
+    REPLY = 23
+    LISTEN = 24
+    BROADCAST = 25
 
 
 class FrameError(ValueError):

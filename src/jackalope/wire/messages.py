@@ -7,6 +7,7 @@ answer; 0 asks for none. The same shapes serve both ends.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.task import Signal, TaskSpec
 from jackalope.wire.frames import VERSION, FrameError, Kind, frame
+from jackalope.wire.interest import Interest
 
 
 class Message(msgspec.Struct, array_like=True, gc=False):
@@ -156,10 +158,11 @@ class Act(Message):
 
 
 class Watch(Message):
-    """Tell me when these tasks end."""
+    """Tell me when these tasks end and, if so asked, how far they come."""
 
     ref: int
     tasks: tuple[TaskId, ...]
+    progress: bool = False
 
 
 class Manage(Message):
@@ -176,6 +179,51 @@ class Subscribe(Message):
     ref: int
     queue: str = ""
     task: TaskId = TaskId(b"")
+
+
+class Call(Message):
+    """Ask a recipient something. Answered by ACK once it is on its way, then by `CallReplied`."""
+
+    ref: int
+    recipient: str
+    body: bytes = b""
+
+
+class CallStage(StrEnum):
+    """How far a call has come."""
+
+    PENDING = "pending"
+    RESULT = "result"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+class CallReply(Message):
+    """The recipient's word on a call; `pending` says that it will take longer."""
+
+    ref: int
+    call: int
+    stage: CallStage = CallStage.RESULT
+    body: bytes = b""
+
+
+class Listen(Message):
+    """Take calls for these recipients, and hear these broadcasts; or no more."""
+
+    ref: int
+    recipients: tuple[str, ...] = ()
+    broadcasts: tuple[Interest, ...] = ()
+    begin: bool = True
+
+
+class Broadcast(Message):
+    """Tell everybody who wants to hear it. Answered by ACK with how many sessions that were."""
+
+    ref: int
+    subject: str = ""
+    sender: str = ""
+    body: bytes = b""
 
 
 # From the broker.
@@ -231,6 +279,15 @@ class SignalAsk(Message):
     signal: Signal
 
 
+class Progressed(Message):
+    """How far a watched task has come."""
+
+    task: TaskId
+    at_us: int
+    percent: float | None = None
+    note: str = ""
+
+
 class Ended(Message):
     """Watched tasks that have ended."""
 
@@ -263,6 +320,31 @@ class Notice(Message):
     detail: str = ""
 
 
+class Called(Message):
+    """Somebody calls a recipient of this session. `call` is the number to reply under."""
+
+    call: int
+    recipient: str
+    body: bytes = b""
+
+
+class CallReplied(Message):
+    """The recipient's word on a call of this session. `call` is the ref of the call."""
+
+    call: int
+    stage: CallStage = CallStage.RESULT
+    body: bytes = b""
+
+
+class Heard(Message):
+    """A broadcast, and how many before it were left out because this session reads too slowly."""
+
+    subject: str = ""
+    sender: str = ""
+    body: bytes = b""
+    missed: int = 0
+
+
 TO_BROKER: dict[Kind, type[Message]] = {
     Kind.HELLO: Hello,
     Kind.SUBMIT: Submit,
@@ -279,6 +361,10 @@ TO_BROKER: dict[Kind, type[Message]] = {
     Kind.WATCH: Watch,
     Kind.MANAGE: Manage,
     Kind.SUBSCRIBE: Subscribe,
+    Kind.RPC: Call,
+    Kind.REPLY: CallReply,
+    Kind.LISTEN: Listen,
+    Kind.BROADCAST: Broadcast,
 }
 
 FROM_BROKER: dict[Kind, type[Message]] = {
@@ -288,9 +374,13 @@ FROM_BROKER: dict[Kind, type[Message]] = {
     Kind.HEARTBEAT: Heartbeat,
     Kind.ASSIGN: Assign,
     Kind.SIGNAL: SignalAsk,
+    Kind.PROGRESS: Progressed,
     Kind.ENDED: Ended,
     Kind.EVENTS: Events,
     Kind.NOTICE: Notice,
+    Kind.RPC: Called,
+    Kind.REPLY: CallReplied,
+    Kind.BROADCAST: Heard,
 }
 
 

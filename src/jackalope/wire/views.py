@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from jackalope.core.access import Permission
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy
@@ -82,13 +83,21 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     result_size: int = 0
     payload: bytes | None = None
     result: bytes | None = None
+    updated_us: int = 0
+    timeout_us: int = 0
+    retries: int | None = None
 
 
 class TaskPage(msgspec.Struct, frozen=True):
-    """Some tasks of a list; a cursor that is not empty asks for the next ones."""
+    """Some tasks of a list; a cursor that is not empty asks for the next ones.
+
+    Attributes:
+        total: how many there are on all pages, if that was asked for.
+    """
 
     tasks: list[TaskView]
     cursor: str = ""
+    total: int | None = None
 
 
 class HappeningView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -129,7 +138,10 @@ class QueueView(msgspec.Struct, frozen=True):
 
 
 class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A worker. `state` is `active`, `idle`, `draining`, `away` or, for a while, `gone`."""
+    """A worker. `state` is `active`, `idle`, `draining`, `away` or, for a while, `gone`.
+
+    `succeeded` and `failed` count attempts, over all sessions of a worker of this name.
+    """
 
     worker: str
     state: str
@@ -143,6 +155,8 @@ class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
     heard_us: int = 0
     gone_us: int = 0
     why_gone: str = ""
+    succeeded: int = 0
+    failed: int = 0
 
 
 class LimitView(msgspec.Struct, frozen=True):
@@ -151,6 +165,32 @@ class LimitView(msgspec.Struct, frozen=True):
     tag: str
     limit: int
     in_flight: int
+
+
+class ApiKeyView(msgspec.Struct, frozen=True):
+    """An API key, without anything that would let anybody in.
+
+    Attributes:
+        id: names the key.
+        name: who has it.
+        permissions: what it permits.
+        queues: the queues that it is limited to; none means all.
+        namespace: the namespace that it is limited to; empty means all.
+        expires_us: from when on it permits nothing; 0 for never.
+        created_us: when it was made.
+        by: who made it.
+        configured: it stands in the broker's configuration, and is not revoked but removed there.
+    """
+
+    id: str
+    name: str
+    permissions: tuple[Permission, ...]
+    queues: tuple[str, ...] = ()
+    namespace: str = ""
+    expires_us: int = 0
+    created_us: int = 0
+    by: str = ""
+    configured: bool = False
 
 
 class BatchView(msgspec.Struct, frozen=True):
@@ -170,6 +210,9 @@ class StatsView(msgspec.Struct, frozen=True):
         depth_by_tier: waiting tasks of high (200 and up), normal and low (below 100) priority.
         ended: tasks that ended since the broker started, by state.
         durability: the level at which it promises.
+        succeeded_last_hour: tasks that ended well in the last hour, before a restart as well.
+        dead_last_hour: tasks that died in the last hour.
+        mean_run_s: how long an attempt of the last hour ran on average.
     """
 
     counts: dict[State, int]
@@ -182,3 +225,57 @@ class StatsView(msgspec.Struct, frozen=True):
     durability: str
     version: str
     sequence: int
+    succeeded_last_hour: int = 0
+    dead_last_hour: int = 0
+    mean_run_s: float = 0.0
+
+
+class SpreadView(msgspec.Struct, frozen=True):
+    """How long something took, in seconds. The parts are right to a factor of two at worst."""
+
+    number: int
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    p99_s: float
+
+
+class PointView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What happened from `at_us` on, for the length of a step.
+
+    Attributes:
+        retries: tasks that are tried once more.
+        depth: tasks that waited at the end.
+        leased: tasks that workers had at the end.
+        workers: workers at the end; 0 in the series of one queue.
+        per_second: how many tasks succeeded in a second.
+        queued: how long tasks were ready before a worker had them.
+        assigned: how long workers had them before they began.
+        started: how long attempts ran.
+        finished: how long it took from the submit to a good end.
+    """
+
+    at_us: int
+    submitted: int = 0
+    succeeded: int = 0
+    dead: int = 0
+    killed: int = 0
+    failures: int = 0
+    crashes: int = 0
+    interruptions: int = 0
+    retries: int = 0
+    depth: int = 0
+    leased: int = 0
+    workers: int = 0
+    per_second: float = 0.0
+    queued: SpreadView | None = None
+    assigned: SpreadView | None = None
+    started: SpreadView | None = None
+    finished: SpreadView | None = None
+
+
+class SeriesView(msgspec.Struct, frozen=True):
+    """What happened over time. There is a point for each step in which the broker ran."""
+
+    step_s: int
+    points: list[PointView]

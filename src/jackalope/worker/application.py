@@ -28,7 +28,12 @@ def load_application(text: str) -> TaskSource:
         CannotLoad: there is no such thing, or it is none that a worker can use.
     """
     module_name, _, name = text.partition(":")
-    if not module_name or not name:
+    if not module_name:
+        raise CannotLoad(
+            "isolated tasks run in another process, which must be able to import their "
+            "application: put it into a module of its own"
+        )
+    if not name:
         raise CannotLoad(f"{text!r} is no application; write module:name, as in shop.tasks:app")
     here = os.getcwd()  # noqa: PTH109  as it stands, links and all
     if here not in sys.path and "" not in sys.path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from uuid import UUID
 
@@ -161,7 +162,11 @@ class Attempt:
         payload = self.assignment.payload
         if not isinstance(payload, bytes):
             raise Reject(f"the payload has {payload.size} bytes, too many to be sent to a worker")
-        return self.definition.call(payload, self._content())
+        definition, content = self.definition, self._content()
+        if definition.traces is None:
+            return definition.call(payload, content)
+        call = partial(definition.call, payload, content)
+        return definition.traces.run(self.assignment, call, is_async=definition.is_async)
 
     def why(self) -> str:
         """Say why the attempt shall stop."""

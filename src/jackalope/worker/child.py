@@ -46,6 +46,7 @@ from jackalope.worker.channel import (
 from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
 from jackalope.worker.coroutine import run_coroutine
 from jackalope.worker.exit_cause import OUT_OF_MEMORY
+from jackalope.worker.inherited_log import InheritedLog
 from jackalope.worker.usage import rss_bytes
 
 UNFIT = 2
@@ -58,9 +59,10 @@ _PROGRESS_EVERY_S = 0.05
 class Child:
     """The inside of the process. Also the listener of its attempts."""
 
-    def __init__(self, parent: socket.socket, memory_bytes_max: int) -> None:
+    def __init__(self, parent: socket.socket, memory_bytes_max: int, log: InheritedLog) -> None:
         self._parent = parent
         self._memory_bytes_max = memory_bytes_max
+        self._log = log
         self._attempt: Attempt | None = None
         self._on_signal: Callable[[int], None] | None = None
         self._speaking = threading.Lock()
@@ -72,15 +74,19 @@ class Child:
         """Run what the parent sends until it hangs up, and return the exit code."""
         signal.signal(signal.SIGTERM, self._interrupt)
         signal.signal(signal.SIGALRM, self._interrupt)
+        self._log.prepare()
         try:
             source = load_application(application)
         except CannotLoad as error:
             self._say(Unfit(str(error)))
             return UNFIT
+        self._log.begin_if_wanted()
         self._say(Ready())
         while (assignment := self._next()) is not None:
             outcome = self._run(source, assignment)
             self._say(Ended(outcome, rss_bytes()))
+        for traces in {each.traces for each in source.functions.values() if each.traces}:
+            traces.flush()  # The process ends without exit handlers.
         return 0
 
     # The listener of the attempt.
@@ -136,7 +142,7 @@ class Child:
             return attempt.raised(error)
 
     def _call(self, attempt: Attempt) -> Outcome:
-        running.set(TaskContext(attempt))
+        running.set(TaskContext(attempt, self._log.begin))
         try:
             value = attempt.call()
             if attempt.definition.is_async:
@@ -213,12 +219,12 @@ def die_with_parent(parent: int) -> None:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Run the process: application, channel, stack file, parent, memory."""
-    application, channel, stack, parent, memory = arguments
+    """Run the process: application, channel, stack file, parent, memory, look of the log."""
+    application, channel, stack, parent, memory, look = arguments
     die_with_parent(int(parent))
     faulthandler.enable(file=int(stack), all_threads=False)
     faulthandler.register(signal.SIGUSR2, file=int(stack), all_threads=False)
-    child = Child(socket.socket(fileno=int(channel)), int(memory))
+    child = Child(socket.socket(fileno=int(channel)), int(memory), InheritedLog(look))
     code = child.serve(application)
     # Threads that a task has left behind must not keep the process.
     sys.stdout.flush()

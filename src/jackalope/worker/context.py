@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from jackalope.tasks.context import running
 
 if TYPE_CHECKING:
     from jackalope.core.ids import TaskId
@@ -33,10 +37,11 @@ class TaskContext:
             refuse the writes of an attempt that was given up.
     """
 
-    __slots__ = ("_attempt", "_log", "fence", "id")
+    __slots__ = ("_attempt", "_begin_log", "_log", "fence", "id")
 
-    def __init__(self, attempt: Attempt) -> None:
+    def __init__(self, attempt: Attempt, begin_log: Callable[[], None] | None = None) -> None:
         self._attempt = attempt
+        self._begin_log = begin_log
         self._log: Any = None
         self.id: TaskId = attempt.assignment.task
         self.fence: int = attempt.assignment.fence
@@ -70,6 +75,8 @@ class TaskContext:
     def log(self) -> Any:
         """A logger that names the task in every line."""
         if self._log is None:
+            if self._begin_log is not None:
+                self._begin_log()
             import structlog  # noqa: PLC0415  slow to import, and most isolated tasks log nothing
 
             self._log = structlog.get_logger(
@@ -99,3 +106,11 @@ class TaskContext:
         """Say how far the task has come. Cheap: only the latest word is sent, now and then."""
         attempt = self._attempt
         attempt.listener.progressed(attempt, percent, note)
+
+
+def name_task(_: object, __: str, line: Any) -> Any:
+    """Name the task in a line of the log that its code has written, whatever it wrote it with."""
+    context = running.get()
+    if context is not None:
+        line.setdefault("task_id", str(UUID(bytes=context.id)))
+    return line

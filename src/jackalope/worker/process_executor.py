@@ -69,8 +69,10 @@ class ProcessExecutor:
         memory_bytes_max: int = 0,
         recycling: Recycling | None = None,
         command: tuple[str, ...] = CHILD_COMMAND,
+        log: str = "",
     ) -> None:
         self._command = (*command, application)
+        self._log = log
         self._memory_bytes_max = memory_bytes_max
         self._recycling = recycling or Recycling()
         self._idle: list[Child] = []
@@ -147,7 +149,7 @@ class ProcessExecutor:
         child = Child()
         self._children.add(child)
         try:
-            await child.start((*self._command,), self._memory_bytes_max)
+            await child.start(self._command, self._memory_bytes_max, self._log)
         except BaseException:
             self._children.discard(child)
             raise
@@ -198,7 +200,7 @@ class Child:
         """How long it has been there."""
         return time.monotonic() - self._started_at
 
-    async def start(self, command: tuple[str, ...], memory_bytes_max: int) -> None:
+    async def start(self, command: tuple[str, ...], memory_bytes_max: int, log: str) -> None:
         """Start the process, and wait until it is ready.
 
         Raises:
@@ -207,7 +209,7 @@ class Child:
         ours, theirs = socket.socketpair()
         with theirs:
             stack = self._stack.fileno()
-            arguments = (theirs.fileno(), stack, os.getpid(), memory_bytes_max)
+            arguments = (theirs.fileno(), stack, os.getpid(), memory_bytes_max, log)
             self._process = await asyncio.create_subprocess_exec(
                 *command,
                 *map(str, arguments),

@@ -12,6 +12,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from jackalope.link.address import Address
@@ -24,6 +25,14 @@ log = structlog.get_logger(component="worker")
 _COMMAND = (sys.executable, "-I", "-S", str(Path(__file__).with_name("pulse.py")))
 
 _codec = peer_codec()
+
+
+def _tls_words(address: Address) -> tuple[str, ...]:
+    """Say how the connection is encrypted; nothing where it is plain."""
+    if not address.tls:
+        return ()
+    ca_file = str(Path(address.ca_file).absolute()) if address.ca_file else ""
+    return ("verify" if address.verify else "trust", ca_file.encode().hex())
 
 
 class PulseKeeper:
@@ -49,8 +58,10 @@ class PulseKeeper:
             address.host,
             str(address.port),
             f"{every_s:.3f}",
-            _codec.encode(hello).hex(),
+            # The pulse alone lets it in; the token is not its business.
+            _codec.encode(msgspec.structs.replace(hello, token="")).hex(),
             _codec.encode(Heartbeat()).hex(),
+            *_tls_words(address),
         )
         self._orders = (" ".join(words) + "\n").encode()
         self._tell()

@@ -35,6 +35,7 @@ class WorkerSettings:
     Attributes:
         application: where its tasks are, as `module:name`.
         address: where its broker is; None for the application's own.
+        token: what proves who it is, in place of the address's.
         queues: the queues it serves; none means those of the application's tasks.
         keys: the keys it serves; none means every task of its queues.
         name: its own name, which must be nobody else's.
@@ -48,10 +49,13 @@ class WorkerSettings:
         memory_bytes_max: the memory cap of isolated tasks that have none of their own; 0 for none.
         recycling: when a process for isolated tasks has served for long enough.
         child_command: how such a process is started.
+        log: the look of the log, level and form, that such a process inherits; empty if it has none
+            of its own.
     """
 
     application: str
     address: Address | None = None
+    token: str = field(default="", repr=False)
     queues: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     name: str = field(default_factory=default_name)
@@ -65,6 +69,7 @@ class WorkerSettings:
     memory_bytes_max: int = 0
     recycling: Recycling = field(default_factory=Recycling)
     child_command: tuple[str, ...] = CHILD_COMMAND
+    log: str = ""
 
     def problems(self) -> list[str]:
         """List everything that is wrong, one sentence each."""

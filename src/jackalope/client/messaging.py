@@ -1,0 +1,269 @@
+"""Messaging: calls and broadcasts beside tasks, on the user's side. A part of `Jackalope`.
+
+Owns the values in messages, the functions that answer calls, and the streams of broadcasts. None of
+it is kept by the broker: a call is answered, refused at once, or fails; a broadcast reaches whoever
+listens at that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from jackalope.client.choices import UNSET
+from jackalope.client.deadlines import Within
+from jackalope.client.messages import IncomingCall
+from jackalope.client.session import Session
+from jackalope.core.task import Error
+from jackalope.link.errors import CallFailed, JackalopeError
+from jackalope.tasks.failure import error_of
+from jackalope.tasks.values import decode_value, encode_value
+from jackalope.wire.interest import Interest
+from jackalope.wire.messages import CallReplied, CallStage, Heard
+
+#: How many broadcasts wait for a reader before further ones are left out.
+BROADCASTS_MAX = 10_000
+
+#: Answers calls: gets the value of the call, and returns that of the reply.
+Answerer = Callable[[Any], Any | Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastMessage:
+    """A broadcast.
+
+    Attributes:
+        value: what was said.
+        subject: what about.
+        sender: by whom, in the sender's own words.
+    """
+
+    value: Any
+    subject: str
+    sender: str
+
+
+class Messaging(ABC):
+    """Calls and broadcasts."""
+
+    timeout_s: float | None
+
+    @abstractmethod
+    def session(self) -> Session:
+        """Return the session of the event loop that runs."""
+
+    @abstractmethod
+    def timeout_of(self, timeout_s: float | None) -> float | None:
+        """Return the time that a call may take, if it does not say so itself."""
+
+    # Calls.
+
+    async def rpc(
+        self,
+        recipient: str,
+        value: Any = None,
+        *,
+        timeout: float | None = UNSET,  # noqa: ASYNC109  as for results
+    ) -> Any:
+        """Call a recipient, and return its answer.
+
+        Args:
+            recipient: the name under which somebody answers: see `rpc_subscribe`.
+            value: what to say.
+            timeout: how many seconds the answer may take; None for as long as it takes.
+
+        Raises:
+            Rejected: nobody answers to this name now (`unknown_recipient`), or another no.
+            CallFailed: whoever answers raised an exception, or went away.
+            ConnectionLost: the connection was lost before the answer came.
+            Timeout: no answer came in time.
+        """
+        timeout_s = self.timeout_of(timeout)
+        messages = self.session().messages
+        reply: asyncio.Future[CallReplied] = asyncio.get_running_loop().create_future()
+
+        def replied(word: CallReplied | JackalopeError) -> None:
+            if reply.done():
+                return
+            if isinstance(word, JackalopeError):
+                reply.set_exception(word)
+            elif word.stage is not CallStage.PENDING:
+                reply.set_result(word)
+
+        async with Within(timeout_s, f"no answer from {recipient!r}"):
+            try:
+                await messages.call(recipient, encode_value("msgpack", value), replied, None)
+                return _value_of(recipient, await reply)
+            finally:
+                messages.forget(replied)
+                if not reply.cancel() and not reply.cancelled():
+                    reply.exception()  # Nobody will ask for it; that is no oversight.
+
+    async def rpc_subscribe(self, recipient: str, function: Answerer) -> None:
+        """Answer the calls to a recipient from now on, on this event loop, over reconnects too.
+
+        Where several sessions answer to one name, the latest one has the calls.
+
+        Args:
+            recipient: the name.
+            function: gets the value of a call and returns that of the answer; what it raises, the
+                caller gets as `CallFailed`. A coroutine function runs on this loop, a plain one in
+                a thread.
+
+        Raises:
+            ConfigError: this client answers to the name already.
+            Rejected: the broker said no.
+            Timeout: no answer came in time.
+        """
+        session = self.session()
+        running: set[asyncio.Task[None]] = set()
+
+        def taker(call: IncomingCall) -> None:
+            task = asyncio.ensure_future(_answer(call, function))
+            running.add(task)
+            task.add_done_callback(running.discard)
+
+        await session.messages.take_calls(recipient, taker, self.timeout_s)
+
+    async def rpc_unsubscribe(self, recipient: str) -> None:
+        """Answer to a name no more. Answers to calls that were taken are still given.
+
+        Raises:
+            ConfigError: this client does not answer to the name.
+        """
+        await self.session().messages.leave_calls(recipient, self.timeout_s)
+
+    # Broadcasts.
+
+    async def broadcast(self, value: Any = None, *, subject: str = "", sender: str = "") -> int:
+        """Tell everybody who listens now, and return how many sessions those are.
+
+        Args:
+            value: what to say.
+            subject: what about; listeners choose by it.
+            sender: by whom; listeners choose by it as well.
+
+        Raises:
+            Rejected: the broker said no.
+            ConnectionLost: the connection was lost, and it is not known whether it was said.
+            Timeout: no answer came in time.
+        """
+        return await self.session().messages.broadcast(
+            subject, sender, encode_value("msgpack", value), timeout_s=self.timeout_s
+        )
+
+    def broadcasts(self, *, subject: str = "*", sender: str = "*") -> BroadcastStream:
+        """Return what is broadcast from now on, by some senders and about some subjects.
+
+            async with app.broadcasts(subject="door.*") as broadcasts:
+                async for broadcast in broadcasts:
+                    print(broadcast.subject, broadcast.value)
+
+        Args:
+            subject: what about; `*` stands for any text.
+            sender: by whom; `*` stands for any text.
+        """
+        return BroadcastStream(self, Interest(sender, subject))
+
+
+class BroadcastStream:
+    """An endless iterator of broadcasts. Goes on by itself after a lost connection.
+
+    Attributes:
+        missed: how many broadcasts were left out because the reader was too slow. What is said
+            while there is no connection is not counted.
+    """
+
+    def __init__(self, app: Messaging, interest: Interest) -> None:
+        self._app = app
+        self._interest = interest
+        self._heard: deque[Heard] = deque()
+        self._news = asyncio.Event()
+        self._is_listening = False
+        self.missed = 0
+
+    async def __aenter__(self) -> Self:
+        """Begin to listen: what is said from now on will be heard.
+
+        Raises:
+            Rejected: the broker said no.
+            Timeout: no answer came in time.
+        """
+        messages = self._app.session().messages
+        await messages.hear(self._interest, self._take, self._app.timeout_s)
+        self._is_listening = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> BroadcastMessage:
+        if not self._is_listening:
+            await self.__aenter__()
+        while not self._heard:
+            self._news.clear()
+            await self._news.wait()
+        heard = self._heard.popleft()
+        return BroadcastMessage(decode_value("msgpack", heard.body), heard.subject, heard.sender)
+
+    async def aclose(self) -> None:
+        """Listen no more."""
+        self._is_listening = False
+        await self._app.session().messages.unhear(self._take, self._app.timeout_s)
+
+    def _take(self, heard: Heard) -> None:
+        self.missed += heard.missed
+        if len(self._heard) >= BROADCASTS_MAX:
+            self.missed += 1
+        else:
+            self._heard.append(heard)
+        self._news.set()
+
+
+async def _answer(call: IncomingCall, function: Answerer) -> None:
+    try:
+        value = decode_value("msgpack", call.body)
+        if inspect.iscoroutinefunction(function):
+            result = await function(value)
+        else:
+            result = await asyncio.to_thread(function, value)
+        call.reply(CallStage.RESULT, encode_value("msgpack", result))
+    except asyncio.CancelledError:
+        call.reply(CallStage.CANCELLED)
+        raise
+    except Exception as error:  # noqa: BLE001  whatever it is, it is the caller's to hear
+        call.reply(CallStage.ERROR, msgspec.msgpack.encode(error_of(error)))
+
+
+def _value_of(recipient: str, reply: CallReplied) -> Any:
+    if reply.stage is CallStage.RESULT:
+        return decode_value("msgpack", reply.body)
+    if reply.stage is CallStage.ERROR:
+        raise CallFailed(recipient, _error_in(reply.body))
+    if reply.stage is CallStage.LOST:
+        raise CallFailed(recipient, Error("ConnectionLost", "it went away before it had answered"))
+    raise CallFailed(recipient, Error("Cancelled", "it gave up the call"))
+
+
+def _error_in(body: bytes) -> Error:
+    """Read the description of an exception; programs in other languages may send any text."""
+    try:
+        return msgspec.msgpack.decode(body, type=Error)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Error("Error", body.decode(errors="replace"))

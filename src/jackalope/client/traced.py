@@ -1,0 +1,41 @@
+"""A session whose submits are traced.
+
+Owns where spans begin and end on the client's side. Loaded only where traces are wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jackalope.client.session import Session
+from jackalope.core.effects import TaskEnded
+from jackalope.core.task import TaskSpec
+from jackalope.link.address import Address
+from jackalope.link.errors import Rejected
+from jackalope.tasks.traces import Traces
+from jackalope.wire.messages import Hello
+
+
+class TracedSession(Session):
+    """A session that makes a span of every submit."""
+
+    def __init__(self, address: Address, hello: Hello, traces: Traces) -> None:
+        super().__init__(address, hello)
+        self._traces = traces
+
+    async def submit(self, spec: TaskSpec, fence: int = 0, **more: Any) -> None:
+        """Submit a task; the span ends when it is durable."""
+        with self._traces.submitting(spec):
+            await super().submit(spec, fence, **more)
+
+    async def run(self, spec: TaskSpec, fence: int = 0, **more: Any) -> TaskEnded:
+        """Submit a task and wait for its end; the span ends with it."""
+        with self._traces.submitting(spec):
+            return await super().run(spec, fence, **more)
+
+    async def submit_many(
+        self, specs: Iterable[TaskSpec], fence: int = 0, **more: Any
+    ) -> dict[int, Rejected]:
+        """Submit any number of tasks, each with a span of its own."""
+        return await super().submit_many(map(self._traces.submitted, specs), fence, **more)

@@ -1,0 +1,75 @@
+"""What each process loads: a command that starts in an instant loads nothing that it does not use.
+
+Times differ from machine to machine, so what is tested is not how long a start takes but what it
+would take it for.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import JACKALOPE, Serving, clean_environment
+
+PROFILE = {"PYTHONPROFILEIMPORTTIME": "1"}
+
+#: Slow to load, and of use in no start.
+HEAVY = ("litestar", "obstore", "prometheus_client", "pydantic", "uvicorn")
+#: The insides of a broker.
+INSIDES = (
+    "jackalope.broker",
+    "jackalope.core.broker",
+    "jackalope.doors",
+    "jackalope.storage",
+    "sqlite3",
+)
+
+
+def loaded(log: str) -> set[str]:
+    """Return the modules that a process has loaded, and the packages that they are in."""
+    modules = re.findall(r"^import time: .*\| +([\w.]+)$", log, re.MULTILINE)
+    assert "typing" in modules
+    parts = [module.split(".") for module in modules]
+    return {".".join(each[:depth]) for each in parts for depth in range(1, len(each) + 1)}
+
+
+def ran(*command: str, cwd: Path) -> set[str]:
+    environment = clean_environment() | PROFILE
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    return loaded(done.stderr)
+
+
+def test_serving_natively(tmp_path: Path) -> None:
+    serving = Serving("--no-http", cwd=tmp_path, environment=PROFILE)
+    code, log = serving.stop()
+    assert code == 0
+    peers = {"jackalope.client", "jackalope.worker", "jackalope.doors.http"}
+    assert loaded(log) & {*HEAVY, *peers} == set()
+
+
+@pytest.mark.parametrize("options", [["--help"], ["status", "x", "--broker", "127.0.0.1:1"]])
+def test_asking(tmp_path: Path, options: list[str]) -> None:
+    modules = ran(JACKALOPE, *options, cwd=tmp_path)
+    assert modules & {*HEAVY, *INSIDES, "structlog", "jackalope.worker"} == set()
+
+
+def test_working(tmp_path: Path) -> None:
+    modules = ran(JACKALOPE, "worker", "not_there:app", cwd=tmp_path)
+    assert "jackalope.worker" in modules
+    assert modules & {*HEAVY, *INSIDES, "jackalope.client"} == set()
+
+
+def test_submitting(tmp_path: Path) -> None:
+    script = "from jackalope import Jackalope; Jackalope()"
+    modules = ran(sys.executable, "-c", script, cwd=tmp_path)
+    assert "jackalope.client" in modules
+    assert modules & {*HEAVY, *INSIDES, "rich", "structlog", "typer"} == set()
+
+
+def test_running_an_isolated_task(tmp_path: Path) -> None:
+    modules = ran(sys.executable, "-c", "import jackalope.worker.child", cwd=tmp_path)
+    assert modules & {*HEAVY, *INSIDES, "rich", "structlog", "typer", "jackalope.logs"} == set()

@@ -1,0 +1,55 @@
+"""What the page on HTTP says that follows from the code: the routes, and the status of each no."""
+
+from functools import cache
+from typing import Any
+
+from jackalope.broker.service import Broker
+from jackalope.doors.http.app import build
+from jackalope.doors.http.description import describe
+from jackalope.doors.http.errors import STATUS
+from jackalope.doors.http.rest.words import STATES
+from jackalope.doors.http.server import HttpDoor
+from jackalope.storage import Level, Storage
+from tests.docs.blocks import Table
+
+
+@cache
+def described() -> dict[str, Any]:
+    """Return the description of the API, without opening a door."""
+    storage = Storage.open(None, Level.MEMORY)
+    try:
+        return describe(build(HttpDoor(Broker(storage))))
+    finally:
+        storage.close()
+
+
+def routes() -> Table:
+    rows = [
+        (
+            f"`{method.upper()} {path}`",
+            f"`{operation['x-permission']}`" if operation["x-permission"] else "none",
+            f"{operation['summary']}.",
+        )
+        for path, methods in described()["paths"].items()
+        for method, operation in sorted(methods.items())
+    ]
+    return Table(("route", "permission", "what it does"), rows)
+
+
+def statuses() -> Table:
+    by_status: dict[int, list[str]] = {}
+    for code, status in STATUS.items():
+        by_status.setdefault(status, []).append(f"`{code}`")
+    rows = [(str(status), ", ".join(by_status[status])) for status in sorted(by_status)]
+    return Table(("status", "reasons"), rows)
+
+
+def words() -> Table:
+    rows = [
+        (f"`{status}`", ", ".join(f"`{state}`" for state in states))
+        for status, states in STATES.items()
+    ]
+    return Table(("`status`", "`state`"), rows)
+
+
+HTTP = {"routes": routes, "statuses": statuses, "words": words}

@@ -1,0 +1,130 @@
+"""What the page on the Python library says: it follows from signatures and docstrings."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jackalope
+from jackalope.client.administration import Administration
+from jackalope.client.app import Jackalope
+from jackalope.client.choices import Choices, SubmitChoices
+from jackalope.client.handle import Handle
+from jackalope.client.messaging import Messaging
+from jackalope.client.sync import Sync
+from jackalope.client.task import Task, TaskChoices
+from jackalope.tasks.context import Running
+from jackalope.testing import VirtualBroker, VirtualHandle, embedded
+from tests.docs.blocks import Block, Table
+from tests.docs.wording import code
+
+_ENTRY = re.compile(r"(\w+): (.+)")
+#: Public for the other modules of the package; of no use to others.
+_INSIDE = frozenset(
+    {"hello", "outcome", "plan", "progressed", "register", "session", "timeout_of", "traces"}
+)
+_STARS: dict[Any, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
+_SECTION = re.compile(r"^(\w+):$", re.MULTILINE)
+
+
+def names() -> Table:
+    """List what `from jackalope import ...` knows."""
+    public = [name for name in jackalope.__all__ if not name.startswith("_")]
+    rows = [(code(name), first_line(getattr(jackalope, name))) for name in public]
+    return Table(("name", "what it is"), rows)
+
+
+def choices(*shapes: type) -> Table:
+    rows = [
+        (code(name), meaning[0].upper() + meaning[1:])
+        for shape in shapes
+        for name, meaning in attributes_of(shape).items()
+    ]
+    return Table(("choice", "meaning"), rows)
+
+
+def members(*shapes: type) -> Table:
+    """List the public attributes, properties and methods of classes, in their order."""
+    rows: list[tuple[str, str]] = []
+    for shape in shapes:
+        rows += [
+            (code(name), meaning[0].upper() + meaning[1:])
+            for name, meaning in attributes_of(shape).items()
+            if name not in _INSIDE
+        ]
+        for name, member in vars(shape).items():
+            if (
+                not name.startswith("_")
+                and name not in _INSIDE
+                and getattr(member, "__doc__", None)
+            ):
+                rows += [(code(call_of(name, member)), first_line(member))]
+    return Table(("name", "what it is, or does"), list(dict.fromkeys(rows)))
+
+
+def functions(*given: Callable[..., Any]) -> Table:
+    rows = [(code(call_of(each.__name__, each)), first_line(each)) for each in given]
+    return Table(("name", "what it does"), rows)
+
+
+def call_of(name: str, member: Any) -> str:
+    """Write how a function is called; properties only have a name."""
+    function = inspect.unwrap(getattr(member, "__func__", member))
+    if not inspect.isfunction(function):
+        return name
+    shown: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name in ("self", "cls"):
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in "".join(shown):
+            shown.append("*")
+        star = _STARS.get(parameter.kind, "")
+        has_default = parameter.default is not parameter.empty
+        default = f"={parameter.default!r}" if has_default else ""
+        shown.append(f"{star}{parameter.name}{default}")
+    return f"{name}({', '.join(shown)})"
+
+
+def first_line(member: Any) -> str:
+    """Return the first sentence of a docstring."""
+    paragraph = (inspect.getdoc(member) or "").split("\n\n")[0]
+    return " ".join(paragraph.split()).replace("|", "\\|")
+
+
+def attributes_of(shape: type) -> dict[str, str]:
+    """Read the attributes that the docstring of a class tells of."""
+    doc = inspect.cleandoc(shape.__doc__ or "")
+    sections = dict(zip(_SECTION.findall(doc), _SECTION.split(doc)[2::2], strict=False))
+    found: dict[str, str] = {}
+    for line in inspect.cleandoc(sections.get("Attributes", "")).splitlines():
+        entry = _ENTRY.fullmatch(line)
+        if entry is not None and not line.startswith(" "):
+            found[entry[1]] = entry[2]
+        elif line.startswith(" ") and found:
+            found[list(found)[-1]] += f" {line.strip()}"
+        else:
+            break
+    return found
+
+
+LIBRARY: dict[str, Callable[[], Block]] = {
+    "names": names,
+    "application": partial(members, Jackalope),
+    "administration": partial(members, Administration),
+    "messaging": partial(members, Messaging),
+    "task": partial(members, Task),
+    "choices of a submit": partial(choices, SubmitChoices, Choices),
+    "choices of a definition": partial(choices, TaskChoices),
+    "handle": partial(members, Handle),
+    "sync": partial(members, Sync),
+    "context": partial(members, Running),
+    "virtual broker": partial(members, VirtualBroker),
+    "virtual handle": partial(members, VirtualHandle),
+    "embedded": partial(functions, embedded),
+}

@@ -1,0 +1,37 @@
+"""What the page on metrics says, made from the code."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from jackalope.broker.census import Census
+from jackalope.broker.meter import Machine
+from jackalope.doors.http.metrics import Exposition, Numbers
+from jackalope.doors.http.traffic import Traffic
+from tests.docs.blocks import Table
+from tests.docs.wording import code
+
+_NOTHING = Numbers(0, 0, "", Machine(), {}, Census({}, {}, Counter(), 0, 0, 0, 0, 0, ""), Traffic())
+
+
+def metrics(prefix: str) -> Table:
+    """List every metric with its kind, its labels and what it counts."""
+    rows = [
+        (code(name), kind, ", ".join(code(label) for label in labels) or "none", about)
+        for name, kind, labels, about in described()
+        if name.startswith(prefix)
+    ]
+    return Table(("metric", "kind", "labels", "meaning"), rows)
+
+
+def described() -> list[tuple[str, str, tuple[str, ...], str]]:
+    """Return name, kind, labels and meaning of every metric."""
+    return [
+        (
+            f"{family.name}_total" if family.type == "counter" else family.name,
+            family.type,
+            tuple(getattr(family, "_labelnames", ())),
+            family.documentation,
+        )
+        for family in Exposition(_NOTHING).collect()
+    ]
