@@ -28,19 +28,44 @@ help:  ## Print this list.
 		| while IFS=$$'\t' read -r target sentence; do \
 			printf '  make %-12s %s\n' "$$target" "$$sentence"; done
 
+# The dashboard, built into the package. Without npm it is left out, and its tests are skipped.
+NPM := $(shell command -v npm 2>/dev/null)
+PAGE := src/jackalope/doors/http/page/index.html
+PAGE_PACKAGES := dashboard/node_modules/.package-lock.json
+PAGE_SOURCE := $(shell find dashboard -name node_modules -prune -o -type f -print 2>/dev/null)
+
 .PHONY: setup
-setup: $(READY)  ## Create .venv with the project and the pinned tools; does nothing when up to date.
+setup: $(READY) $(if $(NPM),$(PAGE)) browser  ## Create .venv with the project and the pinned tools; does nothing when up to date.
 
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "make: found no Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(INSTALL) --constraint constraints.txt pip hatchling editables
-	$(BIN)/python $(INSTALL) --constraint constraints.txt --no-build-isolation --editable . --group dev
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --no-build-isolation --editable '.[http,kiwipy,s3,telemetry]' --group dev
 	touch $@
+
+.PHONY: dashboard
+dashboard: $(PAGE)  ## Build the dashboard into the package; needs npm.
+
+$(PAGE): $(PAGE_PACKAGES) $(PAGE_SOURCE)
+	cd dashboard && npm run --silent build
+	touch $@
+
+$(PAGE_PACKAGES): dashboard/package.json dashboard/package-lock.json
+	@test -n "$(NPM)" || { echo "make: the dashboard needs npm; install Node 20.19 or newer" >&2; exit 1; }
+	cd dashboard && npm ci --silent
+	touch $@
+
+# The tests look at the dashboard with Debian's Chromium, where that is or can be had.
+.PHONY: browser
+browser:
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+		&& apt-get update --quiet --quiet && apt-get install --quiet --quiet --yes --no-install-recommends chromium fonts-dejavu-core; } \
+		|| echo "make: no Chromium here: the tests that need a browser are skipped" >&2
 
 .PHONY: test
 test: check  ## Run every check and the whole test suite: what CI runs.
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 .PHONY: check
 check: setup  ## Check format, lint, types, imports and tidiness, without the other tests.
@@ -76,7 +101,7 @@ constraints:  ## Write constraints.txt anew from the newest tools; review the di
 	rm -rf build/constraints
 	$(PYTHON) -m venv build/constraints
 	build/constraints/bin/python $(INSTALL) --upgrade pip hatchling editables
-	build/constraints/bin/python $(INSTALL) --no-build-isolation --editable . --group dev
+	build/constraints/bin/python $(INSTALL) --no-build-isolation --editable '.[http,kiwipy,s3,telemetry]' --group dev
 	build/constraints/bin/python -m pip list --format=freeze --exclude-editable \
 		| grep -v '^setuptools==' | LC_ALL=C sort --ignore-case > build/constraints.txt
 	mv build/constraints.txt constraints.txt
@@ -84,5 +109,5 @@ constraints:  ## Write constraints.txt anew from the newest tools; review the di
 
 .PHONY: clean
 clean:  ## Remove all that these targets made, .venv included.
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(dir $(PAGE)) dashboard/node_modules build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""`python -m bench core|peers [--json] [--quick]`: run a benchmark and print what it measured."""
+"""`python -m bench core|peers|http|communicator`: run a benchmark and print what it measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from bench import core
+from bench import communicator, core, http
 from bench.peers import command as peers
 
 
@@ -21,11 +21,19 @@ def main() -> int:
     core_parser.add_argument("--quick", action="store_true", help="a tenth of the tasks")
     core_parser.add_argument("--profile", action="store_true", help="where the time of a life goes")
     peers.add_arguments(commands.add_parser("peers", help="Jackalope beside other task queues"))
+    http.add_arguments(commands.add_parser("http", help="requests over HTTP while tasks flow"))
+    communicator.add_arguments(
+        commands.add_parser("communicator", help="kiwipy over Jackalope and over RabbitMQ")
+    )
     args = parser.parse_args()
     if args.command is None:
         args = parser.parse_args(["core"])
     if args.command == "peers":
         return peers.run(args)
+    if args.command == "http":
+        return http.run(args)
+    if args.command == "communicator":
+        return communicator.run(args)
     if args.profile:
         core.profile()
         return 0

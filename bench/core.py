@@ -22,8 +22,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from bench import floor, lives
-from jackalope.broker import Engine
-from jackalope.broker.engine import Flush
+from jackalope.broker.engine import Engine, Flush
 from jackalope.core import Core
 from jackalope.core.effects import Effect
 from jackalope.storage import Level, Storage

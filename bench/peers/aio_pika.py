@@ -78,7 +78,7 @@ class AioPika(Peer):
         if self.servers:
             await self._connection.close()
 
-    def _on_reply(self, message: AbstractIncomingMessage) -> None:
+    async def _on_reply(self, message: AbstractIncomingMessage) -> None:
         self._replies.put_nowait(message.body)
 
 

@@ -39,7 +39,7 @@ class JackalopePeer(Peer):
         """Start the broker."""
         data = self.place.path / "data"
         data.mkdir()
-        command = [python_program("jackalope"), "serve", "--data", str(data)]
+        command = [python_program("jackalope"), "serve", "--no-http", "--data", str(data)]
         port = self.place.jackalope_port
         broker = Started([*command, "--port", str(port)], self.place.path / "broker.log")
         # Its version is the client's.

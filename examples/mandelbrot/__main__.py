@@ -35,11 +35,12 @@ Worker = subprocess.Popen[bytes]
 def main() -> int:
     """Run the demo, and return its exit code."""
     folder = Path(tempfile.mkdtemp(prefix="jackalope-demo-"))
-    broker, address = start_broker(folder)
+    broker, address, page = start_broker(folder)
     # The tasks' module reads the address when it is imported, here and in every worker.
     os.environ["JACKALOPE_BROKER"] = address
     workers = [start_worker(f"painter-{number}") for number in range(1, WORKERS + 1)]
     say("broker", f"{address}, every task on disk before it is acknowledged")
+    say("page", f"{page} shows all of it live, in a browser")
     say("workers", f"{WORKERS} processes with {SLOTS} slots each")
     try:
         picture = asyncio.run(render(workers))
@@ -47,22 +48,29 @@ def main() -> int:
         picture.save(path)
         say("picture", f"{WIDTH} x {HEIGHT} pixels, saved as {path}")
         if not os.environ.get("DEMO_EXIT"):
-            stay(address)
+            stay(address, page)
     finally:
         stop([*workers, broker])
         shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 
-def start_broker(folder: Path) -> tuple[Worker, str]:
-    """Start a broker on a free port, and return it with its address."""
-    command = [sys.executable, "-m", "jackalope", "serve", "--data", str(folder), "--port", "0"]
+def start_broker(folder: Path) -> tuple[Worker, str, str]:
+    """Start a broker on free ports, and return it with its address and that of the dashboard."""
+    command = [sys.executable, "-m", "jackalope", "serve", "--data", str(folder)]
+    command += ["--port", "0", "--http-port", "0"]
     broker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    address, page = (said_by(broker, scheme) for scheme in ("jackalope://", "http://"))
+    return broker, address, page
+
+
+def said_by(broker: Worker, scheme: str) -> str:
+    """Return the address that the next line of the broker names."""
     line = broker.stdout.readline().decode() if broker.stdout else ""
-    address = next((word for word in line.split() if word.startswith("jackalope://")), "")
+    address = next((word for word in line.split() if word.startswith(scheme)), "")
     if not address:
         raise SystemExit(f"the broker did not start: {line!r}")
-    return broker, address.rstrip(",;")
+    return address.rstrip(",;")
 
 
 def start_worker(name: str) -> Worker:
@@ -128,8 +136,9 @@ async def summarise(app: Jackalope, tiles: int, seconds: float) -> None:
     console.print(table)
 
 
-def stay(address: str) -> None:
+def stay(address: str, page: str) -> None:
     """Keep the broker up until Ctrl-C."""
+    say("page", page)
     say("look", f"jackalope --broker {address} list   (also: stats, workers, history, tail)")
     say("stop", "Ctrl-C")
     try:

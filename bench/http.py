@@ -1,0 +1,196 @@
+"""Mixed use over HTTP while tasks flow: does either slow the other down?
+
+One broker, one worker process. First the tasks alone, as fast as they go; then at half of that
+speed over the native door, while another process sends the wanted number of HTTP requests a second:
+looking at tasks, lists, queues and statistics, health, and submitting. The figures say how many
+requests were answered, how long that took, and what became of the tasks meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+
+import uvloop
+
+from bench.peers import processes
+from bench.peers.processes import Started
+from jackalope import Handle, Jackalope, gather
+
+PAYLOAD = b"jackalope!" * 10
+
+_PACE_STEP_S = 0.02
+_CONNECTIONS = 50
+_FULL_SPEED_TASKS = 40_000
+_ANSWER_S_MAX = 30
+
+#: How often each kind of request comes in ten.
+_MIX = ("task", "task", "task", "task", "submit", "submit", "list", "queues", "stats", "health")
+
+app = Jackalope("jackalope://127.0.0.1:7420")
+
+
+@app.task(queue="bench")
+async def noop(payload: bytes) -> bytes:
+    """Do nothing."""
+    return payload
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
+    parser.add_argument("--rate", type=int, default=1_000, help="requests a second")
+    parser.add_argument("--seconds", type=float, default=10, help="how long to hold it")
+    parser.add_argument("--load", metavar="FILE", help=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, and print."""
+    if args.load:
+        uvloop.run(_load(json.loads(Path(args.load).read_text())))
+        return 0
+    figures = uvloop.run(_measure(args.rate, args.seconds))
+    if args.json:
+        print(json.dumps(figures))
+    else:
+        for name, value in figures.items():
+            print(f"{name:28} {value:>12,}")
+    return 0
+
+
+# The broker, the worker, and the tasks.
+
+
+async def _measure(rate: int, seconds: float) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        port, http_port = processes.free_port(), processes.free_port()
+        address = f"jackalope://127.0.0.1:{port}"
+        program = processes.python_program("jackalope")
+        flags = ["--port", str(port), "--http-port", str(http_port), "--log-level", "warn"]
+        command = [program, "serve", "--data", str(place / "data"), *flags]
+        broker = Started(command, place / "broker.log")
+        started = [broker]
+        try:
+            broker.wait_until(lambda: all(map(processes.is_listening, (port, http_port))))
+            command = [program, "worker", "bench.http:app", "--broker", address]
+            command += ["--queues", "bench", "--concurrency", "1000"]
+            started.append(Started(command, place / "worker.log"))
+            async with Jackalope(address) as client:
+                return await _flow(client, broker, http_port, place, rate=rate, seconds=seconds)
+        finally:
+            for process in reversed(started):
+                process.stop()
+
+
+async def _flow(
+    client: Jackalope, broker: Started, http_port: int, place: Path, *, rate: int, seconds: float
+) -> dict[str, float]:
+    task = client.task(queue="bench", name=noop.name)(noop.definition.function)
+    sample = await task.submit(PAYLOAD)
+    await sample.result(timeout=_ANSWER_S_MAX)
+    begin = time.perf_counter()
+    handles: list[Handle[bytes]] = []
+    while len(handles) < _FULL_SPEED_TASKS:
+        handles += await task.submit_many([(PAYLOAD,)] * 1_000)
+    await gather(handles, timeout=120)
+    full_speed = _FULL_SPEED_TASKS / (time.perf_counter() - begin)
+
+    request = place / "load.json"
+    request.write_text(
+        json.dumps({"port": http_port, "rate": rate, "seconds": seconds, "task": str(sample)})
+    )
+    load = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench", "http", "--load", str(request), stdout=subprocess.PIPE
+    )
+    cpu_before_s, begin = processes.cpu_s([broker.pid]), time.perf_counter()
+    size = round(full_speed / 2 * _PACE_STEP_S)
+    paced: list[Handle[bytes]] = []
+    for step in range(round(seconds / _PACE_STEP_S)):
+        await asyncio.sleep(max(0, begin + step * _PACE_STEP_S - time.perf_counter()))
+        paced += await task.submit_many([(PAYLOAD,)] * size)
+    await gather(paced, timeout=120)
+    passed_s = time.perf_counter() - begin
+    cpu_s = processes.cpu_s([broker.pid]) - cpu_before_s
+    answer, _ = await load.communicate()
+    return {
+        "tasks_per_s_full_speed": round(full_speed),
+        "tasks_per_s_wanted": round(size / _PACE_STEP_S),
+        "tasks_per_s": round(len(paced) / passed_s),
+        "requests_per_s_wanted": rate,
+        **json.loads(answer),
+        "broker_cores": round(cpu_s / passed_s, 2),
+    }
+
+
+# The requests, in a process of their own.
+
+
+async def _load(request: dict[str, float | str]) -> None:
+    port, rate, seconds = int(request["port"]), float(request["rate"]), float(request["seconds"])
+    requests = cycle([_request(kind, str(request["task"])) for kind in _MIX])
+    begin = time.perf_counter()
+    due = iter([begin + number / rate for number in range(round(rate * seconds))])
+    times_s: list[float] = []
+    refused: list[int] = []
+    await asyncio.gather(
+        *(_connection(port, due, requests, times_s, refused) for _ in range(_CONNECTIONS))
+    )
+    passed_s = time.perf_counter() - begin
+    times_s.sort()
+    figures = {
+        "requests_per_s": round(len(times_s) / passed_s),
+        "requests_refused": len(refused),
+        "request_p50_ms": round(times_s[len(times_s) // 2] * 1_000, 2),
+        "request_p99_ms": round(times_s[math.ceil(len(times_s) * 0.99) - 1] * 1_000, 2),
+    }
+    print(json.dumps(figures))
+
+
+async def _connection(
+    port: int,
+    due: Iterator[float],
+    requests: Iterator[bytes],
+    times_s: list[float],
+    refused: list[int],
+) -> None:
+    """Send requests when they are due, one after the other over one connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for at in due:
+        await asyncio.sleep(max(0, at - time.perf_counter()))
+        writer.write(next(requests))
+        head = await reader.readuntil(b"\r\n\r\n")
+        status = int(head[9:12])
+        length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+        await reader.readexactly(int(length or b"0"))
+        # From when it was due: a request that had to wait for its turn was slow as well.
+        times_s.append(time.perf_counter() - at)
+        if status >= 400:
+            refused.append(status)
+    writer.close()
+
+
+def _request(kind: str, task: str) -> bytes:
+    paths = {
+        "task": f"GET /api/v1/tasks/{task}",
+        "list": "GET /api/v1/tasks?limit=20",
+        "queues": "GET /api/v1/queues",
+        "stats": "GET /api/v1/stats",
+        "health": "GET /health",
+        "submit": "POST /api/v1/tasks",
+    }
+    body = b'{"task_type":"later","queue":"later","payload":"amFja2Fsb3Bl"}'
+    has_body = kind == "submit"
+    head = f"{paths[kind]} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    if has_body:
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"\r\n" + (body if has_body else b"")
