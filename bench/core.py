@@ -6,6 +6,7 @@ median counts, because the machine is not alone.
 
 from __future__ import annotations
 
+import argparse
 import cProfile
 import gc
 import json
@@ -38,6 +39,23 @@ AIMS = {
 
 _REPEATS = 5
 _FLUSH_EVERY_TURNS = 50
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the tasks")
+    parser.add_argument("--profile", action="store_true", help="where the time of a life goes")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, and print."""
+    if args.profile:
+        profile()
+        return 0
+    figures = measure(is_quick=args.quick, say=not args.json)
+    print(json.dumps(figures) if args.json else table(figures))
+    return 0
 
 
 def measure(*, is_quick: bool, say: bool) -> dict[str, float]:
