@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -314,8 +313,11 @@ class Broker:
         if until_us is None:
             await self._wake.wait()
             return
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), max(0, until_us - now_us) / SECOND)
+        # A timer that sets the same event: `wait_for` would make a task of the wait each time.
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(max(0, until_us - now_us) / SECOND, self._wake.set)
+        await self._wake.wait()
+        timer.cancel()
 
     async def _turn(self) -> None:
         engine, now_us = self.engine, self._clock.now_us()

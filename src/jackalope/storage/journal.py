@@ -74,6 +74,8 @@ class SqliteJournal:
         )
         self._epoch = 0
         self._last = 0
+        # Known without a look by the writer, who alone trims.
+        self._trimmed: int | None = None
         self._syncer = Syncer(self._db, interval_us) if level is Level.INTERVAL else None
 
     def claim(self) -> int:
@@ -83,6 +85,8 @@ class SqliteJournal:
                 "UPDATE writer SET epoch = epoch + 1 RETURNING epoch"
             ).fetchone()
         self._last = self.last()
+        self._trimmed = None
+        self._trimmed = self.trimmed()
         return self._epoch
 
     def append(self, body: bytes) -> int:
@@ -115,6 +119,8 @@ class SqliteJournal:
 
     def trimmed(self) -> int:
         """Return the sequence through which batches have been removed."""
+        if self._trimmed is not None:
+            return self._trimmed
         with self._db.reading() as connection:
             trimmed: int = connection.execute("SELECT trimmed FROM writer").fetchone()[0]
         return trimmed
@@ -141,6 +147,7 @@ class SqliteJournal:
             if marked.rowcount != 1:
                 raise self._fenced()
             connection.execute("DELETE FROM batches WHERE sequence <= ?", (through,))
+        self._trimmed = max(self._trimmed or 0, through)
 
     def close(self) -> None:
         """Sync what is not yet, and close the file; safe to repeat."""
