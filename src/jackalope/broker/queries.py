@@ -168,7 +168,8 @@ async def _tasks(broker: Broker, namespace: str, about: About) -> TaskPage:
         page = history.page(
             namespace, wanted, sort=about.sort, limit=limit, cursor=about.cursor, offset=offset
         )
-        return page, sum(history.count(namespace, wanted).values()) if about.total else None
+        total = broker.totals.count(history, namespace, wanted) if about.total else None
+        return page, total
 
     await broker.flush()
     try:

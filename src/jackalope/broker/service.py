@@ -27,6 +27,7 @@ from jackalope.broker.keeper import BlobKeeper
 from jackalope.broker.meter import Meter
 from jackalope.broker.series import Series
 from jackalope.broker.switchboard import Switchboard
+from jackalope.broker.totals import Totals
 from jackalope.core.commands import (
     AnyCommand,
     CloseSession,
@@ -62,6 +63,12 @@ UNWRITTEN_TASKS_MAX = 1_000_000
 _FLUSH_EVERY_US = 5 * SECOND
 _FLUSH_TASKS = 100_000
 
+#: A flush that somebody waits for begins at once, unless the last one took long: then it rests for
+#: so many times as long, but no longer than this. Lists that are asked for all the time would
+#: otherwise have every change written that is soon to be changed again.
+_FLUSH_REST_TIMES = 3
+_FLUSH_REST_US_MAX = 250 * MILLISECOND
+
 #: How long the word that an attempt began may wait for company. The attempt goes on meanwhile, and
 #: if it is short it ends within this time: then one write to the disk serves both.
 _PATIENCE_S = 0.002
@@ -94,6 +101,7 @@ class Broker:
         switchboard: hands messages from session to session.
         meter: how much happened, and how long it took.
         series: the same over time.
+        totals: how many tasks lists have. For the thread of history.
         tracer: sends traces, if that is wanted.
         started_us: since when it runs.
         durability: the level at which it promises.
@@ -115,6 +123,7 @@ class Broker:
         self._inbox: list[AnyCommand] = []
         self._inbox_items = 0
         self._is_urgent = False
+        self._is_idle = True
         self._patience: asyncio.TimerHandle | None = None
         self._reads: list[Callable[[], None]] = []
         self._wake = asyncio.Event()
@@ -125,6 +134,7 @@ class Broker:
         self._flush_wanted: list[asyncio.Future[None]] = []
         self._flush_awaited: list[asyncio.Future[None]] = []
         self._next_flush_us = 0
+        self._rested_us = 0
         self._store_us = 0
         self._storing_since_us = 0
         self._flushing_since_us = 0
@@ -133,6 +143,7 @@ class Broker:
         self.events = Events()
         self.switchboard = Switchboard()
         self.meter = Meter()
+        self.totals = Totals()
         self.meter.machine.flushed = storage.history.applied()
         self.started_us = self._clock.now_us()
         self.tracer: Tracer | None = None
@@ -297,14 +308,19 @@ class Broker:
 
     async def _gather(self) -> None:
         """Wait until there is something to do: a command, a read, a deadline or a flush."""
-        wants_flush = self._flush_wanted and self._flush is None
-        if self._is_urgent or self._reads or wants_flush or self._is_stopping:
-            await asyncio.sleep(0)  # Let the doors put in what has arrived meanwhile.
-            return
-        self._wake.clear()
         now_us = self._clock.now_us()
+        wants_flush = self._flush_wanted and self._flush is None
+        can_flush = wants_flush and now_us >= self._rested_us
+        if self._is_urgent or self._reads or can_flush or self._is_stopping:
+            await asyncio.sleep(0)  # Let the doors put in what has arrived meanwhile.
+            self._is_idle = False
+            return
+        self._is_idle = True
+        self._wake.clear()
         deadlines = [self.engine.core.next_deadline_us()]
-        if self._flush is None:
+        if wants_flush:
+            deadlines.append(self._rested_us)
+        elif self._flush is None:
             has_changes = self.engine.core.book.has_changes()
             deadlines.append(self._next_flush_us if has_changes else self.engine.next_forget_us)
         if self.engine.fault is not None:
@@ -349,13 +365,15 @@ class Broker:
         """Make a turn durable: a small one at once, a large one while the next one gathers.
 
         Waking another thread and being woken again costs more than a quick disk takes for a small
-        batch. On a slow disk, or for a large batch, the loop must not stand still meanwhile.
+        batch. On a slow disk, for a large batch, or when one turn follows the other, the loop must
+        not stand still meanwhile.
 
         Returns:
             How long it took.
         """
         begin_us = self._storing_since_us = self._clock.now_us()
-        if len(turn.body) <= _SMALL_BODY_BYTES and self._store_us < _QUICK_DISK_US:
+        is_small = len(turn.body) <= _SMALL_BODY_BYTES
+        if not turn.body or (self._is_idle and is_small and self._store_us < _QUICK_DISK_US):
             self.engine.store(turn)
         else:
             loop = asyncio.get_running_loop()
@@ -424,7 +442,10 @@ class Broker:
             fault = self._flushed.exception()
             if fault is None:
                 self.engine.end_flush(flush)
-                self.meter.machine.flush.count(self._clock.now_us() - self._flushing_since_us)
+                now_us = self._clock.now_us()
+                took_us = now_us - self._flushing_since_us
+                self._rested_us = now_us + min(_FLUSH_REST_TIMES * took_us, _FLUSH_REST_US_MAX)
+                self.meter.machine.flush.count(took_us)
                 self.meter.machine.flushed = flush.sequence
             elif isinstance(fault, DiskFull):
                 log.error("history failed", fault=str(fault))
@@ -436,7 +457,8 @@ class Broker:
             _resolve(self._flush_awaited)
         now_us = self._clock.now_us()
         is_due = now_us >= self._next_flush_us or len(self.engine.core.book.dirty) >= _FLUSH_TASKS
-        if self._flush is None and (self._flush_wanted or is_due):
+        is_wanted = self._flush_wanted and now_us >= self._rested_us
+        if self._flush is None and (is_wanted or is_due):
             self._next_flush_us = now_us + _FLUSH_EVERY_US
             self._flush_awaited, self._flush_wanted = self._flush_wanted, []
             self._begin_flush(now_us)
