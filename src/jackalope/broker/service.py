@@ -61,7 +61,7 @@ UNWRITTEN_TASKS_MAX = 1_000_000
 #: How far history may be behind, in time and in tasks. A task that ends before it is written is
 #: written once, not twice, and is still in memory when somebody asks for its result.
 _FLUSH_EVERY_US = 5 * SECOND
-_FLUSH_TASKS = 100_000
+_FLUSH_TASKS = 50_000
 
 #: A flush that somebody waits for begins at once, unless the last one took long: then it rests for
 #: so many times as long, but no longer than this. Lists that are asked for all the time would
