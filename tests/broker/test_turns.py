@@ -147,3 +147,23 @@ def test_history_is_written_once_there_are_many_changes(
             pytest.fail("history was not written")
 
     asyncio.run(work())
+
+
+def test_a_flush_that_took_long_rests_before_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_FLUSH_REST_TIMES", 1_000_000)
+    monkeypatch.setattr(service, "_FLUSH_REST_US_MAX", 300_000)
+
+    async def work() -> None:
+        async with working(tmp_path) as (broker, peer, _):
+            await broker.flush()
+            broker.post(SubmitTasks(session=peer.session, ref=3, tasks=[spec(2)]))
+            await peer.reply()
+            begin_us = broker.now_us()
+            await broker.flush()
+            assert broker.now_us() - begin_us >= 200_000
+            found = await broker.off_loop(lambda: broker.engine.history.find([spec(2).id]))
+            assert len(found) == 1
+
+    asyncio.run(work())

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+import structlog
 
 from jackalope import ConfigError, Jackalope, State, TaskFailed
 from jackalope.storage import FolderBusy
@@ -110,6 +111,7 @@ def test_isolated_task_that_nobody_can_import_says_so() -> None:
 
 
 def test_an_embedded_broker_keeps_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    structlog.reset_defaults()  # Whoever captured lines before has said how they look.
     with embedded(shop) as app:
         app.sync(greet.run("Ada"))
     assert capfd.readouterr() == ("", "")

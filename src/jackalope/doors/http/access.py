@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from jackalope.doors.http.server import HttpDoor
 
 Headers = list[tuple[bytes, bytes]]
+
+#: Names by which the door is called are looked at once; there are few.
+_HOSTS_REMEMBERED = 100
 
 _CHALLENGE = 'Bearer realm="jackalope"'
 
@@ -76,6 +80,7 @@ class Gate:
         self._prefix = settings.prefix.rstrip("/")
         self._origins = frozenset(settings.cors_origins)
         self._names = frozenset(settings.hosts)
+        self._is_own_name = lru_cache(_HOSTS_REMEMBERED)(self._find_own_name)
         self._is_local = is_loopback(settings.host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -134,7 +139,7 @@ class Gate:
             return Rejected(403, message)
         return None
 
-    def _is_own_name(self, host: str) -> bool:
+    def _find_own_name(self, host: str) -> bool:
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
