@@ -48,8 +48,6 @@ class Traffic:
         self.in_flight = 0
         self.sockets = 0
         self.sockets_opened: Counter[str] = Counter()
-        # Bound once: a logger that says nothing should cost nothing.
-        self._log = log.bind()
 
     def over(self, app: ASGIApp) -> ASGIApp:
         """Return an application that does the same, and is counted."""
@@ -82,7 +80,7 @@ class Traffic:
             method, path = scope["method"], _template(scope)
             self.requests[method if method in _METHODS else OTHER, path, status] += 1
             self.times.setdefault(path, Spread()).count(took_us)
-            self._log.debug(
+            log.debug(
                 "request",
                 method=method[:16],
                 path=asked[:_LOGGED_PATH_CHARS_MAX],
