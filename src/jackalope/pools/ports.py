@@ -1,0 +1,137 @@
+"""The port of the pools: what a launcher is.
+
+Owns the interface between the control loops, which decide what should run, and the launchers, which
+make it so with processes, units, containers or deployments. A launcher decides nothing: it starts
+and stops what it is told to, and lists what there is. It knows nothing of tasks, groups' states or
+the broker.
+
+The duties of a launcher, which one conformance suite holds:
+
+- `start` and `stop` are idempotent: to start what runs, or to stop what is gone, changes nothing.
+- Both return when the backend has taken the order, not when it is carried out, and never take
+  longer than the launcher's time-out. `list` tells what became of it.
+- What it started outlives it. After a restart `list` finds all of it again, by labels, and nothing
+  that another owner started.
+- One order that fails or hangs holds up no other: orders for different workers run side by side.
+- A failure is a `LaunchFailed`. Nothing is tried again in here: the control loop does that.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+
+class Scope(StrEnum):
+    """What one order starts.
+
+    With `WORKER` it is one worker, and the broker decides how many a group has. With `GROUP` it is
+    a whole group that grows and shrinks by itself, such as a deployment with an autoscaler.
+    """
+
+    WORKER = "worker"
+    GROUP = "group"
+
+
+class Phase(StrEnum):
+    """How far something that was started has come, as far as its launcher can see."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """An order to start a worker (or, with `Scope.GROUP`, a group of them).
+
+    Attributes:
+        worker: the id of what is started: 1 to 63 of `a-z`, `0-9` and `-`, never used again.
+        namespace: where the pool is.
+        pool: the pool's name.
+        key: the key of the group: any text, the empty one too.
+        queue: the queue that the pool serves.
+        generation: the generation of the group that asked for it.
+        version: the version of the pool; what has another one is replaced.
+        env: the environment that the worker gets beside the launcher's own.
+        workers_min: for `Scope.GROUP`, how many workers there are at least.
+        workers_max: for `Scope.GROUP`, how many workers there are at most.
+    """
+
+    worker: str
+    namespace: str
+    pool: str
+    key: str
+    queue: str
+    generation: int
+    version: str = ""
+    env: dict[str, str] = {}
+    workers_min: int = 1
+    workers_max: int = 1
+
+
+class Launched(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that this launcher started, and its labels as they were given.
+
+    Attributes:
+        phase: how far it has come.
+        external_id: what the backend calls it: a process id, a unit, a container.
+        detail: for people; of something that ended by itself, how (exit code, last words).
+    """
+
+    worker: str
+    namespace: str
+    pool: str
+    key: str
+    generation: int
+    version: str = ""
+    phase: Phase = Phase.RUNNING
+    external_id: str = ""
+    detail: str = ""
+
+
+class LaunchFailed(Exception):
+    """The backend did not do what it was asked. The message says why, and what to do."""
+
+
+class Launcher(Protocol):
+    """Starts and stops workers. A launcher is made for one owner: the broker it belongs to."""
+
+    @property
+    def scope(self) -> Scope:
+        """What one order starts."""
+        ...
+
+    async def start(self, launch: Launch) -> None:
+        """Start a worker; change nothing if something with its id is there.
+
+        Raises:
+            LaunchFailed: it was not started, or nobody knows.
+        """
+        ...
+
+    async def stop(self, worker: str, grace_s: float) -> None:
+        """Ask a worker to end, and end it by force after the grace; forget one that has ended.
+
+        `list` shows it as stopping until it is gone, and then no more.
+
+        Raises:
+            LaunchFailed: the backend did not take the order.
+        """
+        ...
+
+    async def list(self) -> list[Launched]:
+        """Return what there is of all that was started.
+
+        What ended by itself stays in the list, with how, until `stop` is called for it.
+
+        Raises:
+            LaunchFailed: the backend did not say.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of the backend. What runs goes on running."""
+        ...
