@@ -344,3 +344,19 @@ def isolated_log(end: bool) -> None:
 def isolated_modules() -> list[str]:
     """Return what of the log's own modules this process has loaded."""
     return [name for name in ("structlog", "jackalope.logs") if name in sys.modules]
+
+
+@app.task(isolation="process")
+def isolated_rest(begun: str, release: str) -> str:
+    """Wait for somebody who needs this task's slot."""
+    mark(begun)
+    with context().rest():
+        while not is_marked(release):
+            time.sleep(0.01)
+    return "rested"
+
+
+@app.task()
+async def touch(path: str) -> str:
+    mark(path)
+    return "touched"

@@ -22,6 +22,7 @@ class Ear:
         self._ends: SimpleQueue[tuple[Attempt, Outcome]] = SimpleQueue()
         self.begun: list[Attempt] = []
         self.told: list[Attempt] = []
+        self.rests: list[bool] = []
         self.progress: list[tuple[float | None, str]] = []
 
     def began(self, attempt: Attempt) -> None:
@@ -32,6 +33,9 @@ class Ear:
 
     def acknowledged(self, attempt: Attempt) -> None:
         self.told.append(attempt)
+
+    def rested(self, attempt: Attempt, *, is_resting: bool) -> None:
+        self.rests.append(is_resting)
 
     def progressed(self, attempt: Attempt, percent: float | None, note: str) -> None:
         self.progress.append((percent, note))

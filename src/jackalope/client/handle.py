@@ -21,6 +21,7 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.task import BlobRef
 from jackalope.link.errors import Rejected, TaskFailed
+from jackalope.tasks.context import resting
 from jackalope.wire.views import ExplanationView, HappeningView, ProgressView, TaskView
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class Handle(Generic[R_co]):
             Rejected: the broker does not know the task (any more).
         """
         if self.end is None:
-            self.end = await self.app.session().end_of(self.id, seconds(timeout))
+            with resting():
+                self.end = await self.app.session().end_of(self.id, seconds(timeout))
         return self.outcome(self.end)
 
     async def wait(self, timeout: Seconds | None = None) -> State:  # noqa: ASYNC109
@@ -88,7 +90,8 @@ class Handle(Generic[R_co]):
             Rejected: the broker does not know the task (any more).
         """
         if self.end is None:
-            self.end = await self.app.session().end_of(self.id, seconds(timeout))
+            with resting():
+                self.end = await self.app.session().end_of(self.id, seconds(timeout))
         return self.end.state
 
     def outcome(self, end: TaskEnded) -> R_co:
@@ -282,7 +285,8 @@ class _Waiting(Generic[R]):
         """Return handles whose tasks have ended, as soon as there are any."""
         ended, self._known = self._known, []
         if not ended:
-            await self._ends.wait()
+            with resting():
+                await self._ends.wait()
         came = self._ends.came
         while came:
             end = came.popleft()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from functools import cached_property, update_wrapper
+from hashlib import blake2b
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -22,9 +23,11 @@ from typing import (
 
 from jackalope.client.choices import Choices, Plan, Seconds, make_plan, to_us
 from jackalope.client.handle import Handle
+from jackalope.core.lifecycle import State
 from jackalope.core.task import TaskSpec
 from jackalope.link.errors import ConfigError, PartlyRejected
 from jackalope.link.ids import new_task_id
+from jackalope.tasks.context import Running, resting
 from jackalope.tasks.definition import Isolation, TaskDefinition
 from jackalope.tasks.values import CONTENT_HEADER, DEFAULT_CONTENT, Content
 
@@ -130,14 +133,30 @@ class Task(Generic[P, R]):
         """
         plan = self.plan
         spec = plan.spec(plan.id or new_task_id(), self.definition.payload(args, kwargs))
-        end = await self.app.session().run(
-            spec,
-            plan.fence,
-            wait_for_room=plan.wait_for_room,
-            timeout_s=self.app.timeout_of(plan.submit_timeout_s),
-        )
+        with resting():
+            end = await self.app.session().run(
+                spec,
+                plan.fence,
+                wait_for_room=plan.wait_for_room,
+                timeout_s=self.app.timeout_of(plan.submit_timeout_s),
+            )
         handle: Handle[R] = Handle(self.app, spec.id, self.definition.result)
         return handle.outcome(end)
+
+    async def spawn_in(self, parent: Running, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Submit a child of a running task: what `current().spawn` does.
+
+        Raises:
+            Rejected: the broker did not accept it.
+            EncodeFailed: an argument cannot be sent.
+        """
+        payload = self.definition.payload(args, kwargs)
+        content = blake2b(f"{self.name} {self.plan.queue} ".encode() + payload, digest_size=16)
+        child = self.options(parent=parent, id=parent.child_id(content.digest()))
+        handle = await child.submit(*args, **kwargs)
+        if parent.attempt > 1 and (await handle.status()).state in (State.DEAD, State.KILLED):
+            await handle.retry()  # Or this attempt would fail as the last one did.
+        return handle
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """Put down the arguments of one task for `submit_many`, where a type checker sees them."""
@@ -188,7 +207,9 @@ class Task(Generic[P, R]):
         ends = [session.watch(handle.id) for handle in handles]
         try:
             for handle, end in zip(handles, ends, strict=True):
-                yield handle.outcome(await end)
+                with resting():
+                    ended = await end
+                yield handle.outcome(ended)
         finally:
             for handle, end in zip(handles, ends, strict=True):
                 session.unwatch(handle.id, end)

@@ -5,11 +5,23 @@ Owns the place where the worker puts it, and what it must offer. How that works 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from jackalope.core.ids import TaskId
 from jackalope.link.errors import JackalopeError
+
+P = ParamSpec("P")
+H_co = TypeVar("H_co", covariant=True)
+
+
+class Spawnable(Protocol[P, H_co]):
+    """A task that can be submitted as the child of another."""
+
+    async def spawn_in(self, parent: Running, *args: P.args, **kwargs: P.kwargs) -> H_co:
+        """Submit a child of a running task, and return its handle."""
 
 
 class Running(Protocol):
@@ -58,6 +70,15 @@ class Running(Protocol):
     def progress(self, percent: float | None = None, note: str = "") -> None:
         """Say how far the task has come."""
 
+    async def spawn(self, task: Spawnable[P, H_co], *args: P.args, **kwargs: P.kwargs) -> H_co:
+        """Submit a child of this task, once, however often this task is tried."""
+
+    def child_id(self, content: bytes) -> TaskId:
+        """Return the id of the next child with this content: the same in every attempt."""
+
+    def rest(self) -> AbstractContextManager[None]:
+        """Let the worker run something else while this task only waits."""
+
 
 running: ContextVar[Running | None] = ContextVar("jackalope_running", default=None)
 
@@ -72,3 +93,14 @@ def current() -> Running:
     if context is None:
         raise JackalopeError("no task runs here; current() is for code that a worker runs")
     return context
+
+
+@contextmanager
+def resting() -> Iterator[None]:
+    """Give back the slot of the task that this code is part of, if it is, while it only waits."""
+    context = running.get()
+    if context is None:
+        yield
+    else:
+        with context.rest():
+            yield

@@ -346,6 +346,9 @@ class _Ear:
     def acknowledged(self, _: Attempt) -> None:
         pass
 
+    def rested(self, _: Attempt, *, is_resting: bool) -> None:
+        pass
+
     def progressed(self, attempt: Attempt, percent: float | None, note: str) -> None:
         self._broker.progressed(attempt.held, percent, note)
 

@@ -92,6 +92,9 @@ class Listener(Protocol):
     def acknowledged(self, attempt: Attempt) -> None:
         """Hear that an attempt was told to stop."""
 
+    def rested(self, attempt: Attempt, *, is_resting: bool) -> None:
+        """Hear that an attempt only waits from now on, or no more. These may be nested."""
+
 
 class Attempt:
     """One attempt in this worker.
@@ -105,6 +108,7 @@ class Attempt:
         cause: why it shall stop, once it shall.
         is_signalled: the broker asked for that, and waits for answers.
         is_acknowledged: the task itself has been told.
+        rests: how many of its waits need no slot.
         refusal: why it cannot be stopped, once that is known.
         report: how it ended, as told to the broker until the broker acknowledges it.
         handle: the executor's own.
@@ -123,6 +127,7 @@ class Attempt:
         "listener",
         "refusal",
         "report",
+        "rests",
         "timers",
     )
 
@@ -141,6 +146,7 @@ class Attempt:
         self.timers: list[asyncio.TimerHandle] = []
         self.is_acknowledged = False
         self.refusal = ""
+        self.rests = 0
 
     @property
     def shown(self) -> str:

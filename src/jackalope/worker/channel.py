@@ -33,6 +33,12 @@ class Progressed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     note: str
 
 
+class Rested(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The task only waits from now on, or no more."""
+
+    is_resting: bool
+
+
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The task runs no longer; and how large the process is now."""
 
@@ -40,7 +46,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag=True):
     rss_bytes: int
 
 
-Word = Ready | Unfit | Progressed | Ended
+Word = Ready | Unfit | Progressed | Rested | Ended
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_word = msgspec.msgpack.Decoder(Word).decode

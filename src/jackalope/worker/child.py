@@ -38,6 +38,7 @@ from jackalope.worker.channel import (
     Ended,
     Progressed,
     Ready,
+    Rested,
     Unfit,
     Word,
     decode_assignment,
@@ -99,6 +100,13 @@ class Child:
 
     def acknowledged(self, attempt: Attempt) -> None:
         """Do nothing: the parent has said so already."""
+
+    def rested(self, attempt: Attempt, *, is_resting: bool) -> None:
+        """Pass on that the attempt only waits, or no more, where no signal interrupts it."""
+        if attempt is self._attempt:
+            teller = threading.Thread(target=self._say, args=(Rested(is_resting),), daemon=True)
+            teller.start()
+            teller.join()
 
     def progressed(self, attempt: Attempt, percent: float | None, note: str) -> None:
         """Pass on how far the attempt has come, in a thread that no signal interrupts."""

@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from uuid import UUID
 
-from jackalope.tasks.context import running
+from jackalope.core.ids import successor_id
+from jackalope.tasks.context import Spawnable, running
 
 if TYPE_CHECKING:
     from jackalope.core.ids import TaskId
     from jackalope.worker.attempt import Attempt
+
+P = ParamSpec("P")
+H = TypeVar("H")
 
 
 class Cancelled(BaseException):
@@ -37,12 +42,13 @@ class TaskContext:
             refuse the writes of an attempt that was given up.
     """
 
-    __slots__ = ("_attempt", "_begin_log", "_log", "fence", "id")
+    __slots__ = ("_attempt", "_begin_log", "_log", "_spawned", "fence", "id")
 
     def __init__(self, attempt: Attempt, begin_log: Callable[[], None] | None = None) -> None:
         self._attempt = attempt
         self._begin_log = begin_log
         self._log: Any = None
+        self._spawned: dict[bytes, int] | None = None
         self.id: TaskId = attempt.assignment.task
         self.fence: int = attempt.assignment.fence
 
@@ -106,6 +112,42 @@ class TaskContext:
         """Say how far the task has come. Cheap: only the latest word is sent, now and then."""
         attempt = self._attempt
         attempt.listener.progressed(attempt, percent, note)
+
+    async def spawn(self, task: Spawnable[P, H], *args: P.args, **kwargs: P.kwargs) -> H:
+        """Submit a child of this task, once, however often this task is tried.
+
+        A later attempt that spawns the same again gets the handle of the same child, with its
+        result if it has one; a child that ended badly is tried again. Killing this task kills its
+        children.
+
+        Returns:
+            The handle of the child.
+
+        Raises:
+            Rejected: the broker did not accept it; `stale_fence` if this attempt was given up.
+            EncodeFailed: an argument cannot be sent.
+        """
+        return await task.spawn_in(self, *args, **kwargs)
+
+    def child_id(self, content: bytes) -> TaskId:
+        """Return the id of the next child with this content: the same in every attempt."""
+        if self._spawned is None:
+            self._spawned = {}
+        number = self._spawned[content] = self._spawned.get(content, 0) + 1
+        return successor_id(self.id, f"{content.hex()} {number}")
+
+    @contextmanager
+    def rest(self) -> Iterator[None]:
+        """Let the worker run something else while this task only waits.
+
+        Waiting for the end of another task does this by itself.
+        """
+        attempt = self._attempt
+        attempt.listener.rested(attempt, is_resting=True)
+        try:
+            yield
+        finally:
+            attempt.listener.rested(attempt, is_resting=False)
 
 
 def name_task(_: object, __: str, line: Any) -> Any:

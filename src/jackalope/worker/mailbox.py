@@ -25,6 +25,7 @@ class Mailbox:
         on_began: called on the loop with an attempt whose code is about to run.
         on_acknowledged: called on the loop with an attempt that was told to stop.
         on_progressed: called on the loop with the latest word of each attempt.
+        on_rested: called on the loop with an attempt that begins to wait, or goes on.
     """
 
     def __init__(
@@ -34,14 +35,18 @@ class Mailbox:
         on_began: Callable[[list[Attempt]], None],
         on_acknowledged: Callable[[Attempt], None],
         on_progressed: Callable[[dict[Attempt, tuple[float | None, str]]], None],
+        *,
+        on_rested: Callable[[Attempt, bool], None],
     ) -> None:
         self._loop = loop
         self._on_ended = on_ended
         self._on_began = on_began
         self._on_acknowledged = on_acknowledged
         self._on_progressed = on_progressed
+        self._on_rested = on_rested
         self._ended: deque[Ended] = deque()
         self._acknowledged: deque[Attempt] = deque()
+        self._rested: deque[tuple[Attempt, bool]] = deque()
         self._progress: dict[Attempt, tuple[float | None, str]] = {}
         self._progress_lock = threading.Lock()
         self._is_woken = False
@@ -58,6 +63,11 @@ class Mailbox:
     def acknowledged(self, attempt: Attempt) -> None:
         """Take the word that an attempt was told to stop."""
         self._acknowledged.append(attempt)
+        self._wake()
+
+    def rested(self, attempt: Attempt, *, is_resting: bool) -> None:
+        """Take the word that an attempt only waits, or no more."""
+        self._rested.append((attempt, is_resting))
         self._wake()
 
     def progressed(self, attempt: Attempt, percent: float | None, note: str) -> None:
@@ -84,6 +94,8 @@ class Mailbox:
         self._is_woken = False
         while self._acknowledged:
             self._on_acknowledged(self._acknowledged.popleft())
+        while self._rested:
+            self._on_rested(*self._rested.popleft())
         ended: list[Ended] = []
         while self._ended:
             ended.append(self._ended.popleft())

@@ -50,7 +50,7 @@ log = structlog.get_logger(component="worker")
 _JOIN_S = 30.0
 _LEAVE_S = 2.0
 #: Slots that change often are told together.
-_SLOTS_S = 0.1
+_SLOTS_S = 0.02
 #: Refusals of HELLO or JOIN that may pass.
 _PASSING = frozenset({Code.TOO_MANY, Code.STORAGE_FAILED, Code.OVERLOADED, Code.STALE_SESSION})
 

@@ -22,7 +22,16 @@ from jackalope.core.must import must
 from jackalope.core.task import Error
 from jackalope.tasks.failure import error_of
 from jackalope.worker.attempt import Attempt, Failed, Outcome, Stopped
-from jackalope.worker.channel import LENGTH, Ended, Progressed, Ready, Unfit, decode_word, packet
+from jackalope.worker.channel import (
+    LENGTH,
+    Ended,
+    Progressed,
+    Ready,
+    Rested,
+    Unfit,
+    decode_word,
+    packet,
+)
 from jackalope.worker.context import Cancelled
 from jackalope.worker.exit_cause import (
     CRASHED,
@@ -236,6 +245,8 @@ class Child:
             word = await self._hear()
             if type(word) is Progressed:
                 attempt.listener.progressed(attempt, word.percent, word.note)
+            elif type(word) is Rested:
+                attempt.listener.rested(attempt, is_resting=word.is_resting)
             elif type(word) is Ended:
                 self.tasks += 1
                 self.rss_bytes = word.rss_bytes

@@ -9,6 +9,10 @@ runs, or has ended and its report is on the way. One that the broker disowns lea
 once; if it still runs it becomes a ghost: asked to stop, never reported, but counted against the
 room for others until it is really gone.
 
+An attempt that only waits for other tasks rests: it runs, but its slot is somebody else's, so that
+a parent cannot keep its children from running. It goes on as soon as it can, even if that makes one
+too many run for a while.
+
 An attempt that shall stop is asked ever less gently, each time after `stop_s`: at level 0 it can
 clean up, at level 1 it is made to, at level 2 the executor says whether it can be stopped at all,
 and if not, that is the answer.
@@ -40,6 +44,10 @@ log = structlog.get_logger(component="worker")
 
 #: What a frame needs beside one large result.
 _FRAME_OVERHEAD_BYTES = 4096
+
+#: Of how many attempts that rest the slots are given to others. Each still has memory, and perhaps
+#: a thread or a process.
+RESTING_MAX = 1_000
 
 
 class Executor(Protocol):
@@ -90,12 +98,18 @@ class Workload:
         self._stop_s = stop_s
         self._loop = asyncio.get_running_loop()
         self._mailbox = Mailbox(
-            self._loop, self._on_ended, self._on_began, self._on_told, self._on_progressed
+            self._loop,
+            self._on_ended,
+            self._on_began,
+            self._on_told,
+            self._on_progressed,
+            on_rested=self._on_rested,
         )
         self._attempts: dict[int, Attempt] = {}
         self._waiting: deque[Attempt] = deque()
         self._running = 0
         self._ghosts = 0
+        self._resting = 0
         self._is_closed = False
         self.reports = Reports(self)
         self.emptied = asyncio.Event()
@@ -113,13 +127,18 @@ class Workload:
         """How many attempts the worker wants to hold."""
         if self._is_closed:
             return 0
-        room = self._concurrency - self._ghosts
+        room = self._room - self._ghosts
         return room + self._prefetch if room > 0 else 0
 
     @property
     def running(self) -> int:
-        """How many attempts run."""
+        """How many attempts run, those that rest included."""
         return self._running
+
+    @property
+    def _room(self) -> int:
+        """How many attempts may run at once."""
+        return self._concurrency + min(self._resting, RESTING_MAX)
 
     @property
     def waiting(self) -> int:
@@ -241,7 +260,7 @@ class Workload:
     def _begin(self) -> None:
         """Begin as many attempts as there is room for."""
         batch: list[Attempt] = []
-        while self._waiting and self._running < self._concurrency and not self._is_closed:
+        while self._waiting and self._running < self._room and not self._is_closed:
             attempt = self._waiting.popleft()
             attempt.is_running = True
             self._running += 1
@@ -279,6 +298,9 @@ class Workload:
         for attempt, outcome in ended:
             attempt.is_running = False
             self._running -= 1
+            if attempt.rests:
+                attempt.rests = 0
+                self._stop_resting()
             if attempt.timers:
                 for timer in attempt.timers:
                     timer.cancel()
@@ -303,6 +325,22 @@ class Workload:
         for attempt, (percent, note) in progress.items():
             if attempt.is_running and attempt.assignment.fence in self._attempts:
                 self.reports.progress(attempt, percent, note)
+
+    def _on_rested(self, attempt: Attempt, is_resting: bool) -> None:
+        if not attempt.is_running:
+            return  # Its end was quicker than this word of something that it left behind.
+        rested = attempt.rests > 0
+        attempt.rests += 1 if is_resting else -1
+        if attempt.rests > 0 and not rested:
+            self._resting += 1
+            self.on_slots_changed()
+            self._begin()
+        elif rested and attempt.rests <= 0:
+            self._stop_resting()
+
+    def _stop_resting(self) -> None:
+        self._resting -= 1
+        self.on_slots_changed()
 
     # Stopping one.
 
