@@ -69,7 +69,9 @@ class Family:
         async def forgetful(count: int) -> int:
             """Fail once, when all the children have run."""
             context = current()
-            total = sum([await (await context.spawn(square, n % 2)).result() for n in range(count)])
+            total: int = sum(
+                [await (await context.spawn(square, n % 2)).result() for n in range(count)]
+            )
             if context.attempt == 1:
                 raise RuntimeError("forgot everything")
             return total
