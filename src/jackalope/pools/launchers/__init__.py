@@ -1,0 +1,42 @@
+"""Launchers: how workers are started and stopped on one kind of machine.
+
+Owns the choice between them by the settings of the broker. Each launcher is a module of its own and
+knows no other; `ports` says what all of them owe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from jackalope.pools.launchers.settings import (
+    NoneSettings,
+    SubprocessSettings,
+    read_settings,
+)
+from jackalope.pools.ports import Launcher
+
+__all__ = ["make_launcher"]
+
+
+def make_launcher(settings: Mapping[str, object], home: Path, owner: str) -> Launcher:  # noqa: ARG001
+    """Make a launcher. Nothing is opened or started before it is first used.
+
+    Args:
+        settings: `type`, and what that launcher can be told.
+        home: a folder that belongs to this launcher alone; it is made when there is need for it.
+        owner: the broker that it works for: what another one started is left alone.
+
+    Raises:
+        ValueError: a setting is wrong, or an extra is missing; the text says what to do.
+    """
+    read = read_settings(settings)
+    match read:
+        case NoneSettings():
+            from jackalope.pools.launchers.none import NoneLauncher  # noqa: PLC0415  as below
+
+            return NoneLauncher()
+        case SubprocessSettings():
+            from jackalope.pools.launchers.subprocess import SubprocessLauncher  # noqa: PLC0415
+
+            return SubprocessLauncher(read, home)

@@ -1,0 +1,129 @@
+"""The settings of launchers: what each kind can be told, its defaults and bounds.
+
+Owns the shapes and how they are read; the launchers own what they mean. As in the rest of the
+configuration, a field that ends in `_us` is a duration: its key has no `_us`, and its value is a
+number of seconds or a text such as "30s".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+from jackalope.core.durations import HOUR, MILLISECOND, SECOND, parse_duration
+
+KIBIBYTE = 1024
+MEBIBYTE = 1024 * KIBIBYTE
+
+
+def _about(text: str, **bounds: Any) -> Meta:
+    return Meta(description=text, **bounds)
+
+
+Command = Annotated[
+    tuple[str, ...],
+    _about("The program that is the worker, and its arguments.", min_length=1),
+]
+Env = Annotated[
+    dict[str, str], _about("Variables that every worker gets; those of the pool come on top.")
+]
+Timeout = Annotated[
+    int,
+    _about("How long one order to the backend may take.", ge=100 * MILLISECOND, le=HOUR),
+]
+LogBytes = Annotated[
+    int,
+    _about("How much of what a worker prints is kept, about.", ge=4 * KIBIBYTE, le=1024 * MEBIBYTE),
+]
+
+
+class NoneSettings(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="none"
+):
+    """Workers are started by hand, or by somebody else."""
+
+
+class SubprocessSettings(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="type",
+    tag="subprocess",
+):
+    """Workers are processes on the broker's machine."""
+
+    command: Command
+    folder: Annotated[str, _about("Where they run; empty for where the broker does.")] = ""
+    env: Env = {}
+    inherit_env: Annotated[
+        bool,
+        _about("Whether they get the broker's variables too, those with `JACKALOPE_` apart."),
+    ] = True
+    log_bytes_max: LogBytes = MEBIBYTE
+    logs_kept: Annotated[
+        int, _about("How many logs of workers that are gone are kept.", ge=0, le=10_000)
+    ] = 20
+    timeout_us: Timeout = 10 * SECOND
+
+
+AnySettings = NoneSettings | SubprocessSettings
+
+SHAPES: dict[str, type[Struct]] = {
+    str(shape.__struct_config__.tag): shape for shape in get_args(AnySettings)
+}
+
+
+def read_settings(given: Mapping[str, object]) -> AnySettings:
+    """Read the settings of a launcher as a person wrote them.
+
+    Raises:
+        ValueError: the kind is unknown, or a setting does not fit; the text says what would.
+    """
+    kind = given.get("type", "subprocess")
+    if kind not in SHAPES:
+        known = " or ".join(SHAPES)
+        raise ValueError(f"type: must be {known}, got {kind!r}{_did_you_mean(kind, SHAPES)}")
+    tree = _plain(SHAPES[str(kind)], {**given, "type": kind}, "")
+    try:
+        settings: AnySettings = msgspec.convert(tree, AnySettings)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{kind} launcher: {_in_words(error)}") from None
+    return settings
+
+
+def _plain(shape: type[Struct], given: Mapping[str, object], where: str) -> dict[str, object]:
+    """Give durations their names and numbers, and find keys that nobody knows."""
+    hints = get_type_hints(shape)
+    keys = {name.removesuffix("_us"): name for name in hints}
+    plain: dict[str, object] = {}
+    for key, value in given.items():
+        if key == "type":
+            plain[key] = value
+            continue
+        if key not in keys:
+            known = ", ".join(keys) or "nothing else"
+            hint = _did_you_mean(key, keys) or f"; there are {known}"
+            raise ValueError(f"{where}{key}: unknown key{hint}")
+        name = keys[key]
+        try:
+            plain[name] = parse_duration(value) if name.endswith("_us") else value
+        except ValueError as error:
+            raise ValueError(f"{where}{key}: {error}") from None
+    return plain
+
+
+def _in_words(error: Exception) -> str:
+    """Put the place first, as the rest of the configuration does."""
+    text, _, place = str(error).partition(" - at `$")
+    key = place.rstrip("`").lstrip(".")
+    return f"{key.removesuffix('_us')}: {text}" if key else text
+
+
+def _did_you_mean(name: object, known: Mapping[str, object]) -> str:
+    close = get_close_matches(str(name).lower(), list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""

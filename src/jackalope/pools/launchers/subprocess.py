@@ -1,0 +1,296 @@
+"""The subprocess launcher: workers are processes on the broker's machine.
+
+Owns their start, their end and what is said of them; `worker_folder` has the files, `process` knows
+who a process is.
+
+A worker is started by a shell of a few lines that does nothing but wait for it and write down its
+exit code. So how a worker ended is known even if no broker ran at that moment, and whether a worker
+was started by this broker or by one before makes no difference. Both are in a session of their own:
+what the worker started itself can be ended with it, and a Ctrl-C for the broker is none for them.
+
+To stop, the worker alone is told (SIGTERM): it may have children that it wants to finish. After the
+grace the whole session is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import msgspec
+import structlog
+
+from jackalope.core.durations import SECOND
+from jackalope.pools.launchers.labels import check_worker, env_of, launched_of
+from jackalope.pools.launchers.process import Process, has_ended, session_members
+from jackalope.pools.launchers.settings import SubprocessSettings
+from jackalope.pools.launchers.worker_folder import WorkerFolder
+from jackalope.pools.ports import Launch, Launched, LaunchFailed, Phase, Scope
+
+SHELL = "/bin/sh"
+
+# A trap that does nothing leaves the shell alive to the end, and its child with the usual signals;
+# one that ignored them would have children that do. $0 is the worker's folder. If that is gone
+# the order was taken back, and nothing starts. $1 is where the worker runs.
+SCRIPT = """\
+trap : HUP INT QUIT TERM
+read -r stat < /proc/$$/stat && printf '%s\\n' "$stat" > "$0/process" || exit 1
+cd "$1" || exit 1
+shift
+"$@"
+echo $? > "$0/exit"
+"""
+
+#: In the environment of all that a worker is made of.
+MARK = "JACKALOPE_LAUNCH"
+
+#: How long the shell may take to say which process it is, if no launcher remembers starting it.
+START_S_MAX = 10.0
+POLL_S = 0.05
+#: How long one that has begun to say which process it is may take to finish the line.
+PATIENCE_S = 1.0
+
+_OWN = "JACKALOPE_"
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = structlog.get_logger(component="pools")
+
+
+class SubprocessLauncher:
+    """Starts workers as processes."""
+
+    def __init__(self, settings: SubprocessSettings, home: Path) -> None:
+        self._settings = settings
+        self._home = home.absolute()
+        self._spawned: dict[str, int] = {}
+        self._unreaped: set[int] = set()
+        self._is_swept = False
+        self._stopping: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def scope(self) -> Scope:
+        """Return what one order starts."""
+        return Scope.WORKER
+
+    async def start(self, launch: Launch) -> None:
+        """Start a worker; change nothing if it is there.
+
+        Raises:
+            LaunchFailed: there is no such program or folder, or no room for a process.
+        """
+        env = env_of(launch, {**self._inherited(), **self._settings.env})
+        env[MARK] = launch.worker
+        await self._in_time(f"start worker {launch.worker}", self._spawn, launch, env)
+
+    async def stop(self, worker: str, grace_s: float) -> None:
+        """Ask a worker to end, and kill what is left after the grace; forget one that has ended.
+
+        Raises:
+            LaunchFailed: it may not be signalled.
+        """
+        check_worker(worker)
+        if worker in self._stopping:
+            return
+        folder = WorkerFolder(self._home, worker)
+        if await self._in_time(f"look at worker {worker}", self._is_gone, folder):
+            await self._in_time(f"forget worker {worker}", self._forget, folder)
+            return
+        ending = asyncio.create_task(self._end(folder, grace_s), name=f"jackalope-stop-{worker}")
+        self._stopping[worker] = ending
+        ending.add_done_callback(lambda _: self._stopping.pop(worker, None))
+
+    async def list(self) -> list[Launched]:
+        """Return all workers that were started and not stopped.
+
+        Raises:
+            LaunchFailed: the folder cannot be read.
+        """
+        return list(await self._in_time("list workers", self._look))
+
+    async def close(self) -> None:
+        """Let go. Workers go on; those that were to end by force are not."""
+        stopping = tuple(self._stopping.values())
+        for task in stopping:
+            task.cancel()
+        await asyncio.gather(*stopping, return_exceptions=True)
+
+    # What follows runs in threads: a disk may be slow, and a fork of a large broker too.
+
+    async def _in_time(
+        self, what: str, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        limit_s = self._settings.timeout_us / SECOND
+        try:
+            async with asyncio.timeout(limit_s):
+                return await asyncio.to_thread(call, *args, **kwargs)
+        except TimeoutError:
+            raise LaunchFailed(
+                f"cannot {what}: this machine took longer than {limit_s:g} s; "
+                "see whether its disk answers and how busy it is"
+            ) from None
+        except OSError as error:
+            raise LaunchFailed(
+                f"cannot {what}: {error}; see that the broker may do so, and that there is room"
+            ) from error
+
+    def _inherited(self) -> dict[str, str]:
+        if not self._settings.inherit_env:
+            return {"PATH": os.defpath}
+        # The broker's own settings and secrets are not the workers'.
+        return {name: value for name, value in os.environ.items() if not name.startswith(_OWN)}
+
+    def _spawn(self, launch: Launch, env: dict[str, str]) -> None:
+        """Start the shell that starts the worker, unless somebody did."""
+        where = Path(self._settings.folder or Path.cwd()).absolute()
+        command = self._settings.command
+        self._check_program(command[0], where, env)
+        folder = WorkerFolder(self._home, launch.worker)
+        if not folder.make(launched_of(launch)):
+            return
+        log = (os.POSIX_SPAWN_OPEN, 1, str(folder.log), _APPEND, 0o600)
+        nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+        try:
+            pid = os.posix_spawn(
+                SHELL,
+                [SHELL, "-c", SCRIPT, str(folder.path), str(where), *command],
+                env,
+                file_actions=[nothing, log, (os.POSIX_SPAWN_DUP2, 1, 2)],
+                setsid=True,
+                setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
+            )
+        except OSError:
+            folder.retire()
+            folder.remove(0)
+            raise
+        self._spawned[launch.worker] = pid
+        self._unreaped.add(pid)
+
+    def _check_program(self, program: str, where: Path, env: dict[str, str]) -> None:
+        if not where.is_dir():
+            raise LaunchFailed(f"there is no folder {where} to run workers in; set `folder`")
+        path = str(where / program) if "/" in program else program
+        if shutil.which(path, path=env.get("PATH", os.defpath)) is None:
+            raise LaunchFailed(
+                f"there is no program {program!r} on the broker's PATH; install it, or give its "
+                "whole path in `command`"
+            )
+
+    def _look(self) -> Sequence[Launched]:
+        if not self._is_swept:
+            for folder in WorkerFolder.retired_in(self._home):
+                self._clear(folder)
+            self._is_swept = True
+        for pid in tuple(self._unreaped):
+            if has_ended(pid):
+                self._unreaped.discard(pid)
+        seen = (self._look_at(folder) for folder in WorkerFolder.all_in(self._home))
+        return [entry for entry in seen if entry is not None]
+
+    def _look_at(self, folder: WorkerFolder) -> Launched | None:
+        labels = folder.labels()
+        if labels is None:
+            return None
+        folder.bound_log(self._settings.log_bytes_max)
+        phase, process = self._phase_of(folder)
+        detail = self._how_it_ended(folder) if phase is Phase.ENDED else ""
+        if folder.worker in self._stopping:
+            phase, detail = Phase.STOPPING, ""
+        worker = next(iter(process.children()), process) if process else None
+        return msgspec.structs.replace(
+            labels,
+            phase=phase,
+            external_id=str(worker.pid) if worker else "",
+            detail=detail,
+        )
+
+    def _phase_of(self, folder: WorkerFolder) -> tuple[Phase, Process | None]:
+        process = folder.process()
+        if process is not None:
+            is_running = folder.exit_code() is None and (
+                process.is_alive() or self._left_of(folder, process)
+            )
+            return (Phase.RUNNING if is_running else Phase.ENDED), process
+        pid = self._spawned.get(folder.worker)
+        if pid is None:
+            # A broker before us made the folder. Either its shell is about to speak, or none came.
+            is_coming = time.time() - folder.made_at() < START_S_MAX
+        else:
+            is_coming = pid in self._unreaped
+        return (Phase.STARTING if is_coming else Phase.ENDED), None
+
+    def _left_of(self, folder: WorkerFolder, process: Process) -> Sequence[Process]:
+        """Return what still runs of a worker: somebody may have killed the shell alone."""
+        return session_members(process.pid, f"{MARK}={folder.worker}")
+
+    def _how_it_ended(self, folder: WorkerFolder) -> str:
+        code, words = folder.exit_code(), folder.last_words()
+        if code is not None:
+            how = f"it ended with exit code {code}{_signal_of(code)}"
+        elif folder.has_begun():
+            how = "it was killed"
+        else:
+            how = "it was not started: the broker or this machine stopped on the way"
+        return f"{how}; its last words: {words}" if words else how
+
+    # Ending.
+
+    def _is_gone(self, folder: WorkerFolder) -> bool:
+        return folder.labels() is None or self._phase_of(folder)[0] is Phase.ENDED
+
+    async def _end(self, folder: WorkerFolder, grace_s: float) -> None:
+        """Wait for a worker to end, kill it after the grace, and forget it."""
+        told: set[Process] = set()
+        kill_at = time.monotonic() + grace_s
+        try:
+            while not self._is_gone(folder) and time.monotonic() < kill_at:
+                self._tell(folder, told)
+                await asyncio.sleep(POLL_S)
+            await asyncio.to_thread(self._forget, folder)
+        except OSError as error:
+            log.warning("a worker could not be ended", worker=folder.worker, error=str(error))
+
+    def _tell(self, folder: WorkerFolder, told: set[Process]) -> None:
+        """Ask for the end, once: who has not begun yet is asked when it has."""
+        process = folder.process()
+        if process is None:
+            return
+        workers = process.children() if process.is_alive() else self._left_of(folder, process)
+        for worker in workers:
+            if worker not in told:
+                worker.send(signal.SIGTERM)
+                told.add(worker)
+
+    def _forget(self, folder: WorkerFolder) -> None:
+        """Kill what is left of a worker, and remove what is known of it."""
+        folder.retire()
+        self._clear(folder)
+        self._spawned.pop(folder.worker, None)
+
+    def _clear(self, folder: WorkerFolder) -> None:
+        patience_until = time.monotonic() + PATIENCE_S
+        while (process := folder.process()) is None and folder.has_begun():
+            if time.monotonic() > patience_until:
+                break
+            time.sleep(POLL_S)
+        if process is not None:
+            process.send_to_group(signal.SIGKILL)
+            for left in self._left_of(folder, process):
+                left.send(signal.SIGKILL)
+        folder.remove(self._settings.logs_kept)
+
+
+def _signal_of(code: int) -> str:
+    """Name the signal of which a shell tells by an exit code."""
+    try:
+        return f" ({signal.Signals(code - 128).name})" if code > 128 else ""
+    except ValueError:
+        return ""

@@ -1,0 +1,161 @@
+"""The folder of one process that was launched: what outlives the broker that launched it.
+
+Owns the files and their meaning, no process. Each file has one writer:
+
+- `labels`: who it is, by the launcher, before anything is started. A folder appears with it at
+  once, by a rename, so that of two orders for one worker only one comes through.
+- `process`: its own line of `/proc/PID/stat`, by the process itself before it becomes a worker. So
+  there is no moment at which it runs and nobody could find it.
+- `exit`: the exit code, by what waits for the worker.
+- `log`: all that it prints. It is cut by the launcher when it grows too long.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from jackalope.pools.launchers.process import Process, read_stat
+from jackalope.pools.ports import Launched
+
+# Folders with a dot are no worker's: its id has none.
+_NEW = ".new-"
+_GONE = ".gone-"
+_PAST = ".past"
+
+WORDS_LINES_MAX = 10
+WORDS_BYTES_MAX = 2000
+
+
+class WorkerFolder:
+    """What is known of one process."""
+
+    def __init__(self, home: Path, worker: str) -> None:
+        self.worker = worker
+        self.path = home / worker
+        self.log = self.path / "log"
+        self._home = home
+
+    @classmethod
+    def all_in(cls, home: Path) -> list[WorkerFolder]:
+        """Return the folders of all processes that were launched and not forgotten."""
+        try:
+            names = sorted(path.name for path in home.iterdir())
+        except FileNotFoundError:
+            return []
+        return [cls(home, name) for name in names if not name.startswith(".")]
+
+    @classmethod
+    def retired_in(cls, home: Path) -> list[WorkerFolder]:
+        """Return the folders that somebody retired and did not come to remove."""
+        found = [cls(home, path.name.removeprefix(_GONE)) for path in home.glob(f"{_GONE}*")]
+        for folder in found:
+            folder.path = home / f"{_GONE}{folder.worker}"
+            folder.log = folder.path / "log"
+        return found
+
+    def make(self, labels: Launched) -> bool:
+        """Make the folder; return whether there was none."""
+        if self.path.exists():
+            return False
+        new = self._home / f"{_NEW}{self.worker}"
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(mode=0o700, parents=True)
+        (new / "labels").write_bytes(msgspec.json.encode(labels))
+        try:
+            new.rename(self.path)
+        except OSError:
+            shutil.rmtree(new, ignore_errors=True)
+            if not self.path.exists():
+                raise
+            return False
+        return True
+
+    def labels(self) -> Launched | None:
+        """Return who it is; None if it is forgotten, or damaged."""
+        try:
+            labels = msgspec.json.decode((self.path / "labels").read_bytes(), type=Launched)
+        except (OSError, msgspec.DecodeError):
+            return None
+        return labels if labels.worker == self.worker else None
+
+    def made_at(self) -> float:
+        """Return when it was made, in seconds since the epoch."""
+        try:
+            return (self.path / "labels").stat().st_mtime
+        except OSError:
+            return 0.0
+
+    def has_begun(self) -> bool:
+        """Tell whether a process is there, even if it has not finished saying which one."""
+        return (self.path / "process").exists()
+
+    def process(self) -> Process | None:
+        """Return the process, once it has said which one it is."""
+        try:
+            return read_stat((self.path / "process").read_text(errors="replace"))
+        except OSError:
+            return None
+
+    def exit_code(self) -> int | None:
+        """Return the exit code, once there is one."""
+        try:
+            text = (self.path / "exit").read_text()
+        except OSError:
+            return None
+        # Without its end the line is not whole yet.
+        return int(text) if text.endswith("\n") and text.strip().isdecimal() else None
+
+    def last_words(self) -> str:
+        """Return the last lines that it printed."""
+        lines = self._tail(WORDS_BYTES_MAX).decode(errors="replace").strip().splitlines()
+        return "\n".join(lines[-WORDS_LINES_MAX:])
+
+    def bound_log(self, bytes_max: int) -> None:
+        """Keep the last half of a log that is too long.
+
+        It is open for appending elsewhere, so it is cut in place. What is printed between the look
+        and the cut is lost.
+        """
+        try:
+            if self.log.stat().st_size <= bytes_max:
+                return
+            kept = self._tail(bytes_max // 2)
+            with self.log.open("r+b") as file:
+                file.truncate(0)
+            with self.log.open("ab") as file:
+                file.write(kept.partition(b"\n")[2] or kept)
+        except FileNotFoundError:
+            return
+
+    def retire(self) -> None:
+        """Take the folder out of the way at once: who has not begun by now cannot begin."""
+        gone = self._home / f"{_GONE}{self.worker}"
+        shutil.rmtree(gone, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            self.path.rename(gone)
+        self.path, self.log = gone, gone / "log"
+
+    def remove(self, logs_kept: int) -> None:
+        """Remove the folder, and keep the log among those of the past."""
+        past = self._home / _PAST
+        with suppress(OSError):
+            if logs_kept and self.log.stat().st_size:
+                past.mkdir(mode=0o700, exist_ok=True)
+                self.log.rename(past / f"{self.worker}.log")
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            logs = sorted(past.iterdir(), key=lambda log: log.stat().st_mtime)
+            for log in logs[: max(0, len(logs) - logs_kept)]:
+                log.unlink()
+
+    def _tail(self, bytes_max: int) -> bytes:
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, file.seek(0, 2) - bytes_max))
+                return file.read(bytes_max)
+        except OSError:
+            return b""
