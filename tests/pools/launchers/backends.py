@@ -33,6 +33,8 @@ class Backend(ABC):
 
     #: Whether a worker that ends by itself stays ended.
     keeps_the_dead = True
+    #: Whether there is anything to be had of what a worker printed.
+    has_last_words = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -77,9 +79,6 @@ class Subprocess(Backend):
     def made(self, home: Path, **settings: object) -> Launcher:
         given = {"command": [str(self.worker)], "env": {"DUMP": str(self.dump)}, **settings}
         return make_launcher({"type": "subprocess", **given}, home, "")
-
-
-BACKENDS: list[type[Backend]] = [Subprocess]
 
 
 # What tests are made of.
@@ -137,7 +136,7 @@ async def until(check: Callable[[], Awaitable[object]], what: str = "what is wai
     give_up_at = time.monotonic() + PATIENCE_S
     while not await check():
         assert time.monotonic() < give_up_at, f"{what} did not come"
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
 
 
 async def find(launcher: Launcher, worker: str) -> Launched | None:

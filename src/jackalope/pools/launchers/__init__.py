@@ -1,7 +1,8 @@
 """Launchers: how workers are started and stopped on one kind of machine.
 
 Owns the choice between them by the settings of the broker. Each launcher is a module of its own and
-knows no other; `ports` says what all of them owe.
+knows no other; `ports` says what all of them owe. The clients that some of them need are extras,
+and are loaded when such a launcher is made.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from jackalope.pools.launchers.settings import (
     NoneSettings,
     SubprocessSettings,
+    SystemdSettings,
     read_settings,
 )
 from jackalope.pools.ports import Launcher
@@ -40,3 +42,7 @@ def make_launcher(settings: Mapping[str, object], home: Path, owner: str) -> Lau
             from jackalope.pools.launchers.subprocess import SubprocessLauncher  # noqa: PLC0415
 
             return SubprocessLauncher(read, home)
+        case SystemdSettings():
+            from jackalope.pools.launchers.systemd import SystemdLauncher  # noqa: PLC0415
+
+            return SystemdLauncher(read, home)

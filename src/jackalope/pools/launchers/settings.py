@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from enum import StrEnum
 from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
@@ -71,7 +72,47 @@ class SubprocessSettings(
     timeout_us: Timeout = 10 * SECOND
 
 
-AnySettings = NoneSettings | SubprocessSettings
+class Manager(StrEnum):
+    """Whose systemd it is."""
+
+    SYSTEM = "system"
+    USER = "user"
+
+
+class SystemdSettings(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="type",
+    tag="systemd",
+):
+    """Workers are instances of a template unit."""
+
+    unit: Annotated[
+        str,
+        _about("The template is `UNIT@.service`.", pattern="^[A-Za-z0-9:_.-]+$", max_length=100),
+    ] = "jackalope-worker"
+    manager: Annotated[
+        Manager,
+        _about("`system`: the machine's systemd. `user`: that of the user who runs the broker."),
+    ] = Manager.SYSTEM
+    env_folder: Annotated[
+        str,
+        _about(
+            "Where the template finds a file with the variables of each worker, named after it; "
+            "empty for `%t/jackalope/workers`."
+        ),
+    ] = ""
+    env: Env = {}
+    systemctl: Annotated[str, _about("The program that orders it.", min_length=1)] = "systemctl"
+    journalctl: Annotated[
+        str, _about("The program that has a worker's last words; empty asks for none.")
+    ] = "journalctl"
+    timeout_us: Timeout = 10 * SECOND
+
+
+AnySettings = NoneSettings | SubprocessSettings | SystemdSettings
 
 SHAPES: dict[str, type[Struct]] = {
     str(shape.__struct_config__.tag): shape for shape in get_args(AnySettings)
