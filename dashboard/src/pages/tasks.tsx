@@ -13,6 +13,12 @@ import { ACTION_WORDS, exact, plural, ran, runSeconds } from "../words";
 
 const PAGE_ROWS = 50;
 
+/** A page of the list, and what it is a page of: the one before is shown until the next is there. */
+interface Page extends TaskList {
+  address: string;
+  before: number;
+}
+
 export function Tasks({ route }: { route: Route }) {
   const filters = toFilters(route.query);
   const address = toHash("tasks", "", toQuery(filters));
@@ -20,10 +26,15 @@ export function Tasks({ route }: { route: Route }) {
   const [pages, setPages] = useState<{ address: string; cursors: string[] }>({ address, cursors: [] });
   const cursors = pages.address === address ? pages.cursors : [];
   const cursor = cursors.at(-1) ?? "";
-  const list = useFetched<TaskList>(
-    (signal) => ask("tasks", { signal, query: { ...toQuery(filters), limit: PAGE_ROWS, cursor } }),
+  const before = cursors.length * PAGE_ROWS;
+  const list = useFetched<Page>(
+    async (signal) => {
+      const page = await ask<TaskList>("tasks", { signal, query: { ...toQuery(filters), limit: PAGE_ROWS, cursor } });
+      return { ...page, address, before };
+    },
     [address, cursor],
   );
+  const isTurning = list.data?.address !== address || list.data.before !== before;
   const [total, setTotal] = useState<number | null>(null);
   useEffect(() => {
     if (list.data && list.data.total !== null) setTotal(list.data.total);
@@ -37,7 +48,7 @@ export function Tasks({ route }: { route: Route }) {
   const go = (next: Filters) => { location.hash = toHash("tasks", "", toQuery(next)); };
   const turn = (next: string[]) => setPages({ address, cursors: next });
   const tasks = list.data?.tasks ?? [];
-  const first = cursors.length * PAGE_ROWS;
+  const first = list.data?.before ?? 0;
   const target: Target = isAll ? { filter: toFilter(filters) } : { task_ids: [...chosen] };
   return (
     <>
@@ -49,15 +60,15 @@ export function Tasks({ route }: { route: Route }) {
       {may("cancel_tasks") && (
         <BulkBar chosen={isAll ? (total ?? 0) : chosen.size} isAll={isAll} total={total} onAct={setAction} onAll={() => setAll(true)} onNone={clear} />
       )}
-      <TaskTable tasks={tasks} filters={filters} onSort={go} isLoading={list.isLoading && !list.data}
+      <TaskTable tasks={tasks} filters={filters} onSort={go} isLoading={isTurning}
         chosen={may("cancel_tasks") ? chosen : null} isAll={isAll} onChoose={(next) => { setChosen(next); setAll(false); }} />
       <nav class="row spread pager" aria-label="Pages">
         <span class="dim" role="status">
           {tasks.length ? `${exact(first + 1)} to ${exact(first + tasks.length)}${total === null ? "" : ` of ${exact(total)}`}` : "\u00a0"}
         </span>
         <span class="row">
-          <button type="button" disabled={!cursors.length} onClick={() => turn(cursors.slice(0, -1))}>Previous</button>
-          <button type="button" disabled={!list.data?.cursor} onClick={() => turn([...cursors, list.data?.cursor as string])}>Next</button>
+          <button type="button" disabled={isTurning || !cursors.length} onClick={() => turn(cursors.slice(0, -1))}>Previous</button>
+          <button type="button" disabled={isTurning || !list.data?.cursor} onClick={() => turn([...cursors, list.data?.cursor as string])}>Next</button>
         </span>
       </nav>
       {action && (
@@ -184,7 +195,7 @@ function TaskTable({ tasks, filters, onSort, isLoading, chosen, isAll, onChoose 
         <thead>
           <tr>
             {chosen && (
-              <th class="tick"><input type="checkbox" aria-label="Choose all on this page" checked={isAll || every}
+              <th class="tick"><input type="checkbox" aria-label="Choose all on this page" checked={isAll || every} disabled={isLoading}
                 onChange={() => onChoose(every || isAll ? new Set() : new Set(tasks.map((task) => task.task_id)))} /></th>
             )}
             <th scope="col">State</th>
@@ -203,7 +214,7 @@ function TaskTable({ tasks, filters, onSort, isLoading, chosen, isAll, onChoose 
             <tr key={task.task_id} class={isAll || chosen?.has(task.task_id) ? "chosen" : ""}>
               {chosen && (
                 <td class="tick"><input type="checkbox" aria-label={`Choose ${task.task_type} ${task.task_id}`}
-                  checked={isAll || chosen.has(task.task_id)} onChange={() => toggle(task.task_id)} /></td>
+                  checked={isAll || chosen.has(task.task_id)} disabled={isLoading} onChange={() => toggle(task.task_id)} /></td>
               )}
               <td><Badge state={task.state} /></td>
               <td class="wide"><TaskLink task={task} />{task.error && task.state !== "succeeded" && <p class="error-line">{task.error}</p>}</td>

@@ -120,12 +120,19 @@ class GridWorker:
         return message if isinstance(message, bytes) else json.loads(message)
 
     async def take(self) -> bytes:
-        """Answer a question about the status with `ready`, and return the payload that comes."""
+        """Be asked for the status, and return the payload that comes for `ready`."""
         assert await self.hear() == ASKED
         await self.say(READY)
-        payload = await self.hear()
-        assert isinstance(payload, bytes)
-        return payload
+        return await self.answer_ready()
+
+    async def answer_ready(self) -> bytes:
+        """Say `ready` as often as that is asked for, and return the payload that comes."""
+        while True:
+            message = await self.hear()
+            if isinstance(message, bytes):
+                return message
+            assert message == ASKED
+            await self.say(READY)
 
     async def closed(self) -> ConnectionClosed:
         """Wait until the broker closes the socket, whatever it says before."""

@@ -217,7 +217,7 @@ def test_ready_while_it_has_a_job_gives_the_job_back() -> None:
             await submit(house, b"job", key="k")
             assert await one.take() == b"job"
             await one.say(READY)
-            assert await one.hear() == b"job"
+            assert await one.answer_ready() == b"job"
             await one.send(b"done")
             assert await one.hear() == ASKED
             assert (await show(house, "k"))["status"] == DONE
@@ -274,8 +274,11 @@ def test_a_job_that_is_always_handed_back_ends() -> None:
             await one.take()
             for _ in range(19):
                 await one.say(READY)
-                assert await one.hear() == b"job"
+                assert await one.answer_ready() == b"job"
             await one.say(READY)
+            for _ in range(20):
+                assert await one.hear() == ASKED
+                await one.say(READY)
             job = await until(house, "k", lambda job: job["status"] == FAILED)
             assert job["reason"] == "interrupted"
 

@@ -20,7 +20,10 @@ Nothing here names a job: a result belongs to the last payload. Two things follo
 
 1. `ready` is an answer to a question that may be older than the payload. So the questions are
    remembered with the number of payloads sent before them; `ready` to an older one says nothing
-   about the job at hand. `ready` to a later one, or without a question, gives the job back.
+   about the job at hand, and `ready` to a later one gives the job back. A worker may also say it
+   unasked, and then its answers are no longer those of the questions: each looks like the answer to
+   a later one. So it is asked again when it was not asked, and a worker that has given back n jobs
+   has to say n + 1 times that it is ready before the next is taken from it.
 2. A job that was taken away (deleted, say) is still being worked on, and its result will come. It
    is thrown away: until the worker has sent one, failed, or said that it is ready, it is given
    nothing else.
@@ -91,6 +94,8 @@ class WorkerSocket:
         self._is_sending = False
         self._owes = False
         self._is_sure = False
+        self._readies = 0
+        self._given_back = 0
 
     async def run(self) -> None:
         """Talk with the worker until one of the two is gone."""
@@ -202,19 +207,35 @@ class WorkerSocket:
             log.info("message of no known code", worker=self._entry.worker, code=code)
 
     def _on_status(self, *, is_ready: bool) -> None:
-        asked_after = self._questions.popleft() if self._questions else self._sent
-        if self._is_too_early() or (self._owes and asked_after < self._sent):
+        asked_after = self._questions.popleft() if self._questions else None
+        if self._is_too_early():
             return  # Said before it had the job.
+        if self._owes and is_ready and asked_after is None:
+            self._ask()
+            return
+        if self._owes and asked_after is not None and asked_after < self._sent:
+            return
         self._is_sure = True
         if not is_ready:
+            self._readies = 0
             self._session.set_ready(is_ready=False)
             self._entry.standing = Standing.BUSY
             return
-        if self._owes:
-            self._settle()
-            self._session.release()
+        if self._owes and not self._give_back():
+            return
         self._entry.standing = Standing.READY
         self._session.set_ready(is_ready=True)
+
+    def _give_back(self) -> bool:
+        """Take the job from a worker that says that it is ready, once that is beyond doubt."""
+        self._readies += 1
+        if self._readies <= self._given_back:
+            self._ask()
+            return False
+        self._given_back += 1
+        self._settle()
+        self._session.release()
+        return True
 
     def _on_progress(self, fields: dict[str, Any]) -> None:
         percent, info = fields.get("percent"), fields.get("info")
@@ -300,9 +321,9 @@ class WorkerSocket:
             raise Goodbye(1011, f"the result cannot be stored: {fault}") from None
 
     def _settle(self) -> None:
-        """Note that the worker has no job any more, and that older questions are answered."""
+        """Note that the worker has no job any more."""
         self._owes = False
-        self._questions.clear()
+        self._readies = 0
         self._entry.standing = Standing.REGISTERED
 
     # Speaking.
@@ -312,6 +333,11 @@ class WorkerSocket:
         self._outbox.put_nowait(None)
 
     def _on_job(self, job: Job) -> None:
+        if self._owes:
+            # Its last job was taken away, and the broker gave it this one before it heard that the
+            # worker still has the other, whose result would pass for that of this one.
+            self._session.release()
+            return
         self._outbox.put_nowait(job)
 
     async def _speak(self) -> None:
