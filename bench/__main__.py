@@ -1,4 +1,4 @@
-"""`python -m bench core|peers|http|communicator`: run a benchmark and print what it measured."""
+"""`python -m bench NAME`: run a benchmark and print what it measured."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ BENCHMARKS = {
     "core": ("bench.core", "the core and its storage, without sockets"),
     "peers": ("bench.peers.command", "Jackalope beside other task queues"),
     "http": ("bench.http", "requests over HTTP while tasks flow"),
+    "cost": ("bench.cost", "requests and tasks, in CPU time"),
     "communicator": ("bench.communicator", "kiwipy over Jackalope and over RabbitMQ"),
 }
 

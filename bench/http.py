@@ -17,8 +17,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
+from typing import NamedTuple
 
 import uvloop
 
@@ -35,7 +37,7 @@ _FULL_SPEED_TASKS = 120_000
 _ANSWER_S_MAX = 30
 
 #: How often each kind of request comes in twenty, spread as they would be.
-_MIX = (
+MIX = (
     *("task", "submit", "task", "health", "submit", "task", "queues", "task", "submit", "stats"),
     *("task", "submit", "task", "list", "task", "submit", "health", "task", "submit", "queues"),
 )
@@ -74,30 +76,46 @@ def run(args: argparse.Namespace) -> int:
 # The broker, the worker, and the tasks.
 
 
+class House(NamedTuple):
+    """A broker and a worker, and where they are."""
+
+    broker: Started
+    worker: Started
+    address: str
+    http_port: int
+
+
+@contextmanager
+def serving(place: Path) -> Iterator[House]:
+    """Start a broker and a worker in a folder; they are gone when this ends."""
+    port, http_port = processes.free_port(), processes.free_port()
+    address = f"jackalope://127.0.0.1:{port}"
+    program = processes.python_program("jackalope")
+    flags = ["--port", str(port), "--http-port", str(http_port), "--log-level", "warn"]
+    broker = Started(
+        [program, "serve", "--data", str(place / "data"), *flags], place / "broker.log"
+    )
+    started = [broker]
+    try:
+        broker.wait_until(lambda: all(map(processes.is_listening, (port, http_port))))
+        command = [program, "worker", "bench.http:app", "--broker", address]
+        command += ["--queues", "bench", "--concurrency", "1000"]
+        worker = Started(command, place / "worker.log")
+        started.append(worker)
+        yield House(broker, worker, address, http_port)
+    finally:
+        for process in reversed(started):
+            process.stop()
+
+
 async def _measure(rate: int, seconds: float) -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        port, http_port = processes.free_port(), processes.free_port()
-        address = f"jackalope://127.0.0.1:{port}"
-        program = processes.python_program("jackalope")
-        flags = ["--port", str(port), "--http-port", str(http_port), "--log-level", "warn"]
-        command = [program, "serve", "--data", str(place / "data"), *flags]
-        broker = Started(command, place / "broker.log")
-        started = [broker]
-        try:
-            broker.wait_until(lambda: all(map(processes.is_listening, (port, http_port))))
-            command = [program, "worker", "bench.http:app", "--broker", address]
-            command += ["--queues", "bench", "--concurrency", "1000"]
-            started.append(Started(command, place / "worker.log"))
-            async with Jackalope(address) as client:
-                return await _flow(client, broker, http_port, place, rate=rate, seconds=seconds)
-        finally:
-            for process in reversed(started):
-                process.stop()
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as house:
+        async with Jackalope(house.address) as client:
+            return await _flow(client, house, Path(folder), rate=rate, seconds=seconds)
 
 
 async def _flow(
-    client: Jackalope, broker: Started, http_port: int, place: Path, *, rate: int, seconds: float
+    client: Jackalope, house: House, place: Path, *, rate: int, seconds: float
 ) -> dict[str, float]:
     task = client.task(queue="bench", name=noop.name)(noop.definition.function)
     sample = await task.submit(PAYLOAD)
@@ -113,12 +131,12 @@ async def _flow(
 
     request = place / "load.json"
     request.write_text(
-        json.dumps({"port": http_port, "rate": rate, "seconds": seconds, "task": str(sample)})
+        json.dumps({"port": house.http_port, "rate": rate, "seconds": seconds, "task": str(sample)})
     )
     load = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench", "http", "--load", str(request), stdout=subprocess.PIPE
     )
-    cpu_before_s, begin = processes.cpu_s([broker.pid]), time.perf_counter()
+    cpu_before_s, begin = processes.cpu_s([house.broker.pid]), time.perf_counter()
     size = round(full_speed / 2 * _PACE_STEP_S)
     submits = []
     for step in range(round(seconds / _PACE_STEP_S)):
@@ -128,7 +146,7 @@ async def _flow(
     paced = [handle for handles in await asyncio.gather(*submits) for handle in handles]
     await gather(paced, timeout=120)
     passed_s = time.perf_counter() - begin
-    cpu_s = processes.cpu_s([broker.pid]) - cpu_before_s
+    cpu_s = processes.cpu_s([house.broker.pid]) - cpu_before_s
     answer, _ = await load.communicate()
     return {
         "tasks_per_s_full_speed": round(full_speed),
@@ -145,7 +163,7 @@ async def _flow(
 
 async def _load(request: dict[str, float | str]) -> None:
     port, rate, seconds = int(request["port"]), float(request["rate"]), float(request["seconds"])
-    requests = cycle([_request(kind, str(request["task"])) for kind in _MIX])
+    requests = cycle([request_of(kind, str(request["task"])) for kind in MIX])
     begin = time.perf_counter()
     due = iter([begin + number / rate for number in range(round(rate * seconds))])
     times_s: list[float] = []
@@ -175,11 +193,7 @@ async def _connection(
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for at in due:
         await asyncio.sleep(max(0, at - time.perf_counter()))
-        writer.write(next(requests))
-        head = await reader.readuntil(b"\r\n\r\n")
-        status = int(head[9:12])
-        length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
-        await reader.readexactly(int(length or b"0"))
+        status = await exchange(reader, writer, next(requests))
         # From when it was due: a request that had to wait for its turn was slow as well.
         times_s.append(time.perf_counter() - at)
         if status >= 400:
@@ -187,7 +201,19 @@ async def _connection(
     writer.close()
 
 
-def _request(kind: str, task: str) -> bytes:
+async def exchange(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
+) -> int:
+    """Send a request, read its answer to the end, and return the status."""
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+    await reader.readexactly(int(length or b"0"))
+    return int(head[9:12])
+
+
+def request_of(kind: str, task: str) -> bytes:
+    """Write a request of one of the kinds, about a task."""
     paths = {
         "task": f"GET /api/v1/tasks/{task}",
         "list": "GET /api/v1/tasks?limit=20",
