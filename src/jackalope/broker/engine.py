@@ -85,6 +85,7 @@ class Engine:
         blobs: where large payloads and results are.
         sequence: the last batch that is durable.
         fault: why writes are refused, or None.
+        is_turning: a turn is under way, and memory may be ahead of the disk.
         next_forget_us: when to look again for what has been kept for long enough.
     """
 
@@ -104,17 +105,17 @@ class Engine:
         self.fault: StorageFault | None = None
         self.next_forget_us = 0
         self._synced = 0
-        self._is_turning = False
+        self.is_turning = False
         self._flush: Flush | None = None
 
     # Turns.
 
     def decide(self, now_us: int, commands: list[AnyCommand]) -> Turn:
         """Let the core decide about a batch of commands."""
-        must(not self._is_turning, "one turn at a time")
+        must(not self.is_turning, "one turn at a time")
         if self.fault is not None:
             return Turn(commands, [], _refuse(commands, self.fault))
-        self._is_turning = True
+        self.is_turning = True
         records: list[AnyRecord] = []
         effects: list[Effect] = []
         for command in commands:
@@ -140,7 +141,7 @@ class Engine:
     def settle(self, turn: Turn) -> list[Effect]:
         """End a turn that is durable, and return what the world may now hear."""
         must(turn.is_stored, "nothing is told before it is stored")
-        self._is_turning = False
+        self.is_turning = False
         return turn.effects
 
     def fail(self, turn: Turn, fault: StorageFault) -> list[Effect]:
@@ -151,7 +152,7 @@ class Engine:
         Raises:
             StorageFault: the disk cannot even be read; the node must stop.
         """
-        self._is_turning = False
+        self.is_turning = False
         self.fault = fault
         self._flush = None
         self.core, self.sequence = recover(self._journal, self.history)
@@ -186,7 +187,7 @@ class Engine:
         Now and then there is a flush without changes, which only forgets what has been kept for
         long enough.
         """
-        must(not self._is_turning, "flushes begin between turns")
+        must(not self.is_turning, "flushes begin between turns")
         if self._flush is not None or self.fault is not None:
             return None
         if not self.core.book.has_changes() and now_us < self.next_forget_us:

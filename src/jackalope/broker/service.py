@@ -230,7 +230,12 @@ class Broker:
         )
 
     async def read(self, question: Callable[[Engine], T]) -> T:
-        """Ask something of the engine between two turns, when all that it shows is durable."""
+        """Ask something of the engine between two turns, when all that it shows is durable.
+
+        That is now, unless a turn is under way, or to come for something that was posted before.
+        """
+        if not (self.engine.is_turning or self._inbox or self._reads):
+            return question(self.engine)
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         # It sees what whoever asks may see, and that is known by the context.
         context = copy_context()

@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 
 _LABEL_CHARS_MAX = 64
 
+#: More than it takes from the end of a connection to the end of its session.
+_ROUNDS_OF_NEWS = 20
+
 
 class Goodbye(Exception):
     """The connection ends, and why."""
@@ -120,6 +123,10 @@ class WorkerSession:
             Refused: the broker does not let it in.
         """
         entry = self._entry
+        # If it was here before, the end of that connection has arrived before it came again; it may
+        # still be on its way through the loop, and must not be overtaken.
+        for _ in range(_ROUNDS_OF_NEWS):
+            await asyncio.sleep(0)
         holding = await self._broker.read(lambda engine: self._grid.roll.identify(engine, entry))
         self._session = self._broker.open_session(self)
         answered = await self._ask(self._joining(holding=holding))
