@@ -17,6 +17,7 @@ from jackalope.core.task import BlobRef, Body
 from jackalope.doors.http import app, bodies
 from jackalope.doors.http.bodies import Received, body_response, receiving
 from jackalope.doors.http.errors import Rejected
+from jackalope.doors.http.exchange import answer
 from jackalope.doors.http.server import HttpDoor
 from tests.doors.house import run
 from tests.doors.http.house import HttpHouse, open_http, until
@@ -35,12 +36,12 @@ class Shelf:
         blobs = door.broker.blobs
 
         @post("/")
-        async def take(request: Request[Any, Any, Any]) -> int:
+        async def take(request: Request[Any, Any, Any]) -> Response[Any]:
             async with receiving(request, blobs, BYTES_MAX) as received:
                 if received.fields.get("fail"):
                     raise Rejected(409, "told to fail")
                 self.received.append(received)
-            return len(self.received) - 1
+            return answer(len(self.received) - 1, 201)
 
         @route("/{index:int}", http_method=[HttpMethod.GET, HttpMethod.HEAD])
         async def give(request: Request[Any, Any, Any], index: FromPath[int]) -> Response[Any]:

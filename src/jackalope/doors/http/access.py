@@ -147,16 +147,6 @@ class Gate:
         return not host or is_loopback(name) or name in self._names
 
 
-def guarded(app: ASGIApp) -> ASGIApp:
-    """Put a guard before every route. The framework's own guards copy the route each time."""
-
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        guard(scope["route_handler"])
-        await app(scope, receive, send)
-
-    return call
-
-
 def guard(route: BaseRouteHandler) -> None:
     """Let nobody to a route who lacks its permission.
 
@@ -237,13 +227,12 @@ def _with_headers(send: Send, share: Share | None) -> Send:
 
     async def sending(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
-            said = {name.lower() for name, _ in message["headers"]}
-            added = [pair for pair in _SECURITY.items() if pair[0] not in said]
-            message["headers"] = [
-                *message["headers"],
-                *added,
-                *(share.headers() if share is not None else ()),
-            ]
+            said = [name.lower() for name, _ in message["headers"]]
+            added = _SECURITY
+            if not added.keys().isdisjoint(said):
+                added = {name: text for name, text in added.items() if name not in said}
+            counted = share.headers() if share is not None else ()
+            message["headers"] = [*message["headers"], *added.items(), *counted]
         await send(message)
 
     return sending

@@ -7,17 +7,19 @@ part is a function that takes the door and returns its routes; it knows no other
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from litestar import Litestar
+from litestar import Litestar, Request, Response
 from litestar.config.cors import CORSConfig
 from litestar.datastructures import State
-from litestar.types import ControllerRouterHandler
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ASGIApp, ControllerRouterHandler, Receive, Scope, Send
 
 from jackalope.doors.http import description_page, gridlike, health, metrics
-from jackalope.doors.http.access import guarded
+from jackalope.doors.http.access import guard
 from jackalope.doors.http.dashboard import routes as dashboard
 from jackalope.doors.http.errors import HANDLERS
+from jackalope.doors.http.exchange import Asked
 from jackalope.doors.http.methods import with_options
 from jackalope.doors.http.rest import routes as rest
 
@@ -46,7 +48,7 @@ def build(door: HttpDoor, parts: Sequence[Part] = PARTS) -> Litestar:
     return Litestar(
         route_handlers=with_options([route for part in parts for route in part(door)]),
         exception_handlers=HANDLERS,
-        middleware=[guarded],
+        middleware=[called],
         cors_config=_cors(door),
         request_max_body_size=door.settings.body_bytes_max,
         state=State({"door": door}),
@@ -54,6 +56,32 @@ def build(door: HttpDoor, parts: Sequence[Part] = PARTS) -> Litestar:
         logging_config=None,
         debug=False,
     )
+
+
+def called(app: ASGIApp) -> ASGIApp:
+    """Put the guard before a route, and then call it as what it is.
+
+    Ours are functions of the request and of parts of its path, and return a response. Routes of the
+    framework can be more than that, and at every request it looks for all of it: dependencies,
+    hooks, caches, values to be converted. That takes longer than most routes do.
+    """
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        route = scope["route_handler"]
+        guard(route)
+        if not isinstance(route, HTTPRouteHandler) or route.has_sync_callable:
+            await app(scope, receive, send)
+            return
+        request: Asked = Request(scope, receive, send)
+        there = {"request": request, **scope["path_params"]}
+        wanted = route.parsed_fn_signature.parameters
+        response: Response[Any] = await route.fn(**{name: there[name] for name in wanted})
+        respond = response.to_asgi_response(
+            None, request, media_type=route.media_type, status_code=route.status_code
+        )
+        await respond(scope, receive, send)
+
+    return call
 
 
 def _cors(door: HttpDoor) -> CORSConfig | None:

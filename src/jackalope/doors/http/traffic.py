@@ -21,6 +21,8 @@ from jackalope.broker.reading import Spread
 
 log = structlog.get_logger(component="http")
 
+Line = structlog.typing.FilteringBoundLogger
+
 OTHER = "other"
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -51,17 +53,19 @@ class Traffic:
 
     def over(self, app: ASGIApp) -> ASGIApp:
         """Return an application that does the same, and is counted."""
+        # Bound once: a logger that is looked up for a line costs more than one that is not written.
+        line = log.bind()
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == ScopeType.HTTP:
-                await self._count_request(app, scope, receive, send)
+                await self._count_request(app, line, scope, receive, send)
             else:
-                await self._count_socket(app, scope, receive, send)
+                await self._count_socket(app, line, scope, receive, send)
 
         return counted
 
     async def _count_request(
-        self, app: ASGIApp, scope: HTTPScope, receive: Receive, send: Send
+        self, app: ASGIApp, line: Line, scope: HTTPScope, receive: Receive, send: Send
     ) -> None:
         begin_ns, status, asked = perf_counter_ns(), _NO_STATUS, str(scope["path"])
 
@@ -79,8 +83,11 @@ class Traffic:
             took_us = (perf_counter_ns() - begin_ns) // 1_000
             method, path = scope["method"], _template(scope)
             self.requests[method if method in _METHODS else OTHER, path, status] += 1
-            self.times.setdefault(path, Spread()).count(took_us)
-            log.debug(
+            times = self.times.get(path)
+            if times is None:
+                times = self.times[path] = Spread()
+            times.count(took_us)
+            line.debug(
                 "request",
                 method=method[:16],
                 path=asked[:_LOGGED_PATH_CHARS_MAX],
@@ -88,7 +95,9 @@ class Traffic:
                 seconds=took_us / 1e6,
             )
 
-    async def _count_socket(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _count_socket(
+        self, app: ASGIApp, line: Line, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         self.sockets += 1
         asked = str(scope["path"])
         try:
@@ -96,7 +105,7 @@ class Traffic:
         finally:
             self.sockets -= 1
             self.sockets_opened[_template(scope)] += 1
-            log.debug("websocket closed", path=asked[:_LOGGED_PATH_CHARS_MAX])
+            line.debug("websocket closed", path=asked[:_LOGGED_PATH_CHARS_MAX])
 
 
 def _template(scope: Scope) -> str:
