@@ -5,7 +5,9 @@ one in memory. Names the index of every query itself: SQLite has no statistics t
 
 Lists are walked with a cursor (the last value and serial), so that the thousandth page costs what
 the first one costs; whoever insists on an offset pays for it. A list over several states is walked
-state by state, each walk along its index and no longer than the page, and then merged.
+state by state, each walk along its index and no longer than the page. All that was found is then
+sorted, and what is on the page is looked up. The `+` keeps SQLite from merging the walks instead: a
+merge opens a temporary table for each of them, which takes twenty times as long as all the rest.
 """
 
 # Only names of our own are put into statements; values are always parameters.
@@ -46,17 +48,19 @@ def page_query(
     if after is not None:
         where.append(f"({column}, serial) {beyond} (?, ?)")
         params += after
-    order = f"ORDER BY sorted {direction}, serial {direction} LIMIT ?"
+    order = f"ORDER BY sorted {direction}, serial {direction}"
+    final_order = f"ORDER BY +sorted {direction}, +serial {direction}"
     walks, all_params = [], Params()
     for state_where, state_params in _states(wanted, is_split=index in _ORDERED_BY_STATE):
         walks.append(
             f"SELECT * FROM (SELECT {column} AS sorted, serial FROM tasks INDEXED BY {index}"
-            f" WHERE {' AND '.join([*state_where, *where])} {order})"
+            f" WHERE {' AND '.join([*state_where, *where])} {order} LIMIT ?)"
         )
         all_params += [*state_params, *params, limit + offset]
     sql = (
-        f"SELECT sorted, serial, {columns} FROM ({' UNION ALL '.join(walks)})"
-        f" JOIN tasks USING (serial) {order} OFFSET ?"
+        f"SELECT sorted, serial, {columns} FROM ("
+        f"SELECT * FROM ({' UNION ALL '.join(walks)}) {final_order} LIMIT ? OFFSET ?"
+        f") CROSS JOIN tasks USING (serial) {final_order}"
     )
     return sql, [*all_params, limit, offset]
 
