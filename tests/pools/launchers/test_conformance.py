@@ -18,9 +18,10 @@ from tests.pools.launchers.backends import (
     running,
     until,
 )
+from tests.pools.launchers.docker import Docker
 from tests.pools.launchers.systemd import RealSystemd, Systemd, real_systemd
 
-BACKENDS: list[type[Backend]] = [Subprocess, Systemd]
+BACKENDS: list[type[Backend]] = [Subprocess, Systemd, Docker]
 
 KEYS = [
     "",

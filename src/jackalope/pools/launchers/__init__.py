@@ -8,9 +8,11 @@ and are loaded when such a launcher is made.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from jackalope.pools.launchers.settings import (
+    DockerSettings,
     NoneSettings,
     SubprocessSettings,
     SystemdSettings,
@@ -21,7 +23,7 @@ from jackalope.pools.ports import Launcher
 __all__ = ["make_launcher"]
 
 
-def make_launcher(settings: Mapping[str, object], home: Path, owner: str) -> Launcher:  # noqa: ARG001
+def make_launcher(settings: Mapping[str, object], home: Path, owner: str) -> Launcher:
     """Make a launcher. Nothing is opened or started before it is first used.
 
     Args:
@@ -46,3 +48,16 @@ def make_launcher(settings: Mapping[str, object], home: Path, owner: str) -> Lau
             from jackalope.pools.launchers.systemd import SystemdLauncher  # noqa: PLC0415
 
             return SystemdLauncher(read, home)
+        case DockerSettings():
+            _need("aiodocker", "docker")
+            from jackalope.pools.launchers.docker import DockerLauncher  # noqa: PLC0415
+
+            return DockerLauncher(read, owner)
+
+
+def _need(package: str, extra: str) -> None:
+    if find_spec(package) is None:
+        raise ValueError(
+            f"type: the {extra} launcher needs jackalope[{extra}]; "
+            f"install it with pip install 'jackalope[{extra}]'"
+        )

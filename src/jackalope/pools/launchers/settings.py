@@ -15,10 +15,13 @@ from typing import Annotated, Any, get_args, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
-from jackalope.core.durations import HOUR, MILLISECOND, SECOND, parse_duration
+from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, SECOND, parse_duration
 
 KIBIBYTE = 1024
 MEBIBYTE = 1024 * KIBIBYTE
+
+#: Names as DNS has them, so that every backend takes them.
+_NAME = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 
 
 def _about(text: str, **bounds: Any) -> Meta:
@@ -112,7 +115,62 @@ class SystemdSettings(
     timeout_us: Timeout = 10 * SECOND
 
 
-AnySettings = NoneSettings | SubprocessSettings | SystemdSettings
+class Pull(StrEnum):
+    """When an image is fetched."""
+
+    MISSING = "missing"
+    NEVER = "never"
+
+
+class DockerSettings(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="docker"
+):
+    """Workers are containers. It needs `jackalope[docker]`."""
+
+    image: Annotated[str, _about("The image of the workers.", min_length=1)]
+    command: Annotated[
+        tuple[str, ...], _about("What runs in a container; empty for what the image says.")
+    ] = ()
+    prefix: Annotated[
+        str, _about("What the names of containers begin with.", pattern=_NAME, max_length=100)
+    ] = "jackalope"
+    env: Env = {}
+    network: Annotated[str, _about("The network of the containers; empty for Docker's own.")] = ""
+    host_network: Annotated[
+        bool, _about("Whether they share the machine's network, and reach its loopback.")
+    ] = False
+    extra_hosts: Annotated[
+        tuple[str, ...],
+        _about("Names that they know, such as `host.docker.internal:host-gateway`."),
+    ] = ()
+    volumes: Annotated[
+        tuple[str, ...], _about("Folders that they see, such as `/srv/data:/data:ro`.")
+    ] = ()
+    user: Annotated[str, _about("Who runs in them; empty for whom the image says.")] = ""
+    memory_bytes_max: Annotated[int, _about("How much memory each may have; 0 for any.", ge=0)] = 0
+    cpus: Annotated[float, _about("How many processors each may use; 0 for any.", ge=0)] = 0
+    labels: Annotated[dict[str, str], _about("Labels beside Jackalope's own.")] = {}
+    pull: Annotated[
+        Pull, _about("`missing`: an image that is not there is fetched. `never`: it must be there.")
+    ] = Pull.MISSING
+    host: Annotated[
+        str,
+        _about(
+            "Where Docker is, such as `unix:///var/run/docker.sock`; empty for where its own tools "
+            "would look."
+        ),
+    ] = ""
+    log_bytes_max: Annotated[
+        int,
+        _about("How much of what each prints Docker keeps; 0 leaves that to Docker.", ge=0),
+    ] = 10 * MEBIBYTE
+    timeout_us: Timeout = 10 * SECOND
+    pull_timeout_us: Annotated[
+        int, _about("How long fetching an image may take.", ge=SECOND, le=DAY)
+    ] = 15 * MINUTE
+
+
+AnySettings = NoneSettings | SubprocessSettings | SystemdSettings | DockerSettings
 
 SHAPES: dict[str, type[Struct]] = {
     str(shape.__struct_config__.tag): shape for shape in get_args(AnySettings)
@@ -134,6 +192,7 @@ def read_settings(given: Mapping[str, object]) -> AnySettings:
         settings: AnySettings = msgspec.convert(tree, AnySettings)
     except msgspec.ValidationError as error:
         raise ValueError(f"{kind} launcher: {_in_words(error)}") from None
+    _check_together(settings)
     return settings
 
 
@@ -156,6 +215,12 @@ def _plain(shape: type[Struct], given: Mapping[str, object], where: str) -> dict
         except ValueError as error:
             raise ValueError(f"{where}{key}: {error}") from None
     return plain
+
+
+def _check_together(settings: AnySettings) -> None:
+    """Find settings that fit each by itself and still make no launcher."""
+    if isinstance(settings, DockerSettings) and settings.network and settings.host_network:
+        raise ValueError("network: cannot be set with host_network; leave out one of them")
 
 
 def _in_words(error: Exception) -> str:

@@ -19,14 +19,14 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import msgspec
-import structlog
 
 from jackalope.core.durations import SECOND
+from jackalope.pools.launchers.endings import Endings
 from jackalope.pools.launchers.labels import check_worker, env_of, launched_of
 from jackalope.pools.launchers.process import Process, has_ended, session_members
 from jackalope.pools.launchers.settings import SubprocessSettings
@@ -62,8 +62,6 @@ _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 P = ParamSpec("P")
 T = TypeVar("T")
 
-log = structlog.get_logger(component="pools")
-
 
 class SubprocessLauncher:
     """Starts workers as processes."""
@@ -74,7 +72,8 @@ class SubprocessLauncher:
         self._spawned: dict[str, int] = {}
         self._unreaped: set[int] = set()
         self._is_swept = False
-        self._stopping: dict[str, asyncio.Task[None]] = {}
+        self._told: dict[str, set[Process]] = {}
+        self._endings = Endings(self._still_run, self._clear_away, self._clear_away, POLL_S)
 
     @property
     def scope(self) -> Scope:
@@ -98,15 +97,12 @@ class SubprocessLauncher:
             LaunchFailed: it may not be signalled.
         """
         check_worker(worker)
-        if worker in self._stopping:
+        if worker in self._endings:
             return
-        folder = WorkerFolder(self._home, worker)
-        if await self._in_time(f"look at worker {worker}", self._is_gone, folder):
-            await self._in_time(f"forget worker {worker}", self._forget, folder)
-            return
-        ending = asyncio.create_task(self._end(folder, grace_s), name=f"jackalope-stop-{worker}")
-        self._stopping[worker] = ending
-        ending.add_done_callback(lambda _: self._stopping.pop(worker, None))
+        if await self._still_run([worker]):
+            self._endings.add(worker, grace_s)
+        else:
+            await self._clear_away(worker)
 
     async def list(self) -> list[Launched]:
         """Return all workers that were started and not stopped.
@@ -118,10 +114,13 @@ class SubprocessLauncher:
 
     async def close(self) -> None:
         """Let go. Workers go on; those that were to end by force are not."""
-        stopping = tuple(self._stopping.values())
-        for task in stopping:
-            task.cancel()
-        await asyncio.gather(*stopping, return_exceptions=True)
+        await self._endings.close()
+
+    async def _still_run(self, workers: Collection[str]) -> Collection[str]:
+        return await self._in_time("see who has ended", self._tell_all, workers)
+
+    async def _clear_away(self, worker: str) -> None:
+        await self._in_time(f"end worker {worker}", self._forget, worker)
 
     # What follows runs in threads: a disk may be slow, and a fork of a large broker too.
 
@@ -202,7 +201,7 @@ class SubprocessLauncher:
         folder.bound_log(self._settings.log_bytes_max)
         phase, process = self._phase_of(folder)
         detail = self._how_it_ended(folder) if phase is Phase.ENDED else ""
-        if folder.worker in self._stopping:
+        if folder.worker in self._endings:
             phase, detail = Phase.STOPPING, ""
         worker = next(iter(process.children()), process) if process else None
         return msgspec.structs.replace(
@@ -246,20 +245,16 @@ class SubprocessLauncher:
     def _is_gone(self, folder: WorkerFolder) -> bool:
         return folder.labels() is None or self._phase_of(folder)[0] is Phase.ENDED
 
-    async def _end(self, folder: WorkerFolder, grace_s: float) -> None:
-        """Wait for a worker to end, kill it after the grace, and forget it."""
-        told: set[Process] = set()
-        kill_at = time.monotonic() + grace_s
-        try:
-            while not self._is_gone(folder) and time.monotonic() < kill_at:
-                self._tell(folder, told)
-                await asyncio.sleep(POLL_S)
-            await asyncio.to_thread(self._forget, folder)
-        except OSError as error:
-            log.warning("a worker could not be ended", worker=folder.worker, error=str(error))
+    def _tell_all(self, workers: Collection[str]) -> Collection[str]:
+        """Ask for the end, and return who has not come to it."""
+        folders = [WorkerFolder(self._home, worker) for worker in workers]
+        left = [folder for folder in folders if not self._is_gone(folder)]
+        for folder in left:
+            self._tell(folder, self._told.setdefault(folder.worker, set()))
+        return {folder.worker for folder in left}
 
     def _tell(self, folder: WorkerFolder, told: set[Process]) -> None:
-        """Ask for the end, once: who has not begun yet is asked when it has."""
+        """Ask once; who has not begun yet is asked when it has."""
         process = folder.process()
         if process is None:
             return
@@ -269,11 +264,13 @@ class SubprocessLauncher:
                 worker.send(signal.SIGTERM)
                 told.add(worker)
 
-    def _forget(self, folder: WorkerFolder) -> None:
+    def _forget(self, worker: str) -> None:
         """Kill what is left of a worker, and remove what is known of it."""
+        folder = WorkerFolder(self._home, worker)
         folder.retire()
         self._clear(folder)
-        self._spawned.pop(folder.worker, None)
+        self._spawned.pop(worker, None)
+        self._told.pop(worker, None)
 
     def _clear(self, folder: WorkerFolder) -> None:
         patience_until = time.monotonic() + PATIENCE_S

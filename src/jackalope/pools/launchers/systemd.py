@@ -6,8 +6,6 @@ What a worker may use, who it is and where it runs is the template's, which an a
 The instance is the worker's id. Systemd knows no labels, so those are kept in a file for each
 worker in the launcher's folder; a unit without one is somebody else's. The variables of a worker
 are in a file that the template names (`EnvironmentFile=`), readable for its owner alone.
-
-All that are to end are watched by one task: one question to systemd tells of all of them.
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +21,7 @@ import msgspec
 import structlog
 
 from jackalope.core.durations import SECOND
+from jackalope.pools.launchers.endings import Endings
 from jackalope.pools.launchers.labels import check_worker, env_of, launched_of
 from jackalope.pools.launchers.settings import Manager, SystemdSettings
 from jackalope.pools.ports import Launch, Launched, LaunchFailed, Phase, Scope
@@ -69,8 +67,7 @@ class SystemdLauncher:
         self._settings = settings
         self._home = home
         self._words: dict[str, str] = {}
-        self._kill_at: dict[str, float] = {}
-        self._watch: asyncio.Task[None] | None = None
+        self._endings = Endings(self._still_run, self._kill, self._clear, WATCH_S)
 
     @property
     def scope(self) -> Scope:
@@ -106,16 +103,10 @@ class SystemdLauncher:
             LaunchFailed: systemd does not take the order.
         """
         check_worker(worker)
-        if worker in self._kill_at or not self._labels_of(worker).exists():
+        if worker in self._endings or not self._labels_of(worker).exists():
             return
-        self._kill_at[worker] = time.monotonic() + grace_s
-        try:
-            await self._order("stop", "--no-block", self._unit(worker))
-        except LaunchFailed:
-            self._kill_at.pop(worker, None)
-            raise
-        if self._watch is None or self._watch.done():
-            self._watch = asyncio.create_task(self._watch_ends(), name="jackalope-stop-units")
+        await self._order("stop", "--no-block", self._unit(worker))
+        self._endings.add(worker, grace_s)
 
     async def list(self) -> list[Launched]:
         """Return all workers that were started and not stopped.
@@ -133,11 +124,7 @@ class SystemdLauncher:
 
     async def close(self) -> None:
         """Let go. Workers go on; those that were to end by force are not."""
-        watch, self._watch = self._watch, None
-        self._kill_at.clear()
-        if watch is not None:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+        await self._endings.close()
 
     # Files.
 
@@ -202,7 +189,7 @@ class SystemdLauncher:
     async def _entry(self, worker: str, labels: Launched, state: State) -> Launched:
         phase = phase_of(state)
         detail = ""
-        if worker in self._kill_at:
+        if worker in self._endings:
             phase = Phase.STOPPING
         elif phase is Phase.ENDED:
             detail = f"{how_it_ended(state)}{await self._last_words(worker)}"
@@ -232,26 +219,19 @@ class SystemdLauncher:
 
     # Orders.
 
-    async def _watch_ends(self) -> None:
-        """Wait for those that are to end, kill what is left after the grace, and forget them."""
-        while self._kill_at:
-            try:
-                for worker, state in (await self._states(tuple(self._kill_at))).items():
-                    await self._see_end(worker, state)
-            except LaunchFailed as failure:
-                log.warning("units could not be watched", error=str(failure))
-            await asyncio.sleep(WATCH_S)
+    async def _still_run(self, workers: Collection[str]) -> Collection[str]:
+        states = await self._states(workers)
+        return {worker for worker in workers if phase_of(states[worker]) is not Phase.ENDED}
 
-    async def _see_end(self, worker: str, state: State) -> None:
-        if phase_of(state) is Phase.ENDED:
-            if state.get("ActiveState") == "failed":
-                # Otherwise systemd remembers it for ever.
-                await self._order("reset-failed", self._unit(worker))
-            self._forget(worker)
-            self._kill_at.pop(worker, None)
-        elif time.monotonic() >= self._kill_at.get(worker, float("inf")):
-            with suppress(LaunchFailed):  # It may have ended by now; the next look tells.
-                await self._order("kill", "--signal=SIGKILL", self._unit(worker))
+    async def _kill(self, worker: str) -> None:
+        await self._order("kill", "--signal=SIGKILL", self._unit(worker))
+
+    async def _clear(self, worker: str) -> None:
+        (state,) = (await self._states([worker])).values()
+        if state.get("ActiveState") == "failed":
+            # Otherwise systemd remembers it for ever.
+            await self._order("reset-failed", self._unit(worker))
+        self._forget(worker)
 
     async def _order(self, *words: str) -> str:
         manager = f"--{self._settings.manager}"

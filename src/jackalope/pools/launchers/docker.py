@@ -1,0 +1,359 @@
+"""The Docker launcher: workers are containers.
+
+Owns what a container is made of, the orders to Docker and the meaning of a container's state.
+
+A container is named after its owner and its worker, so that of two orders for one worker Docker
+itself lets only one through. It is not removed when it ends, for its exit code and last words are
+asked for then; `stop` removes it. An image that is missing is fetched beside the orders: workers
+that wait for it are listed as starting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
+from typing import Any
+
+import aiohttp
+import msgspec
+from aiodocker import Docker, DockerError
+from aiodocker.containers import DockerContainer
+
+from jackalope.core.durations import SECOND
+from jackalope.pools.launchers.endings import Endings
+from jackalope.pools.launchers.labels import (
+    OWNER,
+    WORKER,
+    check_worker,
+    env_of,
+    labels_of,
+    launched_of,
+    launched_with,
+)
+from jackalope.pools.launchers.settings import DockerSettings, Pull
+from jackalope.pools.ports import Launch, Launched, LaunchFailed, Phase, Scope
+
+PHASES = {
+    "created": Phase.STARTING,
+    "running": Phase.RUNNING,
+    "paused": Phase.RUNNING,
+    "restarting": Phase.STARTING,
+    "removing": Phase.STOPPING,
+    "exited": Phase.ENDED,
+    "dead": Phase.ENDED,
+}
+
+WATCH_S = 0.5
+WORDS_LINES_MAX = 10
+WORDS_LENGTH_MAX = 2000
+#: What the client gives as a status when it finds nobody.
+_OUT_OF_REACH = 900
+_EXIT_CODE = re.compile(r"\((\d+)\)")
+
+
+class DockerLauncher:
+    """Starts workers as containers."""
+
+    def __init__(self, settings: DockerSettings, owner: str) -> None:
+        self._settings = settings
+        self._owner = owner
+        self._docker: Docker | None = None
+        self._starting: set[str] = set()
+        self._coming: dict[str, tuple[Launched, asyncio.Task[None]]] = {}
+        self._failed: dict[str, Launched] = {}
+        self._pull: asyncio.Task[None] | None = None
+        self._words: dict[str, str] = {}
+        self._endings = Endings(self._still_run, self._kill, self._remove, WATCH_S)
+
+    @property
+    def scope(self) -> Scope:
+        """Return what one order starts."""
+        return Scope.WORKER
+
+    async def start(self, launch: Launch) -> None:
+        """Start a container for a worker; change nothing if there is one.
+
+        Raises:
+            LaunchFailed: Docker does not do it, or does not answer.
+        """
+        env = env_of(launch, self._settings.env)
+        worker = launch.worker
+        if worker in self._coming or worker in self._starting:
+            return
+        try:
+            await self._run(launch, env)
+        except _ImageMissing:
+            fetching = asyncio.create_task(self._fetch(launch, env), name=f"jackalope-{worker}")
+            waiting = msgspec.structs.replace(
+                launched_of(launch), detail=f"the image {self._settings.image} is being fetched"
+            )
+            self._coming[worker] = (waiting, fetching)
+
+    async def stop(self, worker: str, grace_s: float) -> None:
+        """Ask a worker to end, and kill it after the grace; remove what has ended.
+
+        Raises:
+            LaunchFailed: Docker does not take the order.
+        """
+        check_worker(worker)
+        self._failed.pop(worker, None)
+        if worker in self._endings:
+            return
+        if worker in self._coming:
+            _, fetching = self._coming.pop(worker)
+            fetching.cancel()
+            await asyncio.gather(fetching, return_exceptions=True)
+        # Noted first: an order that comes meanwhile is the same, and some take two for haste.
+        self._endings.add(worker, grace_s)
+        try:
+            await self._send(worker, "SIGTERM")
+        except LaunchFailed:
+            self._endings.remove(worker)
+            raise
+
+    async def list(self) -> list[Launched]:
+        """Return all containers that were made and not removed, and those to come.
+
+        Raises:
+            LaunchFailed: Docker does not say.
+        """
+        found = [await self._entry(summary) for summary in await self._summaries()]
+        coming = [waiting for waiting, _ in self._coming.values()]
+        known = {each.worker: each for each in [*self._failed.values(), *coming]}
+        known |= {each.worker: each for each in found if each is not None}
+        return [known[worker] for worker in sorted(known)]
+
+    async def close(self) -> None:
+        """Let go of Docker. Containers go on; images that are on their way are not waited for."""
+        await self._endings.close()
+        tasks = [fetching for _, fetching in self._coming.values()]
+        tasks += [self._pull] if self._pull is not None else []
+        self._coming.clear()
+        self._pull = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        docker, self._docker = self._docker, None
+        if docker is not None:
+            await docker.close()
+
+    # Starting.
+
+    async def _run(self, launch: Launch, env: Mapping[str, str]) -> None:
+        """Make a container and start it, unless there is one."""
+        config = container_config(self._settings, launch, env, self._owner)
+        self._starting.add(launch.worker)
+        try:
+            async with self._order(f"start worker {launch.worker}"):
+                try:
+                    made = await self._client().containers.create(
+                        config, name=self._name(launch.worker)
+                    )
+                except DockerError as error:
+                    if error.status == 409:
+                        return
+                    if self._is_fetchable(error):
+                        raise _ImageMissing from None
+                    raise
+                await self._begin(made)
+        finally:
+            self._starting.discard(launch.worker)
+
+    async def _begin(self, made: DockerContainer) -> None:
+        """Start a container that was made; one that does not start is not left behind."""
+        try:
+            await made.start()
+        except DockerError:
+            # If that fails too, it is listed as one that never began, and removed then.
+            with suppress(DockerError):
+                await made.delete(force=True)
+            raise
+
+    def _is_fetchable(self, error: DockerError) -> bool:
+        is_missing = error.status == 404 and "image" in str(error.message).lower()
+        return is_missing and self._settings.pull is Pull.MISSING
+
+    async def _fetch(self, launch: Launch, env: Mapping[str, str]) -> None:
+        """Wait for the image, which all wait for together, and start the worker."""
+        if self._pull is None or self._pull.done():
+            self._pull = asyncio.create_task(self._pull_image(), name="jackalope-pull")
+        try:
+            await asyncio.shield(self._pull)
+            await self._run(launch, env)
+        except (LaunchFailed, _ImageMissing) as failure:
+            detail = str(failure) or f"there is no image {self._settings.image}"
+            ended = launched_of(launch, Phase.ENDED)
+            self._failed[launch.worker] = msgspec.structs.replace(ended, detail=detail)
+        finally:
+            self._coming.pop(launch.worker, None)
+
+    async def _pull_image(self) -> None:
+        image = self._settings.image
+        async with self._order(f"fetch the image {image}", self._settings.pull_timeout_us):
+            await self._client().images.pull(image, timeout=None)
+
+    # Looking.
+
+    async def _summaries(self) -> Sequence[Mapping[str, Any]]:
+        wanted = msgspec.json.encode({"label": [f"{OWNER}={self._owner}"]}).decode()
+        async with self._order("list containers"):
+            found = await self._client().containers.list(all=True, filters=wanted)
+            return [dict(each._container) for each in found]  # noqa: SLF001  it has no other way
+
+    async def _entry(self, summary: Mapping[str, Any]) -> Launched | None:
+        labels = summary.get("Labels") or {}
+        worker = labels.get(WORKER, "")
+        phase = PHASES.get(summary.get("State", ""), Phase.ENDED)
+        detail = ""
+        if worker in self._endings:
+            phase = Phase.STOPPING
+        elif phase is Phase.STARTING and worker not in self._starting:
+            if summary.get("State") == "created":
+                phase, detail = Phase.ENDED, "its container was made and never started"
+        elif phase is Phase.ENDED:
+            detail = f"{_how_it_ended(summary)}{await self._last_words(worker)}"
+        return launched_with(labels, phase, str(summary.get("Id", ""))[:12], detail)
+
+    async def _last_words(self, worker: str) -> str:
+        """Return what a worker printed last. Nothing hangs on it."""
+        if worker not in self._words:
+            try:
+                async with self._order(f"read the log of worker {worker}"):
+                    lines = await self._container(worker).log(
+                        stdout=True, stderr=True, tail=WORDS_LINES_MAX
+                    )
+            except LaunchFailed:
+                return ""
+            self._words[worker] = "".join(lines).strip()[-WORDS_LENGTH_MAX:]
+        words = self._words[worker]
+        return f"; its last words: {words}" if words else ""
+
+    # Ending.
+
+    async def _still_run(self, _workers: Collection[str]) -> Collection[str]:
+        return {
+            (summary.get("Labels") or {}).get(WORKER, "")
+            for summary in await self._summaries()
+            if PHASES.get(summary.get("State", "")) in {Phase.RUNNING, Phase.STOPPING}
+        }
+
+    async def _kill(self, worker: str) -> None:
+        await self._send(worker, "SIGKILL")
+
+    async def _send(self, worker: str, signal: str) -> None:
+        async with self._order(f"send {signal} to worker {worker}"):
+            try:
+                await self._container(worker).kill(signal=signal)
+            except DockerError as error:
+                # 404: it is gone. 409: it does not run, and is removed soon.
+                if error.status not in {404, 409}:
+                    raise
+
+    async def _remove(self, worker: str) -> None:
+        async with self._order(f"remove worker {worker}"):
+            try:
+                await self._container(worker).delete(force=True, v=True)
+            except DockerError as error:
+                # 409: somebody is already at it.
+                if error.status not in {404, 409}:
+                    raise
+        self._words.pop(worker, None)
+
+    # Docker.
+
+    def _name(self, worker: str) -> str:
+        return f"{self._settings.prefix}-{sha256(self._owner.encode()).hexdigest()[:8]}-{worker}"
+
+    def _container(self, worker: str) -> DockerContainer:
+        return self._client().containers.container(self._name(worker))
+
+    def _client(self) -> Docker:
+        if self._docker is None:
+            try:
+                self._docker = Docker(url=self._settings.host or None)
+            except (AssertionError, ValueError, DockerError) as error:
+                raise LaunchFailed(
+                    f"there is no Docker here{f' ({error})' if str(error) else ''}; "
+                    "start it, or say where it is with `host`"
+                ) from error
+        return self._docker
+
+    @asynccontextmanager
+    async def _order(self, what: str, timeout_us: int = 0) -> AsyncIterator[None]:
+        """Give an order its time, and tell in one way what goes wrong with it."""
+        limit_s = (timeout_us or self._settings.timeout_us) / SECOND
+        where = self._settings.host or "its usual place"
+        try:
+            async with asyncio.timeout(limit_s):
+                yield
+        except TimeoutError:
+            raise LaunchFailed(
+                f"cannot {what}: Docker at {where} did not answer within {limit_s:g} s; "
+                "see whether it is well, or raise `timeout`"
+            ) from None
+        except DockerError as error:
+            raise LaunchFailed(f"cannot {what}: Docker says {error}; {_advice(error)}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise LaunchFailed(
+                f"cannot {what}: what answers at {where} is not Docker ({error}); set `host`"
+            ) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise LaunchFailed(
+                f"cannot {what}: Docker at {where} is out of reach: {error}; "
+                "start it, or say where it is with `host`"
+            ) from error
+
+
+class _ImageMissing(Exception):
+    """The image is not there and may be fetched."""
+
+
+def container_config(
+    settings: DockerSettings, launch: Launch, env: Mapping[str, str], owner: str
+) -> dict[str, Any]:
+    """Describe a worker's container as Docker's API has it."""
+    host: dict[str, Any] = {
+        # A worker that is the first process would not hear SIGTERM otherwise.
+        "Init": True,
+        "RestartPolicy": {"Name": "no"},
+        "Binds": list(settings.volumes),
+        "ExtraHosts": list(settings.extra_hosts),
+        "Memory": settings.memory_bytes_max,
+        "NanoCpus": round(settings.cpus * 1_000_000_000),
+    }
+    if settings.log_bytes_max:
+        size = {"max-size": str(settings.log_bytes_max), "max-file": "1"}
+        host["LogConfig"] = {"Type": "json-file", "Config": size}
+    if settings.host_network or settings.network:
+        host["NetworkMode"] = "host" if settings.host_network else settings.network
+    config: dict[str, Any] = {
+        "Image": settings.image,
+        "Env": [f"{name}={value}" for name, value in env.items()],
+        "Labels": {**settings.labels, **labels_of(launch, owner)},
+        "User": settings.user,
+        "HostConfig": host,
+    }
+    if settings.command:
+        config["Cmd"] = list(settings.command)
+    return config
+
+
+def _how_it_ended(summary: Mapping[str, Any]) -> str:
+    status = str(summary.get("Status", ""))
+    code = _EXIT_CODE.search(status)
+    return f"it ended with exit code {code[1]}" if code else f"it ended ({status})"
+
+
+def _advice(error: DockerError) -> str:
+    if error.status == _OUT_OF_REACH:
+        return "start it, or say where it is with `host`"
+    if error.status == 404:
+        return "see that the image and the network are there"
+    if error.status in {401, 403}:
+        return "see that the broker may use Docker"
+    if error.status >= 500:
+        return "see Docker's own log"
+    return "see the settings of the launcher"
