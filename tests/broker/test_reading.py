@@ -63,7 +63,7 @@ def test_time_goes_on_and_queues_stand_beside_each_other() -> None:
 @pytest.mark.parametrize("field", Reading.__struct_fields__)
 def test_no_field_is_forgotten_when_adding(field: str) -> None:
     """A field that is added later must be added up as well."""
-    values: dict[str, Any] = {"reasons": {"failed": 3}}
+    values: dict[str, Any] = {"reasons": {"failed": 3}, "served": {"hit": 3}}
     shape = type(getattr(Reading(), field))
     value = values.get(field, 3 if shape is int else spread_of([3]))
     whole = Reading()

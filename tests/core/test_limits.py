@@ -523,6 +523,19 @@ def test_api_keys_max(crowd: Driver) -> None:
     assert crowd.send(api_key(limits.API_KEYS_MAX)) == Accepted()
 
 
+def test_cache_entries_max(driver: Driver) -> None:
+    most = driver.declare(same="cached", cache_entries=limits.CACHE_ENTRIES_MAX)
+    assert isinstance(most, Declared)
+    more = driver.declare(cache_entries=limits.CACHE_ENTRIES_MAX + 1)
+    assert_refused(driver, more, Code.INVALID, limits.CACHE_ENTRIES_MAX)
+
+
+def test_cache_bytes_max(driver: Driver) -> None:
+    assert isinstance(driver.declare(cache_bytes=limits.CACHE_BYTES_MAX), Declared)
+    more = driver.declare(cache_bytes=limits.CACHE_BYTES_MAX + 1)
+    assert_refused(driver, more, Code.INVALID, limits.CACHE_BYTES_MAX)
+
+
 def test_queues_per_api_key_max(driver: Driver) -> None:
     queues = tuple(f"q{number}" for number in range(limits.QUEUES_PER_API_KEY_MAX))
     too_many = driver.send(api_key(queues=(*queues, "more")))

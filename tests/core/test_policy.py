@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.durations import DAY, HOUR, MINUTE, NEVER, SECOND
 from jackalope.core.effects import Accepted, Declared
+from jackalope.core.identity import Same
 from jackalope.core.policy import (
     DEFAULT_POLICY,
     PRESETS,
@@ -47,6 +48,10 @@ DEFAULTS: dict[str, Any] = {
     "held": False,
     "done": Done.PROCESSED,
     "stuck_after_us": 0,
+    "same": Same.RUN,
+    "cache_us": HOUR,
+    "cache_entries": 10_000,
+    "cache_bytes": 2**28,
 }
 
 #: What the published designs ask for, in their words, where we have the field.
@@ -93,6 +98,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "crash_limit": 20,  # max_deliveries: 20
         "time_to_live_us": 3600 * SECOND,  # pending_ttl: 3600s
         "retention_us": 3600 * SECOND,  # result.retention: 3600s
+        "same": Same.CACHED,  # dedupe.content_hash, dedupe.join: true
+        "cache_us": 3600 * SECOND,  # dedupe.ttl: 3600s
     },
     "taskqueue": {
         "held": False,
@@ -123,6 +130,9 @@ NOT_NEGATIVE = [
     "depth_limit",
     "retention_us",
     "stuck_after_us",
+    "cache_us",
+    "cache_entries",
+    "cache_bytes",
 ]
 
 
@@ -190,6 +200,10 @@ def test_what_must_not_be_negative(field: str) -> None:
 def test_every_number_has_a_lower_bound() -> None:
     numbers = {field.name for field in msgspec.structs.fields(Policy) if field.type in (int, float)}
     assert numbers == {*NOT_NEGATIVE, "batch_size", "retry_factor"}
+
+
+def test_a_queue_does_not_refresh() -> None:
+    assert "same: refresh is for a single task" in problems_of(same="refresh")
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.999, 100.001, -1.0, float("inf"), float("nan")])

@@ -15,6 +15,7 @@ CODES = {
     "UNKNOWN_SESSION": "unknown_session",
     "UNKNOWN_API_KEY": "unknown_api_key",
     "UNKNOWN_RECIPIENT": "unknown_recipient",
+    "UNKNOWN_REQUEST": "unknown_request",
     "UNKNOWN_DEPENDENCY": "unknown_dependency",
     "ID_CONFLICT": "id_conflict",
     "DUPLICATE_ALIAS": "duplicate_alias",

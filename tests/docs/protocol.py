@@ -13,7 +13,16 @@ import msgspec
 from jackalope.broker.queries import _QUESTIONS, About
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import Action, Answer, Fail, Finish, Held, Verdict
-from jackalope.core.effects import Accepted, Acted, Assignment, Declared, Joined, TaskEnded
+from jackalope.core.effects import (
+    Accepted,
+    AcceptedRequests,
+    Acted,
+    Assignment,
+    Declared,
+    Joined,
+    Served,
+    TaskEnded,
+)
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason, State
@@ -99,10 +108,13 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
     Filter,
     Refusal,
     Accepted,
+    AcceptedRequests,
+    Served,
     Joined,
     Acted,
     Declared,
     ApiKey,
+    views.AnswerView,
     views.ApiKeyView,
     views.TaskPage,
     views.TaskView,

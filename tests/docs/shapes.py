@@ -20,6 +20,7 @@ import msgspec
 from jackalope.broker import engine, keeper, meter, queries, service, switchboard
 from jackalope.core import limits
 from jackalope.core.broker import STALL_US
+from jackalope.core.cache import StoredAnswer
 from jackalope.core.lifecycle import ENDED, LEASED, RESTING, TRANSITIONS, Event, Reason, State
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
 from jackalope.core.records import AnyRecord
@@ -60,6 +61,7 @@ PARTS: tuple[type[msgspec.Struct], ...] = (
     Request,
     Outcome,
     Happening,
+    StoredAnswer,
 )
 
 ASKED = (Event.HOLD, Event.PLAY, Event.PAUSE, Event.KILL, Event.RETRY, Event.PURGE)

@@ -8,6 +8,7 @@ import msgspec
 from jackalope.core import Core
 from jackalope.core.access import ApiKey
 from jackalope.core.broker import Missing
+from jackalope.core.cache import StoredAnswer
 from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
@@ -35,6 +36,7 @@ class Storage:
         self.limits: dict[tuple[str, str], LimitRow] = {}
         self.tallies: dict[tuple[str, str], TallyRow] = {}
         self.api_keys: dict[str, ApiKey] = {}
+        self.answers: dict[TaskId, StoredAnswer] = {}
         self.taken: tuple[int, Changes] | None = None
 
     def take(self, core: Core) -> None:
@@ -57,6 +59,9 @@ class Storage:
         self.api_keys |= {key.id: key for key in changes.api_keys}
         for key_id in changes.api_keys_gone:
             self.api_keys.pop(key_id, None)
+        for task_id in changes.answers_gone:
+            self.answers.pop(task_id, None)
+        self.answers |= {answer.task: answer for answer in changes.answers}
         self.counters = changes.counters
         return changes
 

@@ -81,6 +81,10 @@ class Order:
             raise ScriptError(f"needs {what}")
         return _repeat(self._words.pop(0))
 
+    def has_words(self) -> bool:
+        """Tell whether there is another word."""
+        return bool(self._words)
+
     def names(self, what: str) -> list[str]:
         """Take the next word as a list of names: `t1,t3` or `t1..t5`."""
         return expand(self.word(what))

@@ -9,6 +9,7 @@ from functools import singledispatchmethod
 from typing import Any
 
 from jackalope.core import commands, effects, records
+from jackalope.core.durations import NEVER
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.refusals import Refusal
@@ -218,6 +219,37 @@ class Teller:
         detail = f"({record.detail})" if record.detail else ""
         return join("signal of", self._cast.name(record.task), record.stage, detail)
 
+    @tell.register
+    def _(self, record: records.RequestJoined) -> str:
+        return join("joined to", self._cast.name(record.task), option("by", record.by))
+
+    @tell.register
+    def _(self, record: records.AnswerStored) -> str:
+        answer = record.answer
+        return join(
+            f"keeps answer of {self._cast.name(answer.task)}",
+            "" if answer.state is State.SUCCEEDED else answer.state,
+            option("version", answer.version),
+            f"worker={answer.worker} size={answer.size}",
+            option("uses", answer.uses),
+            option("pinned_by", answer.pinned_by),
+            self._when("until", answer.until_us) if answer.until_us < NEVER else "for good",
+        )
+
+    @tell.register
+    def _(self, record: records.AnswerUsed) -> str:
+        return join("used answer of", self._cast.name(record.task), option("by", record.by))
+
+    @tell.register
+    def _(self, record: records.AnswerPinned) -> str:
+        name = self._cast.name(record.task)
+        return f"pinned answer of {name} by={record.by}" if record.by else f"unpinned {name}"
+
+    @tell.register
+    def _(self, record: records.AnswersDropped) -> str:
+        tasks = ",".join(self._cast.name(task) for task in record.tasks)
+        return join(f"dropped answer of {tasks}: {record.why}", option("by", record.by))
+
     # Replies.
 
     def _reply(self, body: effects.Answered, command: commands.AnyCommand | None) -> list[str]:
@@ -241,7 +273,14 @@ class Teller:
             f"refused {self._cast.name(items[index])} {self._refusal(refusal)}"
             for index, refusal in body.refused
         ]
-        return ([f"accepted {body.count}"] if body.count or not refused else []) + refused
+        served = []
+        if isinstance(body, effects.AcceptedRequests):
+            served = [
+                f"{self._cast.name(items[index])} {it.how} {self._cast.name(it.task)}"
+                for index, it in body.served
+            ]
+        accepted = [f"accepted {body.count}"] if body.count or not refused else []
+        return accepted + served + refused
 
     def _acted(self, body: effects.Acted) -> list[str]:
         counts = [f"changed {body.changed}"] if body.changed else []

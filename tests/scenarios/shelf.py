@@ -14,6 +14,7 @@ from jackalope.core import Core, invariants
 from jackalope.core.access import ApiKey
 from jackalope.core.book import Book
 from jackalope.core.broker import Missing
+from jackalope.core.cache import StoredAnswer
 from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.commands import AnyCommand
 from jackalope.core.ids import TaskId
@@ -34,6 +35,7 @@ class Shelf:
         self._limits: dict[tuple[str, str], LimitRow] = {}
         self._tallies: dict[tuple[str, str], TallyRow] = {}
         self._api_keys: dict[str, ApiKey] = {}
+        self._answers: dict[TaskId, StoredAnswer] = {}
         self._counters = Counters()
 
     def append(self, records: list[AnyRecord]) -> None:
@@ -54,7 +56,7 @@ class Shelf:
         over = [
             row.id
             for row in self._tasks.values()
-            if row.outcome and row.outcome.forget_us <= now_us
+            if row.outcome and row.outcome.forget_us <= now_us and row.id not in self._answers
         ]
         for task_id in over:
             del self._tasks[task_id]
@@ -85,6 +87,9 @@ class Shelf:
         for key in changes.api_keys_gone:
             self._api_keys.pop(key, None)
         self._api_keys.update({key.id: key for key in changes.api_keys})
+        for task_id in changes.answers_gone:
+            self._answers.pop(task_id, None)
+        self._answers.update({answer.task: answer for answer in changes.answers})
 
     # Recalling.
 
@@ -110,6 +115,7 @@ class Shelf:
             limits=list(self._limits.values()),
             tallies=list(self._tallies.values()),
             api_keys=list(self._api_keys.values()),
+            answers=list(self._answers.values()),
         )
         core = _restored(live)
         _replay(core, self._journal[self._stored_through :])
@@ -162,6 +168,7 @@ def _restored(snapshot: Changes) -> Core:
         rows.tasks,
         rows.tallies,
         api_keys=rows.api_keys,
+        answers=rows.answers,
     )
     return core
 

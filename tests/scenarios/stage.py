@@ -17,6 +17,7 @@ from jackalope.core.commands import AnyCommand, Fail, Finish, Held
 from jackalope.core.durations import SECOND
 from jackalope.core.explain import explain, history
 from jackalope.core.filter import Filter
+from jackalope.core.identity import IDENTITY_BYTES, Same
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.policy import DEFAULT_POLICY, Policy
@@ -132,6 +133,9 @@ class Stage:
             on_dependency=OnDependency(order.text("on_dependency", "dead")),
             parent=self._task_or_none(order.text("parent")),
             held=order.flag("held"),
+            same=Same(same) if (same := order.text("same")) else None,
+            version=order.text("version"),
+            identity=_identity(order.text("identity")),
         )
 
     def declare(self, order: Order) -> list[str]:
@@ -314,6 +318,41 @@ class Stage:
             text=order.text("text"),
             older_than_us=self._clock_us - older_us if older_us else 0,
         )
+
+    def answers(self, order: Order) -> list[str]:
+        """Look at the answers that are kept; or pin, unpin or purge some."""
+        if not order.has_words():
+            return [
+                self._moments(
+                    join(
+                        f"{self._cast.name(it.task)}: {it.queue} {it.state}",
+                        option("name", it.name),
+                        option("version", it.version),
+                        option("uses", it.uses),
+                        option("used_by", it.used_by),
+                        option("pinned_by", it.pinned_by),
+                    )
+                )
+                for it in self.core.book.snapshot().answers
+            ]
+        action = commands.AnswerAction(order.word("an action"))
+        older_us = order.duration_us("older_than")
+        command = commands.ActOnAnswers(
+            action=action,
+            identities=tuple(self._identity(name) for name in order.list("of")),
+            queue=order.text("queue"),
+            name=order.text("name"),
+            version=order.text("version"),
+            older_than_us=self._clock_us - older_us if older_us else 0,
+            only=order.list("only"),
+            **self._actor(order),
+        )
+        return self._send(command, order)
+
+    def _identity(self, name: str) -> bytes:
+        """Return the identity of the answer of a task; of nothing if there is none."""
+        answer = self.core.book.answers.by_task.get(self._task(name))
+        return b"?" * IDENTITY_BYTES if answer is None else answer.identity
 
     def watch(self, order: Order) -> list[str]:
         tasks = tuple(self._task(name) for name in order.names("the names of tasks"))
@@ -513,6 +552,13 @@ def _body(text: str) -> Body:
     return text.encode()
 
 
+def _identity(text: str) -> bytes:
+    """Read an identity; a word is the one of a request of its own."""
+    if not text or len(text) < IDENTITY_BYTES:
+        return text.encode()
+    return bytes.fromhex(text)
+
+
 def _retry(order: Order) -> Retry | None:
     """Read a task's own retry settings; what is left out is as in the default policy."""
     retries, factor = order.text("retries"), order.text("retry_factor")
@@ -594,6 +640,7 @@ _VERBS: dict[str, Callable[[Stage, Order], list[str]]] = {
     "retry": Stage.act_on,
     "purge": Stage.act_on,
     "watch": Stage.watch,
+    "answers": Stage.answers,
     # Time and storage.
     "wait": Stage.wait,
     "jump": Stage.jump,

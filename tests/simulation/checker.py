@@ -18,16 +18,20 @@ from jackalope.core.effects import Assignment, Effect, SendToSession, TaskEnded
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.records import (
+    AnswerStored,
+    AnswerUsed,
     AnyRecord,
     AttemptAssigned,
     AttemptEnded,
     AttemptFinished,
     AttemptStarted,
+    RequestJoined,
     TaskMoved,
     TaskPurged,
     TaskRevived,
     TaskSubmitted,
 )
+from jackalope.core.task import Body, Options, size_of
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -47,6 +51,7 @@ class Checker:
         self.holders: dict[TaskId, tuple[int, str]] = {}
         self.slots: dict[str, int] = {}
         self.counts: Counter[str] = Counter()
+        self.results: dict[TaskId, Body] = {}
         self._last_fence = 0
         self._ends: set[tuple[TaskId, State]] = set()
         self._checks: dict[type, Callable[[Any], None]] = {
@@ -58,6 +63,9 @@ class Checker:
             TaskMoved: self._on_moved,
             TaskRevived: self._on_revived,
             TaskPurged: self._on_purged,
+            AnswerStored: self._on_answer_stored,
+            AnswerUsed: self._on_answer_used,
+            RequestJoined: self._on_joined,
         }
 
     # What is durable.
@@ -72,6 +80,7 @@ class Checker:
             self.shadow.apply(record)
 
     def _on_submitted(self, record: TaskSubmitted) -> None:
+        self._check_alone(record.spec.options)
         _demand(record.spec.id not in self.shadow.book.tasks, "accepted once", record)
         queue = self.shadow.book.queue(record.namespace, record.spec.queue)
         if queue is not None and not (record.spec.options and record.spec.options.parent):
@@ -105,6 +114,7 @@ class Checker:
         if holder is not None and isinstance(record.result, bytes):
             expected = f"{holder[0]}:{holder[1]}".encode()
             _demand(record.result == expected, "only the holder finishes", record, holder)
+        self.results[record.task] = record.result
         self._end(record.task, State.SUCCEEDED)
 
     def _on_attempt_ended(self, record: AttemptEnded) -> None:
@@ -126,6 +136,7 @@ class Checker:
             self._end(record.task, record.to)
 
     def _on_revived(self, record: TaskRevived) -> None:
+        self._check_alone(record.row.options)
         state = self.ended.pop(record.row.id, None)
         _demand(state in (State.DEAD, State.KILLED), "only these live again", record, state)
 
@@ -133,6 +144,26 @@ class Checker:
         _demand(record.task in self.ended, "only the ended are purged", record)
         del self.ended[record.task]
         self.purged.add(record.task)
+
+    def _check_alone(self, options: Options | None) -> None:
+        """Demand that no other task of an identity, which names its queue, is under way."""
+        if options is None or not options.identity:
+            return
+        for task_id in set(self.shadow.book.tasks) - set(self.ended) - self.purged:
+            other = self.shadow.book.tasks[task_id]
+            _demand(other.options.identity != options.identity, "no request runs twice", other)
+
+    def _on_answer_stored(self, record: AnswerStored) -> None:
+        answer = record.answer
+        _demand(self.ended.get(answer.task) is answer.state, "answers tell the end", answer)
+        if answer.state is State.SUCCEEDED:
+            _demand(size_of(self.results[answer.task]) == answer.size, "whole answers", answer)
+
+    def _on_answer_used(self, record: AnswerUsed) -> None:
+        _demand(self.ended.get(record.task) is State.SUCCEEDED, "an error is no answer", record)
+
+    def _on_joined(self, record: RequestJoined) -> None:
+        _demand(record.task not in self.ended, "only what is under way is joined", record)
 
     def _end(self, task_id: TaskId, state: State) -> None:
         _demand(task_id not in self.ended, "the end is final", task_id, state, self.ended)
@@ -150,6 +181,9 @@ class Checker:
             if isinstance(message, TaskEnded):
                 is_true = (message.task, message.state) in self._ends
                 _demand(is_true, "an end that is told is durable", message)
+                if message.state is State.SUCCEEDED:
+                    is_true = message.result == self.results[message.task]
+                    _demand(is_true, "an answer is what its run returned", message)
 
     def on_accepted(self, ids: list[TaskId]) -> None:
         """Take ids that a client was told are accepted."""
@@ -163,7 +197,7 @@ class Checker:
     def compare(self, core: Core) -> None:
         """Check that a node, all of whose batches are durable, is where the shadow is."""
         mine, its = _unfinished(self.shadow.book.snapshot()), _unfinished(core.book.snapshot())
-        for name in ("tasks", "queues", "limits", "tallies"):
+        for name in ("tasks", "queues", "limits", "tallies", "answers"):
             expected, actual = getattr(mine, name), getattr(its, name)
             if _encode(expected) != _encode(actual):
                 differing = [

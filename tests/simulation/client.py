@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from jackalope.core.commands import (
     Action,
+    ActOnAnswers,
     ActOnTasks,
+    AnswerAction,
     Command,
     DeclareQueue,
     LimitTag,
@@ -14,8 +18,9 @@ from jackalope.core.commands import (
     WatchTasks,
 )
 from jackalope.core.durations import MILLISECOND, SECOND
-from jackalope.core.effects import Accepted, Effect, Reply, TaskEnded
+from jackalope.core.effects import Accepted, AcceptedRequests, Effect, Reply, TaskEnded
 from jackalope.core.filter import Filter
+from jackalope.core.identity import Same
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.refusals import Code, Refusal
@@ -30,6 +35,13 @@ QUEUES: dict[str, dict[str, object]] = {
     "plain": {"retry_base_us": SECOND, "depth_limit": 30},
     "careful": {"on_lost": "pause", "retries": 0, "crash_limit": 3},
     "hasty": {"on_lost": "dead", "on_restart": "requeue", "priority_drop": 10, "retries": 1},
+    "shared": {
+        "same": "cached",
+        "cache_us": 20 * SECOND,
+        "cache_entries": 3,
+        "retries": 1,
+        "retry_base_us": SECOND,
+    },
     "aged": {"ageing_us": SECOND, "time_to_live_us": 40 * SECOND, "result_becomes": "plain"},
 }
 
@@ -45,6 +57,7 @@ class SimClient:
         self.link: Link | None = None
         self.outbox: dict[int, Command] = {}
         self.known: list[TaskId] = []
+        self.requests: dict[TaskId, TaskSpec] = {}
         self.is_tidying = False
         self._refs = 0
         self._declare()
@@ -64,6 +77,8 @@ class SimClient:
             self.link = self.node.connect(self)
         for command in list(self.outbox.values()):
             self._send(command)
+        if self.requests and world.rng.random() < 0.5:
+            self._ask(WatchTasks(tasks=tuple(self.requests)))
         if self.is_tidying:
             self._tidy()
         else:
@@ -72,10 +87,17 @@ class SimClient:
     def _do_something(self) -> None:
         world = self.world
         chance = world.rng.random()
-        if self.left and chance < 0.6:
+        if self.left and chance < 0.55:
             count = min(self.left, world.rng.randrange(1, 12))
             self.left -= count
             self._ask(SubmitTasks(tasks=[self._spec() for _ in range(count)], by=self.name))
+        elif self.left and chance < 0.68:
+            self.left -= 1
+            requests = [self._request() for _ in range(world.rng.randrange(1, 4))]
+            self._ask(SubmitTasks(tasks=requests, by=self.name))
+        elif chance < 0.7:
+            action = world.rng.choice(list(AnswerAction))
+            self._ask(ActOnAnswers(action=action, queue="shared", by=self.name))
         elif chance < 0.75 and self.known:
             action = world.rng.choice(list(Action))
             tasks = tuple(world.rng.sample(self.known, min(3, len(self.known))))
@@ -126,6 +148,13 @@ class SimClient:
             options=options,
         )
 
+    def _request(self) -> TaskSpec:
+        """Ask for one of a few things, so that others ask for the same."""
+        rng = self.world.rng
+        same = rng.choice((None, None, None, Same.CACHED, Same.REFRESH, Same.UNIQUE, Same.RUN))
+        payload = b"r%d" % rng.randrange(6)
+        return TaskSpec(self.world.new_id(), "shared", payload=payload, options=Options(same=same))
+
     def _some_known(self, probability: float) -> tuple[TaskId, ...]:
         rng = self.world.rng
         if not self.known or rng.random() >= probability:
@@ -154,12 +183,28 @@ class SimClient:
         if not isinstance(effect, Reply):
             if isinstance(effect.message, TaskEnded):
                 self.world.say(self.name, effect.message)
+                self.requests.pop(effect.message.task, None)
             return
         if isinstance(effect.body, Refusal) and effect.body.code is Code.STORAGE_FAILED:
             return
         command = self.outbox.pop(effect.ref, None)
         if isinstance(command, SubmitTasks) and isinstance(effect.body, Accepted):
             refused = {index for index, _ in effect.body.refused}
-            ids = [spec.id for i, spec in enumerate(command.tasks) if i not in refused]
+            served = dict(effect.body.served) if isinstance(effect.body, AcceptedRequests) else {}
+            ids = [
+                served[i].task if i in served else spec.id
+                for i, spec in enumerate(command.tasks)
+                if i not in refused
+            ]
             self.node.checker.on_accepted(ids)
             self.known += ids
+            self.requests |= {served[i].task: command.tasks[i] for i in served}
+        elif isinstance(command, WatchTasks) and isinstance(effect.body, Accepted):
+            self._ask_again([command.tasks[i] for i, _ in effect.body.refused])
+
+    def _ask_again(self, gone: list[TaskId]) -> None:
+        """Repeat requests whose tasks somebody has purged before the answer was heard."""
+        lost = [self.requests.pop(task) for task in gone if task in self.requests]
+        if lost:
+            again = [msgspec.structs.replace(spec, id=self.world.new_id()) for spec in lost]
+            self._ask(SubmitTasks(tasks=again, by=self.name))

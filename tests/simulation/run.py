@@ -58,12 +58,15 @@ def simulate(
         client.left, client.is_tidying = 0, True
 
     def is_over() -> bool:
-        return not checker.unfinished() and not any(client.outbox for client in clients)
+        is_quiet = not any(client.outbox or client.requests for client in clients)
+        return is_quiet and not checker.unfinished()
 
     world.run(world.now_us + _PATIENCE_US, stop=is_over)
     if unfinished := checker.unfinished():
         states = [checker.shadow.book.tasks[task_id] for task_id in unfinished[:3]]
         raise Violation(f"everything ends once faults stop: {len(unfinished)} do not: {states}")
+    if asking := [client.requests for client in clients if client.requests]:
+        raise Violation(f"everybody who asks is answered: {asking}")
     if node.engine is not None:
         check(node.engine.core)
     virtual_s = (world.now_us - BEGIN_US) // SECOND

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from jackalope.broker.engine import Engine, Turn
-from jackalope.core import actions, attempts, broker, lifecycle, sessions
+from jackalope.core import actions, attempts, broker, lifecycle, requests, sessions
 from jackalope.core.book import Book
+from jackalope.core.cache import StoredAnswer
 from jackalope.core.commands import JoinWorker, Recover
 from jackalope.core.durations import SECOND
 from jackalope.core.ids import TaskId
@@ -144,6 +145,30 @@ def test_history_loses_limits(monkeypatch: Patch) -> None:
 
     monkeypatch.setattr(Book, "restore", lossy)
     assert "replay equals memory" in _caught()
+
+
+def test_requests_not_joined(monkeypatch: Patch) -> None:
+    """Who asks for what is under way gets a run of his own."""
+    monkeypatch.setattr(requests, "_serve", lambda *_: None)
+    caught = _caught()
+    assert "twice" in caught or "once" in caught
+
+
+def test_errors_are_answers(monkeypatch: Patch) -> None:
+    """What failed is given to whoever asks later."""
+    monkeypatch.setattr(StoredAnswer, "is_good", lambda self, now_us: True)
+    assert "an error is no answer" in _caught()
+
+
+def test_history_loses_answers(monkeypatch: Patch) -> None:
+    """Answers are gone after a restart."""
+    original = Book.restore
+
+    def lossy(self: Book, *rows: Any, **more: Any) -> None:
+        original(self, *rows, **{**more, "answers": ()})
+
+    monkeypatch.setattr(Book, "restore", lossy)
+    assert _caught()
 
 
 def _caught(make_engine: Callable[..., Engine] = Engine) -> str:

@@ -28,6 +28,7 @@ def test_worlds_are_eventful() -> None:
     reports = [simulate(seed) for seed in range(10)]
     kinds = {kind for report in reports for kind in report.counts}
     assert sum(report.restarts for report in reports) >= 20
+    assert {"RequestJoined", "AnswerStored", "AnswerUsed", "AnswersDropped"} <= kinds
     assert {"AttemptEnded", "SignalAdvanced", "TaskRevived", "TaskPurged", "TagLimited"} <= kinds
 
 

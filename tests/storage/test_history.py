@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from jackalope.core.access import ApiKey, Permission
+from jackalope.core.cache import StoredAnswer
 from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.filter import Filter
 from jackalope.core.lifecycle import State
@@ -206,11 +208,41 @@ def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
     with closing(sqlite3.connect(file)) as tool:
         tool.execute("DROP TABLE api_keys")
         tool.execute("DROP TABLE tallies")
+        tool.execute("DROP TABLE answers")
         tool.execute("PRAGMA user_version = 1")
     with closing(SqliteHistory(file)) as history:
         snapshot = history.load()
-        assert (snapshot.api_keys, snapshot.tallies) == ([], [])
+        assert (snapshot.api_keys, snapshot.tallies, snapshot.answers) == ([], [], [])
         assert [row.id for row in snapshot.tasks] == [task_id(1)]
+
+
+def make_answer(number: int, **fields: Any) -> StoredAnswer:
+    return StoredAnswer("default", "images", bytes([number]) * 32, task_id(number), **fields)
+
+
+def test_answers(history: History) -> None:
+    first = make_answer(1, name="resize", version="2", worker="w", size=3, made_us=4, until_us=5)
+    second = make_answer(2, state=State.DEAD, rank=7, used_by="ada", pinned_by="ben")
+    history.write(1, make_changes(answers=[first, second]))
+    assert history.load().answers == [first, second]
+    used = make_answer(1, uses=1, used_us=9)
+    history.write(2, make_changes(answers=[used], answers_gone=[task_id(2), task_id(3)]))
+    assert history.load().answers == [used]
+
+
+def test_what_is_an_answer_is_not_forgotten(history: History) -> None:
+    blob = BlobRef("b1", 100)
+    ended = [
+        make_row(number, state=State.SUCCEEDED, outcome=Outcome(blob, ended_us=10, forget_us=11))
+        for number in (1, 2)
+    ]
+    history.write(1, make_changes(*ended, answers=[make_answer(1)]))
+    forgotten = history.forget(20, 10)
+    assert (forgotten.count, forgotten.blobs) == (1, [])
+    assert [row.id for row in history.find([task_id(1), task_id(2)])] == [task_id(1)]
+    history.write(2, make_changes(answers_gone=[task_id(1)]))
+    forgotten = history.forget(20, 10)
+    assert (forgotten.count, forgotten.blobs) == (1, ["b1"])
 
 
 def test_tallies(history: History) -> None:

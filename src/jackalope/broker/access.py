@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from jackalope.broker.tokens import id_of, is_token_of
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import (
+    ActOnAnswers,
     ActOnTasks,
     AnswerSignal,
     AnyCommand,
@@ -109,7 +110,7 @@ class Principal:
         if refusal is None and isinstance(command, CreateApiKey | RevokeApiKey):
             refusal = self._refuse_limited(_KEYS_ARE_FOR_UNLIMITED)
         if refusal is None and self.queues:
-            if isinstance(command, ActOnTasks | WatchTasks):
+            if isinstance(command, ActOnAnswers | ActOnTasks | WatchTasks):
                 command.only = self.queues
             elif isinstance(command, LimitTag | DrainWorker):
                 refusal = self._refuse_limited("tags and workers need a key for all queues")
@@ -244,6 +245,7 @@ _NEEDS: dict[type, tuple[Permission, Callable[[Any], Iterable[str]]]] = {
     ReportProgress: (Permission.WORK, _no_queues),
     AnswerSignal: (Permission.WORK, _no_queues),
     ActOnTasks: (Permission.CANCEL_TASKS, _no_queues),
+    ActOnAnswers: (Permission.CANCEL_TASKS, _no_queues),
     WatchTasks: (Permission.READ_TASKS, _no_queues),
     DeclareQueue: (Permission.ADMIN, _declared_queues),
     DeleteQueue: (Permission.ADMIN, _one_queue),

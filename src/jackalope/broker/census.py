@@ -14,7 +14,9 @@ import msgspec
 
 from jackalope.core.lifecycle import LEASED, State
 from jackalope.core.queue import Queue
-from jackalope.core.worker import Worker
+from jackalope.core.tally import NO_TALLY, Tally
+from jackalope.core.worker import Departure, Worker
+from jackalope.wire.views import WorkerView
 
 if TYPE_CHECKING:
     from jackalope.broker.meter import QueueName
@@ -33,12 +35,16 @@ class QueueCensus(msgspec.Struct):
         depth: those that wait, and so count against the limit.
         depth_limit: how many may; 0 for any number.
         oldest_ready_us: since when the oldest ready task is ready; 0 if there is none.
+        answers: answers that are kept.
+        answer_bytes: their size.
     """
 
     counts: Counter[State]
     depth: int = 0
     depth_limit: int = 0
     oldest_ready_us: int = 0
+    answers: int = 0
+    answer_bytes: int = 0
 
 
 class Census(msgspec.Struct):
@@ -126,10 +132,43 @@ def worker_state(worker: Worker) -> str:
     return "active" if worker.held else "idle"
 
 
+def gone_view(left: Departure, tally: Tally) -> WorkerView:
+    """Show a worker that has left."""
+    return WorkerView(
+        left.worker,
+        "gone",
+        gone_us=left.at_us,
+        why_gone=left.why,
+        succeeded=tally.succeeded,
+        failed=tally.failed,
+    )
+
+
+def worker_view(worker: Worker) -> WorkerView:
+    """Show a worker that is there, or that is waited for."""
+    tally = worker.namespace.tallies.get(worker.id, NO_TALLY)
+    return WorkerView(
+        worker=worker.id,
+        state=worker_state(worker),
+        queues=worker.queues,
+        keys=worker.keys,
+        slots=worker.slots,
+        load=len(worker.held),
+        labels=worker.labels,
+        stats=worker.stats,
+        joined_us=worker.joined_us,
+        heard_us=worker.heard_us,
+        succeeded=tally.succeeded,
+        failed=tally.failed,
+    )
+
+
 def _count_queue(counted: QueueCensus, queue: Queue, core: Core) -> None:
     counted.counts.update(queue.counts)
     counted.depth += queue.depth
     counted.depth_limit += queue.policy.depth_limit
+    counted.answers += len(queue.cache.answers)
+    counted.answer_bytes += queue.cache.bytes
     oldest_us = oldest_ready_us(queue, core)
     if oldest_us and (not counted.oldest_ready_us or oldest_us < counted.oldest_ready_us):
         counted.oldest_ready_us = oldest_us

@@ -24,6 +24,10 @@ from jackalope.core.durations import SECOND
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.records import (
+    AnswerPinned,
+    AnswersDropped,
+    AnswerStored,
+    AnswerUsed,
     AnyRecord,
     ApiKeyCreated,
     ApiKeyRevoked,
@@ -35,6 +39,7 @@ from jackalope.core.records import (
     QueueDeleted,
     QueuePaused,
     QueueResumed,
+    RequestJoined,
     SignalAdvanced,
     SignalRequested,
     TagLimited,
@@ -79,6 +84,11 @@ _WORDS: dict[type, tuple[int, str]] = {
     TagLimited: (_INFO, "tag limited"),
     ApiKeyCreated: (_INFO, "API key created"),
     ApiKeyRevoked: (_INFO, "API key revoked"),
+    RequestJoined: (_DEBUG, "request joined"),
+    AnswerStored: (_DEBUG, "answer kept"),
+    AnswerUsed: (_DEBUG, "answer used"),
+    AnswerPinned: (_INFO, "answer pinned or unpinned"),
+    AnswersDropped: (_INFO, "answers dropped"),
 }
 _BY_EVENT: dict[Event, tuple[int, str]] = {
     Event.HOLD: (_INFO, "task held"),
@@ -248,6 +258,8 @@ def _facts(record: AnyRecord, core: Core) -> dict[str, Any]:
         facts["permissions"] = " ".join(key.permissions)
     elif isinstance(record, ApiKeyRevoked):
         facts["api_key"] = record.key
+    elif isinstance(record, AnswersDropped):
+        facts |= {"answers": len(record.tasks), "why": record.why}
     if isinstance(record, AttemptFinished) and task is not None:
         facts["seconds"] = _took_us(task) / SECOND
     if isinstance(record, AttemptEnded) and record.error is not None:
@@ -260,6 +272,8 @@ def _task_of(record: AnyRecord) -> TaskId:
         return record.spec.id
     if isinstance(record, TaskRevived):
         return record.row.id
+    if isinstance(record, AnswerStored):
+        return record.answer.task
     return getattr(record, "task", TaskId(b""))
 
 

@@ -10,14 +10,17 @@ from collections.abc import Callable
 
 from jackalope.broker.access import acting
 from jackalope.core import Core
+from jackalope.core.identity import How
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.records import (
+    AnswerUsed,
     AnyRecord,
     AttemptAssigned,
     AttemptEnded,
     AttemptFinished,
     AttemptStarted,
+    RequestJoined,
     SignalAdvanced,
     SignalRequested,
     TaskMoved,
@@ -95,12 +98,16 @@ class Events:
         told: dict[Subscription, list[Happened]] = {}
         book = core.book
         for record in records:
-            task_id = _task_of(record)
-            task = book.tasks.get(task_id) or book.gone.get(task_id)
-            listening = [] if task is None else self._listening(task)
-            if task is None or not listening:
+            if type(record) is AnswerUsed:
+                # Its task has mostly left memory.
+                event, listening = self._used(record, core)
+            else:
+                task_id = _task_of(record)
+                task = book.tasks.get(task_id) or book.gone.get(task_id)
+                listening = [] if task is None else self._listening(task)
+                event = None if task is None or not listening else _happened(record, task)
+            if event is None:
                 continue
-            event = _happened(record, task)
             for subscription in listening:
                 if subscription.may_hear(event):
                     told.setdefault(subscription, []).append(event)
@@ -109,12 +116,24 @@ class Events:
 
     def _listening(self, task: Task) -> list[Subscription]:
         """Return everybody who wants to hear of a task."""
-        namespace, queue = task.queue.namespace.name, task.queue.name
+        return self._listening_to(task.queue.namespace.name, task.queue.name, task.id)
+
+    def _used(self, record: AnswerUsed, core: Core) -> tuple[Happened | None, list[Subscription]]:
+        """Tell of an answer that was given out, and who wants to hear of it."""
+        answer = core.book.answers.by_task.get(record.task)
+        if answer is None:
+            return None, []  # Dropped by a later command of the same turn.
+        listening = self._listening_to(answer.namespace, answer.queue, answer.task)
+        state = str(answer.state)
+        event = Happened(record.at_us, How.HIT, answer.task, answer.queue, state, record.by)
+        return event, listening
+
+    def _listening_to(self, namespace: str, queue: str, task_id: TaskId) -> list[Subscription]:
         topics = (
             (namespace, "", NO_TASK),
             (namespace, queue, NO_TASK),
-            (namespace, "", task.id),
-            (namespace, queue, task.id),
+            (namespace, "", task_id),
+            (namespace, queue, task_id),
         )
         return [each for topic in topics for each in self._subscriptions.get(topic, ())]
 
@@ -145,6 +164,8 @@ def _happened(record: AnyRecord, task: Task) -> Happened:
             what, by = f"{record.signal} requested", record.by
         case SignalAdvanced():
             what, detail = f"signal {record.stage}", record.detail
+        case RequestJoined():
+            what, by = How.JOINED, record.by
         case TaskRevived() | TaskPurged():
             what, by = "retry" if isinstance(record, TaskRevived) else "purge", record.by
         case _:

@@ -23,15 +23,18 @@ from jackalope.broker.reading import Reading, Spread
 from jackalope.broker.stages import ready_since, stages_of
 from jackalope.core import Core
 from jackalope.core.effects import Accepted, Effect, Reply
+from jackalope.core.identity import How, how_run
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.queue import Queue
 from jackalope.core.records import (
+    AnswerUsed,
     AnyRecord,
     AttemptAssigned,
     AttemptEnded,
     AttemptFinished,
     QueueDeleted,
+    RequestJoined,
     TaskMoved,
     TaskSubmitted,
 )
@@ -120,6 +123,8 @@ class Meter:
             reading.submitted += 1
             if type(spec.payload) is not bytes:
                 _count_blob(reading, spec.payload)
+            if spec.options is not None and spec.options.same is not None:
+                _count_served(reading, how_run(spec.options.same))
 
     def _count_assignments(self, records: list[AttemptAssigned]) -> None:
         find, queue, waited = self._tasks.get, None, _NOWHERE.queued
@@ -192,6 +197,19 @@ class Meter:
             if task is not None:
                 _count_state(self._reading(task.queue), record)
 
+    def _count_joins(self, records: list[RequestJoined]) -> None:
+        for record in records:
+            task = self._tasks.get(record.task)
+            if task is not None:
+                _count_served(self._reading(task.queue), How.JOINED)
+
+    def _count_hits(self, records: list[AnswerUsed]) -> None:
+        answers = {} if self._core is None else self._core.book.answers.by_task
+        for record in records:
+            answer = answers.get(record.task)
+            if answer is not None:
+                _count_served(self._reading_of(answer.namespace, answer.queue), How.HIT)
+
     def _forget_queues(self, records: list[QueueDeleted]) -> None:
         """Make room for other queues."""
         for record in records:
@@ -238,7 +256,7 @@ class Meter:
             if type(effect) is Reply
             and (
                 type(effect.body) is Refusal
-                or (type(effect.body) is Accepted and effect.body.refused)
+                or (isinstance(effect.body, Accepted) and effect.body.refused)
             )
         ]
         if not refusing:
@@ -282,6 +300,8 @@ _COUNTERS: tuple[tuple[type, Callable[[Meter, list[Any]], None]], ...] = (
     (AttemptFinished, Meter._count_finishes),  # noqa: SLF001
     (AttemptEnded, Meter._count_ends),  # noqa: SLF001
     (TaskMoved, Meter._count_moves),  # noqa: SLF001
+    (RequestJoined, Meter._count_joins),  # noqa: SLF001
+    (AnswerUsed, Meter._count_hits),  # noqa: SLF001
     (QueueDeleted, Meter._forget_queues),  # noqa: SLF001
 )
 
@@ -295,6 +315,10 @@ def _count_state(reading: Reading, record: AttemptEnded | TaskMoved) -> None:
         reading.reasons[reason] = reading.reasons.get(reason, 0) + 1
     elif record.to is State.KILLED:
         reading.killed += 1
+
+
+def _count_served(reading: Reading, how: How) -> None:
+    reading.served[how.value] = reading.served.get(how.value, 0) + 1
 
 
 def _count_blob(reading: Reading, body: Body) -> None:

@@ -15,7 +15,8 @@ import msgspec
 
 from jackalope import __version__
 from jackalope.broker.access import KEYS_QUESTION, acting, sees
-from jackalope.broker.census import count_tiers, oldest_ready_us, worker_state
+from jackalope.broker.answers import find_answer, list_answers
+from jackalope.broker.census import count_tiers, gone_view, oldest_ready_us, worker_view
 from jackalope.broker.charts import BadSpan, chart
 from jackalope.broker.engine import Engine
 from jackalope.broker.service import Broker
@@ -27,12 +28,13 @@ from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.queue import Namespace, Queue
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.tally import NO_TALLY, Tally
+from jackalope.core.requests import unknown
+from jackalope.core.tally import NO_TALLY
 from jackalope.core.task import BlobRef, Body, Task, TaskRow, size_of, to_row
-from jackalope.core.worker import Departure, Worker
 from jackalope.storage import BadCursor
 from jackalope.storage.ports import Page
 from jackalope.wire.views import (
+    AnswerView,
     ApiKeyView,
     BatchView,
     CauseView,
@@ -93,6 +95,8 @@ class About(msgspec.Struct, forbid_unknown_fields=True):
     since_us: int = 0
     until_us: int = 0
     step_s: int = 0
+    identity: bytes = b""
+    version: str = ""
 
 
 async def answer(broker: Broker, namespace: str, what: str, about: dict[str, Any]) -> Any:
@@ -236,7 +240,7 @@ async def _workers(broker: Broker, namespace: str, _: About) -> list[WorkerView]
     def ask(engine: Engine) -> list[WorkerView]:
         roster = engine.core.roster
         here = [
-            _worker_view(worker)
+            worker_view(worker)
             for (world, _), worker in roster.workers.items()
             if world == namespace and any(map(sees, worker.queues))
         ]
@@ -247,7 +251,7 @@ async def _workers(broker: Broker, namespace: str, _: About) -> list[WorkerView]
         known = {view.worker for view in here}
         home = engine.core.book.namespaces.get(namespace) or Namespace(namespace)
         gone = [
-            _gone_view(left, home.tallies.get(left.worker, NO_TALLY))
+            gone_view(left, home.tallies.get(left.worker, NO_TALLY))
             for left in roster.departed
             if left.namespace == namespace and left.worker not in known
         ]
@@ -332,6 +336,28 @@ async def _series(broker: Broker, namespace: str, about: About) -> SeriesView:
         raise Refused(Refusal(Code.INVALID, f"series: {error}")) from None
 
 
+async def _answer(broker: Broker, namespace: str, about: About) -> AnswerView:
+    found = await broker.read(
+        lambda engine: find_answer(engine.core, namespace, identity=about.identity, task=about.id)
+    )
+    if found is None:
+        raise Refused(unknown(about.identity or about.id, namespace))
+    return found
+
+
+async def _answers(broker: Broker, namespace: str, about: About) -> list[AnswerView]:
+    return await broker.read(
+        lambda engine: list_answers(
+            engine.core,
+            namespace,
+            queue=about.queue,
+            name=about.name,
+            version=about.version,
+            limit=min(max(about.limit, 1), PAGE_ROWS_MAX),
+        )
+    )
+
+
 async def _api_keys(broker: Broker, _: str, __: About) -> list[ApiKeyView]:
     access = broker.access
     return [
@@ -362,6 +388,8 @@ _QUESTIONS: dict[str, Callable[[Broker, str, About], Coroutine[Any, Any, Any]]] 
     "batches": _batches,
     "stats": _stats,
     "series": _series,
+    "answer": _answer,
+    "answers": _answers,
     KEYS_QUESTION: _api_keys,
 }
 
@@ -456,33 +484,4 @@ def _queue_view(engine: Engine, queue: Queue) -> QueueView:
         policy=queue.policy,
         paused_by=queue.paused_by,
         oldest_ready_us=oldest_ready_us(queue, engine.core),
-    )
-
-
-def _gone_view(left: Departure, tally: Tally) -> WorkerView:
-    return WorkerView(
-        left.worker,
-        "gone",
-        gone_us=left.at_us,
-        why_gone=left.why,
-        succeeded=tally.succeeded,
-        failed=tally.failed,
-    )
-
-
-def _worker_view(worker: Worker) -> WorkerView:
-    tally = worker.namespace.tallies.get(worker.id, NO_TALLY)
-    return WorkerView(
-        worker=worker.id,
-        state=worker_state(worker),
-        queues=worker.queues,
-        keys=worker.keys,
-        slots=worker.slots,
-        load=len(worker.held),
-        labels=worker.labels,
-        stats=worker.stats,
-        joined_us=worker.joined_us,
-        heard_us=worker.heard_us,
-        succeeded=tally.succeeded,
-        failed=tally.failed,
     )

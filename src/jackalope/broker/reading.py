@@ -86,6 +86,7 @@ class Reading(msgspec.Struct, array_like=True, gc=False):
         depth: tasks that waited at the end of the time.
         leased: tasks that workers had at the end of the time.
         workers: workers of the namespace at the end of the time; only where there is no queue.
+        served: requests by how they were served.
     """
 
     submitted: int = 0
@@ -106,6 +107,7 @@ class Reading(msgspec.Struct, array_like=True, gc=False):
     depth: int = 0
     leased: int = 0
     workers: int = 0
+    served: dict[str, int] = {}
 
     def add(self, other: Reading) -> None:
         """Add what happened to the same tasks in another time."""
@@ -115,6 +117,8 @@ class Reading(msgspec.Struct, array_like=True, gc=False):
             getattr(self, name).add(getattr(other, name))
         for reason, number in other.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + number
+        for how, number in other.served.items():
+            self.served[how] = self.served.get(how, 0) + number
 
     def follow(self, later: Reading) -> None:
         """Add what happened to the same tasks in the time after this one."""

@@ -33,6 +33,7 @@ def recover(journal: Journal, history: History) -> tuple[Core, int]:
             snapshot.tasks,
             snapshot.tallies,
             api_keys=snapshot.api_keys,
+            answers=snapshot.answers,
         )
     sequence = snapshot.sequence
     for sequence, records in _batches(journal, snapshot.sequence):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from jackalope.core.identity import JOINED
 from jackalope.core.lifecycle import Event
 from jackalope.core.task import Task
 
@@ -41,5 +42,6 @@ def ready_since(task: Task, assigned_us: int) -> int:
     for happened in task.history or ():
         if happened.what == Event.ASSIGN and happened.at_us >= assigned_us:
             break
-        since_us = max(since_us, happened.at_us)
+        if happened.what != JOINED:  # Being asked for changes nothing.
+            since_us = max(since_us, happened.at_us)
     return min(since_us, assigned_us)

@@ -23,6 +23,7 @@ from jackalope.core.lifecycle import ENDED, LEASED, TRANSITIONS, Event, State, i
 from jackalope.core.limits import QUEUES_PER_API_KEY_MAX, TASKS_PER_FILTER_MAX, TIME_US_MAX
 from jackalope.core.records import SignalRequested, TaskMoved, TaskPurged, TaskRevived
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.requests import drop_answer, is_doubled
 from jackalope.core.submission import open_state, unfinished
 from jackalope.core.task import Signal, Stage, Task, lease_of, to_row
 
@@ -57,6 +58,8 @@ def act_on_tasks(core: Core, command: ActOnTasks) -> None:
         event = Event(command.action.value)
         if not is_legal(task.state, event):
             refused.append((task.id, wrong_state(task, event)))
+        elif event is Event.RETRY and is_doubled(task):
+            refused.append((task.id, _doubled(task)))
         elif command.dry_run:
             requested += task.state in LEASED
             changed += task.state not in LEASED
@@ -65,6 +68,12 @@ def act_on_tasks(core: Core, command: ActOnTasks) -> None:
         else:
             changed += 1
     core.reply(command, Acted(changed, requested, tuple(refused), more))
+
+
+def _doubled(task: Task) -> Refusal:
+    other = task.queue.cache.flights[task.options.identity].hex()
+    message = f"cannot retry task {task.id.hex()}: task {other} is running the same request"
+    return Refusal(Code.WRONG_STATE, message + "; wait for that one")
 
 
 def ended_ones(command: ActOnTasks) -> Filter | None:
@@ -195,6 +204,7 @@ def _retry(core: Core, task: Task, by: str) -> Done:
 
 
 def _purge(core: Core, task: Task, by: str) -> Done:
+    drop_answer(core, task.id, by)
     core.record(TaskPurged(core.now_us, task.id, by))
     return Done.CHANGED
 

@@ -7,13 +7,19 @@ restart, and on a follower. It decides nothing. A record that does not fit the b
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 from jackalope.core.book import Book, blobs_of
+from jackalope.core.identity import JOINED
 from jackalope.core.lifecycle import ENDED, Event, State, can_lead
 from jackalope.core.must import BrokenInvariant, must
 from jackalope.core.queue import Queue
 from jackalope.core.records import (
+    AnswerPinned,
+    AnswersDropped,
+    AnswerStored,
+    AnswerUsed,
     AnyRecord,
     ApiKeyCreated,
     ApiKeyRevoked,
@@ -25,6 +31,7 @@ from jackalope.core.records import (
     QueueDeleted,
     QueuePaused,
     QueueResumed,
+    RequestJoined,
     SignalAdvanced,
     SignalRequested,
     TagLimited,
@@ -213,8 +220,11 @@ def _queue_declared(book: Book, record: QueueDeclared) -> None:
 
 
 def _queue_deleted(book: Book, record: QueueDeleted) -> None:
-    queue = book.namespaces[record.namespace].queues.pop(record.queue)
+    queue = book.namespaces[record.namespace].queues[record.queue]
     must(not queue.unfinished(), "a deleted queue is empty", record.queue)
+    for answer in list(queue.cache.answers.values()):
+        book.answers.leave(queue.cache, answer)
+    del book.namespaces[record.namespace].queues[record.queue]
     for task in [task for task in book.tasks.values() if task.queue is queue]:
         book.blobs_gone += blobs_of(task)
         book.recalled.pop(task.id, None)
@@ -243,6 +253,47 @@ def _api_key_revoked(book: Book, record: ApiKeyRevoked) -> None:
     book.drop_api_key(record.key)
 
 
+def _request_joined(book: Book, record: RequestJoined) -> None:
+    """Note it in the history of the task; those who follow each other share one line."""
+    task = book.tasks[record.task]
+    count = 1
+    if task.history and task.history[-1].what == JOINED:
+        count += int(task.history.pop().detail)
+    book.note(task, record.at_us, JOINED, record.by, str(count))
+
+
+def _answer_stored(book: Book, record: AnswerStored) -> None:
+    answer = copy(record.answer)
+    cache = book.cache_of(answer)
+    answer.rank = cache.next_rank(record.at_us)
+    replaced = cache.answers.get(answer.identity)
+    if replaced is not None:
+        book.answers.leave(cache, replaced)
+    book.answers.enter(cache, answer)
+    book.answers.dirty[answer.task] = None
+
+
+def _answer_used(book: Book, record: AnswerUsed) -> None:
+    answer = book.answers.by_task[record.task]
+    answer.uses += 1
+    answer.used_us, answer.used_by = record.at_us, record.by
+    book.cache_of(answer).touch(answer, record.at_us)
+    book.answers.dirty[answer.task] = None
+
+
+def _answer_pinned(book: Book, record: AnswerPinned) -> None:
+    answer = book.answers.by_task[record.task]
+    answer.pinned_by = record.by
+    book.answers.set_expiry(answer)
+    book.answers.dirty[answer.task] = None
+
+
+def _answers_dropped(book: Book, record: AnswersDropped) -> None:
+    for task_id in record.tasks:
+        answer = book.answers.by_task[task_id]
+        book.answers.leave(book.cache_of(answer), answer)
+
+
 #: The meaning of each kind of record.
 APPLIERS: dict[type, Callable[[Book, Any], None]] = {
     AttemptAssigned: _assigned,
@@ -262,4 +313,9 @@ APPLIERS: dict[type, Callable[[Book, Any], None]] = {
     TagLimited: _tag_limited,
     ApiKeyCreated: _api_key_created,
     ApiKeyRevoked: _api_key_revoked,
+    RequestJoined: _request_joined,
+    AnswerStored: _answer_stored,
+    AnswerUsed: _answer_used,
+    AnswerPinned: _answer_pinned,
+    AnswersDropped: _answers_dropped,
 }

@@ -11,10 +11,13 @@ a command names one that has left, it is put back for the moment (`recall`).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 
 from jackalope.core.access import ApiKey
+from jackalope.core.cache import Answers, Cache, StoredAnswer
 from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.durations import NEVER
+from jackalope.core.identity import Same
 from jackalope.core.ids import NO_TASK, TaskId, is_time_ordered
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
 from jackalope.core.limits import HAPPENINGS_PER_TASK_MAX
@@ -49,6 +52,7 @@ class Book:
         dependents: the tasks that wait for each task.
         api_keys: who is let in, by id. Each change makes another dict, so that whoever keeps the
             last one sees that there was a change.
+        answers: the answers that are kept.
         due: when scheduled tasks are due.
         expiry: when tasks that have not begun expire.
         timeouts: when running attempts have run for too long.
@@ -63,6 +67,7 @@ class Book:
         self.children: dict[TaskId, dict[TaskId, None]] = {}
         self.dependents: dict[TaskId, dict[TaskId, None]] = {}
         self.api_keys: dict[str, ApiKey] = {}
+        self.answers = Answers()
         self.counters = Counters()
         self.due: Timers[bytes] = Timers()
         self.expiry: Timers[bytes] = Timers()
@@ -126,6 +131,12 @@ class Book:
                 for worker in sorted(world.tallies)
             ],
             api_keys=[key for _, key in sorted(self.api_keys.items())],
+            answers=[
+                copy(answer)
+                for _, world in sorted(self.namespaces.items())
+                for _, queue in sorted(world.queues.items())
+                for answer in queue.cache.answers.values()
+            ],
         )
 
     # Writing behind.
@@ -139,6 +150,7 @@ class Book:
         tallies: Iterable[TallyRow] = (),
         *,
         api_keys: Iterable[ApiKey] = (),
+        answers: Iterable[StoredAnswer] = (),
     ) -> None:
         """Fill an empty book from stored rows."""
         must(not self.tasks and not self.namespaces, "only an empty book is filled")
@@ -158,6 +170,8 @@ class Book:
                 tally.succeeded, tally.failed, tally.at_us
             )
         self.api_keys = {key.id: key for key in api_keys}
+        for answer in sorted(answers, key=lambda answer: answer.rank):
+            self.answers.enter(self.cache_of(answer), copy(answer))
         for task_row in tasks:
             self.enter(self.from_row(task_row))
 
@@ -198,6 +212,7 @@ class Book:
             or self.limits_dirty
             or self.tallies_dirty
             or self.api_keys_dirty
+            or self.answers.dirty
         )
 
     def take_changes(self) -> Changes:
@@ -230,11 +245,13 @@ class Book:
             tallies=[self._tally_row(*name) for name in self.tallies_dirty],
             api_keys=[self.api_keys[key] for key in self.api_keys_dirty if key in self.api_keys],
             api_keys_gone=[key for key in self.api_keys_dirty if key not in self.api_keys],
+            answers=self.answers.changed(),
+            answers_gone=self.answers.gone(),
         )
         self.blobs_gone = []
         self.dirty = {}
         self.queues_dirty, self.limits_dirty, self.tallies_dirty = {}, {}, {}
-        self.api_keys_dirty = {}
+        self.api_keys_dirty, self.answers.dirty = {}, {}
         self._queues_leaving = dict(self.queues_gone)
         return changes
 
@@ -309,6 +326,10 @@ class Book:
         self.api_keys = {each: kept for each, kept in self.api_keys.items() if each != key}
         self.api_keys_dirty[key] = None
 
+    def cache_of(self, answer: StoredAnswer) -> Cache:
+        """Return the cache that an answer belongs to."""
+        return self.namespaces[answer.namespace].queues[answer.queue].cache
+
     def share(self, text: str) -> str:
         """Return one and the same object for equal texts, because most tasks have the same few."""
         if len(self._names) >= _NAMES_SHARED_MAX:
@@ -324,6 +345,8 @@ class Book:
                 task.queue.namespace.aliases[options.alias] = task.id
             if task.guardian and task.state not in ENDED:
                 self.children.setdefault(task.guardian, {})[task.id] = None
+            if options.identity and task.state not in ENDED:
+                task.queue.cache.flights[options.identity] = task.id
             for dependency in task.waiting_for or ():
                 self.dependents.setdefault(dependency, {})[task.id] = None
         if task.state in LEASED:
@@ -398,6 +421,9 @@ class Book:
         if error is None and task.outcome is not None and state is not State.SUCCEEDED:
             error = task.outcome.error
         retention_us = queue.policy.retention_us
+        if task.options.identity and task.options.same is not Same.UNIQUE:
+            # Long enough to be stored: from then on the cache keeps what is an answer.
+            retention_us = max(retention_us, 1)
         forget_us = NEVER if retention_us >= NEVER else at_us + retention_us
         task.outcome = Outcome(result, error, reason, at_us, forget_us)
         task.state = state
@@ -425,6 +451,8 @@ class Book:
                 self.children.setdefault(task.guardian, {})[child_id] = None
 
     def _unlink(self, task: Task) -> None:
+        if task.options.identity:
+            del task.queue.cache.flights[task.options.identity]
         for dependency in task.waiting_for or ():
             waiting = self.dependents[dependency]
             del waiting[task.id]

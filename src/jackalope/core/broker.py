@@ -22,6 +22,7 @@ from jackalope.core import (
     api_keys,
     attempts,
     declarations,
+    requests,
     sessions,
     submission,
     ticks,
@@ -32,6 +33,7 @@ from jackalope.core.assign import serve
 from jackalope.core.attempts import Progress
 from jackalope.core.book import Book
 from jackalope.core.commands import (
+    ActOnAnswers,
     ActOnTasks,
     AnswerSignal,
     AnyCommand,
@@ -172,8 +174,11 @@ class Core:
         task_id = record.task
         dependents = tuple(self.book.dependents.get(task_id, ()))
         self.record(record)
+        task = self.book.tasks[task_id]
+        if task.options.identity:
+            requests.keep_answer(self, task)
         if dependents or task_id in self.watches.by_task:
-            self._ended.append((self.book.tasks[task_id], dependents))
+            self._ended.append((task, dependents))
 
     def reply(self, command: Command, body: Answered) -> None:
         """Answer a command, if an answer is wanted."""
@@ -199,7 +204,7 @@ class Core:
 
     def _timers(self) -> Iterator[Any]:
         book, roster = self.book, self.roster
-        yield from (book.due, book.expiry, book.timeouts)
+        yield from (book.due, book.expiry, book.timeouts, book.answers.expiry)
         yield from (roster.leases, roster.resumes, roster.claims, roster.orphans)
 
     def _forgive_stall(self, now_us: int) -> None:
@@ -242,6 +247,7 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     DrainWorker: sessions.drain_worker,
     Recover: sessions.recover,
     ActOnTasks: actions.act_on_tasks,
+    ActOnAnswers: requests.act_on_answers,
     WatchTasks: watches.watch_tasks,
     DeclareQueue: declarations.declare_queue,
     DeleteQueue: declarations.delete_queue,

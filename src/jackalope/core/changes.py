@@ -6,6 +6,7 @@ A snapshot and a set of changes have the same shape: rows. A snapshot has all li
 import msgspec
 
 from jackalope.core.access import ApiKey
+from jackalope.core.cache import StoredAnswer
 from jackalope.core.ids import TaskId
 from jackalope.core.policy import Policy
 from jackalope.core.task import TaskRow
@@ -67,6 +68,8 @@ class Changes(msgspec.Struct):
         tallies: what workers have done, to write; a row without any attempt removes one.
         api_keys: API keys to write.
         api_keys_gone: ids of API keys to remove, before any is written.
+        answers: answers that are kept, to write.
+        answers_gone: tasks whose answers are no longer kept.
         blobs: blobs of tasks that are gone without having been stored; to be deleted unless a row
             names them.
     """
@@ -81,6 +84,8 @@ class Changes(msgspec.Struct):
     tallies: list[TallyRow] = []
     api_keys: list[ApiKey] = []
     api_keys_gone: list[str] = []
+    answers: list[StoredAnswer] = []
+    answers_gone: list[TaskId] = []
 
     def is_empty(self) -> bool:
         """Tell whether there is nothing to write but the counters."""
@@ -93,4 +98,6 @@ class Changes(msgspec.Struct):
             or self.tallies
             or self.api_keys
             or self.api_keys_gone
+            or self.answers
+            or self.answers_gone
         )

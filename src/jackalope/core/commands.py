@@ -305,6 +305,36 @@ class ActOnTasks(Command):
     only: tuple[str, ...] = ()
 
 
+class AnswerAction(StrEnum):
+    """What an actioner can do with an answer that is kept."""
+
+    PIN = "pin"
+    UNPIN = "unpin"
+    PURGE = "purge"
+
+
+class ActOnAnswers(Command):
+    """Do something with answers that are kept: with those named, or with those that match.
+
+    What is left empty matches all. At most `TASKS_PER_FILTER_MAX` are changed at a time. Answers of
+    none of the queues `only`, if there are any, do not exist for whoever asks.
+
+    Attributes:
+        identities: the requests whose answers are meant.
+        older_than_us: only answers made before.
+    """
+
+    action: AnswerAction
+    identities: tuple[bytes, ...] = ()
+    queue: str = ""
+    name: str = ""
+    version: str = ""
+    older_than_us: int = 0
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+    only: tuple[str, ...] = ()
+
+
 class WatchTasks(Command):
     """Tell this session when each of these tasks ends; at once for those that have.
 
@@ -343,6 +373,7 @@ AnyCommand = (
     | ReportProgress
     | AnswerSignal
     | ActOnTasks
+    | ActOnAnswers
     | WatchTasks
 )
 
@@ -353,4 +384,6 @@ def command_items(command: Command) -> int:
         return len(command.tasks)
     if isinstance(command, StartAttempts | FinishAttempts | FailAttempts | ReleaseAttempts):
         return len(command.attempts)
+    if isinstance(command, ActOnAnswers):
+        return len(command.identities)
     return len(command.holding) if isinstance(command, JoinWorker) else 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from jackalope.core.commands import Held
+from jackalope.core.identity import How
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy
@@ -20,6 +21,20 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
     count: int = 1
     refused: tuple[tuple[int, Refusal], ...] = ()
+
+
+class Served(msgspec.Struct, frozen=True, gc=False):
+    """How a request was served, and the task that has the answer or will have it."""
+
+    how: How
+    task: TaskId
+    identity: bytes = b""
+
+
+class AcceptedRequests(Accepted, frozen=True):
+    """Yes, and how those of the tasks are served that are requests, by their index."""
+
+    served: tuple[tuple[int, Served], ...] = ()
 
 
 class Declared(msgspec.Struct, frozen=True):

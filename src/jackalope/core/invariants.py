@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from jackalope.core.durations import NEVER
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, State
 from jackalope.core.must import must
 from jackalope.core.task import Task, lease_of
@@ -40,6 +41,7 @@ def check(core: Core) -> None:
             _check_queue(queue, by_queue.pop(queue, []))
     must(not by_queue, "every task is in a known queue", by_queue)
     _check_links(core)
+    _check_answers(core)
     _check_roster(core)
     _check_nothing_idle(core)
 
@@ -78,6 +80,37 @@ def _check_queue(queue: Queue, tasks: list[Task]) -> None:
         must(set(lane) >= {t.id for t in ready if t.lane is lane}, "who is in line is listed")
     for task in ready:
         must(task.lane is not None and task.lane.queue is queue, "in the line of its queue", task)
+    _check_cache(queue, [task for task in tasks if task.state not in ENDED])
+
+
+def _check_cache(queue: Queue, unfinished: list[Task]) -> None:
+    cache = queue.cache
+    under_way = {it.options.identity: it.id for it in unfinished if it.options.identity}
+    must(cache.flights == under_way, "requests under way are indexed", cache.flights, under_way)
+    requests = [task for task in unfinished if task.options.identity]
+    must(len(requests) == len(under_way), "a request is under way once", requests)
+    answers = list(cache.answers.values())
+    must(cache.bytes == sum(answer.size for answer in answers), "answers are weighed", queue.name)
+    ranks = [answer.rank for answer in answers]
+    must(ranks == sorted(set(ranks)), "answers stand in the order of their use", ranks)
+    for identity, answer in cache.answers.items():
+        must(answer.identity == identity, "an answer is found by its identity", answer)
+        must((answer.namespace, answer.queue) == (queue.namespace.name, queue.name), "at home")
+
+
+def _check_answers(core: Core) -> None:
+    kept = {
+        answer.task: answer
+        for world in core.book.namespaces.values()
+        for queue in world.queues.values()
+        for answer in queue.cache.answers.values()
+    }
+    answers = core.book.answers
+    must(answers.by_task == kept, "answers are found by their tasks", answers.by_task, kept)
+    for task_id, answer in kept.items():
+        is_ageing = not answer.pinned_by and answer.until_us < NEVER
+        must((task_id in answers.expiry) == is_ageing, "what grows old has a timer", answer)
+    must(len(answers.expiry) <= len(kept), "and nothing else has", len(kept))
 
 
 def _check_namespace(core: Core, world: Namespace) -> None:

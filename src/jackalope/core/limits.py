@@ -36,6 +36,10 @@ WATCHES_PER_TASK_MAX = 10_000
 API_KEYS_MAX = 10_000
 QUEUES_PER_API_KEY_MAX = 1_000
 
+#: What the policy of a queue may ask for at most. An entry takes about half a kilobyte of memory.
+CACHE_ENTRIES_MAX = 1_000_000
+CACHE_BYTES_MAX = 2**50
+
 #: The history of a task keeps its first and its latest happenings up to this number.
 HAPPENINGS_PER_TASK_MAX = 100
 

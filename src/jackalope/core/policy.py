@@ -9,7 +9,14 @@ from enum import StrEnum
 import msgspec
 
 from jackalope.core.durations import DAY, HOUR, MINUTE, NEVER, SECOND
-from jackalope.core.limits import COUNT_MAX, NAME_CHARS_MAX, TIME_US_MAX
+from jackalope.core.identity import Same
+from jackalope.core.limits import (
+    CACHE_BYTES_MAX,
+    CACHE_ENTRIES_MAX,
+    COUNT_MAX,
+    NAME_CHARS_MAX,
+    TIME_US_MAX,
+)
 from jackalope.core.refusals import Code, Refusal
 
 
@@ -62,6 +69,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         held: new tasks wait to be played.
         done: when a task counts as done.
         stuck_after_us: an attempt that runs for longer is shown as stuck; 0 for never.
+        same: what to do with a task that asks for the same as another; not `refresh`.
+        cache_us: how long an answer is good for whoever asks for the same; 0 keeps none.
+        cache_entries: how many answers are kept; the least recently used goes first.
+        cache_bytes: how many bytes they may have together.
     """
 
     on_lost: OnLost = OnLost.REQUEUE
@@ -85,6 +96,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     held: bool = False
     done: Done = Done.PROCESSED
     stuck_after_us: int = 0
+    same: Same = Same.RUN
+    cache_us: int = HOUR
+    cache_entries: int = 10_000
+    cache_bytes: int = 256 * 1024 * 1024
 
 
 #: What each published design asks for, in our fields.
@@ -122,6 +137,8 @@ PRESETS = {
         crash_limit=20,
         time_to_live_us=HOUR,
         retention_us=HOUR,
+        same=Same.CACHED,
+        cache_us=HOUR,
     ),
     "taskqueue": Policy(
         on_restart=OnRestart.REQUEUE,
@@ -134,10 +151,18 @@ PRESETS = {
 
 DEFAULT_POLICY = Policy()
 
+#: What has a limit of its own.
+_MOST = {
+    "retention_us": NEVER,
+    "cache_us": NEVER,
+    "cache_entries": CACHE_ENTRIES_MAX,
+    "cache_bytes": CACHE_BYTES_MAX,
+}
+
 _NOT_NEGATIVE = tuple(
     name
     for name in Policy.__struct_fields__
-    if name.endswith(("_us", "_limit", "_drop", "retries"))
+    if name.endswith(("_us", "_limit", "_drop", "retries")) or name.startswith("cache_")
 )
 
 
@@ -179,10 +204,12 @@ def policy_problems(policy: Policy) -> list[str]:
         problems.append(f"retry_factor: must be between 1 and 100, got {policy.retry_factor}")
     if policy.batch_size < 1:
         problems.append(f"batch_size: must be at least 1, got {policy.batch_size}")
+    if policy.same is Same.REFRESH:
+        problems.append("same: refresh is for a single task; a queue has run, unique or cached")
     return problems
 
 
 def _most(name: str) -> int:
-    if name == "retention_us":
-        return NEVER
+    if name in _MOST:
+        return _MOST[name]
     return TIME_US_MAX if name.endswith("_us") else COUNT_MAX

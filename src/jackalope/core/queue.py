@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from jackalope.core.cache import Cache
 from jackalope.core.changes import QueueRow
 from jackalope.core.durations import MILLISECOND, MINUTE, SECOND
 from jackalope.core.lifecycle import PENDING, State
@@ -16,7 +17,7 @@ from jackalope.core.must import must
 from jackalope.core.ready import Lane, LaneName, Line
 
 if TYPE_CHECKING:
-    from jackalope.core.commands import ActOnTasks, WatchTasks
+    from jackalope.core.commands import ActOnAnswers, ActOnTasks, WatchTasks
     from jackalope.core.ids import TaskId
     from jackalope.core.policy import Policy
     from jackalope.core.tally import Tally
@@ -39,11 +40,13 @@ class Queue:
         depth: how many of them wait, and so count against the depth limit.
         recent_ends_us: when the latest tasks ended, for judging how fast the queue drains.
         ended: tasks that ended since this book was opened, by state.
+        cache: the requests under way, and the answers that are kept.
     """
 
     __slots__ = (
         "batch",
         "batch_fill",
+        "cache",
         "counts",
         "depth",
         "ended",
@@ -67,6 +70,7 @@ class Queue:
         self.line = Line(self)
         self.recent_ends_us: deque[int] = deque(maxlen=_RECENT_ENDS)
         self.ended: dict[State, int] = {}
+        self.cache = Cache()
 
     def count(self, state: State, change: int) -> None:
         """Count a task that enters (1) or leaves (-1) a state."""
@@ -74,7 +78,7 @@ class Queue:
         if state in PENDING:
             self.depth += change
 
-    def is_seen_by(self, command: ActOnTasks | WatchTasks) -> bool:
+    def is_seen_by(self, command: ActOnAnswers | ActOnTasks | WatchTasks) -> bool:
         """Tell whether the queue exists for whoever asks: it may be limited to others."""
         is_there = self.namespace.name == command.namespace
         return is_there and (not command.only or self.name in command.only)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from jackalope.core.access import ApiKey
+from jackalope.core.cache import StoredAnswer
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.policy import Policy
@@ -169,6 +170,41 @@ class ApiKeyRevoked(Record, tag="unkey"):
     by: str = ""
 
 
+class RequestJoined(Record, tag="joined"):
+    """Somebody asked for what a task was already doing, and gets its answer."""
+
+    task: TaskId
+    by: str = ""
+
+
+class AnswerStored(Record, tag="answer"):
+    """The result of a task is kept as the answer to a request, in place of an earlier one."""
+
+    answer: StoredAnswer
+
+
+class AnswerUsed(Record, tag="hit"):
+    """Somebody asked for what a task had done before, and gets its answer."""
+
+    task: TaskId
+    by: str = ""
+
+
+class AnswerPinned(Record, tag="pin"):
+    """An answer is kept until somebody else decides; by nobody, it is like all others again."""
+
+    task: TaskId
+    by: str = ""
+
+
+class AnswersDropped(Record, tag="unanswer"):
+    """The results of these tasks are no longer answers: evicted, expired or purged."""
+
+    tasks: tuple[TaskId, ...]
+    why: str
+    by: str = ""
+
+
 AnyRecord = (
     QueueDeclared
     | QueueDeleted
@@ -187,6 +223,11 @@ AnyRecord = (
     | SignalAdvanced
     | ApiKeyCreated
     | ApiKeyRevoked
+    | RequestJoined
+    | AnswerStored
+    | AnswerUsed
+    | AnswerPinned
+    | AnswersDropped
 )
 
 

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from jackalope.core import requests
 from jackalope.core.assign import offer, serve
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.declarations import open_queue
-from jackalope.core.effects import Accepted
+from jackalope.core.effects import Accepted, AcceptedRequests, Served
+from jackalope.core.identity import IDENTITY_BYTES, Same, how_run
 from jackalope.core.ids import ID_BYTES, successor_id
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import (
@@ -49,13 +53,22 @@ if TYPE_CHECKING:
 
 def submit_tasks(core: Core, command: SubmitTasks) -> None:
     """Accept or refuse each task on its own."""
-    refused = []
+    refused: list[tuple[int, Refusal]] = []
+    served: list[tuple[int, Served]] = []
     for index, spec in enumerate(command.tasks):
-        refusal = _submit(core, command, spec)
-        if refusal is not None:
+        answer = _submit(core, command, spec)
+        if answer is None:
+            continue
+        if isinstance(answer, Served):
+            served.append((index, answer))
+        else:
             core.book.drop_blob(spec.payload)
-            refused.append((index, refusal))
-    core.reply(command, Accepted(len(command.tasks) - len(refused), tuple(refused)))
+            refused.append((index, answer))
+    count = len(command.tasks) - len(refused)
+    if served:
+        core.reply(command, AcceptedRequests(count, tuple(refused), tuple(served)))
+    else:
+        core.reply(command, Accepted(count, tuple(refused)))
 
 
 def become(core: Core, task: Task, result: Body) -> None:
@@ -129,7 +142,7 @@ def _abandon(core: Core, task: Task, dependency: Task) -> None:
     )
 
 
-def _submit(core: Core, command: SubmitTasks, spec: TaskSpec) -> Refusal | None:
+def _submit(core: Core, command: SubmitTasks, spec: TaskSpec) -> Refusal | Served | None:
     problems = _problems(spec)
     if problems:
         is_large = problems[0].startswith("payload: ") and type(spec.payload) is bytes
@@ -148,6 +161,26 @@ def _submit(core: Core, command: SubmitTasks, spec: TaskSpec) -> Refusal | None:
     queue = open_queue(core, command.namespace, spec.queue, command.by)
     if isinstance(queue, Refusal):
         return queue
+    if spec.options is None and queue.policy.same is Same.RUN:
+        return _take_in(core, command, spec, queue)
+    return _serve_or_take_in(core, command, spec, queue)
+
+
+def _serve_or_take_in(
+    core: Core, command: SubmitTasks, spec: TaskSpec, queue: Queue
+) -> Refusal | Served | None:
+    """Serve a task with another one that asks for the same, or else accept it."""
+    served = requests.ask(core, command, spec, queue)
+    if isinstance(served, Refusal):
+        return served
+    if served is not None and served.task != spec.id:
+        core.book.drop_blob(spec.payload)
+        return served
+    return _take_in(core, command, spec, queue) or served
+
+
+def _take_in(core: Core, command: SubmitTasks, spec: TaskSpec, queue: Queue) -> Refusal | None:
+    """Accept a task that becomes one of its own, if there is room."""
     limit = queue.policy.depth_limit
     if limit and queue.depth >= limit:
         serve(core)  # What was accepted just now may not have to wait.
@@ -205,7 +238,7 @@ def _accept(
     return task
 
 
-def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Refusal | None:
+def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Refusal | Served | None:
     """Answer a submit of an id that exists: yes if it is the same task, else no."""
     is_same = (
         task.queue.name == spec.queue
@@ -214,14 +247,24 @@ def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Refusal | None:
         and task.key == spec.key
         and task.priority + task.penalty == spec.priority
         and is_same_body(task.payload, spec.payload)
-        and is_same_but_for_trace(task.options, spec.options or NO_OPTIONS)
+        and is_same_but_for_trace(_asked(task.options), _asked(spec.options or NO_OPTIONS))
     )
     if is_same:
-        return None
+        options = task.options
+        if options.same is None:
+            return None
+        return Served(how_run(options.same), task.id, options.identity)
     return Refusal(
         Code.ID_CONFLICT,
         f"task {spec.id.hex()} exists with other content; give a new task a new id",
     )
+
+
+def _asked(options: Options) -> Options:
+    """Return options as they were asked for, without what the broker has made of them."""
+    if options.same is None and not options.identity:
+        return options
+    return msgspec.structs.replace(options, same=None, identity=b"")
 
 
 def _check_links(core: Core, command: SubmitTasks, options: Options) -> Refusal | None:
@@ -296,6 +339,10 @@ def _option_problems(options: Options) -> list[str]:
     ]
     if len(options.alias) > NAME_CHARS_MAX:
         problems.append(f"alias: longer than {NAME_CHARS_MAX} characters")
+    if len(options.version) > NAME_CHARS_MAX:
+        problems.append(f"version: longer than {NAME_CHARS_MAX} characters")
+    if len(options.identity) not in (0, IDENTITY_BYTES):
+        problems.append(f"identity: must be {IDENTITY_BYTES} bytes, got {len(options.identity)}")
     if len(options.tags) > TAGS_PER_TASK_MAX:
         problems.append(f"tags: more than {TAGS_PER_TASK_MAX}")
     if any(not 0 < len(tag) <= TAG_CHARS_MAX or "\0" in tag for tag in options.tags):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from jackalope.core.identity import Same
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
@@ -88,6 +89,9 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
         on_dependency: what to do when one of them does not succeed.
         parent: the task that submitted this one; killing it kills this one.
         held: wait to be played.
+        same: what to do if another task asks for the same; None for what the queue's policy says.
+        version: the version of the code that is to run, a part of what is asked for.
+        identity: what is asked for, as a hash; the broker sees to it where it matters.
     """
 
     alias: str = ""
@@ -101,6 +105,9 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
     on_dependency: OnDependency = OnDependency.DEAD
     parent: TaskId = NO_TASK
     held: bool = False
+    same: Same | None = None
+    version: str = ""
+    identity: bytes = b""
 
 
 NO_OPTIONS = Options()

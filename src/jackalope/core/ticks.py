@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from jackalope.core import requests
 from jackalope.core.actions import request
 from jackalope.core.assign import offer
 from jackalope.core.attempts import lose
@@ -34,6 +35,7 @@ def tick(core: Core, command: Tick) -> None:
         _come_due(core, TaskId(task_id))
     for task_id in islice(book.timeouts.pop_due(now_us), DEADLINES_PER_TICK_MAX):
         _time_out(core, TaskId(task_id))
+    requests.expire_answers(core)
     for name in islice(roster.leases.pop_due(now_us), DEADLINES_PER_TICK_MAX):
         check_lease(core, name)
     for name in islice(roster.resumes.pop_due(now_us), DEADLINES_PER_TICK_MAX):

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from jackalope.core.access import ApiKey
+from jackalope.core.cache import StoredAnswer
 from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.durations import NEVER
 from jackalope.core.filter import Filter
@@ -56,12 +57,26 @@ def _add_tallies_and_api_keys(connection: sqlite3.Connection) -> None:
     connection.execute(_API_KEYS)
 
 
-MIGRATIONS: dict[int, Migration] = {1: _add_tallies_and_api_keys}
+#: The fields of an answer are its columns, in their order.
+_ANSWERS = """CREATE TABLE answers (
+    namespace TEXT NOT NULL, queue TEXT NOT NULL, identity BLOB NOT NULL, task BLOB PRIMARY KEY,
+    name TEXT NOT NULL, version TEXT NOT NULL, worker TEXT NOT NULL, state TEXT NOT NULL,
+    size INTEGER NOT NULL, made_us INTEGER NOT NULL, until_us INTEGER NOT NULL,
+    rank INTEGER NOT NULL, uses INTEGER NOT NULL, used_us INTEGER NOT NULL,
+    used_by TEXT NOT NULL, pinned_by TEXT NOT NULL
+) WITHOUT ROWID"""
+
+
+def _add_answers(connection: sqlite3.Connection) -> None:
+    connection.execute(_ANSWERS)
+
+
+MIGRATIONS: dict[int, Migration] = {1: _add_tallies_and_api_keys, 2: _add_answers}
 
 _ENDED = "state IN ({})".format(", ".join(f"'{state}'" for state in sorted(ENDED)))
 
 FORMAT = Format(
-    version=2,
+    version=3,
     schema=(
         "CREATE TABLE meta (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID",
         # The serial stays what it is when a row is written over; cursors rely on that.
@@ -92,6 +107,7 @@ FORMAT = Format(
         ) WITHOUT ROWID""",
         _TALLIES,
         _API_KEYS,
+        _ANSWERS,
     ),
     migrations=MIGRATIONS,
 )
@@ -119,7 +135,8 @@ _BATCHES = """
 _FORGET = f"""
     DELETE FROM tasks WHERE serial IN (
         SELECT serial FROM tasks INDEXED BY tasks_to_forget
-        WHERE {_ENDED} AND forget_us <= ? ORDER BY forget_us LIMIT ?
+        WHERE {_ENDED} AND forget_us <= ? AND id NOT IN (SELECT task FROM answers)
+        ORDER BY forget_us LIMIT ?
     )
     RETURNING id
 """
@@ -168,6 +185,7 @@ class SqliteHistory:
             _write_limits(connection, changes.limits)
             _write_tallies(connection, changes.tallies)
             _write_api_keys(connection, changes)
+            _write_answers(connection, changes)
             _write_meta(connection, sequence, changes.counters)
             released += changes.blobs
             released += chain.from_iterable(blobs_of(row) for row in dropped)
@@ -197,6 +215,7 @@ class SqliteHistory:
             limits = connection.execute("SELECT namespace, tag, max_count FROM limits").fetchall()
             tallies = connection.execute("SELECT * FROM tallies").fetchall()
             api_keys = connection.execute("SELECT row FROM api_keys").fetchall()
+            answers = connection.execute("SELECT * FROM answers").fetchall()
             live = connection.execute(_LOAD)
             lent = stack.pop_all()
         return Snapshot(
@@ -207,6 +226,7 @@ class SqliteHistory:
             tasks=self._live(live, lent),
             tallies=[TallyRow(*columns) for columns in tallies],
             api_keys=[_decode_api_key(row) for (row,) in api_keys],
+            answers=[msgspec.convert(columns, StoredAnswer) for columns in answers],
         )
 
     def _live(self, live: sqlite3.Cursor, lent: ExitStack) -> Iterator[TaskRow]:
@@ -363,6 +383,15 @@ def _write_api_keys(connection: sqlite3.Connection, changes: Changes) -> None:
     connection.executemany(
         "INSERT OR REPLACE INTO api_keys VALUES (?, ?)",
         [(key.id, _encode_json(key).decode()) for key in changes.api_keys],
+    )
+
+
+def _write_answers(connection: sqlite3.Connection, changes: Changes) -> None:
+    gone = [(task,) for task in changes.answers_gone]
+    connection.executemany("DELETE FROM answers WHERE task = ?", gone)
+    connection.executemany(
+        f"INSERT OR REPLACE INTO answers VALUES ({_marks(len(StoredAnswer.__struct_fields__))})",
+        [msgspec.structs.astuple(answer) for answer in changes.answers],
     )
 
 

@@ -21,6 +21,7 @@ from typing import Protocol
 import msgspec
 
 from jackalope.core.access import ApiKey
+from jackalope.core.cache import StoredAnswer
 from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.filter import Filter
@@ -73,6 +74,7 @@ class Snapshot(msgspec.Struct):
             to its end or dropped.
         tallies: what workers have done.
         api_keys: all of them.
+        answers: all that are kept.
     """
 
     sequence: int
@@ -82,6 +84,7 @@ class Snapshot(msgspec.Struct):
     tasks: Iterator[TaskRow]
     tallies: list[TallyRow] = []
     api_keys: list[ApiKey] = []
+    answers: list[StoredAnswer] = []
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -261,6 +264,8 @@ class History(Protocol):
 
     def forget(self, before_us: int, limit: int) -> Forgotten:
         """Remove ended tasks that were to be kept no longer than this, at most `limit` of them.
+
+        Those whose results are kept as answers stay until they are no longer.
 
         As with `write`, a task in memory may still name one of the blobs.
         """

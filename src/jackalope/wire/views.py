@@ -167,6 +167,42 @@ class LimitView(msgspec.Struct, frozen=True):
     in_flight: int
 
 
+class AnswerView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request: the task that has its answer or will have it, and who had use of that.
+
+    Attributes:
+        identity: what was asked for, as a hash.
+        queue: where.
+        task: the task whose result is the answer.
+        state: of that task. `succeeded` is an answer; `dead` and `killed` tell why there is none.
+        name: the name of the task.
+        version: the version of the code.
+        worker: who ran it.
+        size: how many bytes the answer has.
+        made_us: when it was made; 0 while the task is under way. So for all that follows.
+        until_us: how long it is good.
+        uses: how often it was given to others than the first who asked.
+        used_us: when the last time.
+        used_by: to whom.
+        pinned_by: who keeps it.
+    """
+
+    identity: bytes
+    queue: str
+    task: TaskId
+    state: State
+    name: str = ""
+    version: str = ""
+    worker: str = ""
+    size: int = 0
+    made_us: int = 0
+    until_us: int = 0
+    uses: int = 0
+    used_us: int = 0
+    used_by: str = ""
+    pinned_by: str = ""
+
+
 class ApiKeyView(msgspec.Struct, frozen=True):
     """An API key, without anything that would let anybody in.
 

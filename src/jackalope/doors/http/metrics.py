@@ -171,6 +171,13 @@ class Exposition(Collector):
             for reason, number in sorted(total.reasons.items()):
                 dead.add_metric([*queue, reason], number)
         yield dead
+        served = CounterMetricFamily(
+            "jackalope_requests", "Requests, by how they were served.", labels=[*_QUEUE, "how"]
+        )
+        for queue, total in totals:
+            for how, number in sorted(total.served.items()):
+                served.add_metric([*queue, how], number)
+        yield served
         stages = _histogram(
             "jackalope_stage_seconds",
             "How long tasks took to be assigned, started, ended, and from submit to success.",
@@ -189,6 +196,8 @@ class Exposition(Collector):
         oldest = _family(
             "queue_oldest_ready_seconds", "How long the oldest ready task has been ready.", _QUEUE
         )
+        answers = _family("cache_answers", "Answers that are kept.", _QUEUE)
+        answer_bytes = _family("cache_bytes", "The size of those.", _QUEUE)
         for queue, counted in sorted(self._numbers.census.queues.items()):
             for state, number in counted.counts.items():
                 if number:
@@ -198,7 +207,10 @@ class Exposition(Collector):
                 limit.add_metric([*queue], counted.depth_limit)
             since_us = counted.oldest_ready_us
             oldest.add_metric([*queue], max(0, now_us - since_us) / SECOND if since_us else 0)
-        yield from (tasks, depth, limit, oldest)
+            if counted.answers:
+                answers.add_metric([*queue], counted.answers)
+                answer_bytes.add_metric([*queue], counted.answer_bytes)
+        yield from (tasks, depth, limit, oldest, answers, answer_bytes)
 
     def _of_storage(self) -> Iterator[Metric]:
         machine, census = self._numbers.machine, self._numbers.census

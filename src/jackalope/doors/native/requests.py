@@ -12,6 +12,7 @@ import msgspec
 
 from jackalope.broker.queries import Refused
 from jackalope.core.commands import (
+    ActOnAnswers,
     ActOnTasks,
     AnswerSignal,
     AnyCommand,
@@ -190,6 +191,10 @@ MANAGEMENT: dict[str, tuple[type[Any], frozenset[str]]] = {
     "drain_worker": (DrainWorker, frozenset({"worker"})),
     "create_api_key": (CreateApiKey, frozenset({"key"})),
     "revoke_api_key": (RevokeApiKey, frozenset({"key"})),
+    "act_on_answers": (
+        ActOnAnswers,
+        frozenset({"action", "identities", "queue", "name", "version", "older_than_us"}),
+    ),
 }
 
 
