@@ -12,7 +12,7 @@ import msgspec
 
 from jackalope.broker.queries import _QUESTIONS, About
 from jackalope.core.access import ApiKey, Permission
-from jackalope.core.commands import Action, Answer, Fail, Finish, Held, Verdict
+from jackalope.core.commands import Action, Answer, AnswerAction, Fail, Finish, Held, Verdict
 from jackalope.core.effects import (
     Accepted,
     AcceptedRequests,
@@ -24,6 +24,7 @@ from jackalope.core.effects import (
     TaskEnded,
 )
 from jackalope.core.filter import Filter
+from jackalope.core.identity import How, Same
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.refusals import Code, Refusal
@@ -198,10 +199,13 @@ def words() -> Table:
     enums = (
         Action,
         Answer,
+        AnswerAction,
         CallStage,
+        How,
         OnDependency,
         Permission,
         Reason,
+        Same,
         Signal,
         Stage,
         State,

@@ -284,7 +284,16 @@ PAGES: dict[str, dict[str, Callable[[], Block]]] = {
         f"{file} {table}": partial(columns_of, file, table)
         for file, tables in {
             JOURNAL: ("batches", "writer"),
-            HISTORY: ("tasks", "blobs", "queues", "limits", "tallies", "api_keys", "meta"),
+            HISTORY: (
+                "tasks",
+                "blobs",
+                "queues",
+                "limits",
+                "tallies",
+                "api_keys",
+                "answers",
+                "meta",
+            ),
             SERIES: ("points",),
         }.items()
         for table in tables

@@ -96,8 +96,8 @@ class SimClient:
             requests = [self._request() for _ in range(world.rng.randrange(1, 4))]
             self._ask(SubmitTasks(tasks=requests, by=self.name))
         elif chance < 0.7:
-            action = world.rng.choice(list(AnswerAction))
-            self._ask(ActOnAnswers(action=action, queue="shared", by=self.name))
+            done = world.rng.choice(list(AnswerAction))
+            self._ask(ActOnAnswers(action=done, queue="shared", by=self.name))
         elif chance < 0.75 and self.known:
             action = world.rng.choice(list(Action))
             tasks = tuple(world.rng.sample(self.known, min(3, len(self.known))))
