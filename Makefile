@@ -41,7 +41,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "make: found no Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(INSTALL) --constraint constraints.txt pip hatchling editables
-	$(BIN)/python $(INSTALL) --constraint constraints.txt --no-build-isolation --editable '.[http,kiwipy,s3,telemetry]' --group dev
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --no-build-isolation --editable '.[docker,http,kiwipy,kubernetes,s3,telemetry]' --group dev
 	touch $@
 
 .PHONY: dashboard
@@ -101,7 +101,7 @@ constraints:  ## Write constraints.txt anew from the newest tools; review the di
 	rm -rf build/constraints
 	$(PYTHON) -m venv build/constraints
 	build/constraints/bin/python $(INSTALL) --upgrade pip hatchling editables
-	build/constraints/bin/python $(INSTALL) --no-build-isolation --editable '.[http,kiwipy,s3,telemetry]' --group dev
+	build/constraints/bin/python $(INSTALL) --no-build-isolation --editable '.[docker,http,kiwipy,kubernetes,s3,telemetry]' --group dev
 	build/constraints/bin/python -m pip list --format=freeze --exclude-editable \
 		| grep -v '^setuptools==' | LC_ALL=C sort --ignore-case > build/constraints.txt
 	mv build/constraints.txt constraints.txt

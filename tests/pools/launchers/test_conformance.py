@@ -19,9 +19,17 @@ from tests.pools.launchers.backends import (
     until,
 )
 from tests.pools.launchers.docker import Docker
+from tests.pools.launchers.kubernetes import Kubernetes, KubernetesHpa, KubernetesKeda
 from tests.pools.launchers.systemd import RealSystemd, Systemd, real_systemd
 
-BACKENDS: list[type[Backend]] = [Subprocess, Systemd, Docker]
+BACKENDS: list[type[Backend]] = [
+    Subprocess,
+    Systemd,
+    Docker,
+    Kubernetes,
+    KubernetesHpa,
+    KubernetesKeda,
+]
 
 KEYS = [
     "",

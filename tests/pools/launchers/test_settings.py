@@ -29,6 +29,32 @@ def test_subprocess_is_the_default() -> None:
         ({"command": ["a"], "timeout": "soon"}, "timeout: 'soon' is no duration"),
         ({"command": ["a"], "timeout": 0}, "timeout: Expected `int` >= 100000"),
         ({"command": ["a"], "env": {"A": 1}}, "env"),
+        ({"type": "systemd", "manager": "me"}, "systemd launcher: manager: Invalid enum"),
+        ({"type": "systemd", "unit": "a b"}, "systemd launcher: unit: .*regex"),
+        ({"type": "docker"}, "docker launcher: .*`image`"),
+        ({"type": "docker", "image": "x", "prefix": "-x"}, "docker launcher: prefix: .*regex"),
+        (
+            {"type": "docker", "image": "x", "network": "n", "host_network": True},
+            "network: cannot be set with host_network",
+        ),
+        ({"type": "kubernetes", "image": "x", "autoscaling": "more"}, "autoscaling.type: must be"),
+        ({"type": "kubernetes", "image": "x", "autoscaling": 5}, "autoscaling.type: must be"),
+        (
+            {"type": "kubernetes", "image": "x", "autoscaling": {"type": "hpa", "cpu": 5}},
+            "autoscaling.cpu: unknown key; there are target_cpu_percent",
+        ),
+        (
+            {"type": "kubernetes", "image": "x", "autoscaling": "keda"},
+            "autoscaling: keda needs either amqp_host or metrics_url",
+        ),
+        (
+            {
+                "type": "kubernetes",
+                "image": "x",
+                "autoscaling": {"type": "keda", "metrics_url": "http://x"},
+            },
+            "autoscaling.metrics_path: metrics_url needs it",
+        ),
         ({"type": "none", "command": ["a"]}, "command: unknown key; there are nothing else"),
     ],
 )
@@ -36,6 +62,17 @@ def test_wrong_settings_are_told(given: dict[str, object], message: str, tmp_pat
     with pytest.raises(ValueError, match=message):
         make_launcher(given, tmp_path / "home", "one")
     assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "package"), [("docker", "aiodocker"), ("kubernetes", "lightkube")]
+)
+def test_missing_extra_is_told(
+    kind: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jackalope.pools.launchers.find_spec", {}.get)
+    with pytest.raises(ValueError, match=rf"pip install 'jackalope\[{kind}\]'"):
+        make_launcher({"type": kind, "image": "x"}, tmp_path, "one")
 
 
 def test_none_starts_nothing(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from jackalope.pools.launchers.settings import (
     DockerSettings,
+    KubernetesSettings,
     NoneSettings,
     SubprocessSettings,
     SystemdSettings,
@@ -53,6 +54,11 @@ def make_launcher(settings: Mapping[str, object], home: Path, owner: str) -> Lau
             from jackalope.pools.launchers.docker import DockerLauncher  # noqa: PLC0415
 
             return DockerLauncher(read, owner)
+        case KubernetesSettings():
+            _need("lightkube", "kubernetes")
+            from jackalope.pools.launchers.kubernetes import KubernetesLauncher  # noqa: PLC0415
+
+            return KubernetesLauncher(read, owner)
 
 
 def _need(package: str, extra: str) -> None:

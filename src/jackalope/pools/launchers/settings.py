@@ -170,7 +170,133 @@ class DockerSettings(
     ] = 15 * MINUTE
 
 
-AnySettings = NoneSettings | SubprocessSettings | SystemdSettings | DockerSettings
+class Fixed(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="fixed"
+):
+    """Each worker is a deployment of one replica; the broker decides how many there are."""
+
+
+class Hpa(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="hpa"
+):
+    """Each group is a deployment that grows and shrinks by how busy its processors are."""
+
+    target_cpu_percent: Annotated[
+        int, _about("How busy the processors should be, of what is requested.", ge=1, le=1000)
+    ] = 80
+
+
+class KedaMode(StrEnum):
+    """What KEDA looks at."""
+
+    QUEUE_LENGTH = "QueueLength"
+    MESSAGE_RATE = "MessageRate"
+
+
+class KedaMetric(StrEnum):
+    """How KEDA compares it with the value."""
+
+    AVERAGE_VALUE = "AverageValue"
+    VALUE = "Value"
+
+
+class Keda(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="keda"
+):
+    """Each group is a deployment that KEDA scales by the length or the rate of its queue."""
+
+    amqp_host: Annotated[
+        str,
+        _about("The broker's AMQP door as KEDA sees it, such as `amqp://broker:5672/`."),
+    ] = ""
+    metrics_url: Annotated[
+        str,
+        _about(
+            "In its place: an address that answers with JSON. `{namespace}`, `{queue}`, `{pool}` "
+            "and `{key}` stand for those of the group."
+        ),
+    ] = ""
+    metrics_path: Annotated[
+        str, _about("Where the number is in that answer, such as `queue.ready`.")
+    ] = ""
+    mode: Annotated[KedaMode, _about("What is looked at over AMQP.")] = KedaMode.QUEUE_LENGTH
+    value: Annotated[float, _about("How many tasks one worker is for.", gt=0)] = 10
+    activation_value: Annotated[
+        float, _about("Up to how many tasks leave the group at its least.", ge=0)
+    ] = 0
+    metric_type: Annotated[KedaMetric, _about("How the number is compared with the value.")] = (
+        KedaMetric.AVERAGE_VALUE
+    )
+    use_cached_metrics: Annotated[bool, _about("Whether KEDA asks only at its interval.")] = False
+    polling_interval_us: Annotated[
+        int, _about("How often KEDA looks, in whole seconds.", ge=SECOND, le=HOUR)
+    ] = 30 * SECOND
+    cooldown_us: Annotated[
+        int, _about("How long KEDA waits before it scales to nothing.", ge=0, le=DAY)
+    ] = 5 * MINUTE
+
+
+Autoscaling = Fixed | Hpa | Keda
+
+
+class KubernetesSettings(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="type",
+    tag="kubernetes",
+):
+    """Workers are pods of deployments. It needs `jackalope[kubernetes]`."""
+
+    image: Annotated[str, _about("The image of the workers.", min_length=1)]
+    command: Annotated[
+        tuple[str, ...], _about("What runs in a pod; empty for what the image says.")
+    ] = ()
+    namespace: Annotated[
+        str, _about("Where in the cluster; empty for where the credentials say.")
+    ] = ""
+    prefix: Annotated[
+        str, _about("What the names of deployments begin with.", pattern=_NAME, max_length=40)
+    ] = "jackalope"
+    autoscaling: Annotated[
+        Autoscaling, _about("Who decides how many workers a group has: `fixed`, `hpa` or `keda`.")
+    ] = Fixed()
+    env: Env = {}
+    image_pull_secrets: Annotated[
+        tuple[str, ...], _about("Names of the secrets that fetching the image needs.")
+    ] = ()
+    service_account: Annotated[str, _about("Who the pods are in the cluster.")] = ""
+    resources: Annotated[
+        dict[str, dict[str, str]],
+        _about("`requests` and `limits` of each pod, as Kubernetes has them."),
+    ] = {}
+    node_selector: Annotated[
+        dict[str, str], _about("Labels of the nodes that pods may run on.")
+    ] = {}
+    affinity: Annotated[dict[str, Any], _about("Their affinity, as Kubernetes has it.")] = {}
+    tolerations: Annotated[
+        tuple[dict[str, Any], ...], _about("Their tolerations, as Kubernetes has them.")
+    ] = ()
+    labels: Annotated[dict[str, str], _about("Labels beside Jackalope's own.")] = {}
+    annotations: Annotated[dict[str, str], _about("Annotations beside Jackalope's own.")] = {}
+    grace_max_us: Annotated[
+        int, _about("How long a pod that must end may take at most.", ge=SECOND, le=DAY)
+    ] = 10 * MINUTE
+    kubeconfig: Annotated[
+        str,
+        _about(
+            "A file with addresses and credentials; empty for those of the pod that the broker "
+            "runs in, then for those that `kubectl` would take."
+        ),
+    ] = ""
+    context: Annotated[str, _about("Which context of that file; empty for its current one.")] = ""
+    timeout_us: Timeout = 10 * SECOND
+
+
+AnySettings = (
+    NoneSettings | SubprocessSettings | SystemdSettings | DockerSettings | KubernetesSettings
+)
 
 SHAPES: dict[str, type[Struct]] = {
     str(shape.__struct_config__.tag): shape for shape in get_args(AnySettings)
@@ -214,13 +340,32 @@ def _plain(shape: type[Struct], given: Mapping[str, object], where: str) -> dict
             plain[name] = parse_duration(value) if name.endswith("_us") else value
         except ValueError as error:
             raise ValueError(f"{where}{key}: {error}") from None
+        if key == "autoscaling":
+            plain[name] = _plain_autoscaling(value)
     return plain
+
+
+def _plain_autoscaling(value: object) -> dict[str, object]:
+    """Read how a group is scaled: a name alone, or one with settings."""
+    shapes = {str(shape.__struct_config__.tag): shape for shape in get_args(Autoscaling)}
+    given = {"type": value} if isinstance(value, str) else value
+    kind = given.get("type") if isinstance(given, Mapping) else None
+    if not isinstance(given, Mapping) or kind not in shapes:
+        known = " or ".join(shapes)
+        raise ValueError(f"autoscaling.type: must be {known}, got {value!r}")
+    return _plain(shapes[str(kind)], given, "autoscaling.")
 
 
 def _check_together(settings: AnySettings) -> None:
     """Find settings that fit each by itself and still make no launcher."""
     if isinstance(settings, DockerSettings) and settings.network and settings.host_network:
         raise ValueError("network: cannot be set with host_network; leave out one of them")
+    if isinstance(settings, KubernetesSettings) and isinstance(settings.autoscaling, Keda):
+        keda = settings.autoscaling
+        if bool(keda.amqp_host) == bool(keda.metrics_url):
+            raise ValueError("autoscaling: keda needs either amqp_host or metrics_url")
+        if keda.metrics_url and not keda.metrics_path:
+            raise ValueError("autoscaling.metrics_path: metrics_url needs it, such as queue.ready")
 
 
 def _in_words(error: Exception) -> str:

@@ -1,0 +1,302 @@
+"""The Kubernetes launcher: workers are pods of deployments.
+
+Owns the orders to the cluster and the meaning of what it says; `manifests` has the objects.
+
+With autoscaling `fixed`, each worker is a deployment of one pod, and the broker decides how many
+there are. With `hpa` or `keda`, each group is a deployment that an autoscaler makes larger and
+smaller between its limits. An autoscaler belongs to its deployment and goes with it; one that is
+missing or left over, after a crash between two orders, is made or removed when the list is asked
+for.
+
+A pod that ends is started again by the cluster: nothing is ever listed as ended, but why it does
+not come up is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import httpx2
+import msgspec
+from lightkube import ApiError, AsyncClient, KubeConfig
+from lightkube.core.client import LabelSelector
+from lightkube.core.exceptions import ConfigError
+from lightkube.generic_resource import create_namespaced_resource
+from lightkube.models.core_v1 import ContainerStatus
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.apps_v1 import Deployment
+from lightkube.resources.autoscaling_v2 import HorizontalPodAutoscaler
+from lightkube.resources.core_v1 import Pod
+from lightkube.types import CascadeType
+
+from jackalope.core.durations import SECOND
+from jackalope.pools.launchers.labels import check_worker, env_of, launched_with
+from jackalope.pools.launchers.manifests import (
+    NAME,
+    OWNER,
+    PREFIX,
+    autoscaler_of,
+    deployment_of,
+    launch_of,
+    name_of,
+    owner_label,
+    selector,
+)
+from jackalope.pools.launchers.settings import Fixed, Hpa, KubernetesSettings
+from jackalope.pools.ports import Launch, Launched, LaunchFailed, Phase, Scope
+
+ScaledObject = create_namespaced_resource("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects")
+
+#: How many objects come in one answer.
+PAGE = 500
+DETAIL_LENGTH_MAX = 2000
+
+
+class KubernetesLauncher:
+    """Starts workers, or groups of them, as deployments."""
+
+    def __init__(self, settings: KubernetesSettings, owner: str) -> None:
+        self._settings = settings
+        self._owner = owner
+        self._client: AsyncClient | None = None
+        self._autoscaler: Any = (
+            HorizontalPodAutoscaler if isinstance(settings.autoscaling, Hpa) else ScaledObject
+        )
+        self._check()
+
+    @property
+    def scope(self) -> Scope:
+        """Return what one order starts."""
+        is_one = isinstance(self._settings.autoscaling, Fixed)
+        return Scope.WORKER if is_one else Scope.GROUP
+
+    async def start(self, launch: Launch) -> None:
+        """Make the deployment of a worker or group; change nothing if it is there.
+
+        Raises:
+            LaunchFailed: the cluster does not do it, or does not answer.
+        """
+        env = env_of(launch, self._settings.env)
+        wanted: Deployment = msgspec.convert(
+            deployment_of(self._settings, launch, env, self._owner), Deployment
+        )
+        async with self._order(f"start {launch.worker}") as client:
+            try:
+                made = await client.create(wanted)
+            except ApiError as error:
+                if error.status.code == 409:
+                    return
+                raise
+            try:
+                await self._scale(client, launch, made)
+            except BaseException:
+                # Nothing would ever scale it.
+                with suppress(ApiError, httpx2.HTTPError):
+                    await client.delete(Deployment, _name(made.metadata))
+                raise
+
+    async def stop(self, worker: str, grace_s: float) -> None:
+        """Delete the deployment of a worker or group, and give its pods the grace.
+
+        Raises:
+            LaunchFailed: the cluster does not take the order.
+        """
+        check_worker(worker)
+        name = name_of(self._settings, self._owner, worker)
+        async with self._order(f"stop {worker}") as client:
+            try:
+                # In the foreground: it is listed until its pods are gone.
+                await client.delete(Deployment, name, cascade=CascadeType.FOREGROUND)
+            except ApiError as error:
+                if error.status.code == 404:
+                    return
+                raise
+            chosen: LabelSelector = {**selector(self._settings, self._owner, worker)}
+            async for pod in client.list(Pod, labels=chosen, chunk_size=PAGE):
+                with suppress(ApiError):  # It may be gone by now.
+                    await client.delete(Pod, _name(pod.metadata), grace_period=round(grace_s))
+
+    async def list(self) -> list[Launched]:
+        """Return what there is of all that was started.
+
+        Raises:
+            LaunchFailed: the cluster does not say.
+        """
+        mine: LabelSelector = {OWNER: owner_label(self._owner)}
+        async with self._order("list deployments") as client:
+            found = client.list(Deployment, labels=mine, chunk_size=PAGE)
+            deployments = [each async for each in found]
+            if self.scope is Scope.GROUP:
+                await self._mend_autoscalers(client, deployments)
+            troubles: Mapping[str, str] = {}
+            if any(_phase_of(each) is Phase.STARTING for each in deployments):
+                pods = client.list(Pod, labels=mine, chunk_size=PAGE)
+                troubles = _troubles([pod async for pod in pods])
+        entries = [_entry(each, troubles) for each in deployments]
+        return sorted((each for each in entries if each), key=lambda each: each.worker)
+
+    async def close(self) -> None:
+        """Let go of the cluster. What runs goes on running."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    # Autoscalers.
+
+    async def _scale(self, client: AsyncClient, launch: Launch, deployment: Deployment) -> None:
+        uid = (deployment.metadata and deployment.metadata.uid) or ""
+        wanted = autoscaler_of(self._settings, launch, self._owner, uid)
+        if wanted is None:
+            return
+        try:
+            await client.create(self._autoscaler.from_dict(wanted))
+        except ApiError as error:
+            if error.status.code != 409:
+                raise
+
+    async def _mend_autoscalers(
+        self, client: AsyncClient, deployments: Iterable[Deployment]
+    ) -> None:
+        mine: LabelSelector = {OWNER: owner_label(self._owner)}
+        found = client.list(self._autoscaler, labels=mine, chunk_size=PAGE)
+        scaled = {_name(each.metadata) async for each in found}
+        there = {_name(each.metadata): each for each in deployments}
+        for name in scaled - there.keys():
+            with suppress(ApiError):
+                await client.delete(self._autoscaler, name)
+        for name in there.keys() - scaled:
+            metadata = there[name].metadata
+            if metadata is not None and metadata.deletionTimestamp is None:
+                with suppress(ValueError):
+                    await self._scale(client, launch_of(metadata.annotations or {}), there[name])
+
+    # The cluster.
+
+    def _check(self) -> None:
+        """Find out now whether the settings make a deployment.
+
+        Raises:
+            ValueError: they do not.
+        """
+        sample = Launch(worker="w", namespace="", pool="", key="", queue="", generation=0)
+        try:
+            msgspec.convert(deployment_of(self._settings, sample, {}, self._owner), Deployment)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"kubernetes launcher: {error}") from None
+
+    def _open(self) -> AsyncClient:
+        if self._client is None:
+            path, context = self._settings.kubeconfig, self._settings.context or None
+            limit_s = self._settings.timeout_us / SECOND
+            try:
+                config = KubeConfig.from_file(path) if path else KubeConfig.from_env()
+                self._client = AsyncClient(
+                    config=config.get(context),
+                    namespace=self._settings.namespace or None,
+                    timeout=httpx2.Timeout(limit_s),
+                    field_manager="jackalope",
+                )
+            except (AssertionError, ConfigError, OSError, KeyError, ValueError) as error:
+                raise LaunchFailed(
+                    f"there are no credentials for a cluster ({error}); "
+                    "run the broker in a pod with a service account, or set `kubeconfig`"
+                ) from error
+        return self._client
+
+    @asynccontextmanager
+    async def _order(self, what: str) -> AsyncIterator[AsyncClient]:
+        """Give an order its time, and tell in one way what goes wrong with it."""
+        limit_s = self._settings.timeout_us / SECOND
+        client = self._open()
+        try:
+            async with asyncio.timeout(limit_s):
+                yield client
+        except (TimeoutError, httpx2.TimeoutException):
+            raise LaunchFailed(
+                f"cannot {what}: the cluster did not answer within {limit_s:g} s; "
+                "see whether its API server is well, or raise `timeout`"
+            ) from None
+        except ApiError as error:
+            raise LaunchFailed(
+                f"cannot {what}: the cluster says {error.status.message} "
+                f"({error.status.code}); {_advice(error.status.code or 0)}"
+            ) from error
+        except (httpx2.HTTPError, ConfigError, OSError) as error:
+            raise LaunchFailed(
+                f"cannot {what}: the cluster is out of reach: "
+                f"{str(error).partition(chr(10))[0] or type(error).__name__}; "
+                "see that its address and credentials are right"
+            ) from error
+        except (msgspec.DecodeError, KeyError) as error:
+            raise LaunchFailed(
+                f"cannot {what}: what answers is not Kubernetes ({error}); set `kubeconfig`"
+            ) from error
+
+
+def _entry(deployment: Deployment, troubles: Mapping[str, str]) -> Launched | None:
+    metadata = deployment.metadata
+    name = _name(metadata)
+    phase = _phase_of(deployment)
+    detail = troubles.get(name, "") or _refusal(deployment) if phase is Phase.STARTING else ""
+    annotations = (metadata and metadata.annotations) or {}
+    return launched_with(annotations, phase, name, detail[:DETAIL_LENGTH_MAX], PREFIX)
+
+
+def _phase_of(deployment: Deployment) -> Phase:
+    if deployment.metadata is not None and deployment.metadata.deletionTimestamp is not None:
+        return Phase.STOPPING
+    ready = (deployment.status and deployment.status.readyReplicas) or 0
+    # Who scaled it to nothing can scale it up again.
+    return Phase.RUNNING if ready or deployment.spec.replicas == 0 else Phase.STARTING
+
+
+def _refusal(deployment: Deployment) -> str:
+    """Say why a deployment has no pods, such as a quota."""
+    conditions = (deployment.status and deployment.status.conditions) or []
+    failures = (each for each in conditions if each.type == "ReplicaFailure")
+    return next((each.message or each.reason or "" for each in failures), "")
+
+
+def _troubles(pods: Iterable[Pod]) -> dict[str, str]:
+    """Say, for each deployment, why its pods do not run."""
+    found = {}
+    for pod in pods:
+        name = ((pod.metadata and pod.metadata.labels) or {}).get(NAME, "")
+        statuses = (pod.status and pod.status.containerStatuses) or []
+        conditions = (pod.status and pod.status.conditions) or []
+        told = [_container_trouble(status) for status in statuses]
+        told += [each.message or "" for each in conditions if each.status == "False"]
+        if words := next(filter(None, told), ""):
+            found[name] = words
+    return found
+
+
+def _container_trouble(status: ContainerStatus) -> str:
+    waiting = status.state and status.state.waiting
+    last = (status.lastState and status.lastState.terminated) or (
+        status.state and status.state.terminated
+    )
+    words = [waiting.reason or "", waiting.message or ""] if waiting else []
+    if last:
+        words.append(f"it ended with exit code {last.exitCode}")
+        words.append(f"its last words: {last.message.strip()}" if last.message else "")
+    return "; ".join(filter(None, words))
+
+
+def _name(metadata: ObjectMeta | None) -> str:
+    return (metadata and metadata.name) or ""
+
+
+def _advice(code: int) -> str:
+    if code in {401, 403}:
+        return "give the broker's service account the role that the launcher needs"
+    if code == 404:
+        return "see that the namespace is there, and KEDA if it is to scale"
+    if code == 422:
+        return "see the settings of the launcher"
+    if code == 429 or code >= 500:
+        return "see whether the API server is well"
+    return "see the settings of the launcher and the cluster's quotas"

@@ -1,0 +1,88 @@
+"""Kubernetes for tests, in the three ways of scaling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from jackalope.pools.launchers import make_launcher
+from jackalope.pools.ports import Launcher
+from tests.pools.launchers.backends import Backend
+from tests.pools.launchers.kubernetes_server import KubernetesServer
+
+
+class Kubernetes(Backend):
+    """Each worker is a deployment."""
+
+    keeps_the_dead = False
+    autoscaling: object = "fixed"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._server: KubernetesServer | None = None
+
+    @property
+    def server(self) -> KubernetesServer:
+        assert self._server is not None
+        return self._server
+
+    async def open(self) -> None:
+        self._server = KubernetesServer(self.folder)
+        await self._server.open()
+
+    async def close(self) -> None:
+        await self.server.close()
+
+    def launcher(self, owner: str = "one") -> Launcher:
+        return self.made(owner)
+
+    def broken_launcher(self) -> Launcher:
+        return self.made(url="http://127.0.0.1:9")
+
+    def made(self, owner: str = "one", url: str = "", **settings: object) -> Launcher:
+        given: dict[str, object] = {
+            "type": "kubernetes",
+            "image": "registry.example/worker:1",
+            "command": [str(self.worker)],
+            "env": {"DUMP": str(self.dump)},
+            "namespace": "workers",
+            "autoscaling": self.autoscaling,
+            "kubeconfig": str(self.kubeconfig(url or self.server.url)),
+            "timeout": "60s",
+            **settings,
+        }
+        return make_launcher(given, self.folder / "home", owner)
+
+    def kubeconfig(self, url: str) -> Path:
+        path = self.folder / f"kubeconfig-{url.rpartition(':')[2]}"
+        config = {
+            "current-context": "test",
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "broker"}}],
+            "clusters": [{"name": "test", "cluster": {"server": url}}],
+            "users": [{"name": "broker", "user": {"token": "secret"}}],
+        }
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+
+class KubernetesHpa(Kubernetes):
+    """Each group is a deployment that a HorizontalPodAutoscaler scales."""
+
+    autoscaling: object = {"type": "hpa", "target_cpu_percent": 50}
+
+    def env_of(self, worker: str) -> dict[str, str] | None:
+        """Return the environment of a pod of the group; its id is its own name."""
+        dumps = (self.dump / f"{each}" for each in self.server.pods if f"-{worker}-" in each)
+        found = next((path.name for path in dumps if path.exists()), "")
+        env = super().env_of(found) if found else None
+        if env is not None:
+            assert env["WORKER_ID"] == found
+            env["WORKER_ID"] = worker
+        return env
+
+
+class KubernetesKeda(KubernetesHpa):
+    """Each group is a deployment that KEDA scales."""
+
+    autoscaling: object = {"type": "keda", "amqp_host": "amqp://broker:5672/", "value": 5}
