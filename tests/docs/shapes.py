@@ -41,6 +41,7 @@ from jackalope.doors.http import feed
 from jackalope.storage.folder import HISTORY, JOURNAL, SERIES, Storage
 from tests.docs.blocks import Block, Table
 from tests.docs.http import HTTP
+from tests.docs.launchers import LAUNCHERS
 from tests.docs.library import LIBRARY
 from tests.docs.metrics import metrics
 from tests.docs.protocol import PROTOCOL
@@ -278,6 +279,7 @@ PAGES: dict[str, dict[str, Callable[[], Block]]] = {
         "ours": partial(metrics, "jackalope_"),
     },
     "reference/http.md": {**HTTP},
+    "reference/launchers.md": LAUNCHERS,
     "reference/library.md": LIBRARY,
     "reference/protocol.md": PROTOCOL,
     "reference/storage.md": {

@@ -71,16 +71,6 @@ class KubernetesHpa(Kubernetes):
 
     autoscaling: object = {"type": "hpa", "target_cpu_percent": 50}
 
-    def env_of(self, worker: str) -> dict[str, str] | None:
-        """Return the environment of a pod of the group; its id is its own name."""
-        dumps = (self.dump / f"{each}" for each in self.server.pods if f"-{worker}-" in each)
-        found = next((path.name for path in dumps if path.exists()), "")
-        env = super().env_of(found) if found else None
-        if env is not None:
-            assert env["WORKER_ID"] == found
-            env["WORKER_ID"] = worker
-        return env
-
 
 class KubernetesKeda(KubernetesHpa):
     """Each group is a deployment that KEDA scales."""

@@ -70,7 +70,7 @@ def deployment_of(
                     "labels": {**settings.labels, MANAGED_BY: "jackalope", **chosen},
                     "annotations": _annotations(settings, launch, owner),
                 },
-                "spec": _pod(settings, env, is_one=is_one),
+                "spec": _pod(settings, env),
             },
         },
     }
@@ -138,21 +138,11 @@ def launch_of(annotations: Mapping[str, str]) -> Launch:
     )
 
 
-def _pod(settings: KubernetesSettings, env: Mapping[str, str], *, is_one: bool) -> dict[str, Any]:
-    variables: list[dict[str, Any]] = [
-        {"name": name, "value": _without_references(value)}
-        for name, value in env.items()
-        if is_one or name not in {"WORKER_ID", "WORKER_ID_USE_HOSTNAME"}
-    ]
-    if not is_one:
-        # The pods of a group have one template, and must have an id each.
-        pod_name = {"fieldRef": {"fieldPath": "metadata.name"}}
-        variables.append({"name": "WORKER_ID", "valueFrom": pod_name})
-        variables.append({"name": "WORKER_ID_USE_HOSTNAME", "value": "true"})
+def _pod(settings: KubernetesSettings, env: Mapping[str, str]) -> dict[str, Any]:
     container: dict[str, Any] = {
         "name": "worker",
         "image": settings.image,
-        "env": variables,
+        "env": [{"name": name, "value": _without_references(value)} for name, value in env.items()],
         "terminationMessagePolicy": LAST_WORDS,
     }
     if settings.command:
