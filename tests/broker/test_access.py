@@ -16,7 +16,14 @@ from jackalope.broker.settings import (
 from jackalope.broker.tokens import hash_of, id_of, is_token_of, new_token
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.book import Book
-from jackalope.core.commands import AnyCommand, CloseSession, Recover, Tick
+from jackalope.core.commands import (
+    AnyCommand,
+    CloseSession,
+    FollowPools,
+    Recover,
+    ReportLaunches,
+    Tick,
+)
 from jackalope.core.refusals import Code, Refusal
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104
@@ -113,7 +120,7 @@ def test_a_key_ends_at_its_time() -> None:
 
 
 def test_every_command_of_the_outside_needs_something() -> None:
-    own = {Tick, Recover, CloseSession}
+    own = {Tick, Recover, CloseSession, FollowPools, ReportLaunches}
     assert set(_NEEDS) == set(get_args(AnyCommand)) - own
 
 

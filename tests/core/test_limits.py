@@ -12,14 +12,19 @@ from jackalope.core import limits
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import (
     Action,
+    ActOnGroup,
     ActOnTasks,
     Answer,
     ClaimTasks,
     CreateApiKey,
+    DeclarePool,
     Fail,
     FailAttempts,
+    FollowPools,
+    GroupAction,
     LeaveWorker,
     LimitTag,
+    ReportLaunches,
     RevokeApiKey,
     SubmitTasks,
     Tick,
@@ -33,6 +38,7 @@ from jackalope.core.effects import (
     Declared,
     Joined,
     NothingToClaim,
+    Orders,
     Reply,
 )
 from jackalope.core.explain import Why, explain
@@ -534,6 +540,61 @@ def test_cache_bytes_max(driver: Driver) -> None:
     assert isinstance(driver.declare(cache_bytes=limits.CACHE_BYTES_MAX), Declared)
     more = driver.declare(cache_bytes=limits.CACHE_BYTES_MAX + 1)
     assert_refused(driver, more, Code.INVALID, limits.CACHE_BYTES_MAX)
+
+
+# Of pools.
+
+
+def declare_pool(**changes: object) -> DeclarePool:
+    return DeclarePool(queue="q", changes=changes)
+
+
+@pytest.mark.parametrize(
+    ("field", "limit"),
+    [
+        ("groups_max", limits.GROUPS_PER_POOL_MAX),
+        ("workers_max", limits.WORKERS_PER_GROUP_MAX),
+        ("spares", limits.WORKERS_PER_GROUP_MAX),
+        ("tasks_per_worker", limits.COUNT_MAX),
+        ("unbind_delay_us", limits.TIME_US_MAX),
+    ],
+)
+def test_numbers_of_a_pool(driver: Driver, field: str, limit: int) -> None:
+    assert_refused(driver, driver.send(declare_pool(**{field: limit + 1})), Code.INVALID, limit)
+    assert_accepted(driver.send(declare_pool(**{field: limit})))
+
+
+def test_groups_per_pool_max(driver: Driver) -> None:
+    test_numbers_of_a_pool(driver, "groups_max", limits.GROUPS_PER_POOL_MAX)
+
+
+def test_workers_per_group_max(driver: Driver) -> None:
+    test_numbers_of_a_pool(driver, "workers_max", limits.WORKERS_PER_GROUP_MAX)
+
+
+def test_pinned_groups_per_pool_max(crowd: Driver) -> None:
+    crowd.send(declare_pool())
+    most = limits.PINNED_GROUPS_PER_POOL_MAX
+    for number in range(most):
+        pin = ActOnGroup(queue="q", key=str(number), action=GroupAction.PIN)
+        assert_accepted(crowd.send(pin))
+    more = ActOnGroup(queue="q", key="more", action=GroupAction.PIN)
+    assert_refused(crowd, crowd.send(more), Code.TOO_MANY, most)
+    assert_accepted(crowd.send(ActOnGroup(queue="q", key="0", action=GroupAction.UNPIN)))
+    assert_accepted(crowd.send(more))
+
+
+def test_starts_per_report_max(crowd: Driver) -> None:
+    most = limits.STARTS_PER_REPORT_MAX
+    crowd.send(FollowPools(session=9, launchers=("local",)))
+    crowd.send(declare_pool(launcher="local", groups_max=most + 1))
+    for number in range(most + 1):
+        crowd.submit(number + 1, key=str(number))
+    ids = tuple(f"w{number}" for number in range(most + 1))
+    for starts in (most, 1):
+        orders = crowd.send(ReportLaunches(session=9, launcher="local", ids=ids))
+        assert isinstance(orders, Orders)
+        assert len(orders.start) == starts
 
 
 def test_queues_per_api_key_max(driver: Driver) -> None:

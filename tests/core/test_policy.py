@@ -114,6 +114,15 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "retention_us": 7 * DAY,  # result.retention: 7d
         "depth_limit": 100_000,  # limits.max_pending: 100000
     },
+    "pool": {
+        "on_lost": OnLost.REQUEUE,
+        "on_restart": OnRestart.KEEP,  # the workers outlive the broker
+        "done": Done.PROCESSED,
+        "retries": 0,
+        "crash_limit": 3,
+        "time_to_live_us": 180 * SECOND,
+        "retention_us": 10 * MINUTE,
+    },
 }
 
 NOT_NEGATIVE = [

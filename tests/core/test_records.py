@@ -13,6 +13,7 @@ from jackalope.core.cache import StoredAnswer
 from jackalope.core.identity import Same
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.policy import PRESETS, Policy
+from jackalope.core.pool import PoolSettings
 from jackalope.core.records import (
     FORMAT,
     AnswerPinned,
@@ -26,7 +27,10 @@ from jackalope.core.records import (
     AttemptEnded,
     AttemptFinished,
     AttemptStarted,
+    GroupPinned,
     NewerFormat,
+    PoolDeclared,
+    PoolDeleted,
     QueueDeclared,
     QueueDeleted,
     QueuePaused,
@@ -184,12 +188,17 @@ EVERY: list[AnyRecord] = [
     AnswerUsed(128, task_id(1), "ada"),
     AnswerPinned(129, task_id(1), "ada"),
     AnswersDropped(130, (task_id(1), task_id(2)), "evicted", "ada"),
+    PoolDeclared(
+        130, "world", "q", PoolSettings("local", "v1", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11), "ada"
+    ),
+    PoolDeleted(131, "world", "q", "ada"),
+    GroupPinned(132, "world", "q", "infra=42", True, "ada"),
 ]
 
 #: `EVERY` as format 1 has always encoded it. If a change makes this fail, it changes what old
 #: journals mean: add fields at the end, or raise FORMAT and keep reading the old one.
 GOLDEN = bytes.fromhex(
-    "9201dc001696a5717565756564a5776f726c64a171de0019a76f6e5f6c6f7374a57061757365aa6f6e5f7265"
+    "9201dc001996a5717565756564a5776f726c64a171de0019a76f6e5f6c6f7374a57061757365aa6f6e5f7265"
     "7374617274a46b656570b0726573746172745f67726163655f7573ce01312d00a77265747269657300ad7265"
     "7472795f626173655f7573ce004c4b40ac72657472795f666163746f72cb4000000000000000ac7265747279"
     "5f6361705f7573ced693a400ab63726173685f6c696d697405b2696e74657272757074696f6e5f6c696d6974"
@@ -232,7 +241,13 @@ GOLDEN = bytes.fromhex(
     "69696969696969c41000000000000170008000000000000000a46e616d65a27632a177a4646561647a7b7c7d"
     "7e7fa362656ea361646194a3686974cc80c41000000000000170008000000000000000a361646194a370696e"
     "cc81c41000000000000170008000000000000000a361646195a8756e616e73776572cc8292c4100000000000"
-    "0170008000000000000000c41000000000000270008000000000000000a765766963746564a3616461"
+    "0170008000000000000000c41000000000000270008000000000000000a765766963746564a361646196a470"
+    "6f6f6ccc82a5776f726c64a1718da86c61756e63686572a56c6f63616ca776657273696f6ea27631ab776f72"
+    "6b6572735f6d696e01ab776f726b6572735f6d617802b07461736b735f7065725f776f726b657203a6737061"
+    "72657304aa67726f7570735f6d617805af756e62696e645f64656c61795f757306ad73746f705f64656c6179"
+    "5f757307af736872696e6b5f64656c61795f757308af636c6561725f77697468696e5f757309b07374617274"
+    "5f74696d656f75745f75730aad73746f705f67726163655f75730ba361646195a6756e706f6f6ccc83a5776f"
+    "726c64a171a361646197a46770696ecc84a5776f726c64a171a8696e6672613d3432c3a3616461"
 )
 
 records = st.one_of([shapes.of(kind) for kind in KINDS])

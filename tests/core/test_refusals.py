@@ -32,6 +32,7 @@ CODES = {
     "RATE_LIMITED": "rate_limited",
     "UNAUTHORISED": "unauthorised",
     "FORBIDDEN": "forbidden",
+    "UNKNOWN_POOL": "unknown_pool",
 }
 
 

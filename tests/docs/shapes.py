@@ -23,6 +23,7 @@ from jackalope.core.broker import STALL_US
 from jackalope.core.cache import StoredAnswer
 from jackalope.core.lifecycle import ENDED, LEASED, RESTING, TRANSITIONS, Event, Reason, State
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
+from jackalope.core.pool import PoolSettings
 from jackalope.core.records import AnyRecord
 from jackalope.core.refusals import Code
 from jackalope.core.task import (
@@ -123,8 +124,8 @@ def _states(states: frozenset[State]) -> str:
 # Policies.
 
 
-def policy_fields() -> Table:
-    meanings = dict(attributes_of(Policy))
+def settings_fields(shape: type[msgspec.Struct]) -> Table:
+    meanings = dict(attributes_of(shape))
     rows = [
         (
             code(field.name),
@@ -132,7 +133,7 @@ def policy_fields() -> Table:
             setting(field.name, field.default),
             meanings[field.name],
         )
-        for field in msgspec.structs.fields(Policy)
+        for field in msgspec.structs.fields(shape)
     ]
     return Table(("field", "values", "default", "meaning"), rows)
 
@@ -267,7 +268,8 @@ PAGES: dict[str, dict[str, Callable[[], Block]]] = {
         "events": events,
         "reasons": reasons,
     },
-    "reference/policies.md": {"fields": policy_fields, "presets": presets},
+    "reference/policies.md": {"fields": partial(settings_fields, Policy), "presets": presets},
+    "reference/pools.md": {"fields": partial(settings_fields, PoolSettings)},
     "reference/refusals.md": {"codes": refusals},
     "reference/limits.md": {"core": core_limits, "broker": broker_limits},
     "reference/records.md": {

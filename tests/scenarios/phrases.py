@@ -12,12 +12,19 @@ from jackalope.core import commands, effects, records
 from jackalope.core.durations import NEVER
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.policy import DEFAULT_POLICY, Policy
+from jackalope.core.pool import DEFAULT_POOL, PoolSettings
 from jackalope.core.refusals import Refusal
 from jackalope.core.task import BlobRef, Body, Error
 from tests.scenarios.cast import Cast
 from tests.scenarios.language import tell_duration
 
 DEFAULT = commands.DEFAULT_NAMESPACE
+
+_SAID: dict[type, str] = {
+    effects.Declared: "declared",
+    effects.PoolSet: "pool declared",
+    effects.NothingToClaim: "nothing to claim",
+}
 
 PAST = {
     Event.HOLD: "held",
@@ -62,12 +69,12 @@ def tell_error(error: Error | None) -> str:
     return f"error={error.type}" + (f" ({error.message})" if error.message else "")
 
 
-def tell_policy(policy: Policy) -> str:
-    """Tell what a policy has that the default has not."""
+def tell_settings(settings: Policy | PoolSettings, default: Policy | PoolSettings) -> str:
+    """Tell what a policy or a pool has that the default has not."""
     told = []
-    for name in Policy.__struct_fields__:
-        value = getattr(policy, name)
-        if value != getattr(DEFAULT_POLICY, name):
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        if value != getattr(default, name):
             is_time = name.endswith("_us")
             told.append(f"{name.removesuffix('_us')}={_plain(value, is_time=is_time)}")
     return " ".join(told)
@@ -110,7 +117,7 @@ class Teller:
 
     @tell.register
     def _(self, record: records.QueueDeclared) -> str:
-        policy, by = tell_policy(record.policy), option("by", record.by)
+        policy, by = tell_settings(record.policy, DEFAULT_POLICY), option("by", record.by)
         return join("declared", record.queue, policy, by, self._world(record.namespace))
 
     @tell.register
@@ -134,6 +141,22 @@ class Teller:
         if record.limit < 0:
             what = f"unlimited {record.tag}"
         return join(what, option("by", record.by), self._world(record.namespace))
+
+    @tell.register
+    def _(self, record: records.PoolDeclared) -> str:
+        settings, by = tell_settings(record.settings, DEFAULT_POOL), option("by", record.by)
+        return join("declared pool", record.queue, settings, by, self._world(record.namespace))
+
+    @tell.register
+    def _(self, record: records.PoolDeleted) -> str:
+        by = option("by", record.by)
+        return join("deleted pool", record.queue, by, self._world(record.namespace))
+
+    @tell.register
+    def _(self, record: records.GroupPinned) -> str:
+        what = "pinned" if record.pinned else "unpinned"
+        name, by = f"{record.queue} {record.key or '(none)'}", option("by", record.by)
+        return join(what, name, by, self._world(record.namespace))
 
     @tell.register
     def _(self, record: records.ApiKeyCreated) -> str:
@@ -263,7 +286,9 @@ class Teller:
             resumed = ",".join(self._cast.name(held.task) for held in body.resumed)
             drop = ",".join(self._cast.name(held.task) for held in body.drop)
             return [join("joined", option("resumed", resumed), option("drop", drop))]
-        return ["declared" if isinstance(body, effects.Declared) else "nothing to claim"]
+        if isinstance(body, effects.Orders):
+            return _orders(body)
+        return [_SAID[type(body)]]
 
     def _accepted(self, body: effects.Accepted, command: commands.AnyCommand | None) -> list[str]:
         items = _items(command)
@@ -331,6 +356,10 @@ class Teller:
         return "lease lost"
 
     @tell.register
+    def _(self, message: effects.OrdersDue) -> str:
+        return f"orders for {message.launcher}"
+
+    @tell.register
     def _(self, message: effects.TaskEnded) -> str:
         return join(
             f"ended {self._cast.name(message.task)} {message.state}",
@@ -354,6 +383,18 @@ class Teller:
 
     def _world(self, namespace: str) -> str:
         return "" if namespace == DEFAULT else f"namespace={namespace}"
+
+
+def _orders(orders: effects.Orders) -> list[str]:
+    told = [
+        join(
+            f"start {order.launch} for {order.queue} {order.key or '(none)'}",
+            option("version", order.version),
+        )
+        for order in orders.start
+    ]
+    told += [f"stop {order.launch}" for order in orders.stop]
+    return told or ["nothing to do"]
 
 
 def _items(command: commands.AnyCommand | None) -> list[Any] | None:

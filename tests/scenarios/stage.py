@@ -17,10 +17,12 @@ from jackalope.core.commands import AnyCommand, Fail, Finish, Held
 from jackalope.core.durations import SECOND
 from jackalope.core.explain import explain, history
 from jackalope.core.filter import Filter
+from jackalope.core.group import Launch, Phase
 from jackalope.core.identity import IDENTITY_BYTES, Same
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.policy import DEFAULT_POLICY, Policy
+from jackalope.core.pool import PoolSettings
 from jackalope.core.task import (
     BlobRef,
     Body,
@@ -146,7 +148,7 @@ class Stage:
             session=self._client(order),
             namespace=order.text("namespace", DEFAULT),
             by=order.text("by"),
-            changes=dict(_policy_field(name, text) for name, text in order.rest().items()),
+            changes=dict(_field(Policy, *each) for each in order.rest().items()),
         )
         return self._send(command)
 
@@ -163,6 +165,56 @@ class Stage:
         tag, limit = order.word("a tag"), order.word("a limit")
         number = -1 if limit == "none" else int(limit)
         return self._send(commands.LimitTag(tag=tag, limit=number, **self._actor(order)))
+
+    # Pools.
+
+    def declare_pool(self, order: Order) -> list[str]:
+        queue, actor = order.word("a queue"), self._actor(order)
+        changes = dict(_field(PoolSettings, *each) for each in order.rest().items())
+        return self._send(commands.DeclarePool(queue=queue, changes=changes, **actor))
+
+    def delete_pool(self, order: Order) -> list[str]:
+        return self._send(commands.DeletePool(queue=order.word("a queue"), **self._actor(order)))
+
+    def act_on_group(self, order: Order) -> list[str]:
+        action = commands.GroupAction(order.verb.removesuffix("-group"))
+        queue, key = order.word("a queue"), order.text("key")
+        actor = self._actor(order)
+        return self._send(commands.ActOnGroup(queue=queue, key=key, action=action, **actor))
+
+    def follow_pools(self, order: Order) -> list[str]:
+        session = self._cast.session(order.text("session", "loops"))
+        launchers = tuple(order.names("launchers"))
+        scaling = order.list("scaling")
+        command = commands.FollowPools(session=session, launchers=launchers, scaling=scaling)
+        return self._send(command)
+
+    def report(self, order: Order) -> list[str]:
+        """Report what a launcher sees: `seen=id:queue:key[:phase[:version]]`."""
+        launcher, session = order.word("a launcher"), order.text("session", "loops")
+        command = commands.ReportLaunches(
+            session=self._cast.session(session),
+            launcher=launcher,
+            seen=[_seen(text) for text in order.list("seen")],
+            failed=dict(text.split(":", 1) for text in order.list("failed")),
+            ids=order.list("ids"),
+            trouble=order.text("trouble"),
+        )
+        return self._send(command)
+
+    def groups(self, _order: Order) -> list[str]:
+        return [
+            join(
+                f"{queue} {group.key or '(none)'}: {group.state}",
+                option("wanted", group.wanted),
+                option("launches", ",".join(map(_launch, group.launches.values()))),
+                option("workers", ",".join(group.workers)),
+                option("failures", group.failures),
+                "pinned" if pool.is_pinned(group.key) else "",
+            )
+            for (_, queue), pool in self.core.pools.by_name.items()
+            for group in pool.groups.values()
+        ]
 
     def create_key(self, order: Order) -> list[str]:
         key_id = order.word("an id")
@@ -194,6 +246,7 @@ class Stage:
             queues=order.list("queues"),
             keys=order.list("keys"),
             slots=order.number("slots", 1),
+            labels=dict(text.split(":", 1) for text in order.list("labels")),
             holding=[self._held(name, worker) for name in order.list("holding")],
             namespace=order.text("namespace", DEFAULT),
             lease_us=order.duration_us("lease", _LEASE_US),
@@ -573,9 +626,19 @@ def _retry(order: Order) -> Retry | None:
     )
 
 
-def _policy_field(name: str, text: str) -> tuple[str, object]:
-    """Read a field of a policy; a time goes without the `_us` of its name."""
-    if f"{name}_us" in Policy.__struct_fields__:
+def _seen(text: str) -> commands.Seen:
+    launch, queue, key, phase, version = (*text.split(":"), "", "")[:5]
+    return commands.Seen(launch, DEFAULT, queue, key, version, Phase(phase or "running"))
+
+
+def _launch(launch: Launch) -> str:
+    retired = "(retired)" if launch.is_retired else ""
+    return f"{launch.id}{retired}"
+
+
+def _field(shape: type[Policy | PoolSettings], name: str, text: str) -> tuple[str, object]:
+    """Read a field of a policy or a pool; a time goes without the `_us` of its name."""
+    if f"{name}_us" in shape.__struct_fields__:
         return f"{name}_us", parse_duration_us(text)
     if text in {"true", "false"}:
         return name, text == "true"
@@ -615,6 +678,16 @@ _VERBS: dict[str, Callable[[Stage, Order], list[str]]] = {
     "pause-queue": Stage.pause_queue,
     "resume-queue": Stage.resume_queue,
     "limit-tag": Stage.limit_tag,
+    # Pools.
+    "declare-pool": Stage.declare_pool,
+    "delete-pool": Stage.delete_pool,
+    "start-group": Stage.act_on_group,
+    "stop-group": Stage.act_on_group,
+    "pin-group": Stage.act_on_group,
+    "unpin-group": Stage.act_on_group,
+    "follow-pools": Stage.follow_pools,
+    "report": Stage.report,
+    "groups": Stage.groups,
     "create-key": Stage.create_key,
     "revoke-key": Stage.revoke_key,
     # Workers.

@@ -21,13 +21,16 @@ from jackalope.broker.tokens import id_of, is_token_of
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import (
     ActOnAnswers,
+    ActOnGroup,
     ActOnTasks,
     AnswerSignal,
     AnyCommand,
     CancelClaim,
     ClaimTasks,
     CreateApiKey,
+    DeclarePool,
     DeclareQueue,
+    DeletePool,
     DeleteQueue,
     DrainWorker,
     FailAttempts,
@@ -219,7 +222,7 @@ def _no_queues(_: Any) -> tuple[str, ...]:
     return ()
 
 
-def _one_queue(command: DeleteQueue | PauseQueue | ResumeQueue) -> tuple[str, ...]:
+def _one_queue(command: Any) -> tuple[str, ...]:
     return (command.queue,)
 
 
@@ -255,4 +258,7 @@ _NEEDS: dict[type, tuple[Permission, Callable[[Any], Iterable[str]]]] = {
     DrainWorker: (Permission.ADMIN, _no_queues),
     CreateApiKey: (Permission.ADMIN, _no_queues),
     RevokeApiKey: (Permission.ADMIN, _no_queues),
+    DeclarePool: (Permission.ADMIN, _one_queue),
+    DeletePool: (Permission.ADMIN, _one_queue),
+    ActOnGroup: (Permission.ADMIN, _one_queue),
 }

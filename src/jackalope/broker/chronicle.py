@@ -35,6 +35,9 @@ from jackalope.core.records import (
     AttemptEnded,
     AttemptFinished,
     AttemptStarted,
+    GroupPinned,
+    PoolDeclared,
+    PoolDeleted,
     QueueDeclared,
     QueueDeleted,
     QueuePaused,
@@ -89,6 +92,9 @@ _WORDS: dict[type, tuple[int, str]] = {
     AnswerUsed: (_DEBUG, "answer used"),
     AnswerPinned: (_INFO, "answer pinned or unpinned"),
     AnswersDropped: (_INFO, "answers dropped"),
+    PoolDeclared: (_INFO, "pool declared"),
+    PoolDeleted: (_INFO, "pool deleted"),
+    GroupPinned: (_INFO, "group pinned"),
 }
 _BY_EVENT: dict[Event, tuple[int, str]] = {
     Event.HOLD: (_INFO, "task held"),

@@ -23,7 +23,9 @@ from jackalope.core.access import ApiKey, Permission
 from jackalope.core.api_keys import api_key_problems
 from jackalope.core.commands import DEFAULT_NAMESPACE
 from jackalope.core.durations import format_duration, parse_duration
+from jackalope.core.limits import WORKERS_PER_GROUP_MAX
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy, policy_problems
+from jackalope.core.pool import DEFAULT_POOL, PoolSettings, pool_problems
 
 KeyPath = tuple[str, ...]
 
@@ -138,16 +140,10 @@ def read_value(path: KeyPath, value: Any, *, is_text: bool = False) -> Any:
         ValueError: there is no such key, or the value does not fit it; the text says what would.
     """
     match path:
-        case ("namespaces", _, "limits", _):
-            return _convert(value, Annotated[int, Meta(ge=0)], is_text)
-        case ("namespaces", _, "queues", _) if value in ({}, None):
-            return {}
-        case ("namespaces", _, "queues", _, "preset"):
-            return _preset(value)
-        case ("namespaces", _, "queues", _, field):
-            return policy_value(field, value, is_text=is_text)
         case ("namespaces", *rest):
-            raise ValueError(_not_a_namespace(rest))
+            return _read_of_namespace(rest, value, is_text=is_text)
+        case ("launchers", _, _):
+            return value  # What a launcher can be told, it says itself.
         case ("auth", "keys"):
             return read_api_keys(value)
         case (component, field) if component in COMPONENTS:
@@ -158,8 +154,27 @@ def read_value(path: KeyPath, value: Any, *, is_text: bool = False) -> Any:
             return _read(name, value, shape, is_text)
         case (component,) if component in COMPONENTS:
             raise ValueError(f"is a group of settings: {', '.join(_fields(COMPONENTS[component]))}")
-    known = [*COMPONENTS, *NamespaceConfig.__struct_fields__, "namespaces"]
+    if path[0] == "launchers":
+        raise ValueError("must map the name of each launcher to its settings, `type` among them")
+    known = [*COMPONENTS, *NamespaceConfig.__struct_fields__, "launchers", "namespaces"]
     raise ValueError(_unknown(path[0], known, ""))
+
+
+def _read_of_namespace(rest: list[str], value: Any, *, is_text: bool) -> Any:
+    """Check a value of a namespace; see `read_value`."""
+    match rest:
+        case [_, "limits", _]:
+            return _convert(value, Annotated[int, Meta(ge=0)], is_text)
+        case [_, "queues" | "pools", _] if value in ({}, None):
+            return {}
+        case [_, "queues", _, "preset"]:
+            return _preset(value)
+        case [_, "queues", _, field]:
+            return policy_value(field, value, is_text=is_text)
+        case [_, "pools", _, field]:
+            return pool_value(field, value, is_text=is_text)
+        case _:
+            raise ValueError(_not_a_namespace(rest))
 
 
 def policy_value(field: str, value: Any, *, is_text: bool = False) -> Any:
@@ -175,6 +190,24 @@ def policy_value(field: str, value: Any, *, is_text: bool = False) -> Any:
     return _read(name, value, shape, is_text)
 
 
+def pool_value(field: str, value: Any, *, is_text: bool = False) -> Any:
+    """Check one setting of a pool as a person wrote it, and return it as the core takes it.
+
+    Raises:
+        ValueError: there is no such setting, or the value does not fit it.
+    """
+    fields = _fields(PoolSettings)
+    if field not in fields:
+        raise ValueError(_unknown(field, fields, "a pool"))
+    name, shape = fields[field]
+    return _read(name, value, shape, is_text)
+
+
+def pool_field(field: str) -> str:
+    """Return the core's name of a setting of a pool: `stop_delay` is `stop_delay_us`."""
+    return f"{field}_us" if f"{field}_us" in PoolSettings.__struct_fields__ else field
+
+
 def policy_field(field: str) -> str:
     """Return the core's name of a field of a policy: `retry_base` is `retry_base_us`."""
     return f"{field}_us" if f"{field}_us" in Policy.__struct_fields__ else field
@@ -183,6 +216,10 @@ def policy_field(field: str) -> str:
 def _policy_problems(values: dict[KeyPath, Any], given: dict[KeyPath, Given]) -> Iterable[Problem]:
     """Find values that fit their fields and still make no policy."""
     for path, value in values.items():
+        if path[2:3] == ("pools",) and path[4:]:
+            pool = msgspec.structs.replace(_WIDE_POOL, **{pool_field(path[4]): value})
+            for problem in pool_problems(pool):
+                yield Problem(key_of(path), problem.partition(": ")[2], given[path].origin)
         if path[2:3] == ("queues",) and path[4:] not in ((), ("preset",)):
             field = policy_field(path[4])
             policy = msgspec.structs.replace(DEFAULT_POLICY, **{field: value})
@@ -190,18 +227,31 @@ def _policy_problems(values: dict[KeyPath, Any], given: dict[KeyPath, Given]) ->
                 yield Problem(key_of(path), problem.partition(": ")[2], given[path].origin)
 
 
+#: Other settings do not keep any number of workers from being right in itself.
+_WIDE_POOL = msgspec.structs.replace(DEFAULT_POOL, workers_min=0, workers_max=WORKERS_PER_GROUP_MAX)
+
+
 def _build(values: dict[KeyPath, Any]) -> Config:
     tree: dict[str, Any] = {name: {} for name in COMPONENTS}
     namespaces: dict[str, Any] = {}
+    launchers: dict[str, dict[str, Any]] = {}
     for path, value in values.items():
+        if path[0] == "launchers":
+            launchers.setdefault(path[1], {})[path[2]] = value
+            continue
         if path[0] != "namespaces":
             name, _ = _fields(COMPONENTS[path[0]])[path[1]]
             tree[path[0]][name] = value
             continue
         _, namespace, kind, name, *field = path
-        world = namespaces.setdefault(namespace, {"queues": {}, "limits": {}})
+        world = namespaces.setdefault(namespace, {"queues": {}, "limits": {}, "pools": {}})
         if kind == "limits":
             world["limits"][name] = value
+            continue
+        if kind == "pools":
+            pool = world["pools"].setdefault(name, {})
+            if field:
+                pool[pool_field(field[0])] = value
             continue
         queue = world["queues"].setdefault(name, {"changes": {}})
         if field == ["preset"]:
@@ -211,10 +261,12 @@ def _build(values: dict[KeyPath, Any]) -> Config:
     components: dict[str, Any] = {name: COMPONENTS[name](**tree[name]) for name in tree}
     return Config(
         **components,
+        launchers=launchers,
         namespaces={
             name: NamespaceConfig(
                 {queue: QueueConfig(**fields) for queue, fields in world["queues"].items()},
                 world["limits"],
+                world["pools"],
             )
             for name, world in namespaces.items()
         },
@@ -230,8 +282,12 @@ def _settings(values: dict[KeyPath, Any], given: dict[KeyPath, Given]) -> list[S
         origin = given[fixed].origin if fixed in given else Origin(Place.DEFAULT)
         is_hidden = value and is_secret(component, name)
         settings.append(Setting(key_of(fixed), HIDDEN if is_hidden else plain(name, value), origin))
-    for path in sorted(path for path in values if path[0] == "namespaces"):
-        name = policy_field(path[-1]) if path[4:] else ""
+    for path in sorted(path for path in values if path[0] in ("launchers", "namespaces")):
+        if path[0] == "launchers":
+            shown = HIDDEN if path[2] == "env" else values[path]
+            settings.append(Setting(key_of(path), shown, given[path].origin))
+            continue
+        name = pool_field(policy_field(path[-1])) if path[4:] else ""
         settings.append(Setting(key_of(path), plain(name, values[path]), given[path].origin))
     return settings
 
@@ -351,6 +407,8 @@ def _preset(value: Any) -> str:
 
 def _not_a_namespace(rest: list[str]) -> str:
     match rest:
+        case [_, "pools", _]:
+            return "must hold settings of a pool, or nothing in braces: {}"
         case [_, "queues", _]:
             return "must hold a preset, fields of a policy, or nothing in braces: {}"
         case [_, kind, *_] if kind not in NamespaceConfig.__struct_fields__:

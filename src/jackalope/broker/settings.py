@@ -356,6 +356,26 @@ class ShutdownConfig(msgspec.Struct, frozen=True):
     ] = 30 * SECOND
 
 
+class LaunchConfig(msgspec.Struct, frozen=True):
+    """How workers are started for pools, whatever the launcher."""
+
+    address: Annotated[
+        str,
+        _about(
+            "The address of this broker as its workers reach it, such as "
+            "`jackalope://broker.example:7420`; empty for that of the native door."
+        ),
+    ] = ""
+    every_us: Annotated[
+        int,
+        _about(
+            "How often it is compared what runs with what should.",
+            ge=50 * MILLISECOND,
+            le=HOUR,
+        ),
+    ] = 500 * MILLISECOND
+
+
 class QueueConfig(msgspec.Struct, frozen=True):
     """A queue to declare at the start: a preset, and what differs from it."""
 
@@ -364,10 +384,11 @@ class QueueConfig(msgspec.Struct, frozen=True):
 
 
 class NamespaceConfig(msgspec.Struct, frozen=True):
-    """The queues and limited tags of a namespace to declare at the start."""
+    """The queues, limited tags and pools of a namespace to declare at the start."""
 
     queues: dict[str, QueueConfig] = {}
     limits: dict[str, int] = {}
+    pools: dict[str, dict[str, Any]] = {}
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -383,6 +404,8 @@ class Config(msgspec.Struct, frozen=True):
     log: LogConfig = LogConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
     shutdown: ShutdownConfig = ShutdownConfig()
+    launch: LaunchConfig = LaunchConfig()
+    launchers: dict[str, dict[str, Any]] = {}
     namespaces: dict[str, NamespaceConfig] = {}
 
 
@@ -397,4 +420,5 @@ COMPONENTS: dict[str, type[msgspec.Struct]] = {
     "log": LogConfig,
     "telemetry": TelemetryConfig,
     "shutdown": ShutdownConfig,
+    "launch": LaunchConfig,
 }

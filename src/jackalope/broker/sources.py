@@ -125,7 +125,7 @@ def _flatten(tree: Mapping[Any, Any], path: KeyPath) -> Iterator[tuple[KeyPath, 
         here = (*path, name)
         if isinstance(value, dict) and value and len(here) < _depth(here):
             yield from _flatten(value, here)
-        elif value in ({}, None) and not _is_queue(here) and len(here) < _depth(here):
+        elif value in ({}, None) and not _may_be_empty(here) and len(here) < _depth(here):
             continue  # A heading with nothing under it says nothing.
         else:
             yield here, value
@@ -135,12 +135,14 @@ def _depth(path: KeyPath) -> int:
     """Tell how many names make a setting, from the first of them."""
     if path[0] == "namespaces":
         return 2 + _depth(path[2:]) if len(path) > 2 else 3
-    return {"queues": 3, "limits": 2}.get(path[0], 2 if path[0] in COMPONENTS else 1)
+    known = {"queues": 3, "pools": 3, "launchers": 3, "limits": 2}
+    return known.get(path[0], 2 if path[0] in COMPONENTS else 1)
 
 
-def _is_queue(path: KeyPath) -> bool:
+def _may_be_empty(path: KeyPath) -> bool:
+    """Tell whether this is a queue or a pool, which is declared even if nothing is said of it."""
     inner = path[2:] if path[0] == "namespaces" else path
-    return len(inner) == 2 and inner[0] == "queues"
+    return len(inner) == 2 and inner[0] in ("queues", "pools")
 
 
 # The environment.

@@ -27,9 +27,10 @@ from jackalope.broker.exposure import exposure_problems, may_be_open, server_con
 from jackalope.broker.service import Broker
 from jackalope.broker.settings import Config
 from jackalope.cli.command import Exit, Failure, say_error
+from jackalope.cli.launching import begin_pools, make_launchers, start_pools
 from jackalope.cli.serve import HOW_TO_HAVE_HTTP, bad_config, has_http
 from jackalope.cli.stores import store_of
-from jackalope.core.commands import AnyCommand, DeclareQueue, LimitTag
+from jackalope.core.commands import AnyCommand, DeclarePool, DeclareQueue, LimitTag
 from jackalope.core.effects import Effect, Reply
 from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.native import NativeDoor
@@ -138,9 +139,12 @@ async def _start(broker: Broker, config: Config) -> list[Door]:
     if problems := exposure_problems(config, has_keys=bool(broker.access.all_keys())):
         raise bad_config(problems)
     tls = _tls(config)
+    launchers = make_launchers(config)
     await broker.start()
+    pools = await start_pools(broker, config, launchers)
     await _declare(broker, config)
     native = await _open_native(broker, config, tls)
+    begin_pools(pools, config, native.port)
     # Said at once: the other door takes a while to load.
     address = _announce(config, native)
     http = await _open_http(broker, config, tls)
@@ -150,7 +154,8 @@ async def _start(broker: Broker, config: Config) -> list[Door]:
     log.info("broker started", **where, durability=level)
     if config.auth.insecure and broker.access.is_open:
         log.warning("whoever reaches this broker can do everything", host=config.native.host)
-    return [native] if http is None else [http, native]
+    doors: list[Door] = [native] if http is None else [http, native]
+    return doors if pools is None else [pools, *doors]
 
 
 def _tls(config: Config) -> ssl.SSLContext | None:
@@ -287,6 +292,9 @@ def _declarations(config: Config) -> list[tuple[str, AnyCommand]]:
                 by=_BY,
             )
             commands.append((key_of(("namespaces", namespace, "queues", queue)), declare))
+        for queue, changes in world.pools.items():
+            pool = DeclarePool(queue=queue, changes=dict(changes), namespace=namespace, by=_BY)
+            commands.append((key_of(("namespaces", namespace, "pools", queue)), pool))
         for tag, limit in world.limits.items():
             command = LimitTag(tag=tag, limit=limit, namespace=namespace, by=_BY)
             commands.append((key_of(("namespaces", namespace, "limits", tag)), command))

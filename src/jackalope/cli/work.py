@@ -1,5 +1,6 @@
 """The command that runs a worker: reads its settings, and hands over to the worker's runtime."""
 
+import os
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -158,6 +159,9 @@ def worker(
     stopped. The first signal takes no more work and finishes what runs, within the deadline; the
     rest is handed back, and costs those tasks nothing. A second signal hurries.
 
+    One that was started for a pool finds its queue, key and name in its environment (WORKER_POOL,
+    WORKER_KEY, WORKER_ID).
+
     Examples:
         jackalope worker shop.tasks:app
         jackalope worker shop.tasks:app --queues images,mail --concurrency 8
@@ -165,18 +169,19 @@ def worker(
     """
     from jackalope.worker import run_worker
     from jackalope.worker.process_executor import Recycling
-    from jackalope.worker.settings import WorkerSettings, default_name
+    from jackalope.worker.settings import WorkerSettings, default_name, pool_place
 
     look = log.set_up()
+    place = pool_place(os.environ)
     has_address = common.broker or common.namespace or common.ca or common.skip_verify
     settings = WorkerSettings(
         application=application,
         address=common.address() if has_address else None,
         token=common.token or "",
-        queues=_names(service.queues),
-        keys=_names(service.keys),
-        name=service.name or default_name(),
-        labels=dict(_pair(each) for each in service.label or ()),
+        queues=_names(service.queues) or ((place.queue,) if place else ()),
+        keys=_names(service.keys) or ((place.key,) if place else ()),
+        name=service.name or (place.name if place else default_name()),
+        labels={**(place.labels if place else {}), **dict(map(_pair, service.label or ()))},
         concurrency=service.concurrency,
         prefetch=service.prefetch,
         lease_s=seconds(times.lease),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, o
 
 from jackalope import __version__
 from jackalope.client.administration import Administration
+from jackalope.client.calling import Calling
 from jackalope.client.choices import UNSET, Choices, SubmitChoices, make_plan
 from jackalope.client.handle import Handle
 from jackalope.client.messaging import Messaging
@@ -45,7 +46,7 @@ TOKEN_VARIABLE = "JACKALOPE_TOKEN"  # noqa: S105  its name is no secret
 DEFAULT_TIMEOUT_S = 30.0
 
 
-class Jackalope(Administration, Messaging):
+class Jackalope(Administration, Messaging, Calling):
     """A client of one broker, in one namespace.
 
     It connects when it is first used, and again by itself whenever the connection is lost. It can

@@ -21,6 +21,7 @@ from jackalope.core.effects import Acted, SendToSession, SignalAsked
 from jackalope.core.filter import Filter, matches
 from jackalope.core.lifecycle import ENDED, LEASED, TRANSITIONS, Event, State, is_legal
 from jackalope.core.limits import QUEUES_PER_API_KEY_MAX, TASKS_PER_FILTER_MAX, TIME_US_MAX
+from jackalope.core.pools import miss
 from jackalope.core.records import SignalRequested, TaskMoved, TaskPurged, TaskRevived
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.requests import drop_answer, is_doubled
@@ -144,6 +145,7 @@ def _is_so_already(task: Task, action: Action) -> bool:
 
 def _hold(core: Core, task: Task, by: str) -> Done:
     if task.state is not State.HELD:
+        miss(core, task)
         core.record(TaskMoved(core.now_us, task.id, Event.HOLD, State.HELD, by))
     return Done.CHANGED
 
@@ -160,6 +162,7 @@ def _pause(core: Core, task: Task, by: str) -> Done:
         request(core, task, Signal.PAUSE, by)
         return Done.REQUESTED
     if task.state is not State.PAUSED:
+        miss(core, task)
         core.record(TaskMoved(core.now_us, task.id, Event.PAUSE, State.PAUSED, by))
     return Done.CHANGED
 

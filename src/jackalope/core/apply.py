@@ -27,6 +27,9 @@ from jackalope.core.records import (
     AttemptEnded,
     AttemptFinished,
     AttemptStarted,
+    GroupPinned,
+    PoolDeclared,
+    PoolDeleted,
     QueueDeclared,
     QueueDeleted,
     QueuePaused,
@@ -294,6 +297,27 @@ def _answers_dropped(book: Book, record: AnswersDropped) -> None:
         book.answers.leave(book.cache_of(answer), answer)
 
 
+def _pool_declared(book: Book, record: PoolDeclared) -> None:
+    queue = book.namespaces[record.namespace].queues[record.queue]
+    queue.pool = record.settings
+    book.queues_dirty[queue] = None
+
+
+def _pool_deleted(book: Book, record: PoolDeleted) -> None:
+    queue = book.namespaces[record.namespace].queues[record.queue]
+    queue.pool, queue.pins = None, {}
+    book.queues_dirty[queue] = None
+
+
+def _group_pinned(book: Book, record: GroupPinned) -> None:
+    queue = book.namespaces[record.namespace].queues[record.queue]
+    if record.pinned:
+        queue.pins[record.key] = None
+    else:
+        queue.pins.pop(record.key, None)
+    book.queues_dirty[queue] = None
+
+
 #: The meaning of each kind of record.
 APPLIERS: dict[type, Callable[[Book, Any], None]] = {
     AttemptAssigned: _assigned,
@@ -318,4 +342,7 @@ APPLIERS: dict[type, Callable[[Book, Any], None]] = {
     AnswerUsed: _answer_used,
     AnswerPinned: _answer_pinned,
     AnswersDropped: _answers_dropped,
+    PoolDeclared: _pool_declared,
+    PoolDeleted: _pool_deleted,
+    GroupPinned: _group_pinned,
 }

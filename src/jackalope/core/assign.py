@@ -12,7 +12,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from jackalope.core.effects import Assignment, SendToSession
+from jackalope.core.effects import Assignment, DrainAsked, SendToSession
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.must import must
 from jackalope.core.ready import Lane, order
@@ -48,6 +48,16 @@ def offer_shunned(core: Core, worker: Worker) -> None:
         queue = worker.namespace.queues.get(name)
         if queue is not None:
             core.unserved.update({lane: None for lane in queue.line.lanes.values() if lane.avoid})
+
+
+def drain(core: Core, worker: Worker) -> None:
+    """Give a worker nothing more, and tell it so."""
+    worker.is_draining = True
+    if worker.crew is not None:
+        worker.crew.place(worker)
+    if worker.session:
+        core.effects.append(SendToSession(worker.session, DrainAsked()))
+    offer_shunned(core, worker)
 
 
 def serve(core: Core) -> None:

@@ -163,6 +163,7 @@ class Book:
                 row.batch,
                 row.batch_fill,
             )
+            queue.pool, queue.pins = row.pool, dict.fromkeys(row.pins)
         for limit in limits:
             self.world(limit.namespace).limits[limit.tag] = limit.limit
         for tally in tallies:

@@ -22,6 +22,8 @@ from jackalope.core import (
     api_keys,
     attempts,
     declarations,
+    launches,
+    pools,
     requests,
     sessions,
     submission,
@@ -34,6 +36,7 @@ from jackalope.core.attempts import Progress
 from jackalope.core.book import Book
 from jackalope.core.commands import (
     ActOnAnswers,
+    ActOnGroup,
     ActOnTasks,
     AnswerSignal,
     AnyCommand,
@@ -42,11 +45,14 @@ from jackalope.core.commands import (
     CloseSession,
     Command,
     CreateApiKey,
+    DeclarePool,
     DeclareQueue,
+    DeletePool,
     DeleteQueue,
     DrainWorker,
     FailAttempts,
     FinishAttempts,
+    FollowPools,
     Heartbeat,
     JoinWorker,
     LeaveWorker,
@@ -54,6 +60,7 @@ from jackalope.core.commands import (
     PauseQueue,
     Recover,
     ReleaseAttempts,
+    ReportLaunches,
     ReportProgress,
     ResumeQueue,
     RevokeApiKey,
@@ -66,6 +73,7 @@ from jackalope.core.commands import (
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.effects import Answered, Effect, Reply
 from jackalope.core.filter import Filter
+from jackalope.core.group import Pools
 from jackalope.core.ids import TaskId
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.ready import Lane
@@ -103,6 +111,7 @@ class Core:
         progress: what workers last said about their attempts.
         now_us: the time of the command at hand. It never goes back.
         effects: what the world must hear of the command at hand.
+        pools: the pools of queues at work, and their groups of workers.
         unserved: lanes that the command at hand may let give out tasks.
         hungry: workers that it may let take some.
     """
@@ -112,6 +121,7 @@ class Core:
         self.roster = Roster()
         self.watches = watches.Watches()
         self.progress: dict[TaskId, Progress] = {}
+        self.pools = Pools()
         self.now_us = 0
         self.effects: list[Effect] = []
         self.unserved: dict[Lane, None] = {}
@@ -129,12 +139,16 @@ class Core:
             self.reply(command, _too_many(command))
         else:
             _HANDLERS[type(command)](self, command)
-        while self._ended or self.hungry or self.unserved:
+        while self._ended or self.hungry or self.unserved or self.pools.touched:
             while self._ended:
                 task, dependents = self._ended.popleft()
                 watches.tell_watchers(self, task)
                 submission.settle_dependents(self, task, dependents)
+            if self.pools.by_name:
+                pools.notice(self)
             serve(self)
+            if self.pools.touched:
+                pools.settle(self)
         records, effects = self._records, self.effects
         self._records, self.effects = [], []
         return records, effects
@@ -173,6 +187,8 @@ class Core:
         """Write down the end of a task. Those who wait for it hear of it after the command."""
         task_id = record.task
         dependents = tuple(self.book.dependents.get(task_id, ()))
+        if self.pools.by_name:
+            pools.miss(self, self.book.tasks[task_id])
         self.record(record)
         task = self.book.tasks[task_id]
         if task.options.identity:
@@ -206,6 +222,7 @@ class Core:
         book, roster = self.book, self.roster
         yield from (book.due, book.expiry, book.timeouts, book.answers.expiry)
         yield from (roster.leases, roster.resumes, roster.claims, roster.orphans)
+        yield self.pools.timers
 
     def _forgive_stall(self, now_us: int) -> None:
         deadline_us = self.next_deadline_us()
@@ -257,4 +274,9 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     CreateApiKey: api_keys.create_api_key,
     RevokeApiKey: api_keys.revoke_api_key,
     Tick: ticks.tick,
+    DeclarePool: pools.declare_pool,
+    DeletePool: pools.delete_pool,
+    ActOnGroup: pools.act_on_group,
+    FollowPools: launches.follow_pools,
+    ReportLaunches: launches.report_launches,
 }

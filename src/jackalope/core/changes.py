@@ -9,11 +9,15 @@ from jackalope.core.access import ApiKey
 from jackalope.core.cache import StoredAnswer
 from jackalope.core.ids import TaskId
 from jackalope.core.policy import Policy
+from jackalope.core.pool import PoolSettings
 from jackalope.core.task import TaskRow
 
 
 class QueueRow(msgspec.Struct, array_like=True):
-    """Everything durable about one queue. `batch` is the number that is being filled."""
+    """Everything durable about one queue. `batch` is the number that is being filled.
+
+    `pins` are the keys whose groups of workers stay up, if the queue has a pool.
+    """
 
     namespace: str
     queue: str
@@ -21,6 +25,8 @@ class QueueRow(msgspec.Struct, array_like=True):
     paused_by: str
     batch: int
     batch_fill: int
+    pool: PoolSettings | None = None
+    pins: tuple[str, ...] = ()
 
 
 class LimitRow(msgspec.Struct, array_like=True):

@@ -13,6 +13,7 @@ import msgspec
 from jackalope.core.access import ApiKey
 from jackalope.core.durations import SECOND
 from jackalope.core.filter import Filter
+from jackalope.core.group import Phase
 from jackalope.core.ids import TaskId
 from jackalope.core.task import Body, Error, TaskSpec
 
@@ -348,6 +349,86 @@ class WatchTasks(Command):
     only: tuple[str, ...] = ()
 
 
+# Pools.
+
+
+class DeclarePool(Command):
+    """Start workers for a queue, or change how. What is not named stays as it is."""
+
+    queue: str
+    changes: dict[str, object] = {}
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class DeletePool(Command):
+    """Start no more workers for a queue, and stop those that were, each when it is idle."""
+
+    queue: str
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class GroupAction(StrEnum):
+    """What an actioner can do with a group of workers."""
+
+    START = "start"
+    STOP = "stop"
+    PIN = "pin"
+    UNPIN = "unpin"
+
+
+class ActOnGroup(Command):
+    """Start or stop the workers of a key by hand, or let them stay up."""
+
+    queue: str
+    key: str
+    action: GroupAction
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class FollowPools(Command):
+    """This session carries out orders for these launchers, and hears when there are some.
+
+    `scaling` are those of them whose launches are whole groups that scale themselves.
+    """
+
+    launchers: tuple[str, ...] = ()
+    scaling: tuple[str, ...] = ()
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """Something that a launcher started, as it sees it."""
+
+    launch: str
+    namespace: str
+    queue: str
+    key: str
+    version: str = ""
+    phase: Phase = Phase.RUNNING
+    external_id: str = ""
+    detail: str = ""
+
+
+class ReportLaunches(Command):
+    """What there is of all that a launcher started. Answered by what it is to start and stop.
+
+    Attributes:
+        launcher: which one.
+        seen: everything that it started, unless there is trouble.
+        failed: starts that were ordered and failed, and why.
+        ids: fresh ids for what is to be started.
+        trouble: why it cannot tell what there is.
+    """
+
+    launcher: str
+    seen: list[Seen] = []
+    failed: dict[str, str] = {}
+    ids: tuple[str, ...] = ()
+    trouble: str = ""
+
+
 AnyCommand = (
     Tick
     | Recover
@@ -375,6 +456,11 @@ AnyCommand = (
     | ActOnTasks
     | ActOnAnswers
     | WatchTasks
+    | DeclarePool
+    | DeletePool
+    | ActOnGroup
+    | FollowPools
+    | ReportLaunches
 )
 
 

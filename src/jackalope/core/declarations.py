@@ -34,15 +34,17 @@ if TYPE_CHECKING:
     from jackalope.core.queue import Queue
 
 
-def open_queue(core: Core, namespace: str, name: str, by: str) -> Queue | Refusal:
-    """Find a queue, or make it with the default policy."""
+def open_queue(
+    core: Core, namespace: str, name: str, by: str, policy: Policy = DEFAULT_POLICY
+) -> Queue | Refusal:
+    """Find a queue, or make it with this policy."""
     queue = core.book.queue(namespace, name)
     if queue is not None:
         return queue
     refusal = _no_room(core, namespace, name)
     if refusal is not None:
         return refusal
-    core.record(QueueDeclared(core.now_us, namespace, name, DEFAULT_POLICY, by))
+    core.record(QueueDeclared(core.now_us, namespace, name, policy, by))
     return core.book.namespaces[namespace].queues[name]
 
 
@@ -100,6 +102,10 @@ def delete_queue(core: Core, command: DeleteQueue) -> None:
     if unfinished := queue.unfinished():
         message = f"queue {queue.name!r} has {unfinished} unfinished tasks; kill or finish them"
         core.reply(command, Refusal(Code.QUEUE_NOT_EMPTY, message))
+        return
+    if queue.pool is not None:
+        message = f"queue {queue.name!r} has a pool; delete that first"
+        core.reply(command, Refusal(Code.WRONG_STATE, message))
         return
     sources = [
         other.name

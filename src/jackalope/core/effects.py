@@ -12,6 +12,7 @@ from jackalope.core.identity import How
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy
+from jackalope.core.pool import PoolSettings
 from jackalope.core.refusals import Refusal
 from jackalope.core.task import Body, Error, Options, Signal
 
@@ -71,11 +72,44 @@ class Acted(msgspec.Struct, frozen=True):
     more: bool = False
 
 
+class PoolSet(msgspec.Struct, frozen=True):
+    """The pool exists, with these settings."""
+
+    settings: PoolSettings
+
+
+class StartOrder(msgspec.Struct, frozen=True):
+    """Start this for a group."""
+
+    launch: str
+    namespace: str
+    queue: str
+    key: str
+    generation: int
+    version: str
+    workers_min: int
+    workers_max: int
+
+
+class StopOrder(msgspec.Struct, frozen=True):
+    """Stop this: it holds no task and gets none."""
+
+    launch: str
+    grace_us: int
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """What a launcher is to do."""
+
+    start: tuple[StartOrder, ...] = ()
+    stop: tuple[StopOrder, ...] = ()
+
+
 class NothingToClaim(msgspec.Struct, frozen=True):
     """The time of a claim is over."""
 
 
-Answered = Accepted | Declared | Joined | Acted | NothingToClaim | Refusal
+Answered = Accepted | Declared | Joined | Acted | NothingToClaim | PoolSet | Orders | Refusal
 
 
 class Assignment(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -132,8 +166,21 @@ class TaskProgressed(msgspec.Struct, frozen=True, gc=False):
     note: str
 
 
+class OrdersDue(msgspec.Struct, frozen=True):
+    """There is something to start or to stop for a launcher: report, and have it."""
+
+    launcher: str
+
+
 Message = (
-    Assignment | SignalAsked | DrainAsked | SessionReplaced | LeaseLost | TaskEnded | TaskProgressed
+    Assignment
+    | SignalAsked
+    | DrainAsked
+    | SessionReplaced
+    | LeaseLost
+    | TaskEnded
+    | TaskProgressed
+    | OrdersDue
 )
 
 

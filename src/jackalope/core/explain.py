@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from jackalope.core.durations import format_duration
+from jackalope.core.group import GroupState
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.limits import AHEAD_COUNT_MAX
+from jackalope.core.pool import NO_LAUNCHER
+from jackalope.core.scaling import trouble
 from jackalope.core.task import Attempt, Happening, Task, lease_of
 
 if TYPE_CHECKING:
@@ -32,6 +35,9 @@ class Why(StrEnum):
     QUEUE_PAUSED = "queue_paused"
     TAG_AT_LIMIT = "tag_at_limit"
     NO_WORKER = "no_worker"
+    POOL_FULL = "pool_full"
+    POOL_STARTING = "pool_starting"
+    POOL_FAILING = "pool_failing"
     WORKERS_BUSY = "workers_busy"
     AVOIDS_WORKER = "avoids_worker"
     BEHIND = "behind"
@@ -117,7 +123,10 @@ def _why_ready(core: Core, task: Task) -> list[Cause]:
             text = f"tag {tag!r} is at its limit: {held} of {limit} in flight"
             facts: dict[str, str | int] = {"tag": tag, "limit": limit, "in_flight": held}
             causes.append(Cause(Why.TAG_AT_LIMIT, text, facts))
-    causes += _why_no_worker(core, task)
+    why_no_worker = _why_no_worker(core, task)
+    causes += why_no_worker
+    if why_no_worker and queue.pool is not None:
+        causes += _why_pool(core, task)
     lane = task.lane
     ahead = 0 if lane is None else _ahead(core, task, lane)
     if ahead:
@@ -142,6 +151,29 @@ def _why_no_worker(core: Core, task: Task) -> list[Cause]:
         text = f"failed on worker {task.avoid!r}, the only one free; waits for another"
         return [Cause(Why.AVOIDS_WORKER, text, {"worker": task.avoid})]
     return []
+
+
+def _why_pool(core: Core, task: Task) -> list[Cause]:
+    """Say how far the pool of the queue has come with a worker for a task."""
+    pool = core.pools.by_name.get((task.queue.namespace.name, task.queue.name))
+    group = None if pool is None else pool.groups.get(task.key)
+    if pool is None or group is None or pool.settings is None:
+        return []
+    if group.state is GroupState.WAITING:
+        ahead = list(pool.line).index(task.key)
+        text = f"its pool has {len(pool.up)} groups up, as many as may be; {ahead} wait before it"
+        return [Cause(Why.POOL_FULL, text, {"up": len(pool.up), "ahead": ahead})]
+    if problem := trouble(core, group):
+        text = f"its pool cannot start a worker: {problem}"
+        return [Cause(Why.POOL_FAILING, text, {"failures": group.failures, "error": problem})]
+    staying = [launch for launch in group.launches.values() if not launch.is_retired]
+    ready = sum(launch.is_ready() for launch in staying)
+    loading = sum(launch.has_joined for launch in staying) - ready
+    if ready >= group.wanted or pool.settings.launcher == NO_LAUNCHER:
+        return []
+    text = f"its pool is starting workers: {ready} of {group.wanted} are ready, {loading} load"
+    facts: dict[str, str | int] = {"wanted": group.wanted, "ready": ready, "loading": loading}
+    return [Cause(Why.POOL_STARTING, text, facts)]
 
 
 def _ahead(core: Core, task: Task, lane: Lane) -> int:

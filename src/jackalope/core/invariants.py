@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from jackalope.core.durations import NEVER
+from jackalope.core.group import UP, Group, GroupState
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, State
 from jackalope.core.must import must
 from jackalope.core.task import Task, lease_of
@@ -44,6 +45,7 @@ def check(core: Core) -> None:
     _check_answers(core)
     _check_roster(core)
     _check_nothing_idle(core)
+    check_pools(core)
 
 
 def _check_task(core: Core, task: Task) -> None:
@@ -180,3 +182,50 @@ def _check_nothing_idle(core: Core) -> None:
                 others = core.roster.has_other(worker.namespace.name, name, lane.key, worker.id)
                 is_shunned = lane.avoid == worker.id and others
                 must(is_shunned, "nothing waits for an idle worker", lane.name, worker.id)
+
+
+def check_pools(core: Core) -> None:
+    """Check the groups of pools, what was started for them and what waits for them.
+
+    Raises:
+        BrokenInvariant: naming what is broken.
+    """
+    pools = core.pools
+    launches = 0
+    for pool in pools.by_name.values():
+        must(set(pool.line) <= set(pool.groups), "who waits for a place is known", pool.name)
+        must(set(pool.idle) <= set(pool.up) <= set(pool.groups), "so is who has one", pool.name)
+        for group in pool.groups.values():
+            _check_group(group)
+            launches += len(group.launches)
+        if pool.queue is None or pool.queue.paused_by:
+            continue
+        for lane in pool.queue.line.lanes.values():
+            if lane.size and not lane.closed_by:
+                found = pool.groups.get(lane.key)
+                state = GroupState.INACTIVE if found is None else found.state
+                is_coming = state in (GroupState.ACTIVE, GroupState.WAITING)
+                must(is_coming, "a task that waits has a group that comes up", lane.name, state)
+    must(len(pools.launches) == launches, "each launch belongs to a group", launches)
+    for worker in core.roster.workers.values():
+        own = worker.group
+        must(own is None or worker.id in own.workers, "a group has its workers", worker.id)
+
+
+def _check_group(group: Group) -> None:
+    pool, name = group.pool, group.name()
+    is_up = group.state in UP
+    must(not is_up or group.key in pool.up, "a group that is up has a place", name)
+    is_waiting = group.state is GroupState.WAITING
+    must(is_waiting == (group.key in pool.line), "a group that waits is in line", name)
+    must(is_up or not group.wanted, "a group that is down wants no workers", name, group.wanted)
+    is_stopped = group.state is GroupState.INACTIVE and pool.settings is not None
+    must(not is_stopped or not group.leased(), "no group stops under a task", name)
+    for launch in group.launches.values():
+        must(is_up or launch.is_retired, "a group that is down has nothing that stays", name)
+        for worker in launch.workers.values():
+            must(worker.group is group, "a worker belongs to its launch's group", worker.id)
+            is_safe = worker.is_draining or not launch.is_retired
+            must(is_safe, "what is retired gets no task", worker.id)
+    for worker in group.workers.values():
+        must(worker.group is group, "workers know their group", worker.id)

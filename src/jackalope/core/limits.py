@@ -34,6 +34,9 @@ LEASE_US_MIN = SECOND
 LEASE_US_MAX = DAY
 WATCHES_PER_TASK_MAX = 10_000
 API_KEYS_MAX = 10_000
+GROUPS_PER_POOL_MAX = 10_000
+WORKERS_PER_GROUP_MAX = 1_000
+PINNED_GROUPS_PER_POOL_MAX = 1_000
 QUEUES_PER_API_KEY_MAX = 1_000
 
 #: What the policy of a queue may ask for at most. An entry takes about half a kilobyte of memory.
@@ -57,3 +60,6 @@ AHEAD_COUNT_MAX = 10_000
 
 #: How many deadlines of a kind one tick takes on.
 DEADLINES_PER_TICK_MAX = 10_000
+
+#: How many workers of a launcher are ordered at a time; the rest with its next report.
+STARTS_PER_REPORT_MAX = 64

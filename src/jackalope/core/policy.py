@@ -147,6 +147,14 @@ PRESETS = {
         timeout_us=5 * MINUTE,
         retention_us=7 * DAY,
     ),
+    # As with rpc, but the workers are started for their key and outlive the broker's restarts, and
+    # an answer stays for a caller who has to come back for it.
+    "pool": Policy(
+        retries=0,
+        crash_limit=3,
+        time_to_live_us=3 * MINUTE,
+        retention_us=10 * MINUTE,
+    ),
 }
 
 DEFAULT_POLICY = Policy()

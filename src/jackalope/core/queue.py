@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jackalope.core.commands import ActOnAnswers, ActOnTasks, WatchTasks
     from jackalope.core.ids import TaskId
     from jackalope.core.policy import Policy
+    from jackalope.core.pool import PoolSettings
     from jackalope.core.tally import Tally
     from jackalope.core.task import Task
 
@@ -41,6 +42,8 @@ class Queue:
         recent_ends_us: when the latest tasks ended, for judging how fast the queue drains.
         ended: tasks that ended since this book was opened, by state.
         cache: the requests under way, and the answers that are kept.
+        pool: how workers are started for it, if they are.
+        pins: the keys whose groups of workers stay up.
     """
 
     __slots__ = (
@@ -54,7 +57,9 @@ class Queue:
         "name",
         "namespace",
         "paused_by",
+        "pins",
         "policy",
+        "pool",
         "recent_ends_us",
     )
 
@@ -71,6 +76,8 @@ class Queue:
         self.recent_ends_us: deque[int] = deque(maxlen=_RECENT_ENDS)
         self.ended: dict[State, int] = {}
         self.cache = Cache()
+        self.pool: PoolSettings | None = None
+        self.pins: dict[str, None] = {}
 
     def count(self, state: State, change: int) -> None:
         """Count a task that enters (1) or leaves (-1) a state."""
@@ -98,7 +105,14 @@ class Queue:
     def to_row(self) -> QueueRow:
         """Return everything durable about the queue."""
         return QueueRow(
-            self.namespace.name, self.name, self.policy, self.paused_by, self.batch, self.batch_fill
+            self.namespace.name,
+            self.name,
+            self.policy,
+            self.paused_by,
+            self.batch,
+            self.batch_fill,
+            self.pool,
+            tuple(self.pins),
         )
 
 

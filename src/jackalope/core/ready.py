@@ -27,7 +27,7 @@ is rebuilt.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, merge
 from typing import TYPE_CHECKING
 
@@ -244,6 +244,10 @@ class Line:
         lane = self.lanes[name] = Lane(self.queue, name)
         self._by_key.setdefault(lane.key, {})[name] = lane
         return lane, True
+
+    def of_key(self, key: str) -> Iterable[Lane]:
+        """Return the lanes of a key."""
+        return self._by_key.get(key, {}).values()
 
     def push(self, task: Task, lane: Lane, tasks: dict[TaskId, Task]) -> None:
         """Add a ready task to a lane of this line."""

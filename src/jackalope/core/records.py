@@ -14,6 +14,7 @@ from jackalope.core.cache import StoredAnswer
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.policy import Policy
+from jackalope.core.pool import PoolSettings
 from jackalope.core.task import Body, Error, Signal, Stage, TaskRow, TaskSpec
 
 #: The version of the encoding, the first element of every encoded batch.
@@ -205,6 +206,33 @@ class AnswersDropped(Record, tag="unanswer"):
     by: str = ""
 
 
+class PoolDeclared(Record, tag="pool"):
+    """Workers are started for a queue, by these settings."""
+
+    namespace: str
+    queue: str
+    settings: PoolSettings
+    by: str = ""
+
+
+class PoolDeleted(Record, tag="unpool"):
+    """No workers are started for a queue any more."""
+
+    namespace: str
+    queue: str
+    by: str = ""
+
+
+class GroupPinned(Record, tag="gpin"):
+    """The group of a key of a pool stays up, or no longer does."""
+
+    namespace: str
+    queue: str
+    key: str
+    pinned: bool
+    by: str = ""
+
+
 AnyRecord = (
     QueueDeclared
     | QueueDeleted
@@ -228,6 +256,9 @@ AnyRecord = (
     | AnswerUsed
     | AnswerPinned
     | AnswersDropped
+    | PoolDeclared
+    | PoolDeleted
+    | GroupPinned
 )
 
 

@@ -37,6 +37,7 @@ class Code(StrEnum):
     RATE_LIMITED = "rate_limited"
     UNAUTHORISED = "unauthorised"
     FORBIDDEN = "forbidden"
+    UNKNOWN_POOL = "unknown_pool"
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refused"):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jackalope.core.assign import feed, offer_shunned
+from jackalope.core.assign import drain, feed, offer_shunned
 from jackalope.core.attempts import lose, release
 from jackalope.core.commands import (
     CancelClaim,
@@ -54,6 +54,7 @@ from jackalope.core.limits import (
     WORKERS_MAX,
 )
 from jackalope.core.policy import OnRestart
+from jackalope.core.pools import abandon, adopt, recall_pools
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import lease_of
 from jackalope.core.worker import Claim, Worker
@@ -81,6 +82,7 @@ def join_worker(core: Core, command: JoinWorker) -> None:
     _bind(core, worker, command)
     resumed, drop = ((), ()) if is_repeated else _settle(core, worker, command.holding)
     core.reply(command, Joined(resumed, drop))
+    adopt(core, worker)
     _repeat_requests(core, worker)
     core.hungry[worker] = None
     offer_shunned(core, worker)
@@ -150,6 +152,7 @@ def leave_worker(core: Core, command: LeaveWorker) -> None:
 def close_session(core: Core, command: CloseSession) -> None:
     """Wait for a worker whose connection is gone to come back."""
     core.watches.forget_session(command.session)
+    core.pools.forget_session(command.session)
     worker = core.roster.sessions.pop(command.session, None)
     if worker is None:
         return
@@ -173,13 +176,8 @@ def drain_worker(core: Core, command: DrainWorker) -> None:
         message = f"no worker {command.worker!r} in namespace {command.namespace!r}"
         core.reply(command, Refusal(Code.UNKNOWN_WORKER, message + "; list the workers"))
         return
-    worker.is_draining = True
-    if worker.crew is not None:
-        worker.crew.place(worker)
-    if worker.session:
-        core.effects.append(SendToSession(worker.session, DrainAsked()))
+    drain(core, worker)
     core.reply(command, Accepted())
-    offer_shunned(core, worker)
 
 
 def check_lease(core: Core, name: tuple[str, str]) -> None:
@@ -212,6 +210,7 @@ def recover(core: Core, command: Recover) -> None:
                     release(core, task, by="restart of the broker")
                 else:
                     core.roster.orphans.set(task.id, core.now_us + policy.restart_grace_us)
+    recall_pools(core)
     core.reply(command, Accepted())
 
 
@@ -329,4 +328,5 @@ def _depart(core: Core, worker: Worker, why: str, *, is_lost: bool) -> None:
         else:
             release(core, task)
     core.roster.remove(worker, core.now_us, why)
+    abandon(core, worker)
     offer_shunned(core, worker)

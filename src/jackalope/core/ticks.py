@@ -18,6 +18,7 @@ from jackalope.core.effects import Accepted
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import LEASED, PENDING, Event, Reason, State
 from jackalope.core.limits import DEADLINES_PER_TICK_MAX
+from jackalope.core.pools import look_at_due
 from jackalope.core.records import TaskMoved
 from jackalope.core.sessions import check_lease, expire_claims, give_up_resume
 from jackalope.core.task import Signal
@@ -46,6 +47,7 @@ def tick(core: Core, command: Tick) -> None:
         worker = roster.sessions.get(session)
         if worker is not None:
             expire_claims(core, worker)
+    look_at_due(core)
     core.reply(command, Accepted())
 
 

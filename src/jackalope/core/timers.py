@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
-Key = TypeVar("Key", bytes, int, tuple[str, str])
+Key = TypeVar("Key", bytes, int, tuple[str, str], tuple[str, str, str])
 
 _STALE_ENTRIES_FREE = 1_024
 

@@ -20,6 +20,7 @@ from jackalope.core.limits import DEPARTED_WORKERS_MAX
 from jackalope.core.timers import Timers
 
 if TYPE_CHECKING:
+    from jackalope.core.group import Group
     from jackalope.core.ids import TaskId
     from jackalope.core.queue import Namespace
     from jackalope.core.task import Task
@@ -45,6 +46,7 @@ class Worker:
         heard_us: when it was last heard of.
         is_ready: whether it takes tasks just now.
         claims: credits beyond its slots, the oldest first.
+        group: the group of a pool that it belongs to, if it does.
     """
 
     __slots__ = (
@@ -52,6 +54,7 @@ class Worker:
         "crew",
         "generation",
         "grace_us",
+        "group",
         "heard_us",
         "held",
         "id",
@@ -89,6 +92,7 @@ class Worker:
         self.held: dict[TaskId, Task] = namespace.leases.setdefault(worker_id, {})
         self.crew: Crew | None = None
         self.load: int | None = None
+        self.group: Group | None = None
 
     def has_room(self) -> bool:
         """Tell whether the worker can be given a task now."""

@@ -116,6 +116,49 @@ class CallFailed(JackalopeError):
         return f"call to {self.recipient!r} failed: {self.error.type}{message}"
 
 
+class DeadLetter(JackalopeError):
+    """A call that no worker answered.
+
+    Attributes:
+        status: why, as one word: `expired`, `delivery_limit`, `maxlen` or `rejected`.
+        task: the id of the task that the call was.
+    """
+
+    status = ""
+
+    def __init__(self, task: TaskId, message: str) -> None:
+        super().__init__(task, message)
+        self.task = task
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.status})"
+
+
+class CallExpired(DeadLetter):
+    """No worker began to answer a call in time."""
+
+    status = "expired"
+
+
+class DeliveryLimit(DeadLetter):
+    """A call cost as many workers as one may."""
+
+    status = "delivery_limit"
+
+
+class MaxLength(DeadLetter):
+    """So many calls wait already that no more are taken."""
+
+    status = "maxlen"
+
+
+class CallRejected(DeadLetter):
+    """The worker refused to answer a call."""
+
+    status = "rejected"
+
+
 class PartlyRejected(Rejected):
     """Some tasks of a bulk submit were not accepted. Says no with the first refusal's words.
 

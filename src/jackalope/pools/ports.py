@@ -23,6 +23,10 @@ from typing import Protocol
 
 import msgspec
 
+from jackalope.core.group import Phase
+
+__all__ = ["Launch", "LaunchFailed", "Launched", "Launcher", "Phase", "Scope"]
+
 
 class Scope(StrEnum):
     """What one order starts.
@@ -33,15 +37,6 @@ class Scope(StrEnum):
 
     WORKER = "worker"
     GROUP = "group"
-
-
-class Phase(StrEnum):
-    """How far something that was started has come, as far as its launcher can see."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    ENDED = "ended"
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):

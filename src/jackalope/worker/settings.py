@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from jackalope.core.durations import SECOND
+from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL
 from jackalope.core.limits import (
     ITEMS_PER_COMMAND_MAX,
     LEASE_US_MAX,
@@ -98,6 +99,36 @@ class WorkerSettings:
             for what, value, least, most in bounds
             if not least <= value <= most
         ]
+
+
+@dataclass(frozen=True)
+class PoolPlace:
+    """For what a worker was started: the pool, the key, and what it is called.
+
+    Attributes:
+        name: the worker's name.
+        launch: what its launcher calls what it started: the same, unless that has several workers.
+    """
+
+    queue: str
+    key: str
+    name: str
+    launch: str
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return how it tells the broker."""
+        return {POOL_LABEL: self.queue, LAUNCH_LABEL: self.launch}
+
+
+def pool_place(environment: Mapping[str, str]) -> PoolPlace | None:
+    """Return the place that a launcher gave this process, if one did."""
+    queue, launch = environment.get("WORKER_POOL", ""), environment.get("WORKER_ID", "")
+    if not queue or not launch:
+        return None
+    is_shared = environment.get("WORKER_ID_USE_HOSTNAME", "").lower() in ("1", "true", "yes")
+    name = socket.gethostname() if is_shared else launch
+    return PoolPlace(queue, environment.get("WORKER_KEY", ""), name, launch)
 
 
 def fitting_concurrency(definitions: Iterable[TaskDefinition]) -> int:

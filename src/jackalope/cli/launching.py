@@ -1,0 +1,74 @@
+"""The launchers of a broker's process: made of its configuration, and brought to work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jackalope.broker.service import Broker
+from jackalope.broker.settings import Config
+from jackalope.cli.serve import bad_config
+from jackalope.core.pool import NO_LAUNCHER
+from jackalope.link.address import Address
+
+if TYPE_CHECKING:
+    from jackalope.pools.ports import Launcher
+    from jackalope.pools.service import PoolService
+
+#: Where launchers keep their own notes, below the data folder.
+_FOLDER = "launchers"
+
+
+def make_launchers(config: Config) -> dict[str, Launcher]:
+    """Make every launcher that is configured. Nothing is started yet.
+
+    Raises:
+        Failure: some cannot be used; it lists them.
+    """
+    if not config.launchers:
+        return {}
+    from jackalope.pools.launchers import make_launcher
+
+    home, made, problems = Path(config.data.folder).resolve(), {}, []
+    for name, settings in config.launchers.items():
+        if name == NO_LAUNCHER or settings.get("type") == "none":
+            problems.append(
+                f"launchers.{name}: workers that are started by hand need no launcher; "
+                f"leave the pool's at {NO_LAUNCHER}"
+            )
+            continue
+        try:
+            made[name] = make_launcher(settings, home / _FOLDER / name, str(home))
+        except ValueError as error:
+            problems.append(f"launchers.{name}: {error}")
+    if problems:
+        raise bad_config(problems)
+    return made
+
+
+async def start_pools(
+    broker: Broker, config: Config, launchers: dict[str, Launcher]
+) -> PoolService | None:
+    """Tell the broker which launchers there are, if there are any."""
+    if not launchers:
+        return None
+    from jackalope.pools.service import PoolService
+
+    service = PoolService(broker, launchers, config.launch.every_us / 1e6)
+    await service.start()
+    return service
+
+
+def begin_pools(service: PoolService | None, config: Config, port: int) -> None:
+    """Let workers be started, now that there is a door for them."""
+    if service is not None:
+        from jackalope.pools.environment import Reach
+
+        service.begin(Reach(config.launch.address or str(_address(config, port))))
+
+
+def _address(config: Config, port: int) -> Address:
+    """Return where workers on the same machine reach the native door."""
+    host = config.native.host
+    own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  looked for, not used
+    return Address(own, port, tls=bool(config.tls.cert) and config.native.tls)

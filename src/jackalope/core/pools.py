@@ -1,0 +1,386 @@
+"""Pools: when a key has workers.
+
+Owns the lives of groups. How many workers one has is the matter of `scaling`, and what is started
+and stopped for it that of `launches`.
+
+Theory of operation
+===================
+
+A group comes up when a task of its key is ready and nobody takes it, or when somebody says so::
+
+    inactive --> active                  a task came
+    inactive --> waiting --> active      a task came, and there was no place for one more group
+    active --> unbound                   nothing to do for the unbind delay
+    unbound --> active                   a task came
+    unbound --> inactive                 still nothing for the stop delay
+    active, unbound --> inactive         nothing to do, and another group waits for the place
+
+Each change of state has a generation, a number that only grows.
+
+A group is never stopped under a task. The hazard, as those know it who watch a queue from outside:
+
+1. A group has had nothing to do for long, and it is decided to stop it.
+2. A task arrives, and is given to one of its workers.
+3. The worker is stopped, and the task with it.
+
+Here the decision is one step of the core, which knows every task: a group stops only if none of its
+tasks is ready or leased, and in that same step its workers begin to drain, also those that have yet
+to join. What comes later finds no worker there, brings the group up again with a new generation,
+and waits for new workers. A worker that is to go is stopped when it drains and holds nothing, which
+can only stay so.
+
+Nothing is looked for: whatever a command touches (a lane that may have got a task, a worker that
+may have ended one) touches its group, and groups that were touched are judged when the command is
+done. What time alone changes has a timer.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from jackalope.core.commands import ActOnGroup, DeclarePool, DeletePool, GroupAction
+from jackalope.core.declarations import open_queue
+from jackalope.core.effects import Accepted, PoolSet
+from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL, UP, Group, GroupState, Pool
+from jackalope.core.limits import (
+    DEADLINES_PER_TICK_MAX,
+    NAME_CHARS_MAX,
+    PINNED_GROUPS_PER_POOL_MAX,
+)
+from jackalope.core.policy import PRESETS
+from jackalope.core.pool import DEFAULT_POOL, NO_LAUNCHER, PoolSettings, change_pool
+from jackalope.core.records import GroupPinned, PoolDeclared, PoolDeleted
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.scaling import call_launcher, give_up_late_starts, is_fast_enough, resize
+
+if TYPE_CHECKING:
+    from jackalope.core.broker import Core
+    from jackalope.core.task import Task
+    from jackalope.core.worker import Worker
+
+
+# Commands.
+
+
+def declare_pool(core: Core, command: DeclarePool) -> None:
+    """Start workers for a queue, or change how."""
+    known = core.book.queue(command.namespace, command.queue)
+    before = DEFAULT_POOL if known is None or known.pool is None else known.pool
+    settings = change_pool(before, command.changes)
+    if isinstance(settings, PoolSettings):
+        refusal = _unknown_launcher(core, settings) if settings != before else None
+        settings = refusal or settings
+    if isinstance(settings, Refusal):
+        core.reply(command, settings)
+        return
+    name, by = (command.namespace, command.queue), command.by
+    queue = open_queue(core, *name, by, PRESETS["pool"])
+    if isinstance(queue, Refusal):
+        core.reply(command, queue)
+        return
+    if queue.pool != settings:
+        core.record(PoolDeclared(core.now_us, *name, settings, by))
+    _watch(core, core.pools.pool(*name))
+    core.reply(command, PoolSet(settings))
+
+
+def delete_pool(core: Core, command: DeletePool) -> None:
+    """Start no more workers for a queue, and let those that were started go."""
+    pool = _known(core, command)
+    if pool is None:
+        return
+    core.record(PoolDeleted(core.now_us, *pool.name, command.by))
+    pool.queue = None
+    for group in pool.groups.values():
+        core.pools.touch(group)
+    if not pool.groups:
+        del core.pools.by_name[pool.name]
+    core.reply(command, Accepted())
+
+
+def act_on_group(core: Core, command: ActOnGroup) -> None:
+    """Start, stop, pin or unpin the group of a key."""
+    pool = _known(core, command)
+    if pool is None:
+        return
+    refusal = _unfit(pool, command)
+    if refusal is not None:
+        core.reply(command, refusal)
+        return
+    key, action = command.key, command.action
+    if action in (GroupAction.PIN, GroupAction.UNPIN):
+        is_pinned = action is GroupAction.PIN
+        if pool.is_pinned(key) != is_pinned:
+            core.record(GroupPinned(core.now_us, *pool.name, key, is_pinned, command.by))
+        core.pools.touched[pool, key] = None
+    elif action is GroupAction.START:
+        group = pool.group(key)
+        group.active_us = core.now_us
+        pool.up[key] = None
+        pool.line.pop(key, None)
+        _turn(core, group, GroupState.ACTIVE)
+    elif key in pool.groups:
+        _stop(core, pool.groups[key])
+    core.reply(command, Accepted())
+
+
+def recall_pools(core: Core) -> None:
+    """Bring the pools of a book that was just rebuilt to work."""
+    for world in core.book.namespaces.values():
+        for queue in world.queues.values():
+            if queue.pool is not None:
+                _watch(core, core.pools.pool(world.name, queue.name))
+
+
+def _watch(core: Core, pool: Pool) -> None:
+    """Look at everything of a pool that has come into being or changed."""
+    queue = pool.queue = core.book.queue(*pool.name)
+    keys = [*pool.groups]
+    if queue is not None:
+        keys += [lane.key for lane in queue.line.lanes.values() if lane.size]
+        keys += queue.pins
+    core.pools.touched.update(dict.fromkeys((pool, key) for key in keys))
+
+
+def _known(core: Core, command: DeletePool | ActOnGroup) -> Pool | None:
+    pool = core.pools.by_name.get((command.namespace, command.queue))
+    if pool is None or pool.settings is None:
+        message = f"queue {command.queue!r} of namespace {command.namespace!r} has no pool"
+        core.reply(command, Refusal(Code.UNKNOWN_POOL, message + "; declare it first"))
+        return None
+    return pool
+
+
+def _unknown_launcher(core: Core, settings: PoolSettings) -> Refusal | None:
+    known = (NO_LAUNCHER, *core.pools.launchers)
+    if settings.launcher in known:
+        return None
+    message = f"no launcher {settings.launcher!r} is configured; there are {', '.join(known)}"
+    return Refusal(Code.INVALID, message)
+
+
+def _unfit(pool: Pool, command: ActOnGroup) -> Refusal | None:
+    key, queue = command.key, pool.queue
+    if len(key) > NAME_CHARS_MAX:
+        message = f"key: must have at most {NAME_CHARS_MAX} characters, got {len(key)}"
+        return Refusal(Code.INVALID, message)
+    if queue is None or pool.settings is None:
+        return None
+    if command.action is GroupAction.PIN and key not in queue.pins:
+        if len(queue.pins) >= PINNED_GROUPS_PER_POOL_MAX:
+            message = f"{PINNED_GROUPS_PER_POOL_MAX} groups are pinned; unpin one first"
+            return Refusal(Code.TOO_MANY, message)
+    elif command.action is GroupAction.START and key not in pool.up:
+        if len(pool.up) >= pool.settings.groups_max:
+            message = f"{len(pool.up)} groups are up, as many as may be; stop one first"
+            return Refusal(Code.TOO_MANY, message)
+    elif command.action is GroupAction.STOP:
+        group = pool.groups.get(key)
+        tasks = pool.ready(key) + (group.leased() if group else 0)
+        if tasks or pool.is_pinned(key):
+            why = f"has {tasks} tasks; pause the queue or end them" if tasks else "is pinned"
+            return Refusal(Code.WRONG_STATE, f"the group of key {key!r} {why}")
+    return None
+
+
+# Workers.
+
+
+def adopt(core: Core, worker: Worker) -> None:
+    """Find the group that a worker which has just joined belongs to."""
+    pools, home = core.pools, worker.namespace.name
+    if not pools.by_name:
+        return
+    launch = pools.launches.get((home, worker.labels.get(LAUNCH_LABEL, worker.id)))
+    group = launch.group if launch is not None else _group_by_label(core, worker)
+    if worker.group is not None and worker.group is not group:
+        abandon(core, worker)
+    if group is None:
+        return
+    worker.group = group
+    group.workers[worker.id] = worker
+    group.count_done(worker, core.now_us)
+    if launch is not None:
+        launch.workers[worker.id] = worker
+        launch.has_joined = True
+        # Before anything can be given to it. It hears of it with the answer to its join.
+        worker.is_draining = worker.is_draining or launch.is_retired
+    pools.touch(group)
+
+
+def _group_by_label(core: Core, worker: Worker) -> Group | None:
+    """Return the group of a worker that was started by hand, if it says that it has one."""
+    queue = worker.labels.get(POOL_LABEL, "")
+    pool = core.pools.by_name.get((worker.namespace.name, queue))
+    if pool is None or queue not in worker.queues or len(worker.keys) != 1:
+        return None
+    return pool.group(worker.keys[0])
+
+
+def abandon(core: Core, worker: Worker) -> None:
+    """Take a worker that is gone out of its group."""
+    group, worker.group = worker.group, None
+    if group is None:
+        return
+    group.forget_worker(worker)
+    for launch in group.launches.values():
+        if launch.workers.pop(worker.id, None) is not None and not launch.workers:
+            # It may still run, unable to join again: that too is given no more than a start's time.
+            launch.has_joined, launch.ordered_us = False, core.now_us
+            call_launcher(core, launch.launcher)
+    core.pools.touch(group)
+
+
+# Judging.
+
+
+def notice(core: Core) -> None:
+    """Note the groups that the command at hand has touched, before tasks are given out."""
+    touched = core.pools.touched
+    for lane in core.unserved:
+        queue = lane.queue
+        if queue.pool is not None:
+            pool = core.pools.by_name.get((queue.namespace.name, queue.name))
+            if pool is not None:
+                touched[pool, lane.key] = None
+    for worker in core.hungry:
+        group = worker.group
+        if group is not None:
+            touched[group.pool, group.key] = None
+            if group.count_done(worker, core.now_us):
+                group.failures, group.error = 0, ""
+
+
+def miss(core: Core, task: Task) -> None:
+    """Note that a task is about to be no longer ready, without anybody having taken it."""
+    pool = core.pools.by_name.get((task.queue.namespace.name, task.queue.name))
+    if pool is not None and task.lane is not None:
+        core.pools.touched[pool, task.key] = None
+
+
+def look_at_due(core: Core) -> None:
+    """Note the groups that time has changed."""
+    due = core.pools.timers.pop_due(core.now_us)
+    for namespace, queue, key in islice(due, DEADLINES_PER_TICK_MAX):
+        pool = core.pools.by_name.get((namespace, queue))
+        if pool is not None:
+            core.pools.touched[pool, key] = None
+
+
+def settle(core: Core) -> None:
+    """Judge every group that was touched, now that what could be given out is."""
+    touched, core.pools.touched = core.pools.touched, {}
+    for pool, key in touched:
+        if key in pool.groups or pool.ready(key) or pool.is_pinned(key):
+            _judge(core, pool.group(key))
+    for pool in dict.fromkeys(pool for pool, _ in touched):
+        _make_room(core, pool)
+        if pool.queue is None and not pool.groups:
+            core.pools.by_name.pop(pool.name, None)
+
+
+def _judge(core: Core, group: Group) -> None:
+    pool, settings, key = group.pool, group.pool.settings, group.key
+    ready = pool.ready(key)
+    if settings is not None and (ready or group.leased() or pool.is_pinned(key)):
+        group.active_us = core.now_us
+        pool.idle.pop(key, None)
+        _activate(core, group, settings)
+    elif group.state is GroupState.WAITING:
+        pool.line.pop(key, None)
+        _turn(core, group, GroupState.INACTIVE)
+    elif group.state in UP:
+        _cool(core, group, settings)
+    give_up_late_starts(core, group)
+    resize(core, group, settings, ready)
+    if group.state not in UP and not group.launches:
+        pool.up.pop(key, None)
+    if group.is_gone():
+        del pool.groups[key]
+        core.pools.timers.cancel(group.name())
+    else:
+        _set_timer(core, group)
+
+
+def _activate(core: Core, group: Group, settings: PoolSettings) -> None:
+    """Bring a group up that has something to do, if there is a place for it and its turn."""
+    pool, key = group.pool, group.key
+    if group.state is GroupState.ACTIVE:
+        return
+    has_place = len(pool.up) < settings.groups_max and next(iter(pool.line), key) == key
+    if key in pool.up or has_place:
+        pool.up[key] = None
+        pool.line.pop(key, None)
+        _turn(core, group, GroupState.ACTIVE)
+    elif group.state is not GroupState.WAITING:
+        pool.line[key] = None
+        _turn(core, group, GroupState.WAITING)
+
+
+def _cool(core: Core, group: Group, settings: PoolSettings | None) -> None:
+    """Bring a group without anything to do down, step by step."""
+    if settings is None:
+        _stop(core, group)
+        return
+    group.pool.idle.setdefault(group.key)
+    idle_us = core.now_us - group.active_us
+    if idle_us >= settings.unbind_delay_us + settings.stop_delay_us:
+        _stop(core, group)
+    elif idle_us >= settings.unbind_delay_us and group.state is GroupState.ACTIVE:
+        _turn(core, group, GroupState.UNBOUND)
+
+
+def _make_room(core: Core, pool: Pool) -> None:
+    """Let groups without anything to do make room for those that wait for a place."""
+    settings = pool.settings
+    if settings is None or not pool.line:
+        return
+    leaving = sum(pool.groups[key].state not in UP for key in pool.up)
+    wanting = len(pool.line) - leaving - (settings.groups_max - len(pool.up))
+    for key in list(pool.idle)[: max(wanting, 0)]:
+        _stop(core, pool.groups[key])
+    if len(pool.up) < settings.groups_max:
+        core.pools.touched[pool, next(iter(pool.line))] = None
+
+
+def _stop(core: Core, group: Group) -> None:
+    group.pool.idle.pop(group.key, None)
+    _turn(core, group, GroupState.INACTIVE)
+
+
+def _turn(core: Core, group: Group, state: GroupState) -> None:
+    """Change the state of a group, and look at it again."""
+    if group.state is not state:
+        group.state = state
+        group.generation = core.pools.next_generation(core.now_us)
+    core.pools.touch(group)
+
+
+def _set_timer(core: Core, group: Group) -> None:
+    """Look at a group again when time alone would change something."""
+    settings, now_us = group.pool.settings, core.now_us
+    times = []
+    if settings is not None:
+        if group.state in UP and group.key not in group.pool.idle:
+            times.append(now_us + settings.unbind_delay_us)
+        elif group.key in group.pool.idle:
+            is_unbound = group.state is GroupState.UNBOUND
+            stop_us = settings.stop_delay_us if is_unbound else 0
+            times.append(group.active_us + settings.unbind_delay_us + stop_us)
+        if group.shrinks_us:
+            times.append(group.shrinks_us + settings.shrink_delay_us)
+        ready = group.pool.ready(group.key)
+        if settings.clear_within_us and is_fast_enough(core, group, settings, ready):
+            times.append(now_us + settings.clear_within_us)
+        times += [
+            launch.ordered_us + settings.start_timeout_us
+            for launch in group.launches.values()
+            if not launch.is_retired and not launch.has_joined
+        ]
+    if group.wanted and now_us < group.next_try_us:
+        times.append(group.next_try_us)
+    if times:
+        core.pools.timers.set(group.name(), min(times))
+    else:
+        core.pools.timers.cancel(group.name())

@@ -1,0 +1,263 @@
+"""The control loops: what runs is made what should run.
+
+Owns the rounds. One loop follows the core: it has the session over which orders are had, and wakes
+the launcher that there are orders for. The others are one for each launcher, and each goes round by
+itself: list what runs, report it to the core, carry out what it answers, all at once. Nothing is
+tried again within a round, and a launcher that hangs or fails holds up no other. What should run is
+decided in the core alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from itertools import count
+from typing import TypeVar
+
+import structlog
+
+from jackalope.broker.service import Broker
+from jackalope.core.commands import FollowPools, ReportLaunches, Seen
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import Answered, Effect, Orders, OrdersDue, Reply, StartOrder, StopOrder
+from jackalope.core.limits import STARTS_PER_REPORT_MAX
+from jackalope.core.must import BrokenInvariant
+from jackalope.pools.environment import Reach, environment_of
+from jackalope.pools.ports import Launch, Launcher, LaunchFailed, Scope
+
+log = structlog.get_logger(component="pools")
+
+T = TypeVar("T")
+
+#: How long to wait for the broker to take a session again, and for a launcher that cannot list.
+_RETRY_S = 1.0
+_TROUBLE_S_MAX = 30.0
+
+
+class SessionOver(Exception):
+    """The broker has ended the session; orders are had over another."""
+
+
+class PoolService:
+    """Starts and stops workers for the pools of a broker."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        launchers: Mapping[str, Launcher],
+        every_s: float = 0.5,
+    ) -> None:
+        self._broker = broker
+        self._rounds = {name: Rounds(name, each, every_s) for name, each in launchers.items()}
+        self._following: asyncio.Task[None] | None = None
+        self._desk: Desk | None = None
+
+    async def start(self) -> None:
+        """Tell the core which launchers there are: pools that name one can be declared then."""
+        self._desk = await self._open()
+
+    def begin(self, reach: Reach) -> None:
+        """Carry out orders from now on; workers reach the broker so."""
+        if self._desk is None:
+            raise BrokenInvariant("pools begin when they have started")
+        for rounds in self._rounds.values():
+            rounds.reach = reach
+        self._following = asyncio.create_task(self._follow(self._desk), name="jackalope-pools")
+
+    async def stop(self) -> None:
+        """Carry out no more orders. What runs goes on running."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+            self._following = None
+        if self._desk is not None:
+            self._desk.close()
+        for rounds in self._rounds.values():
+            await rounds.launcher.close()
+
+    async def _open(self) -> Desk:
+        desk = Desk(self._broker, {name: each.called for name, each in self._rounds.items()})
+        launchers = {name: each.launcher for name, each in self._rounds.items()}
+        scaling = [name for name, each in launchers.items() if each.scope is Scope.GROUP]
+        await desk.ask(FollowPools(launchers=tuple(launchers), scaling=tuple(scaling)))
+        return desk
+
+    async def _follow(self, desk: Desk) -> None:
+        """Let every launcher go its rounds; begin anew when the broker has lost its memory."""
+        while True:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for rounds in self._rounds.values():
+                        group.create_task(rounds.run(desk))
+            except* SessionOver as over:
+                log.warning("pools are not followed", why=str(over.exceptions[0]))
+            while True:
+                await asyncio.sleep(_RETRY_S)
+                try:
+                    self._desk = desk = await self._open()
+                    break
+                except SessionOver:
+                    continue
+
+
+class Desk:
+    """The session over which orders are had."""
+
+    def __init__(self, broker: Broker, called: Mapping[str, asyncio.Event]) -> None:
+        self._broker = broker
+        self._called = called
+        self._refs = count(1)
+        self._asked: dict[int, asyncio.Future[Answered]] = {}
+        self._why_over = ""
+        self._session = broker.open_session(self)
+
+    async def ask(self, command: FollowPools | ReportLaunches) -> Answered:
+        """Hand a command to the core, and return its answer.
+
+        Raises:
+            SessionOver: the broker has ended the session.
+        """
+        if self._why_over:
+            raise SessionOver(self._why_over)
+        ref = next(self._refs)
+        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self._asked[ref] = answer
+        command.session, command.ref = self._session, ref
+        self._broker.post(command)
+        try:
+            return await answer
+        finally:
+            self._asked.pop(ref, None)
+
+    def deliver(self, effects: list[Effect]) -> None:
+        """Take what the core says."""
+        for effect in effects:
+            if isinstance(effect, Reply):
+                answer = self._asked.get(effect.ref)
+                if answer is not None and not answer.done():
+                    answer.set_result(effect.body)
+            elif isinstance(effect.message, OrdersDue):
+                self._called[effect.message.launcher].set()
+
+    def end(self, why: str) -> None:
+        """Take note that the session is over."""
+        self._why_over = why
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(SessionOver(why))
+        for called in self._called.values():
+            called.set()
+
+    def close(self) -> None:
+        """End the session."""
+        self._broker.close_session(self._session)
+
+
+class Rounds:
+    """The rounds of one launcher.
+
+    Attributes:
+        called: set when there are orders.
+        reach: how workers reach the broker.
+    """
+
+    def __init__(self, name: str, launcher: Launcher, every_s: float) -> None:
+        self.name = name
+        self.launcher = launcher
+        self.called = asyncio.Event()
+        self.reach = Reach("")
+        self._every_s = every_s
+        self._wait_s = every_s
+        self._failed: dict[str, str] = {}
+        self._trouble = ""
+
+    async def run(self, desk: Desk) -> None:
+        """Go round for as long as the session lasts.
+
+        Raises:
+            SessionOver: it has ended.
+        """
+        while True:
+            self.called.clear()
+            await self._go_round(desk)
+            if self._failed:
+                continue  # The core hears of it at once, and says when to try again.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._wait_s):
+                    await self.called.wait()
+
+    async def _go_round(self, desk: Desk) -> None:
+        try:
+            seen = await self._list()
+        except LaunchFailed as error:
+            self._wait_s = min(2 * self._wait_s, max(_TROUBLE_S_MAX, self._every_s))
+            if str(error) != self._trouble:
+                log.warning("cannot list workers", launcher=self.name, why=str(error))
+            self._trouble = str(error)
+            await desk.ask(ReportLaunches(launcher=self.name, trouble=self._trouble))
+            return
+        self._wait_s, self._trouble = self._every_s, ""
+        failed, self._failed = self._failed, {}
+        ids = tuple(f"w-{secrets.token_hex(8)}" for _ in range(STARTS_PER_REPORT_MAX))
+        report = ReportLaunches(launcher=self.name, seen=seen, failed=failed, ids=ids)
+        orders = await desk.ask(report)
+        if isinstance(orders, Orders):
+            starts = [self._start(order) for order in orders.start]
+            await asyncio.gather(*starts, *[self._stop(order) for order in orders.stop])
+
+    async def _list(self) -> list[Seen]:
+        return [
+            Seen(
+                launch=each.worker,
+                namespace=each.namespace,
+                queue=each.pool,
+                key=each.key,
+                version=each.version,
+                phase=each.phase,
+                external_id=each.external_id,
+                detail=each.detail,
+            )
+            for each in await _careful(self.launcher.list())
+        ]
+
+    async def _start(self, order: StartOrder) -> None:
+        launch = Launch(
+            worker=order.launch,
+            namespace=order.namespace,
+            pool=order.queue,
+            key=order.key,
+            queue=order.queue,
+            generation=order.generation,
+            version=order.version,
+            env=environment_of(order, self.reach, self.launcher.scope),
+            workers_min=order.workers_min,
+            workers_max=order.workers_max,
+        )
+        about = {"queue": order.queue, "key": order.key, "worker_id": order.launch}
+        try:
+            await _careful(self.launcher.start(launch))
+        except LaunchFailed as error:
+            log.warning("cannot start a worker", **about, why=str(error))
+            self._failed[order.launch] = str(error)
+        else:
+            log.info("worker launched", **about, launcher=self.name)
+
+    async def _stop(self, order: StopOrder) -> None:
+        try:
+            await _careful(self.launcher.stop(order.launch, order.grace_us / SECOND))
+        except LaunchFailed as error:
+            # It is ordered again with the next report.
+            log.warning("cannot stop a worker", worker_id=order.launch, why=str(error))
+
+
+async def _careful(doing: Awaitable[T]) -> T:
+    """Take whatever goes wrong in a launcher for a failed launch, so that no loop ends by it."""
+    try:
+        return await doing
+    except LaunchFailed:
+        raise
+    except Exception as error:
+        log.exception("a launcher failed in a way that it should not")
+        raise LaunchFailed(f"{type(error).__name__}: {error}") from error
