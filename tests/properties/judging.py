@@ -13,6 +13,8 @@ from jackalope.core.effects import (
     Effect,
     Joined,
     NothingToClaim,
+    Orders,
+    PoolSet,
     Reply,
     SendToSession,
     TaskEnded,
@@ -145,7 +147,7 @@ def answer_of(body: Answered | None) -> Answer:
             return ("acted", changed, requested, codes)
         case Joined(resumed=resumed, drop=drop):
             return ("joined", resumed, drop)
-        case Declared():
+        case Declared() | PoolSet() | Orders():
             return ("declared",)
 
 
