@@ -43,7 +43,7 @@ def test_order_that_docker_carries_out_too_late_is_told(backend: Docker) -> None
                 await asyncio.Event().wait()
 
         backend.server.fault = hang_at_start
-        hasty = backend.made(timeout="500ms")
+        hasty = backend.made(timeout="3s")
         with pytest.raises(LaunchFailed, match="did not answer"):
             await hasty.start(launch("w-1"))
         await hasty.close()

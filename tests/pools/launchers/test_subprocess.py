@@ -98,9 +98,10 @@ def test_used_again_process_id_is_left_alone(
         process.send_to_group(signal.SIGKILL)
         # As if the machine had given the number away since.
         (folder.path / "process").write_text(_stat_of(bystander.pid, began=1))
-        assert (await reach(launcher, "w-1", Phase.ENDED)).detail == "it was killed"
-        await launcher.stop("w-1", 0)
-        assert await launcher.list() == []
+        later = backend.launcher()
+        assert (await reach(later, "w-1", Phase.ENDED)).detail == "it was killed"
+        await later.stop("w-1", 0)
+        await until(lambda: is_empty(later))
 
     play(backend, scenario)
     assert bystander.poll() is None
@@ -114,10 +115,13 @@ def test_same_session_of_somebody_else_is_left_alone(
         await running(backend, launcher, launch("w-1"))
         process = folder.process()
         assert process is not None
-        (folder.path / "process").write_text(_stat_of(bystander.pid, began=1))
-        assert (await find(launcher, "w-1")) is not None
         process.send_to_group(signal.SIGKILL)
-        await launcher.stop("w-1", 0)
+        real = process_of(bystander.pid)
+        assert real is not None
+        (folder.path / "process").write_text(_stat_of(bystander.pid, began=real.began + 1))
+        later = backend.launcher()
+        await later.stop("w-1", 0)
+        await until(lambda: is_empty(later))
 
     play(backend, scenario)
     assert bystander.poll() is None
@@ -216,6 +220,7 @@ def test_logs_of_the_past_are_kept_and_counted(backend: Subprocess) -> None:
             await few.start(launch(f"w-{number}", "crash"))
             await reach(few, f"w-{number}", Phase.ENDED)
             await few.stop(f"w-{number}", 0)
+            await until(lambda: is_empty(few))
         past = sorted((backend.folder / "home" / "one" / ".past").iterdir())
         assert [log.name for log in past] == ["w-2.log", "w-3.log"]
         assert past[0].read_text() == "out of cheese\n"
@@ -296,6 +301,17 @@ def test_environment_and_folder_are_as_set(
         assert few is not None
         assert "SOMETHING" not in few
         assert few["PWD"] == str(backend.folder / "work")
+
+    play(backend, scenario)
+
+
+def test_workers_that_are_not_kept_end_with_the_broker(backend: Subprocess) -> None:
+    async def scenario(launcher: Launcher) -> None:
+        passing = backend.made(backend.folder / "home" / "one", keep_running=False)
+        await running(backend, passing, launch("w-1"))
+        await running(backend, passing, launch("w-2"))
+        await passing.close()
+        assert await launcher.list() == []
 
     play(backend, scenario)
 

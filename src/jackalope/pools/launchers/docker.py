@@ -66,7 +66,7 @@ class DockerLauncher:
         self._failed: dict[str, Launched] = {}
         self._pull: asyncio.Task[None] | None = None
         self._words: dict[str, str] = {}
-        self._endings = Endings(self._still_run, self._kill, self._remove, WATCH_S)
+        self._endings = Endings(self._still_run, self._kill, self._remove_all, WATCH_S)
 
     @property
     def scope(self) -> Scope:
@@ -251,6 +251,12 @@ class DockerLauncher:
                 # 404: it is gone. 409: it does not run, and is removed soon.
                 if error.status not in {404, 409}:
                     raise
+
+    async def _remove_all(self, workers: Collection[str]) -> None:
+        removing = [self._remove(worker) for worker in workers]
+        for outcome in await asyncio.gather(*removing, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def _remove(self, worker: str) -> None:
         async with self._order(f"remove worker {worker}"):

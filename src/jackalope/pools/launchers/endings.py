@@ -24,7 +24,7 @@ class Endings:
     Args:
         look: which of these still run?
         kill: end this one by force.
-        forget: remove what is left of this one, which has ended.
+        forget: remove what is left of these, which have ended.
         every_s: how often to look.
     """
 
@@ -32,7 +32,7 @@ class Endings:
         self,
         look: Callable[[Collection[str]], Awaitable[Collection[str]]],
         kill: Callable[[str], Awaitable[None]],
-        forget: Callable[[str], Awaitable[None]],
+        forget: Callable[[Collection[str]], Awaitable[None]],
         every_s: float,
     ) -> None:
         self._look, self._kill, self._forget = look, kill, forget
@@ -63,23 +63,23 @@ class Endings:
 
     async def _watch(self) -> None:
         while self._kill_at:
-            workers = tuple(self._kill_at)
             try:
-                running = await self._look(workers)
+                await self._look_round(tuple(self._kill_at))
             except LaunchFailed as failure:
-                log.warning("cannot see whether workers have ended", error=str(failure))
-            else:
-                await asyncio.gather(*(self._see(each, each in running) for each in workers))
+                # It is tried again with the next look.
+                log.warning("cannot end workers yet", error=str(failure))
             if self._kill_at:
                 await asyncio.sleep(self._every_s)
 
-    async def _see(self, worker: str, is_running: bool) -> None:
-        """Do what is due for one. What fails is done at the next look."""
-        try:
-            if not is_running:
-                await self._forget(worker)
+    async def _look_round(self, workers: Collection[str]) -> None:
+        running = await self._look(workers)
+        if ended := [each for each in workers if each not in running]:
+            await self._forget(ended)
+            for worker in ended:
                 self.remove(worker)
-            elif time.monotonic() >= self._kill_at.get(worker, float("inf")):
-                await self._kill(worker)
-        except LaunchFailed as failure:
-            log.warning("cannot end a worker yet", worker=worker, error=str(failure))
+        now = time.monotonic()
+        due = [each for each in running if self._kill_at.get(each, float("inf")) <= now]
+        killing = [self._kill(worker) for worker in due]
+        for outcome in await asyncio.gather(*killing, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -86,27 +87,27 @@ def read_stat(line: str) -> Process | None:
     return Process(int(pid), int(fields[_BEGAN]))
 
 
-def session_members(session: int, mark: str) -> list[Process]:
-    """Return what runs in a session and has `mark`, NAME=VALUE, in its environment.
+def session_members(sessions: Mapping[int, str]) -> list[Process]:
+    """Return what runs in some sessions and has their mark, NAME=VALUE, in its environment.
 
     The number of a session is used again as well: the mark tells whether it is the one meant.
     """
     found = []
-    for folder in PROC.iterdir():
-        if not folder.name.isdecimal():
-            continue
-        fields = _stat(int(folder.name))
-        if fields is None or int(fields[_SESSION]) != session or fields[_STATE] in _GONE:
+    for name in [path.name for path in PROC.iterdir()] if sessions else ():
+        fields = _stat(int(name)) if name.isdecimal() else None
+        if fields is None or fields[_STATE] in _GONE or int(fields[_SESSION]) not in sessions:
             continue
         with suppress(OSError):
-            if mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(Process(int(folder.name), int(fields[_BEGAN])))
+            mark = sessions[int(fields[_SESSION])].encode()
+            if mark in (PROC / name / "environ").read_bytes().split(b"\0"):
+                found.append(Process(int(name), int(fields[_BEGAN])))
     return found
 
 
 def _stat(pid: int) -> list[str] | None:
     try:
-        return _fields((PROC / f"{pid}/stat").read_text(errors="replace")) or None
+        with open(f"{PROC}/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123  asked often
+            return _fields(file.read().decode(errors="replace")) or None
     except OSError:
         return None
 

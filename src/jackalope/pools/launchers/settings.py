@@ -68,6 +68,13 @@ class SubprocessSettings(
         bool,
         _about("Whether they get the broker's variables too, those with `JACKALOPE_` apart."),
     ] = True
+    keep_running: Annotated[
+        bool,
+        _about(
+            "Whether they go on when the broker is stopped, and are found again when it starts. A "
+            "broker that is killed leaves them running in any case."
+        ),
+    ] = True
     log_bytes_max: LogBytes = MEBIBYTE
     logs_kept: Annotated[
         int, _about("How many logs of workers that are gone are kept.", ge=0, le=10_000)

@@ -20,6 +20,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -52,7 +53,10 @@ MARK = "JACKALOPE_LAUNCH"
 
 #: How long the shell may take to say which process it is, if no launcher remembers starting it.
 START_S_MAX = 10.0
-POLL_S = 0.05
+POLL_S = 0.1
+#: What workers that are not kept running have to end when the broker does, and a little more.
+CLOSE_GRACE_S = 10.0
+CLOSE_S_MAX = 12.0
 #: How long one that has begun to say which process it is may take to finish the line.
 PATIENCE_S = 1.0
 
@@ -69,11 +73,13 @@ class SubprocessLauncher:
     def __init__(self, settings: SubprocessSettings, home: Path) -> None:
         self._settings = settings
         self._home = home.absolute()
+        self._folders: dict[str, WorkerFolder] = {}
+        self._workers: dict[str, Process] = {}
         self._spawned: dict[str, int] = {}
         self._unreaped: set[int] = set()
         self._is_swept = False
         self._told: dict[str, set[Process]] = {}
-        self._endings = Endings(self._still_run, self._clear_away, self._clear_away, POLL_S)
+        self._endings = Endings(self._still_run, self._kill, self._clear_away, POLL_S)
 
     @property
     def scope(self) -> Scope:
@@ -99,10 +105,10 @@ class SubprocessLauncher:
         check_worker(worker)
         if worker in self._endings:
             return
-        if await self._still_run([worker]):
+        if WorkerFolder(self._home, worker).is_there():
+            await self._still_run([worker])
+            # Also one that has ended already: it is cleared away with the next look.
             self._endings.add(worker, grace_s)
-        else:
-            await self._clear_away(worker)
 
     async def list(self) -> list[Launched]:
         """Return all workers that were started and not stopped.
@@ -113,14 +119,27 @@ class SubprocessLauncher:
         return list(await self._in_time("list workers", self._look))
 
     async def close(self) -> None:
-        """Let go. Workers go on; those that were to end by force are not."""
+        """Let go. Workers go on, if they are to; none is ended by force any more."""
+        if not self._settings.keep_running:
+            with suppress(LaunchFailed, TimeoutError):
+                async with asyncio.timeout(CLOSE_S_MAX):
+                    await self._end_all()
         await self._endings.close()
+
+    async def _end_all(self) -> None:
+        while running := await self.list():
+            for each in running:
+                await self.stop(each.worker, CLOSE_GRACE_S)
+            await asyncio.sleep(POLL_S)
 
     async def _still_run(self, workers: Collection[str]) -> Collection[str]:
         return await self._in_time("see who has ended", self._tell_all, workers)
 
-    async def _clear_away(self, worker: str) -> None:
-        await self._in_time(f"end worker {worker}", self._forget, worker)
+    async def _kill(self, worker: str) -> None:
+        await self._clear_away([worker])
+
+    async def _clear_away(self, workers: Collection[str]) -> None:
+        await self._in_time("clear away what ended", self._forget, workers)
 
     # What follows runs in threads: a disk may be slow, and a fork of a large broker too.
 
@@ -152,7 +171,7 @@ class SubprocessLauncher:
         where = Path(self._settings.folder or Path.cwd()).absolute()
         command = self._settings.command
         self._check_program(command[0], where, env)
-        folder = WorkerFolder(self._home, launch.worker)
+        folder = self._folder(launch.worker)
         if not folder.make(launched_of(launch)):
             return
         log = (os.POSIX_SPAWN_OPEN, 1, str(folder.log), _APPEND, 0o600)
@@ -185,13 +204,15 @@ class SubprocessLauncher:
 
     def _look(self) -> Sequence[Launched]:
         if not self._is_swept:
-            for folder in WorkerFolder.retired_in(self._home):
-                self._clear(folder)
+            self._clear(WorkerFolder.retired_in(self._home))
             self._is_swept = True
         for pid in tuple(self._unreaped):
             if has_ended(pid):
                 self._unreaped.discard(pid)
-        seen = (self._look_at(folder) for folder in WorkerFolder.all_in(self._home))
+        names = WorkerFolder.names_in(self._home)
+        for gone in self._folders.keys() - set(names):
+            self._folders.pop(gone, None)
+        seen = (self._look_at(self._folder(name)) for name in names)
         return [entry for entry in seen if entry is not None]
 
     def _look_at(self, folder: WorkerFolder) -> Launched | None:
@@ -203,13 +224,21 @@ class SubprocessLauncher:
         detail = self._how_it_ended(folder) if phase is Phase.ENDED else ""
         if folder.worker in self._endings:
             phase, detail = Phase.STOPPING, ""
-        worker = next(iter(process.children()), process) if process else None
-        return msgspec.structs.replace(
-            labels,
-            phase=phase,
-            external_id=str(worker.pid) if worker else "",
-            detail=detail,
-        )
+        external_id = str(self._worker_of(folder, process).pid) if process else ""
+        return msgspec.structs.replace(labels, phase=phase, external_id=external_id, detail=detail)
+
+    def _folder(self, worker: str) -> WorkerFolder:
+        """Return a worker's folder: the same each time, for it remembers what it has read."""
+        return self._folders.setdefault(worker, WorkerFolder(self._home, worker))
+
+    def _worker_of(self, folder: WorkerFolder, shell: Process) -> Process:
+        """Return the process that is the worker, or its shell as long as that is not known."""
+        if folder.worker not in self._workers:
+            children = shell.children()
+            if not children:
+                return shell
+            self._workers[folder.worker] = children[0]
+        return self._workers[folder.worker]
 
     def _phase_of(self, folder: WorkerFolder) -> tuple[Phase, Process | None]:
         process = folder.process()
@@ -228,7 +257,7 @@ class SubprocessLauncher:
 
     def _left_of(self, folder: WorkerFolder, process: Process) -> Sequence[Process]:
         """Return what still runs of a worker: somebody may have killed the shell alone."""
-        return session_members(process.pid, f"{MARK}={folder.worker}")
+        return session_members({process.pid: f"{MARK}={folder.worker}"})
 
     def _how_it_ended(self, folder: WorkerFolder) -> str:
         code, words = folder.exit_code(), folder.last_words()
@@ -247,7 +276,7 @@ class SubprocessLauncher:
 
     def _tell_all(self, workers: Collection[str]) -> Collection[str]:
         """Ask for the end, and return who has not come to it."""
-        folders = [WorkerFolder(self._home, worker) for worker in workers]
+        folders = [self._folder(worker) for worker in workers]
         left = [folder for folder in folders if not self._is_gone(folder)]
         for folder in left:
             self._tell(folder, self._told.setdefault(folder.worker, set()))
@@ -264,25 +293,37 @@ class SubprocessLauncher:
                 worker.send(signal.SIGTERM)
                 told.add(worker)
 
-    def _forget(self, worker: str) -> None:
-        """Kill what is left of a worker, and remove what is known of it."""
-        folder = WorkerFolder(self._home, worker)
-        folder.retire()
-        self._clear(folder)
-        self._spawned.pop(worker, None)
-        self._told.pop(worker, None)
+    def _forget(self, workers: Collection[str]) -> None:
+        """Kill what is left of some workers, and remove what is known of them."""
+        folders = [self._folder(worker) for worker in workers]
+        for folder in folders:
+            folder.retire()
+        self._clear(folders)
+        for known in (self._folders, self._workers, self._spawned, self._told):
+            for worker in workers:
+                known.pop(worker, None)
 
-    def _clear(self, folder: WorkerFolder) -> None:
-        patience_until = time.monotonic() + PATIENCE_S
-        while (process := folder.process()) is None and folder.has_begun():
-            if time.monotonic() > patience_until:
-                break
-            time.sleep(POLL_S)
-        if process is not None:
-            process.send_to_group(signal.SIGKILL)
-            for left in self._left_of(folder, process):
-                left.send(signal.SIGKILL)
-        folder.remove(self._settings.logs_kept)
+    def _clear(self, folders: Sequence[WorkerFolder]) -> None:
+        sessions = {}
+        for folder in folders:
+            process = _last_look(folder)
+            if process is not None:
+                process.send_to_group(signal.SIGKILL)
+                sessions[process.pid] = f"{MARK}={folder.worker}"
+        for left in session_members(sessions):
+            left.send(signal.SIGKILL)
+        for folder in folders:
+            folder.remove(self._settings.logs_kept)
+
+
+def _last_look(folder: WorkerFolder) -> Process | None:
+    """Return the process of a folder that was retired, and let it finish its line."""
+    patience_until = time.monotonic() + PATIENCE_S
+    while folder.process() is None and folder.has_begun():
+        if time.monotonic() > patience_until:
+            break
+        time.sleep(POLL_S)
+    return folder.process()
 
 
 def _signal_of(code: int) -> str:

@@ -226,12 +226,14 @@ class SystemdLauncher:
     async def _kill(self, worker: str) -> None:
         await self._order("kill", "--signal=SIGKILL", self._unit(worker))
 
-    async def _clear(self, worker: str) -> None:
-        (state,) = (await self._states([worker])).values()
-        if state.get("ActiveState") == "failed":
-            # Otherwise systemd remembers it for ever.
-            await self._order("reset-failed", self._unit(worker))
-        self._forget(worker)
+    async def _clear(self, workers: Collection[str]) -> None:
+        states = await self._states(workers)
+        failed = [worker for worker in workers if states[worker].get("ActiveState") == "failed"]
+        if failed:
+            # Otherwise systemd remembers them for ever.
+            await self._order("reset-failed", *map(self._unit, failed))
+        for worker in workers:
+            self._forget(worker)
 
     async def _order(self, *words: str) -> str:
         manager = f"--{self._settings.manager}"

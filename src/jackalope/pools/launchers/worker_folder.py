@@ -38,15 +38,17 @@ class WorkerFolder:
         self.path = home / worker
         self.log = self.path / "log"
         self._home = home
+        # What never changes once it is there is read once.
+        self._labels: Launched | None = None
+        self._process: Process | None = None
 
-    @classmethod
-    def all_in(cls, home: Path) -> list[WorkerFolder]:
-        """Return the folders of all processes that were launched and not forgotten."""
+    @staticmethod
+    def names_in(home: Path) -> list[str]:
+        """Return the names of all that were launched and not forgotten."""
         try:
-            names = sorted(path.name for path in home.iterdir())
+            return sorted(path.name for path in home.iterdir() if not path.name.startswith("."))
         except FileNotFoundError:
             return []
-        return [cls(home, name) for name in names if not name.startswith(".")]
 
     @classmethod
     def retired_in(cls, home: Path) -> list[WorkerFolder]:
@@ -76,11 +78,17 @@ class WorkerFolder:
 
     def labels(self) -> Launched | None:
         """Return who it is; None if it is forgotten, or damaged."""
-        try:
-            labels = msgspec.json.decode((self.path / "labels").read_bytes(), type=Launched)
-        except (OSError, msgspec.DecodeError):
-            return None
-        return labels if labels.worker == self.worker else None
+        if self._labels is None:
+            try:
+                text = (self.path / "labels").read_bytes()
+                self._labels = msgspec.json.decode(text, type=Launched)
+            except (OSError, msgspec.DecodeError):
+                return None
+        return self._labels if self._labels.worker == self.worker else None
+
+    def is_there(self) -> bool:
+        """Tell whether it was launched and not forgotten."""
+        return self.path.exists()
 
     def made_at(self) -> float:
         """Return when it was made, in seconds since the epoch."""
@@ -95,10 +103,13 @@ class WorkerFolder:
 
     def process(self) -> Process | None:
         """Return the process, once it has said which one it is."""
-        try:
-            return read_stat((self.path / "process").read_text(errors="replace"))
-        except OSError:
-            return None
+        if self._process is None:
+            try:
+                text = (self.path / "process").read_text(errors="replace")
+            except OSError:
+                return None
+            self._process = read_stat(text)
+        return self._process
 
     def exit_code(self) -> int | None:
         """Return the exit code, once there is one."""
@@ -128,8 +139,8 @@ class WorkerFolder:
                 file.truncate(0)
             with self.log.open("ab") as file:
                 file.write(kept.partition(b"\n")[2] or kept)
-        except FileNotFoundError:
-            return
+        except OSError:
+            return  # It is gone, or out of reach: nothing hangs on it.
 
     def retire(self) -> None:
         """Take the folder out of the way at once: who has not begun by now cannot begin."""
