@@ -10,6 +10,19 @@ export interface Outcome {
   refused: { task_id: string; error: { error: string } }[];
 }
 
+/** What shall be otherwise when tasks are tried again; what is left out stays as it was. */
+export interface Terms {
+  max_retries?: number;
+  timeout_seconds?: number;
+  priority?: number;
+}
+
+/** The terms that were filled in, if any were. */
+export function toTerms(fields: Record<keyof Terms, string>): Terms | undefined {
+  const filled = Object.entries(fields).filter(([, text]) => text.trim() !== "");
+  return filled.length ? Object.fromEntries(filled.map(([name, text]) => [name, Number(text)])) : undefined;
+}
+
 /** How the broker is asked. */
 export type Ask = (body: object) => Promise<ActionResult>;
 
@@ -19,10 +32,10 @@ export async function countTasks(action: Action, target: Target, ask: Ask): Prom
 }
 
 /** Do it. The broker changes so many at a time; it is asked again until none is left. */
-export async function actOn(action: Action, target: Target, ask: Ask): Promise<Outcome> {
+export async function actOn(action: Action, target: Target, ask: Ask, terms?: Terms): Promise<Outcome> {
   const outcome: Outcome = { changed: 0, requested: 0, refused: [] };
   for (;;) {
-    const result = await ask({ action, ...target });
+    const result = await ask({ action, ...target, ...(terms && { terms }) });
     outcome.changed += result.changed;
     outcome.requested += result.requested;
     outcome.refused.push(...result.refused);

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { attemptsOf } from "../src/attempts";
-import { actOn } from "../src/bulk";
+import { actOn, toTerms } from "../src/bulk";
 import { essence, group } from "../src/dead";
 import { EMPTY_DRAFT, fromTask, problemsOf, toTask } from "../src/draft";
 import { EMPTY, isFiltered, toFilter, toFilters, toQuery } from "../src/filters";
@@ -36,6 +36,14 @@ describe("bulk actions", () => {
     const answers = [result(10_000, 0, true), result(10_000, 1, true), result(5, 0, false)];
     const outcome = await actOn("kill", { filter: {} }, async () => answers.shift() ?? result(0, 0, false));
     expect([outcome.changed, outcome.requested, answers]).toEqual([20_005, 1, []]);
+  });
+  it("take terms that were filled in, and nothing for those that were not", async () => {
+    const terms = toTerms({ max_retries: "0", timeout_seconds: " ", priority: "" });
+    expect(terms).toEqual({ max_retries: 0 });
+    expect(toTerms({ max_retries: "", timeout_seconds: "", priority: "" })).toBeUndefined();
+    const asked: object[] = [];
+    await actOn("retry", { task_ids: ["a"] }, async (body) => { asked.push(body); return result(1, 0, false); }, terms);
+    expect(asked).toEqual([{ action: "retry", task_ids: ["a"], terms: { max_retries: 0 } }]);
   });
   it("do not go round for ever where nothing changes", async () => {
     let asked = 0;

@@ -270,18 +270,31 @@ def test_workers_show_what_they_run_and_are_drained(house: House, open_page: Ope
 
 
 def test_dead_letters_are_grouped_and_deleted(house: House, open_page: Open) -> None:
-    for customer in range(3):
-        dead = house.submit("charge", customer, queue="payments", max_retries=0, tags=["heap"])
-        house.wait_for(dead, "dead")
+    charges = [
+        house.submit("charge", customer, queue="payments", max_retries=0, tags=["heap"])
+        for customer in range(3)
+    ]
+    for charge in charges:
+        house.wait_for(charge, "dead")
     page = open_page(f"{house.url}/#/dead")
     card = page.get_by_role("region", name="charge in payments")
     expect(card).to_contain_text(re.compile(r"\d+ tasks"))
     expect(card).to_have_count(1)
     card.get_by_role("button", name="Show the tasks").click()
-    card.get_by_role("link", name="submit again with other limits…").first.click()
+    card.get_by_role("link", name="submit a copy…").first.click()
     expect(page.get_by_label("Name")).to_have_value("charge")
     expect(page.get_by_label("Retries")).to_have_value("0")
     go(page, house, "dead")
+    card.get_by_role("button", name="Retry").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("With other limits").click()
+    dialog.get_by_label("Retries").fill("1")
+    dialog.get_by_label("Priority").fill("222")
+    dialog.get_by_role("button", name=re.compile("^Retry")).click()
+    expect(card).to_be_hidden()
+    changed = house.get(f"tasks/{charges[0]}")
+    assert (changed["max_retries"], changed["priority"]) == (1, 222)
+    expect(card).to_contain_text(re.compile(r"\d+ tasks"))
     card.get_by_role("button", name="Delete").click()
     page.get_by_role("dialog").get_by_role("button", name=re.compile("^Delete")).click()
     expect(card).to_be_hidden()

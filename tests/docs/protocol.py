@@ -12,7 +12,16 @@ import msgspec
 
 from jackalope.broker.queries import _QUESTIONS, About
 from jackalope.core.access import ApiKey, Permission
-from jackalope.core.commands import Action, Answer, AnswerAction, Fail, Finish, Held, Verdict
+from jackalope.core.commands import (
+    Action,
+    Answer,
+    AnswerAction,
+    Fail,
+    Finish,
+    Held,
+    RetryTerms,
+    Verdict,
+)
 from jackalope.core.effects import (
     Accepted,
     AcceptedRequests,
@@ -99,6 +108,7 @@ PARTS: tuple[type[msgspec.Struct], ...] = (
     Finish,
     Fail,
     Error,
+    RetryTerms,
     Assignment,
     TaskEnded,
     Happened,

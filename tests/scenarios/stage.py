@@ -354,9 +354,17 @@ class Stage:
             filter=wanted,
             dry_run=order.flag("dry_run"),
             only=order.list("only"),
+            terms=self._terms(order) if order.flag("on_terms") else None,
             **self._actor(order),
         )
         return self._send(command, order)
+
+    def _terms(self, order: Order) -> commands.RetryTerms:
+        numbers = {
+            name: int(text) for name in ("retries", "priority") if (text := order.text(name))
+        }
+        timeout_us = order.duration_us("timeout")
+        return commands.RetryTerms(timeout_us=timeout_us or None, **numbers)
 
     def _filter(self, order: Order) -> Filter:
         older_us = order.duration_us("older_than")

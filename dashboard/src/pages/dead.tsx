@@ -66,7 +66,7 @@ function GroupCard({ group: { queue, name, error, tasks, latest }, onAct }: { gr
             <li key={task.task_id} class="row spread">
               <TaskLink task={task} />
               <span class="row dim">{plural(task.attempts, "attempt")}, {task.reason}, <Age at={task.ended_at} />
-                {may("submit_tasks") && <a href={toHash("submit", "", { from: task.task_id })}>submit again with other limits…</a>}</span>
+                {may("submit_tasks") && <a href={toHash("submit", "", { from: task.task_id })}>submit a copy…</a>}</span>
             </li>
           ))}
           {tasks.length > SHOWN_MAX && <li><a href={toHash("tasks", "", { state: "dead", queue, name, sort: "-ended" })}>All {plural(tasks.length, "task")}</a></li>}

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jackalope.cli.command import Exit, Failure, connected
-from jackalope.cli.options import DryRun, SomeTasks, Tasks, Which, Yes, find_all
+from jackalope.cli.options import DryRun, SomeTasks, Tasks, Which, Yes, duration_us, find_all
 
 if TYPE_CHECKING:
     from jackalope.cli.backend import Acted, Backend
     from jackalope.cli.screen import Screen
+    from jackalope.core.commands import RetryTerms
     from jackalope.core.filter import Filter
     from jackalope.core.ids import TaskId
 
@@ -24,6 +25,7 @@ class Order:
     past: str
     dry_run: bool = False
     is_sure: bool = False
+    terms: "RetryTerms | None" = None
 
 
 _FORMS = """
@@ -56,11 +58,6 @@ _ACTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "held",
         ("hold nightly-report", "hold --tag gpu --yes"),
     ),
-    "retry": (
-        "Run tasks again that are dead or killed; one that waits for its next try goes at once.",
-        "tried again",
-        ("retry nightly-report", "retry --state dead --queue images --yes"),
-    ),
 }
 
 
@@ -69,6 +66,7 @@ def register(app: typer.Typer, panel: str) -> None:
     app.command("cancel", rich_help_panel=panel)(connected(cancel))
     for name in _ACTIONS:
         app.command(name, rich_help_panel=panel)(connected(_command(name)))
+    app.command("retry", rich_help_panel=panel)(connected(retry))
     app.command("purge", rich_help_panel=panel)(connected(purge))
 
 
@@ -92,6 +90,44 @@ def _command(name: str) -> Callable[..., Coroutine[Any, Any, int]]:
     lines = "".join(f"        jackalope {example}\n" for example in examples)
     command.__doc__ = f"{about}{_FORMS}{lines}    "
     return command
+
+
+async def retry(
+    backend: "Backend",
+    screen: "Screen",
+    *,
+    which: Which,
+    tasks: SomeTasks = None,
+    retries: Annotated[
+        int | None,
+        typer.Option("--retries", min=0, metavar="N", help="Another number of retries."),
+    ] = None,
+    time_limit: Annotated[
+        str, typer.Option("--timeout", metavar="DURATION", help="Another time limit.")
+    ] = "",
+    priority: Annotated[
+        int | None,
+        typer.Option("--priority", "-p", min=0, max=255, help="Another priority."),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> int:
+    """Run tasks again that are dead or killed; one that waits for its next try goes at once.
+
+    Name tasks, or choose them with the options below; with those you are asked first, on a
+    terminal. With other limits only tasks that have ended are meant.
+
+    Examples:
+        jackalope retry nightly-report
+        jackalope retry nightly-report --timeout 2h --retries 1
+        jackalope retry --state dead --queue images --yes
+    """
+    from jackalope.core.commands import RetryTerms
+
+    timeout_us = duration_us(time_limit) if time_limit else None
+    terms = RetryTerms(retries, timeout_us, priority)
+    order = Order("retry", "tried again", dry_run, yes, None if terms == RetryTerms() else terms)
+    return await _act(backend, screen, order, tasks or [], which)
 
 
 async def purge(
@@ -182,7 +218,7 @@ async def _act_on(backend: "Backend", screen: "Screen", order: Order, tasks: lis
     from jackalope.core.commands import Action
 
     ids = await find_all(backend, tasks)
-    acted = await backend.act(Action(order.action), ids, dry_run=order.dry_run)
+    acted = await backend.act(Action(order.action), ids, dry_run=order.dry_run, terms=order.terms)
     for _, refused in acted.refused:
         screen.warn(refused.message)
     _show(screen, order, acted)
@@ -194,7 +230,9 @@ async def _act_by(backend: "Backend", screen: "Screen", order: Order, wanted: "F
     from jackalope.cli.words import plural
     from jackalope.core.commands import Action
 
-    counted = await backend.act(Action(order.action), wanted=wanted, dry_run=True)
+    counted = await backend.act(
+        Action(order.action), wanted=wanted, dry_run=True, terms=order.terms
+    )
     count = counted.changed + counted.requested
     if order.dry_run or not count:
         _show(screen, order, counted)
@@ -216,7 +254,7 @@ async def _act_on_all(
     done = Acted(more=True)
     with screen.progress(order.action, count) as progress:
         while done.more:
-            acted = await backend.act(Action(order.action), wanted=wanted)
+            acted = await backend.act(Action(order.action), wanted=wanted, terms=order.terms)
             done = Acted(
                 done.changed + acted.changed, done.requested + acted.requested, (), acted.more
             )

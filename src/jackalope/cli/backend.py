@@ -17,7 +17,7 @@ import msgspec
 
 from jackalope import __version__
 from jackalope.cli.words import id_text, parse_id
-from jackalope.core.commands import Action
+from jackalope.core.commands import Action, RetryTerms
 from jackalope.core.effects import TaskEnded
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
@@ -215,9 +215,11 @@ class Backend:
         wanted: Filter | None = None,
         *,
         dry_run: bool = False,
+        terms: RetryTerms | None = None,
     ) -> Acted:
         """Do something with tasks."""
-        body = await self._connection.request(Act(0, action, tuple(tasks), wanted, dry_run))
+        message = Act(0, action, tuple(tasks), wanted, dry_run, terms)
+        body = await self._connection.request(message)
         return msgspec.convert(body, Acted)
 
     async def manage(self, what: str, **about: Any) -> Any:

@@ -15,7 +15,7 @@ import msgspec
 from jackalope.client.events import EventStream
 from jackalope.client.session import Session
 from jackalope.client.watches import TASKS_PER_FRAME
-from jackalope.core.commands import Action
+from jackalope.core.commands import Action, RetryTerms
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.policy import Policy
@@ -134,6 +134,7 @@ class Administration(ABC):
         *,
         matching: Filter | None = None,
         dry_run: bool = False,
+        terms: RetryTerms | None = None,
     ) -> Acted:
         """Do something with tasks: with those named, or with those that match a filter.
 
@@ -142,8 +143,10 @@ class Administration(ABC):
             tasks: handles or ids.
             matching: a filter, in place of names.
             dry_run: only count.
+            terms: with `retry`: other retries, time limit or priority.
 
         Raises:
+            Rejected: the terms cannot be, or go with another action.
             ConnectionLost: the connection was lost, and it is not known whether it took effect.
             Timeout: no answer came in time.
         """
@@ -151,11 +154,11 @@ class Administration(ABC):
         if (tasks is None) == (matching is None):
             raise ConfigError("act on tasks or on those matching a filter: one of the two")
         if matching is not None:
-            return await self._act(Act(0, action, (), matching, dry_run), can_repeat=dry_run)
+            return await self._act(Act(0, action, (), matching, dry_run, terms), can_repeat=dry_run)
         named, acted = [to_task_id(task) for task in tasks or ()], Acted()
         for begin in range(0, len(named), TASKS_PER_FRAME):
             part = tuple(named[begin : begin + TASKS_PER_FRAME])
-            message = Act(0, action, part, None, dry_run)
+            message = Act(0, action, part, None, dry_run, terms)
             more = await self._act(message, can_repeat=dry_run or action in _REPEATABLE)
             acted = _sum(acted, more)
         return acted

@@ -16,21 +16,27 @@ import msgspec
 
 from jackalope.core.assign import offer
 from jackalope.core.attempts import wrong_state
-from jackalope.core.commands import Action, ActOnTasks
+from jackalope.core.commands import Action, ActOnTasks, RetryTerms
 from jackalope.core.effects import Acted, SendToSession, SignalAsked
 from jackalope.core.filter import Filter, matches
 from jackalope.core.lifecycle import ENDED, LEASED, TRANSITIONS, Event, State, is_legal
-from jackalope.core.limits import QUEUES_PER_API_KEY_MAX, TASKS_PER_FILTER_MAX, TIME_US_MAX
+from jackalope.core.limits import (
+    COUNT_MAX,
+    QUEUES_PER_API_KEY_MAX,
+    TASKS_PER_FILTER_MAX,
+    TIME_US_MAX,
+)
 from jackalope.core.pools import miss
 from jackalope.core.records import SignalRequested, TaskMoved, TaskPurged, TaskRevived
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.requests import drop_answer, is_doubled
 from jackalope.core.submission import open_state, unfinished
-from jackalope.core.task import Signal, Stage, Task, lease_of, to_row
+from jackalope.core.task import PRIORITY_MAX, Options, Retry, Signal, Stage, Task, lease_of, to_row
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
     from jackalope.core.ids import TaskId
+    from jackalope.core.policy import Policy
 
 
 #: A weightier request takes the place of a lighter one.
@@ -53,6 +59,9 @@ def act_on_tasks(core: Core, command: ActOnTasks) -> None:
         )
         core.reply(command, Refusal(Code.INVALID, message))
         return
+    if command.terms is not None and (problem := _terms_problem(command, command.terms)):
+        core.reply(command, Refusal(Code.INVALID, problem))
+        return
     tasks, refused, more = _select(core, command)
     changed = requested = 0
     for task in tasks:
@@ -61,9 +70,17 @@ def act_on_tasks(core: Core, command: ActOnTasks) -> None:
             refused.append((task.id, wrong_state(task, event)))
         elif event is Event.RETRY and is_doubled(task):
             refused.append((task.id, _doubled(task)))
+        elif command.terms is not None and task.state not in ENDED:
+            message = (
+                f"task {task.id.hex()} is {task.state}; only one that has ended gets new terms"
+            )
+            refused.append((task.id, Refusal(Code.WRONG_STATE, message)))
         elif command.dry_run:
             requested += task.state in LEASED
             changed += task.state not in LEASED
+        elif command.terms is not None:
+            _revive(core, task, command.by, command.terms)
+            changed += 1
         elif _ACTIONS[command.action](core, task, command.by) is Done.REQUESTED:
             requested += 1
         else:
@@ -115,6 +132,7 @@ def _select(
             for task in core.book.tasks.values()
             if task.queue.is_seen_by(command)
             and is_legal(task.state, event)
+            and (command.terms is None or task.state in ENDED)
             and not _is_so_already(task, command.action)
             and matches(command.filter, task)
         )
@@ -193,17 +211,53 @@ def _retry(core: Core, task: Task, by: str) -> Done:
     """Let an ended task live again as if new but for its place in line, or a retry go at once."""
     if task.state is State.SCHEDULED:
         core.record(TaskMoved(core.now_us, task.id, Event.RETRY, State.READY, by))
+        offer(core, core.book.tasks[task.id])
     else:
-        row = to_row(task)
-        row.failures = row.crashes = row.interruptions = 0
-        row.priority, row.penalty = row.priority + row.penalty, 0
-        row.avoid, row.due_us, row.expires_us, row.outcome = "", 0, 0, None
-        row.guardian = core.book.guardian(row.options.parent)
-        row.waiting_for = tuple(sorted(unfinished(core, row.options)))
-        row.state = State.WAITING if row.waiting_for else State.READY
-        core.record(TaskRevived(core.now_us, row, by))
-    offer(core, core.book.tasks[task.id])
+        _revive(core, task, by, RetryTerms())
     return Done.CHANGED
+
+
+def _revive(core: Core, task: Task, by: str, terms: RetryTerms) -> None:
+    row = to_row(task)
+    row.failures = row.crashes = row.interruptions = 0
+    row.priority, row.penalty = row.priority + row.penalty, 0
+    row.avoid, row.due_us, row.expires_us, row.outcome = "", 0, 0, None
+    if terms.priority is not None:
+        row.priority = terms.priority
+    row.options = _on_terms(row.options, terms, task.queue.policy)
+    row.guardian = core.book.guardian(row.options.parent)
+    row.waiting_for = tuple(sorted(unfinished(core, row.options)))
+    row.state = State.WAITING if row.waiting_for else State.READY
+    core.record(TaskRevived(core.now_us, row, by))
+    offer(core, core.book.tasks[task.id])
+
+
+def _on_terms(options: Options, terms: RetryTerms, policy: Policy) -> Options:
+    if terms.timeout_us is not None:
+        options = msgspec.structs.replace(options, timeout_us=terms.timeout_us)
+    if terms.retries is not None:
+        waits = (policy.retry_base_us, policy.retry_factor, policy.retry_cap_us)
+        own = options.retry or Retry(0, *waits)
+        retry = msgspec.structs.replace(own, retries=terms.retries)
+        options = msgspec.structs.replace(options, retry=retry)
+    return options
+
+
+def _terms_problem(command: ActOnTasks, terms: RetryTerms) -> str:
+    """Say what is wrong with the terms of an action, if anything."""
+    if command.action is not Action.RETRY:
+        return f"terms: go with retry, not with {command.action}"
+    bounds = (
+        ("retries", terms.retries, COUNT_MAX),
+        ("timeout_us", terms.timeout_us, TIME_US_MAX),
+        ("priority", terms.priority, PRIORITY_MAX),
+    )
+    problems = [
+        f"{name}: must be 0 to {most}, got {value}"
+        for name, value, most in bounds
+        if value is not None and not 0 <= value <= most
+    ]
+    return "; ".join(problems)
 
 
 def _purge(core: Core, task: Task, by: str) -> Done:

@@ -288,6 +288,14 @@ class Action(StrEnum):
     PURGE = "purge"
 
 
+class RetryTerms(msgspec.Struct, frozen=True, array_like=True):
+    """What shall be otherwise when a task is tried again; `None` for as before."""
+
+    retries: int | None = None
+    timeout_us: int | None = None
+    priority: int | None = None
+
+
 class ActOnTasks(Command):
     """Do something with tasks: with those named, or with those that match the filter.
 
@@ -295,6 +303,8 @@ class ActOnTasks(Command):
 
     `dry_run` only counts. By filter, at most `TASKS_PER_FILTER_MAX` are changed at a time. Tasks
     that are in none of the queues `only`, if there are any, do not exist for whoever asks.
+
+    `terms` go with `retry`, and then only tasks that have ended are meant.
     """
 
     action: Action
@@ -304,6 +314,7 @@ class ActOnTasks(Command):
     by: str = ""
     dry_run: bool = False
     only: tuple[str, ...] = ()
+    terms: RetryTerms | None = None
 
 
 class AnswerAction(StrEnum):

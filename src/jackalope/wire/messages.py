@@ -19,6 +19,7 @@ from jackalope.core.commands import (
     Fail,
     Finish,
     Held,
+    RetryTerms,
 )
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, TaskEnded
@@ -148,13 +149,14 @@ class SignalAnswer(Message):
 
 
 class Act(Message):
-    """Do something with tasks."""
+    """Do something with tasks. `terms` go with `retry`."""
 
     ref: int
     action: Action
     tasks: tuple[TaskId, ...] = ()
     filter: Filter | None = None
     dry_run: bool = False
+    terms: RetryTerms | None = None
 
 
 class Watch(Message):

@@ -292,6 +292,15 @@ def test_actions_on_one_and_on_many() -> None:
             }
             assert (await shown(client, ids[1]))["state"] == "ready"
             assert (await client.post("/api/v1/tasks/actions", json=kill)).json()["changed"] == 3
+            terms = {"max_retries": 1, "timeout_seconds": 60, "priority": 9}
+            again = {"action": "retry", "task_ids": ids, "terms": terms}
+            answer = (await client.post("/api/v1/tasks/actions", json=again)).json()
+            assert (answer["changed"], len(answer["refused"])) == (3, 1)
+            changed = await shown(client, ids[1])
+            assert {name: changed[name] for name in terms} == terms
+            wrong = await client.post("/api/v1/tasks/actions", json=kill | {"terms": terms})
+            assert (wrong.status_code, wrong.json()["reason"]) == (400, "invalid")
+            assert (await client.post("/api/v1/tasks/actions", json=kill)).json()["changed"] == 3
             named = {"action": "purge", "task_ids": ids}
             answer = await client.post("/api/v1/tasks/actions", json=named)
             assert answer.json()["changed"] == 3

@@ -174,6 +174,7 @@ def _act(message: Act, namespace: str, name: str) -> AnyCommand:
         namespace=namespace,
         by=name,
         dry_run=message.dry_run,
+        terms=message.terms,
     )
 
 

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
-from jackalope.core.commands import Action, ActOnTasks
+from jackalope.core.commands import Action, ActOnTasks, RetryTerms
 from jackalope.core.effects import Acted
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
@@ -36,12 +36,16 @@ from jackalope.doors.http.exchange import (
 )
 from jackalope.doors.http.rest.words import (
     STATES,
+    Count,
     Id,
     MaybeName,
+    Priority,
+    Seconds,
     Status,
     Tag,
     Time,
     about,
+    from_seconds,
     from_time,
     to_time,
 )
@@ -129,6 +133,14 @@ class FilterGiven(msgspec.Struct, forbid_unknown_fields=True):
     older_than: Time | None = None
 
 
+class TermsGiven(msgspec.Struct, forbid_unknown_fields=True):
+    """What shall be otherwise when a task is tried again; what is left out stays."""
+
+    max_retries: Annotated[Count | None, about("How many failures are tried again.")] = None
+    timeout_seconds: Annotated[Seconds | None, about("How long an attempt may run.")] = None
+    priority: Annotated[Priority | None, about("Higher runs first.")] = None
+
+
 class ActionAsked(msgspec.Struct, forbid_unknown_fields=True):
     """An action on many tasks: on those named, on those that match, or on those that are both."""
 
@@ -138,6 +150,9 @@ class ActionAsked(msgspec.Struct, forbid_unknown_fields=True):
         tuple[Id, ...], about("Or on these.", max_length=ITEMS_PER_COMMAND_MAX)
     ] = ()
     dry_run: Annotated[bool, about("Only count what would be changed.")] = False
+    terms: Annotated[
+        TermsGiven | None, about("With `retry`: other limits, for tasks that have ended.")
+    ] = None
 
 
 _EITHER = Annotated[
@@ -185,12 +200,19 @@ async def act_on_tasks(request: Asked) -> Answer:
         tasks=tuple(as_task_id(each) or NO_TASK for each in asked.task_ids),
         filter=None if asked.filter is None else _to_filter(asked.filter),
         dry_run=asked.dry_run,
+        terms=None if asked.terms is None else _to_terms(asked.terms),
     )
     if asked.filter is not None and asked.filter.status and not _states(asked.filter):
         return answer(ActionResult(0, 0, [], more=False, dry_run=asked.dry_run))
     acted = await _act(request, command)
     refused = [RefusedTask(to_text(task), refusal_body(why)) for task, why in acted.refused]
     return answer(ActionResult(acted.changed, acted.requested, refused, acted.more, asked.dry_run))
+
+
+def _to_terms(given: TermsGiven) -> RetryTerms:
+    timeout = given.timeout_seconds
+    timeout_us = None if timeout is None else from_seconds(timeout)
+    return RetryTerms(given.max_retries, timeout_us, given.priority)
 
 
 def _states(given: FilterGiven) -> tuple[State, ...]:
