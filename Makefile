@@ -63,8 +63,21 @@ browser:
 		&& apt-get update --quiet --quiet && apt-get install --quiet --quiet --yes --no-install-recommends chromium fonts-dejavu-core; } \
 		|| echo "make: no Chromium here: the tests that need a browser are skipped" >&2
 
+# AiiDA is heavy, and pins what we do not: the tests that need it have an environment of their own.
+AIIDA := build/aiida
+
+.PHONY: aiida
+aiida: setup  ## Create build/aiida, where the tests run AiiDA; without it they are skipped.
+	@$(MAKE) --no-print-directory $(AIIDA)/.ready \
+		|| echo "make: AiiDA cannot be installed here: THE TESTS WITH IT ARE SKIPPED" >&2
+
+$(AIIDA)/.ready: pyproject.toml constraints-aiida.txt
+	test -x $(AIIDA)/bin/python || $(PYTHON) -m venv $(AIIDA)
+	$(AIIDA)/bin/python $(INSTALL) --constraint constraints-aiida.txt --editable '.[aiida]'
+	touch $@
+
 .PHONY: test
-test: check  ## Run every check and the whole test suite: what CI runs.
+test: check aiida  ## Run every check and the whole test suite: what CI runs.
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 .PHONY: check

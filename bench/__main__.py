@@ -14,6 +14,7 @@ BENCHMARKS = {
     "http": ("bench.http", "requests over HTTP while tasks flow"),
     "cost": ("bench.cost", "requests and tasks, in CPU time"),
     "communicator": ("bench.communicator", "kiwipy over Jackalope and over RabbitMQ"),
+    "aiida": ("bench.aiida", "an AiiDA daemon over Jackalope and over AiiDA's own brokers"),
 }
 
 

@@ -2,7 +2,7 @@
 
 Two communicators in this process, one broker as a process of its own, both durable. Each figure is
 what one thread does that waits for every step, as AiiDA does; only the drain has many tasks at
-hand. Nobody brings an encoder.
+hand, and one figure has many threads that send. Nobody brings an encoder.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from bench.peers.processes import Started, is_listening
 from jackalope.aiida.communicator import JackalopeCommunicator
 
 _PATIENCE_S = 60.0
+_THREADS = 16
 
 Connect = Callable[[], Any]
 
@@ -71,7 +73,8 @@ def measure(connect: Connect, number: int) -> dict[str, float]:
     try:
         return {
             "task_send/s": _rate(number, lambda n: sender.task_send(n, no_reply=True)),
-            "drain/s": _drain(taker, number),
+            f"task_send/s x {_THREADS}": _send_together(sender, number),
+            "drain/s": _drain(taker, 2 * number),
             "task round trips/s": _rate(number, lambda n: _end_of(sender.task_send(n))),
             "RPC round trips/s": _rpc(sender, taker, number),
             "broadcasts/s": _broadcasts(sender, taker, number),
@@ -86,6 +89,17 @@ def _rate(number: int, act: Callable[[int], Any]) -> float:
     for each in range(number):
         act(each)
     return number / (time.perf_counter() - begin)
+
+
+def _send_together(sender: Any, number: int) -> float:
+    def send(_: int) -> None:
+        sender.task_send(0, no_reply=True)
+
+    with ThreadPoolExecutor(_THREADS) as threads:
+        begin = time.perf_counter()
+        for _ in threads.map(send, range(number)):
+            pass
+        return number / (time.perf_counter() - begin)
 
 
 def _drain(taker: Any, number: int) -> float:

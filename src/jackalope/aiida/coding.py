@@ -1,8 +1,9 @@
 """Coding: bodies of tasks and messages, by the encoder and decoder that kiwipy's users bring.
 
 What goes around a body is ours, and costs the users' encoder nothing. Where nobody brought an
-encoder, plain values are MessagePack, which takes a small part of the time; all else is YAML, as
-kiwipy has it. The first byte tells them apart, and every communicator reads both.
+encoder, or who brought it agrees, plain values are MessagePack, which takes a small part of the
+time; all else is the encoder's, YAML as kiwipy has it. The first byte tells them apart, and every
+communicator reads both.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ class Response(msgspec.Struct, array_like=True, frozen=True):
 class Coding:
     """Turns values into bytes and back."""
 
-    def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
+    def __init__(self, encoder: Encoder, decoder: Decoder, *, is_plain: bool = False) -> None:
         self._encoder = encoder
         self._decoder = decoder
-        self._may_be_plain = encoder is ENCODER and decoder is DECODER
+        self._may_be_plain = is_plain or (encoder is ENCODER and decoder is DECODER)
 
     def encode(self, value: Any) -> bytes:
         """Return the bytes of a value."""

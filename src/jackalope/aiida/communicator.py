@@ -17,7 +17,7 @@ import os
 import socket
 import uuid
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -25,9 +25,11 @@ import kiwipy
 
 from jackalope.aiida.coding import DECODER, ENCODER, Coding, Decoder, Encoder
 from jackalope.aiida.futures import Reply, levels_of
+from jackalope.aiida.listed import ListedTask, listed_tasks
 from jackalope.aiida.task_queue import TaskQueue
 from jackalope.aiida.tasks import Queue
 from jackalope.aiida.thread import LoopThread
+from jackalope.aiida.traits import PLAIN, Traits
 from jackalope.client.app import DEFAULT_ADDRESS, Jackalope
 from jackalope.client.messages import IncomingCall
 from jackalope.client.session import Session
@@ -65,6 +67,8 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
         decoder: Decoder = DECODER,
         testing_mode: bool = False,
         async_task_timeout: float = TASK_TIMEOUT_S,
+        describe: Callable[[Any], Traits] = lambda _: PLAIN,
+        is_plain: bool = False,
     ) -> None:
         """Connect.
 
@@ -80,6 +84,9 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
             decoder: makes values of bytes.
             testing_mode: debug the event loop.
             async_task_timeout: how many seconds a call of a method may take.
+            describe: says what is known of a task that is sent to the default queue. It is called
+                by the thread that sends.
+            is_plain: plain values need no encoder, also where one is given.
 
         Raises:
             Rejected: the broker does not want us.
@@ -88,7 +95,8 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
         follow_host()
         self._app = _app_of(connection_params)
         self._exchange = message_exchange
-        self._coding = Coding(encoder, decoder)
+        self._coding = Coding(encoder, decoder, is_plain=is_plain)
+        self._describe = describe
         self._rpc_subscribers: dict[str, Callable[..., Any]] = {}
         self._broadcast_subscribers: dict[Any, Callable[..., Any]] = {}
         self._queues: dict[str, list[Queue]] = {}
@@ -209,7 +217,13 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
             TimeoutError: no answer came in time. It may have been accepted all the same.
         """
         self._ensure_open()
-        return self._thread.wait_for(self._default.send(task, no_reply=no_reply))
+        traits = self._describe(task)
+        return self._thread.wait_for(self._default.send(task, no_reply=no_reply, traits=traits))
+
+    def unfinished_tasks(self) -> Iterator[ListedTask]:
+        """Yield every unfinished task of the default queue, also those that a worker holds."""
+        self._ensure_open()
+        return listed_tasks(self._app, self._default, self._thread)
 
     def task_queue(
         self,

@@ -15,10 +15,9 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import kiwipy
@@ -26,30 +25,26 @@ import msgspec
 
 from jackalope.aiida.coding import Coding, Envelope, Response
 from jackalope.aiida.futures import Reply, levels_of
+from jackalope.aiida.queue_workload import QueueWorkload, Source
+from jackalope.aiida.traits import PLAIN, Traits
 from jackalope.client.deadlines import Within
 from jackalope.client.session import Session
-from jackalope.core.commands import Verdict
+from jackalope.core.commands import Action, Verdict
 from jackalope.core.durations import DAY, MILLISECOND, SECOND
 from jackalope.core.effects import TaskEnded
-from jackalope.core.lifecycle import State
+from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.limits import COUNT_MAX, SLOTS_PER_WORKER_MAX
 from jackalope.core.must import must
 from jackalope.core.refusals import Code
 from jackalope.core.task import BlobRef, Error, TaskSpec
-from jackalope.link.address import Address
 from jackalope.link.errors import ConnectionLost, JackalopeError, Rejected
 from jackalope.link.ids import new_task_id
-from jackalope.tasks.definition import TaskDefinition
-from jackalope.wire.messages import Manage, Query
+from jackalope.wire.messages import Act, Manage, Query
 from jackalope.wire.views import ProgressView
-from jackalope.worker.attempt import Attempt, Failed, Finished, Stopped
+from jackalope.worker.attempt import Attempt, Cause, Failed, Finished, Stopped
 from jackalope.worker.membership import Membership, Standing
-from jackalope.worker.workload import Executor, Workload
 
 log = logging.getLogger("jackalope.aiida")
-
-#: What tasks are called.
-TASK_NAME = "kiwipy"
 
 #: The policy of a queue that does not exist yet: the preset, but tasks run without being played, go
 #: on with another worker when theirs is lost (AiiDA's checkpoints make that safe), and are handed
@@ -64,52 +59,13 @@ CHANGES: dict[str, Any] = {
     "retention_us": DAY,
 }
 
+#: How often a task is sent again because one with its alias ended meanwhile.
+_SENDS_MAX = 5
+
 #: When what nobody here wanted is tried again: after so long, then twice, three times as long, and
 #: so on up to the most.
 _AGAIN_US = 100 * MILLISECOND
 _AGAIN_TIMES_MAX = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What a workload needs to know of an application."""
-
-    address: Address
-    functions: dict[str, TaskDefinition] = field(default_factory=dict)
-
-
-class QueueWorkload(Workload):
-    """Holds as many tasks as the prefetch allows, while there are subscribers.
-
-    Attributes:
-        slots_wanted: how many tasks to be given without asking.
-    """
-
-    slots_wanted = 0
-
-    def __init__(self, source: Source, executor: Executor) -> None:
-        super().__init__(source, {"async": executor}, concurrency=SLOTS_PER_WORKER_MAX)
-        self._settling: dict[Attempt, asyncio.Future[None]] = {}
-
-    @property
-    def slots(self) -> int:
-        """How many attempts the worker wants to hold."""
-        return self.slots_wanted
-
-    def settlement(self, attempt: Attempt) -> asyncio.Future[None]:
-        """Return what is done when the broker has taken the end of an attempt."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._settling[attempt] = future
-        return future
-
-    def settled(self, attempts: Iterable[Attempt]) -> None:
-        """Forget attempts about which nothing more needs to be told."""
-        gone = list(attempts)
-        super().settled(gone)
-        for attempt in gone:
-            future = self._settling.pop(attempt, None)
-            if future is not None and not future.done():
-                future.set_result(None)
 
 
 class Queue:
@@ -117,6 +73,7 @@ class Queue:
 
     Attributes:
         name: its name.
+        on_dropped: called with the alias of a task that is no longer ours although it still runs.
     """
 
     # An executor's promise: whoever is given an attempt runs it soon.
@@ -147,11 +104,16 @@ class Queue:
         self._declaring = asyncio.Lock()
         self._has_endless_retries = False
         self._is_closing = False
+        self.on_dropped: Callable[[str], None] = _note_dropped
 
     # Sending.
 
-    async def send(self, task: Any, *, no_reply: bool) -> kiwipy.Future | None:
+    async def send(
+        self, task: Any, *, no_reply: bool, traits: Traits = PLAIN
+    ) -> kiwipy.Future | None:
         """Send a task; it is durable when this returns.
+
+        If an unfinished task has the same alias, that one stands for both.
 
         Raises:
             TaskRejected: the broker did not accept it.
@@ -160,14 +122,41 @@ class Queue:
         if not self._is_declared:
             await self._declare()
         payload = msgspec.msgpack.encode(Envelope(no_reply, self._coding.encode(task)))
-        spec = TaskSpec(new_task_id(), self.name, name=TASK_NAME, payload=payload)
+        for _ in range(_SENDS_MAX):
+            spec = TaskSpec(
+                new_task_id(),
+                self.name,
+                name=traits.name,
+                priority=traits.priority,
+                payload=payload,
+                options=traits.options(),
+            )
+            try:
+                if no_reply:
+                    await self._session.submit(spec, timeout_s=self._timeout_s)
+                    return None
+                return await self._send_watched(spec)
+            except Rejected as error:
+                if error.code != Code.DUPLICATE_ALIAS:
+                    raise kiwipy.TaskRejected(str(error)) from error
+                if await self._is_unfinished(traits.alias):
+                    log.warning("%s has an unfinished task: no other one is sent", traits.alias)
+                    return None if no_reply else _answered()
+        raise kiwipy.TaskRejected(f"other tasks with the alias {traits.alias!r} come and go")
+
+    async def _is_unfinished(self, alias: str) -> bool:
+        """Tell whether the task with an alias goes on; one that has ended gives up its alias."""
         try:
-            if no_reply:
-                await self._session.submit(spec, timeout_s=self._timeout_s)
-                return None
-            return await self._send_watched(spec)
+            found = Query(0, "task", {"alias": alias})
+            view = await self._session.request(found, timeout_s=self._timeout_s)
+            if view["state"] not in ENDED:
+                return True
+            purge = Act(0, Action.PURGE, (view["id"],))
+            await self._session.request(purge, timeout_s=self._timeout_s)
         except Rejected as error:
-            raise kiwipy.TaskRejected(str(error)) from error
+            if error.code != Code.UNKNOWN_TASK:
+                raise kiwipy.TaskRejected(str(error)) from error
+        return False
 
     async def _send_watched(self, spec: TaskSpec) -> kiwipy.Future:
         reply = Reply()
@@ -277,9 +266,7 @@ class Queue:
         if self._workload is None or self._membership is None:
             await self._declare()
             address = self._session.address
-            definition = TaskDefinition(_nothing, name=TASK_NAME)
-            source = Source(address, {TASK_NAME: definition})
-            self._workload = QueueWorkload(source, self)
+            self._workload = QueueWorkload(Source(address), self)
             name = f"kiwipy-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
             self._membership = Membership(Standing(address, name, (self.name,)), self._workload)
             self._membership.on_unwanted = self._on_unwanted
@@ -310,6 +297,8 @@ class Queue:
     def run(self, attempts: list[Attempt]) -> None:
         """Give attempts to whoever claimed them, or to the subscribers."""
         for attempt in attempts:
+            if self._workload is not None:
+                self._workload.note_begun(attempt)
             if attempt.assignment.claim:
                 self._claimed.put_nowait(attempt)
                 continue
@@ -317,8 +306,15 @@ class Queue:
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
+    def note_waiting(self, alias: str, *, is_waiting: bool) -> None:
+        """Take the word that the task with an alias waits for tasks that it sent, or goes on."""
+        if self._workload is not None:
+            self._workload.note_waiting(alias, is_waiting=is_waiting)
+
     def stop(self, attempt: Attempt, level: int) -> str:  # noqa: ARG002  as for every executor
         """Say why an attempt cannot be stopped from here."""
+        if attempt.cause is Cause.DROP:
+            self.on_dropped(attempt.assignment.options.alias)
         return "whoever runs it listens to messages: send it a kill or pause by RPC"
 
     def time_out_softly(self, attempt: Attempt) -> None:
@@ -328,7 +324,11 @@ class Queue:
         """Return what an attempt is about, and whether nobody waits for its result."""
         payload = attempt.assignment.payload
         must(not isinstance(payload, BlobRef), "a payload that comes over a connection is whole")
-        envelope = msgspec.msgpack.decode(cast("bytes", payload), type=Envelope)
+        return self.open(cast("bytes", payload))
+
+    def open(self, payload: bytes) -> tuple[Any, bool]:
+        """Return what a payload is about, and whether nobody waits for its result."""
+        envelope = msgspec.msgpack.decode(payload, type=Envelope)
         return self._coding.decode(envelope.body), envelope.no_reply
 
     def finish(self, attempt: Attempt, value: Any, levels: int = 0) -> None:
@@ -403,5 +403,13 @@ class Queue:
                 self._workload.reports.progress(attempt, None, str(level))
 
 
-async def _nothing() -> None:
-    """Stand for the subscribers, which the executor knows."""
+def _answered() -> kiwipy.Future:
+    """Return what a sender gets whose task is there already: it is begun, and that is all."""
+    reply = Reply()
+    reply.pending(1)
+    reply.finish(None)
+    return reply.first
+
+
+def _note_dropped(alias: str) -> None:
+    log.error("task %s goes on here, but was given to another: the broker lost sight of us", alias)

@@ -9,16 +9,61 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import kiwipy
 
+from jackalope.core.must import must
 from jackalope.worker.loop import new_event_loop
 
 T = TypeVar("T")
 
 #: Most of what is waited for has its own time, and can say better what was missing.
 _MARGIN_S = 0.5
+
+
+class _Call(Generic[T]):
+    """A coroutine that another thread waits for. A future for that would cost several times more.
+
+    Attributes:
+        done: locked until there is a result.
+    """
+
+    __slots__ = ("_task", "_work", "done")
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self.done = threading.Lock()
+        self.done.acquire()
+
+    def begin(self) -> None:
+        """Begin, on the loop."""
+        self._task = asyncio.get_running_loop().create_task(self._work)
+        self._task.add_done_callback(self._on_done)
+
+    def give_up(self) -> None:
+        """Stop it, on the loop: nobody waits any more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def result(self) -> T:
+        """Return what it returned, once it is done.
+
+        Raises:
+            CommunicatorClosed: it was cancelled, because the loop ends.
+            BaseException: whatever it raised.
+        """
+        must(self._task is not None, "what is done has begun")
+        task = cast("asyncio.Task[T]", self._task)
+        if task.cancelled():
+            raise kiwipy.CommunicatorClosed
+        return task.result()
+
+    def _on_done(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            task.exception()  # Also if nobody waits any more, it was looked at.
+        self.done.release()
 
 
 class LoopThread:
@@ -46,17 +91,22 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("a subscriber cannot wait for its own communicator; use a thread")
+        call = _Call(work)
         try:
-            future = asyncio.run_coroutine_threadsafe(work, self.loop)
+            self.loop.call_soon_threadsafe(call.begin)
         except RuntimeError:
             work.close()
             raise kiwipy.CommunicatorClosed from None
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
         try:
-            timeout_s = self.timeout_s if timeout_s is None else timeout_s
-            return future.result(timeout_s + _MARGIN_S)
+            is_done = call.done.acquire(timeout=timeout_s + _MARGIN_S)
         except BaseException:
-            future.cancel()  # Does nothing if it is done.
+            self.post(call.give_up)
             raise
+        if not is_done:
+            self.post(call.give_up)
+            raise kiwipy.TimeoutError(f"no answer within {timeout_s:g} s")
+        return call.result()
 
     def post(self, function: Callable[..., Any], *args: Any) -> None:
         """Have a function called there, soon; never, if the thread has ended."""

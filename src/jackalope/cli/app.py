@@ -6,6 +6,7 @@ import typer
 
 from jackalope.cli import (
     actions,
+    aiida,
     bench,
     fleet,
     keys,
@@ -173,6 +174,7 @@ for _module, _panel in (
     (numbers, "The broker"),
     (keys, _OTHER),
     (settings, _OTHER),
+    (aiida, _OTHER),
 ):
     _module.register(app, _panel)
 app.command("version", rich_help_panel=_OTHER)(local(version))

@@ -91,7 +91,7 @@ class Workload:
         stop_s: float = 5.0,
     ) -> None:
         self._source = source
-        self._functions = source.functions
+        self._definition_of: Callable[[str], TaskDefinition | None] = source.functions.get
         self._executors = executors
         self._concurrency = concurrency
         self._prefetch = prefetch
@@ -163,7 +163,7 @@ class Workload:
         for assignment in assignments:
             if assignment.fence in self._attempts:
                 continue  # Said twice.
-            definition = self._functions.get(assignment.name)
+            definition = self._definition_of(assignment.name)
             attempt = Attempt(assignment, definition or _NOBODY, self._mailbox)
             self._attempts[assignment.fence] = attempt
             if self._is_closed:

@@ -1,0 +1,211 @@
+"""AiiDA's broker: the entry point `jackalope` of the group `aiida.brokers`.
+
+Owns AiiDA's abstract class and the configuration of a profile. Nothing is connected, and nothing
+started, before it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from aiida.brokers.broker import Broker, BrokerConfigField
+
+from jackalope.aiida.lookup import Lookup
+from jackalope.aiida.own_broker import OwnBroker
+from jackalope.aiida.processes import QUEUE, ProcessCommunicator
+from jackalope.aiida.tasks import CHANGES, PRESET
+from jackalope.client.app import Jackalope
+from jackalope.core.lifecycle import ENDED, LEASED, State
+from jackalope.core.policy import OnLost
+from jackalope.link.address import Address
+from jackalope.wire.views import QueueView
+
+log = logging.getLogger("jackalope.aiida")
+
+#: How many seconds a question from outside the daemon may take.
+_ASK_S = 10.0
+
+
+class JackalopeBroker(Broker):  # type: ignore[misc]
+    """AiiDA's processes over Jackalope."""
+
+    _config_fields = (
+        BrokerConfigField(
+            name="address",
+            prompt="Address",
+            help="Where the broker is, such as jackalopes://host:7420; empty for your own one.",
+            default="",
+            param_type="string",
+        ),
+        BrokerConfigField(
+            name="namespace",
+            prompt="Namespace",
+            help="What keeps this profile apart from others; empty for one after its UUID.",
+            default="",
+            param_type="string",
+        ),
+        BrokerConfigField(
+            name="key",
+            prompt="API key",
+            help="The token of the API key; empty for that of your own broker, or for none.",
+            default="",
+            param_type="string",
+            hide_input=True,
+        ),
+        BrokerConfigField(
+            name="ca_file",
+            prompt="Authorities",
+            help="Over TLS, the file of the authorities that may vouch for the broker.",
+            default="",
+            param_type="string",
+        ),
+        BrokerConfigField(
+            name="autostart",
+            prompt="Start on demand",
+            help="Whether your own broker is started when it is needed and does not run.",
+            default=True,
+            param_type="bool",
+        ),
+    )
+
+    def __init__(self, profile: Any) -> None:
+        super().__init__(profile)
+        self._config = {**self.get_default_config(), **profile.process_control_config}
+        self._own = OwnBroker.of_user()
+        self._lock = threading.Lock()
+        self._communicator: ProcessCommunicator | None = None
+
+    def __str__(self) -> str:
+        try:
+            where = self._client().address
+        except Exception as error:  # noqa: BLE001  a name must not fail
+            return f"Jackalope <{error}>"
+        communicator = self._communicator
+        if communicator is None or communicator.is_closed():
+            return f"Jackalope @ {where}"
+        return f"Jackalope v{communicator.server_properties['version']} @ {where}"
+
+    def get_communicator(self) -> ProcessCommunicator:
+        """Return the communicator; it is made at the first use, and again after `close`.
+
+        Raises:
+            ConnectionLost: one's own broker does not start.
+            Rejected: the broker does not want us.
+            TimeoutError: it cannot be reached.
+        """
+        with self._lock:
+            if self._communicator is None or self._communicator.is_closed():
+                self._communicator = self._connect()
+            return self._communicator
+
+    def iterate_tasks(self) -> Iterator[Any]:
+        """Yield the tasks of all processes, also of those that a worker holds."""
+        yield from self.get_communicator().unfinished_tasks()
+
+    def check_service_reachable(self) -> bool:
+        """Tell whether the broker answers. It is not started for that."""
+        return bool(self.probe_service_status()["connected"])
+
+    def probe_service_status(self) -> dict[str, Any]:
+        """Say how the broker is. It is not started for that."""
+        try:
+            client = self._client()
+            with client.sync as sync:
+                version = sync(client.stats()).version
+                queues = sync(client.queues())
+        except Exception as error:  # noqa: BLE001  whatever it is belongs into the answer
+            return {"connected": False, "error": f"{type(error).__name__}: {error}"}
+        counts = _counts(queues)
+        return {
+            "connected": True,
+            "error": None,
+            "address": str(client.address),
+            "namespace": client.address.namespace,
+            "version": version,
+            "pid": None if self._config["address"] else self._own.pid(),
+            "pending_tasks": sum(n for state, n in counts.items() if state not in LEASED | ENDED),
+            "processing_tasks": sum(n for state, n in counts.items() if state in LEASED),
+        }
+
+    def prepare(self, on_lost: OnLost | None = None) -> None:
+        """See to it that the broker is there, and that the queue is as processes need it.
+
+        Args:
+            on_lost: what becomes of a process whose worker died; None leaves that as it is.
+
+        Raises:
+            JackalopeError: the broker cannot be used.
+        """
+        self._start_own()
+        client = self._client()
+        changes = {} if on_lost is None else {"on_lost": on_lost}
+        with client.sync as sync:
+            if QUEUE not in {queue.queue for queue in sync(client.queues())}:
+                sync(client.declare_queue(QUEUE, preset=PRESET, changes={**CHANGES, **changes}))
+            elif changes:
+                sync(client.declare_queue(QUEUE, changes=changes))
+
+    def access(self) -> Address:
+        """Return where the broker is, with namespace and token: for other programs."""
+        return self._client().address
+
+    def close(self) -> None:
+        """Close the communicator, if there is one."""
+        with self._lock:
+            communicator, self._communicator = self._communicator, None
+        if communicator is not None:
+            communicator.close()
+
+    def _connect(self) -> ProcessCommunicator:
+        from aiida.manage.configuration import get_config_option  # noqa: PLC0415  AiiDA is slow
+        from aiida.orm.utils import serialize  # noqa: PLC0415
+
+        is_ours = self._start_own()
+        communicator = ProcessCommunicator(
+            {"address": self._client().address},
+            Lookup(),
+            encoder=functools.partial(serialize.serialize, encoding="utf-8"),
+            decoder=serialize.deserialize_unsafe,
+            task_prefetch_count=get_config_option("daemon.worker_process_slots"),
+            async_task_timeout=get_config_option("broker.task_timeout"),
+        )
+        if is_ours:
+            communicator.add_close_callback(self._on_lost)
+        return communicator
+
+    def _start_own(self) -> bool:
+        """Start one's own broker if it is used and may be started; tell whether that is so."""
+        is_ours = not self._config["address"] and self._config["autostart"]
+        if is_ours:
+            self._own.ensure_running()
+        return is_ours
+
+    def _on_lost(self, _: Any, error: BaseException | None) -> None:
+        """Have one's own broker back if it died. This is called by the communicator's thread."""
+        if error is not None:
+            threading.Thread(target=self._revive, name="jackalope-revive", daemon=True).start()
+
+    def _revive(self) -> None:
+        try:
+            self._own.revive()
+        except Exception:
+            log.exception("the broker is gone, and cannot be started")
+
+    def _client(self) -> Jackalope:
+        """Return a client that has not connected yet."""
+        config, is_own = self._config, not self._config["address"]
+        return Jackalope(
+            self._own.address if is_own else config["address"],
+            namespace=config["namespace"] or f"aiida-{self._profile.uuid}",
+            token=config["key"] or (self._own.token if is_own else None),
+            ca_file=config["ca_file"] or None,
+            timeout=_ASK_S,
+        )
+
+
+def _counts(queues: list[QueueView]) -> dict[State, int]:
+    return next((queue.counts for queue in queues if queue.queue == QUEUE), {})

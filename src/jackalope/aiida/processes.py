@@ -1,0 +1,88 @@
+"""The communicator of AiiDA's processes: tasks that the broker can name, order and limit.
+
+Owns what plumpy's messages say about processes: which one a task continues, and when one waits.
+Knows nothing of AiiDA's database; whoever has it says what a process is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jackalope.aiida.communicator import JackalopeCommunicator
+from jackalope.aiida.traits import PLAIN, Traits
+
+log = logging.getLogger("jackalope.aiida")
+
+#: The queue of processes that a daemon shall run.
+QUEUE = "processes"
+
+#: What plumpy's broadcasts about states begin with, and what they end with while a process waits.
+_STATE_CHANGED = "state_changed."
+_WAITING = ".waiting"
+
+LookUp = Callable[[int], Traits]
+
+
+class ProcessCommunicator(JackalopeCommunicator):
+    """A communicator whose tasks are processes.
+
+    A process has at most one unfinished task, so that no two workers run it. A parent that waits
+    for its children takes no place in its worker. If this worker was out of sight for so long that
+    a process of its was given to another, it ends itself: a daemon starts a new one.
+    """
+
+    def __init__(self, connection_params: Mapping[str, Any], look_up: LookUp, **settings: Any):
+        super().__init__(
+            connection_params,
+            task_queue=QUEUE,
+            describe=lambda task: traits_of(task, look_up),
+            is_plain=True,
+            **settings,
+        )
+        self._default.on_dropped = _on_dropped
+
+    def broadcast_send(
+        self, body: Any, sender: Any = None, subject: Any = None, correlation_id: Any = None
+    ) -> bool:
+        """Tell everybody who listens now; see the parent's."""
+        if isinstance(subject, str) and subject.startswith(_STATE_CHANGED):
+            self._thread.post(self._note_state, str(sender), subject.endswith(_WAITING))
+        return super().broadcast_send(body, sender, subject, correlation_id)
+
+    def _note_state(self, pid: str, is_waiting: bool) -> None:
+        self._default.note_waiting(pid, is_waiting=is_waiting)
+
+
+def pid_of(task: Any) -> int | None:
+    """Return the process that a task continues, if it is one that does."""
+    if not isinstance(task, Mapping) or task.get("task") != "continue":
+        return None
+    args = task.get("args")
+    pid = args.get("pid") if isinstance(args, Mapping) else None
+    return pid if isinstance(pid, int) else None
+
+
+def traits_of(task: Any, look_up: LookUp) -> Traits:
+    """Say what is known about a task."""
+    pid = pid_of(task)
+    if pid is None:
+        return PLAIN
+    try:
+        return look_up(pid)
+    except Exception:
+        # What it is called and when it runs is not worth a process.
+        log.exception("process %s cannot be looked up: its task has no more than its pk", pid)
+        return Traits(alias=str(pid))
+
+
+def _on_dropped(alias: str) -> None:
+    log.error(
+        "process %s was given to another worker, because the broker lost sight of this one; "
+        "it ends, so that the process does not run twice",
+        alias,
+    )
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,192 @@
+"""Profiles: AiiDA's configuration, as far as it names a profile's broker.
+
+Owns how a profile comes to this broker and goes back to the one it had. What it had is kept inside
+the new configuration, so that both change together or not at all; and the file as it was is copied
+before it is changed. Needs AiiDA.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiida.engine.daemon.client import DaemonClient
+from aiida.manage.configuration import create_profile, get_config
+
+from jackalope.aiida.plugin import JackalopeBroker
+from jackalope.link.errors import ConfigError
+
+#: The entry point, and how it stands in AiiDA's configuration.
+BACKEND = "jackalope"
+
+#: Where the configuration of the broker that a profile had before is kept.
+BEFORE = "before"
+
+_STORAGE = "core.sqlite_dos"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a profile reaches the broker; what is empty is as the plugin has it.
+
+    Attributes:
+        address: where the broker is; empty for one's own.
+        namespace: what keeps the profile apart from others.
+        key: the token.
+        ca_file: over TLS, who may vouch for the broker.
+        autostart: start one's own broker on demand.
+    """
+
+    address: str = ""
+    namespace: str = ""
+    key: str = ""
+    ca_file: str = ""
+    autostart: bool = True
+
+    def to_config(self, name: str, uuid: str) -> dict[str, Any]:
+        """Return the configuration of a profile.
+
+        The namespace is written down, because a profile may be given another name.
+        """
+        return {
+            "address": self.address,
+            "namespace": self.namespace or f"{name}-{uuid.replace('-', '')[:8]}",
+            "key": self.key,
+            "ca_file": self.ca_file,
+            "autostart": self.autostart,
+        }
+
+
+class Profiles:
+    """The profiles of whoever runs this process."""
+
+    def __init__(self) -> None:
+        self._config = get_config(create=True)
+
+    def names(self) -> list[str]:
+        """Return the names of all profiles."""
+        return list(self._config.profile_names)
+
+    def backend_of(self, name: str) -> str:
+        """Return the entry point of a profile's broker; empty if it has none."""
+        return str(self._profile(name).process_control_backend or "")
+
+    def broker_of(self, name: str) -> JackalopeBroker:
+        """Return the broker of a profile.
+
+        Raises:
+            ConfigError: there is no such profile, or it has another broker.
+        """
+        return JackalopeBroker(self._ours(name))
+
+    def draft(self, name: str, settings: Settings) -> JackalopeBroker:
+        """Return the broker that a profile would have. Nothing is changed.
+
+        Raises:
+            ConfigError: there is no such profile, or its daemon runs.
+        """
+        profile = deepcopy(self._idle(name))
+        profile.set_process_controller(name=BACKEND, config=self._config_of(profile, settings))
+        return JackalopeBroker(profile)
+
+    def use(self, name: str, settings: Settings) -> Path | None:
+        """Give a profile this broker, and return the copy of the file as it was.
+
+        Raises:
+            ConfigError: there is no such profile, or its daemon runs.
+        """
+        profile = self._idle(name)
+        return self._change(profile, BACKEND, self._config_of(profile, settings))
+
+    def _config_of(self, profile: Any, settings: Settings) -> dict[str, Any]:
+        """Return the configuration to be, with that of the broker that the profile had before."""
+        config = settings.to_config(profile.name, profile.uuid)
+        old = profile.process_control_config
+        if profile.process_control_backend != BACKEND:
+            before = {"backend": profile.process_control_backend, "config": old}
+            return {**config, BEFORE: before}
+        namespace = settings.namespace or old.get("namespace") or config["namespace"]
+        return {**config, "namespace": namespace, BEFORE: old.get(BEFORE)}
+
+    def revert(self, name: str) -> tuple[str, Path | None]:
+        """Give a profile the broker that it had, and return its name and the copy of the file.
+
+        Raises:
+            ConfigError: it has another broker, its daemon runs, or it never had another one.
+        """
+        self._ours(name)
+        profile = self._idle(name)
+        before = profile.process_control_config.get(BEFORE)
+        if not before:
+            raise ConfigError(
+                f"profile {name} was made for Jackalope: there is nothing to go back to; "
+                "`verdi profile configure-broker` gives it another"
+            )
+        copy = self._change(profile, before["backend"], before["config"])
+        return str(before["backend"] or "no broker"), copy
+
+    def make(self, name: str, email: str, settings: Settings) -> None:
+        """Make a profile with SQLite storage and this broker.
+
+        Raises:
+            ConfigError: there is one of that name.
+        """
+        if name in self.names():
+            raise ConfigError(f"there is a profile {name}; `jackalope aiida use {name}` changes it")
+        profile = create_profile(
+            self._config,
+            name=name,
+            email=email,
+            storage_backend=_STORAGE,
+            storage_config={},
+            broker_backend=BACKEND,
+            broker_config={},
+        )
+        profile.set_process_controller(name=BACKEND, config=settings.to_config(name, profile.uuid))
+        self._config.update_profile(profile)
+        if not self._config.default_profile_name:
+            self._config.set_default_profile(name)
+        self._config.store()
+
+    def _profile(self, name: str) -> Any:
+        if name not in self.names():
+            known = ", ".join(self.names()) or "none"
+            raise ConfigError(f"no profile is called {name!r}; there are: {known}")
+        return self._config.get_profile(name)
+
+    def _ours(self, name: str) -> Any:
+        profile = self._profile(name)
+        if profile.process_control_backend != BACKEND:
+            raise ConfigError(
+                f"profile {name} has the broker {profile.process_control_backend or 'none'}, "
+                f"not Jackalope; `jackalope aiida use {name}` changes that"
+            )
+        return profile
+
+    def _idle(self, name: str) -> Any:
+        """Return a profile whose daemon does not run: it would go on with the broker it knows."""
+        profile = self._profile(name)
+        if DaemonClient(profile).is_daemon_running:
+            raise ConfigError(
+                f"the daemon of profile {name} runs; `verdi -p {name} daemon stop` first"
+            )
+        return profile
+
+    def _change(self, profile: Any, backend: str | None, config: dict[str, Any]) -> Path | None:
+        copy = self._keep_copy()
+        profile.set_process_controller(name=backend, config=config)
+        self._config.update_profile(profile)
+        self._config.store()
+        return copy
+
+    def _keep_copy(self) -> Path | None:
+        file = Path(self._config.filepath)
+        if not file.exists():
+            return None
+        copy = file.with_name(f"{file.name}.{time.strftime('%Y%m%d-%H%M%S')}.bak")
+        shutil.copy2(file, copy)
+        return copy

@@ -1,0 +1,45 @@
+"""Traits: what a sender knows about a task beside its body.
+
+Owns the words. kiwipy's tasks have none of this; whoever sends tasks of a kind that it knows, as
+AiiDA's plugin does, says more, and the broker can name, order and limit them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jackalope.core.task import NO_OPTIONS, PRIORITY_DEFAULT, Options
+
+#: What tasks are called of which nothing is known.
+TASK_NAME = "kiwipy"
+
+#: The header of a task that, once begun, waits for tasks that it sends itself.
+PARENT_HEADER = "parent"
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What is known about a task.
+
+    Attributes:
+        alias: a name of its own. While a task with it is unfinished, another one is not sent.
+        name: what kind of task it is.
+        priority: what is higher comes first.
+        tags: labels whose number in flight can be limited.
+        is_parent: it waits for tasks that it sends.
+    """
+
+    alias: str = ""
+    name: str = TASK_NAME
+    priority: int = PRIORITY_DEFAULT
+    tags: tuple[str, ...] = ()
+    is_parent: bool = False
+
+    def options(self) -> Options | None:
+        """Return what of this few tasks have."""
+        headers = {PARENT_HEADER: True} if self.is_parent else {}
+        options = Options(alias=self.alias, headers=headers, tags=self.tags)
+        return None if options == NO_OPTIONS else options
+
+
+PLAIN = Traits()
