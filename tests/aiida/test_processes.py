@@ -183,6 +183,37 @@ def test_unfinished_tasks_are_listed_also_those_that_are_held(world: World) -> N
     assert pid_of(taken.next()) == 2
 
 
+def test_a_process_is_killed_through_its_task(world: World) -> None:
+    sender, worker, running = world.connect(), world.connect(), kiwipy.Future()
+    taken = Inbox(lambda _: running)
+    worker.add_task_subscriber(taken)
+
+    def process(_: Any, message: Any) -> bool:
+        running.set_exception(RuntimeError(message["intent"]))
+        return True
+
+    worker.add_rpc_subscriber(process, "1")
+    future = sender.task_send(continue_(1))
+    assert pid_of(taken.next()) == 1
+    acted = world.client.sync(world.client.act("kill", [world.find(1).id]))
+    assert acted.requested == 1
+    with pytest.raises(kiwipy.RemoteException, match="killed"):
+        result_of(future)
+    assert world.find(1).state == "killed"
+
+
+def test_a_process_that_nobody_answers_for_is_not_killed(world: World) -> None:
+    sender, worker, running = world.connect(), world.connect(), kiwipy.Future()
+    taken = Inbox(lambda _: running)
+    worker.add_task_subscriber(taken)
+    future = sender.task_send(continue_(1))
+    assert pid_of(taken.next()) == 1
+    world.client.sync(world.client.act("kill", [world.find(1).id]))
+    wait_until(lambda: world.find(1).request.stage == "refused", "the worker refuses")
+    running.set_result("done")
+    assert result_of(future) == "done"
+
+
 def test_a_worker_whose_process_was_given_to_another_ends(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

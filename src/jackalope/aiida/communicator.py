@@ -24,7 +24,7 @@ from typing import Any
 import kiwipy
 
 from jackalope.aiida.coding import DECODER, ENCODER, Coding, Decoder, Encoder
-from jackalope.aiida.futures import Reply, levels_of
+from jackalope.aiida.futures import Reply, is_pending, levels_of
 from jackalope.aiida.listed import ListedTask, listed_tasks
 from jackalope.aiida.task_queue import TaskQueue
 from jackalope.aiida.tasks import Queue
@@ -269,7 +269,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
         self._rpc_subscribers[identifier] = subscriber
 
         def taker(call: IncomingCall) -> None:
-            self._run(self._on_call(subscriber, call))
+            self._on_call(subscriber, call)
 
         # After a time-out it stays: it will be registered together with the next connection.
         try:
@@ -343,10 +343,21 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
             except Exception as error:  # noqa: BLE001  a foreign decoder may raise anything
                 reply.fail(error)
 
-    async def _on_call(self, subscriber: Callable[..., Any], call: IncomingCall) -> None:
+    def _on_call(self, subscriber: Callable[..., Any], call: IncomingCall) -> None:
         try:
-            message = self._coding.decode(call.body)
-            async with aclosing(levels_of(subscriber, self, message)) as steps:
+            result = subscriber(self, self._coding.decode(call.body))
+            if is_pending(result):
+                self._run(self._reply_later(result, call))
+            else:
+                call.reply(CallStage.RESULT, self._coding.encode(result))
+        except (kiwipy.CancelledError, asyncio.CancelledError):
+            call.reply(CallStage.CANCELLED)
+        except Exception as error:  # noqa: BLE001  whatever it is, it is the caller's to hear
+            call.reply(CallStage.ERROR, str(error).encode(errors="replace"))
+
+    async def _reply_later(self, result: Any, call: IncomingCall) -> None:
+        try:
+            async with aclosing(levels_of(result)) as steps:
                 async for step in steps:
                     if step is None:
                         call.reply(CallStage.PENDING)
@@ -440,17 +451,24 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
             raise kiwipy.DeliveryFailed(str(error)) from error
 
     def _on_heard(self, heard: Heard) -> None:
-        if heard.subject.startswith(f"{self._exchange}/"):
-            self._run(self._tell(self._coding.decode(heard.body)))
-
-    async def _tell(self, message: dict[str, Any]) -> None:
+        if not heard.subject.startswith(f"{self._exchange}/"):
+            return
+        message = self._coding.decode(heard.body)
         words = (message["body"], message["sender"], message["subject"], message["correlation_id"])
         for subscriber in list(self._broadcast_subscribers.values()):
             try:
-                async with aclosing(levels_of(subscriber, self, *words)) as steps:
-                    await anext(steps)
+                result = subscriber(self, *words)
+                if is_pending(result):
+                    self._run(self._follow(result))
             except Exception:
                 log.exception("a broadcast subscriber raised an exception")
+
+    async def _follow(self, result: Any) -> None:
+        try:
+            async with aclosing(levels_of(result)) as steps:
+                await anext(steps)
+        except Exception:
+            log.exception("a broadcast subscriber raised an exception")
 
     def _run(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from concurrent.futures import CancelledError, InvalidStateError
 from contextlib import suppress
 from typing import Any
 
 import kiwipy
+
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes, list, dict, tuple})
 
 
 class Reply:
@@ -51,14 +53,20 @@ class Reply:
             self._last.set_exception(error)
 
 
-async def levels_of(function: Callable[..., Any], *args: Any) -> AsyncGenerator[Any, None]:
-    """Call a subscriber, and yield None at each future that it comes to, then what comes of it.
+def is_pending(result: Any) -> bool:
+    """Tell whether what a subscriber returned is still to come. Most is not, and needs no task."""
+    return type(result) not in _PLAIN and (
+        inspect.isawaitable(result) or isinstance(result, kiwipy.Future)
+    )
+
+
+async def levels_of(result: Any) -> AsyncGenerator[Any, None]:
+    """Yield None at each future that a subscriber's result comes to, then what comes of it.
 
     Raises:
         CancelledError: the subscriber gave it up.
         Exception: whatever it raised.
     """
-    result = function(*args)
     if inspect.isawaitable(result) and not asyncio.isfuture(result):
         result = await result
     while asyncio.isfuture(result) or isinstance(result, kiwipy.Future):

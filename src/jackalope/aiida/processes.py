@@ -10,9 +10,11 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from jackalope.aiida.communicator import JackalopeCommunicator
+from jackalope.aiida.futures import levels_of
 from jackalope.aiida.traits import PLAIN, Traits
 
 log = logging.getLogger("jackalope.aiida")
@@ -23,6 +25,9 @@ QUEUE = "processes"
 #: What plumpy's broadcasts about states begin with, and what they end with while a process waits.
 _STATE_CHANGED = "state_changed."
 _WAITING = ".waiting"
+
+#: What a process takes as the wish to end it.
+_KILL = {"intent": "kill", "message": "Its task was killed", "force_kill": False}
 
 LookUp = Callable[[int], Traits]
 
@@ -44,6 +49,7 @@ class ProcessCommunicator(JackalopeCommunicator):
             **settings,
         )
         self._default.on_dropped = _on_dropped
+        self._default.on_kill = self._kill
 
     def broadcast_send(
         self, body: Any, sender: Any = None, subject: Any = None, correlation_id: Any = None
@@ -52,6 +58,22 @@ class ProcessCommunicator(JackalopeCommunicator):
         if isinstance(subject, str) and subject.startswith(_STATE_CHANGED):
             self._thread.post(self._note_state, str(sender), subject.endswith(_WAITING))
         return super().broadcast_send(body, sender, subject, correlation_id)
+
+    def _kill(self, pid: str) -> bool:
+        """Ask a process of this worker to end, as whoever kills its task wants."""
+        subscriber = self._rpc_subscribers.get(pid)
+        if subscriber is None:
+            return False
+        self._run(self._ask_to_end(pid, subscriber))
+        return True
+
+    async def _ask_to_end(self, pid: str, subscriber: Callable[..., Any]) -> None:
+        try:
+            async with aclosing(levels_of(subscriber(self, dict(_KILL)))) as levels:
+                async for _ in levels:
+                    pass
+        except Exception:
+            log.exception("process %s was asked to end, and did not", pid)
 
     def _note_state(self, pid: str, is_waiting: bool) -> None:
         self._default.note_waiting(pid, is_waiting=is_waiting)

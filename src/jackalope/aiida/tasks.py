@@ -74,6 +74,8 @@ class Queue:
     Attributes:
         name: its name.
         on_dropped: called with the alias of a task that is no longer ours although it still runs.
+        on_kill: called with the alias of a task that shall be killed; tells whether whoever runs it
+            was asked to end.
     """
 
     # An executor's promise: whoever is given an attempt runs it soon.
@@ -105,6 +107,7 @@ class Queue:
         self._has_endless_retries = False
         self._is_closing = False
         self.on_dropped: Callable[[str], None] = _note_dropped
+        self.on_kill: Callable[[str], bool] = lambda _: False
 
     # Sending.
 
@@ -311,10 +314,13 @@ class Queue:
         if self._workload is not None:
             self._workload.note_waiting(alias, is_waiting=is_waiting)
 
-    def stop(self, attempt: Attempt, level: int) -> str:  # noqa: ARG002  as for every executor
-        """Say why an attempt cannot be stopped from here."""
+    def stop(self, attempt: Attempt, level: int) -> str:
+        """Ask whoever runs an attempt to end it, or say why it cannot be stopped from here."""
+        alias = attempt.assignment.options.alias
         if attempt.cause is Cause.DROP:
-            self.on_dropped(attempt.assignment.options.alias)
+            self.on_dropped(alias)
+        elif attempt.cause is Cause.KILL and (level > 0 or self.on_kill(alias)):
+            return ""  # However long that takes.
         return "whoever runs it listens to messages: send it a kill or pause by RPC"
 
     def time_out_softly(self, attempt: Attempt) -> None:
@@ -346,6 +352,9 @@ class Queue:
         self._end(attempt, Response(levels, str(error)))
 
     def _end(self, attempt: Attempt, response: Response) -> None:
+        if attempt.cause is Cause.KILL and response.error is not None:
+            attempt.listener.ended(attempt, Stopped(response.error))
+            return
         attempt.listener.ended(attempt, Finished(msgspec.msgpack.encode(response)))
 
     def hand_back(self, attempt: Attempt) -> None:
@@ -378,7 +387,7 @@ class Queue:
             task, no_reply = self.body_of(attempt)
             for subscriber in list(self._subscribers.values()):
                 try:
-                    async with aclosing(levels_of(subscriber, self._communicator, task)) as steps:
+                    async with aclosing(levels_of(subscriber(self._communicator, task))) as steps:
                         async for step in steps:
                             if step is not None:
                                 # Nobody waits for what would take time to encode.
