@@ -208,7 +208,7 @@ def test_group_of_nobody_runs(tmp_path: Path) -> None:
         ),
         (
             {"containerStatuses": [container_status(ended={"exitCode": 3, "message": " x\n"})]},
-            "CrashLoopBackOff; it ended with exit code 3; its last words: x",
+            "CrashLoopBackOff; exit code 3; its last words: x",
         ),
     ],
 )

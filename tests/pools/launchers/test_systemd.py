@@ -28,7 +28,7 @@ def test_whole_life_with_the_stand_in(backend: Systemd) -> None:
         assert stat.S_IMODE(secret.stat().st_mode) == 0o600
         await launcher.start(launch("w-2", "crash"))
         detail = (await reach(launcher, "w-2", Phase.ENDED)).detail
-        assert detail == "it failed (exit-code) with exit code 3; its last words: out of cheese"
+        assert detail == "exit code 3 (exit-code); its last words: out of cheese"
         await launcher.stop("w-1", 600)
         await launcher.stop("w-2", 600)
         await until(lambda: is_empty(launcher))
@@ -103,11 +103,11 @@ def test_environment_file_quotes_what_has_a_meaning() -> None:
         ("ActiveState=activating", Phase.STARTING, None),
         ("ActiveState=deactivating", Phase.STOPPING, None),
         ("ActiveState=inactive\nJob=17", Phase.STARTING, None),
-        ("ActiveState=inactive\nJob=", Phase.ENDED, "it ended with exit code 0"),
+        ("ActiveState=inactive\nJob=", Phase.ENDED, "exit code 0"),
         (
             "ActiveState=failed\nResult=oom-kill\nExecMainCode=2\nExecMainStatus=9",
             Phase.ENDED,
-            "it failed (oom-kill) with signal 9",
+            "signal 9 (oom-kill)",
         ),
         ("ActiveState=inactive\nLoadState=not-found", Phase.ENDED, "its unit is not-found"),
     ],

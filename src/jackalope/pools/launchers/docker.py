@@ -350,7 +350,7 @@ def container_config(
 def _how_it_ended(summary: Mapping[str, Any]) -> str:
     status = str(summary.get("Status", ""))
     code = _EXIT_CODE.search(status)
-    return f"it ended with exit code {code[1]}" if code else f"it ended ({status})"
+    return f"exit code {code[1]}" if code else f"it ended ({status})"
 
 
 def _advice(error: DockerError) -> str:

@@ -281,7 +281,7 @@ def _container_trouble(status: ContainerStatus) -> str:
     )
     words = [waiting.reason or "", waiting.message or ""] if waiting else []
     if last:
-        words.append(f"it ended with exit code {last.exitCode}")
+        words.append(f"exit code {last.exitCode}")
         words.append(f"its last words: {last.message.strip()}" if last.message else "")
     return "; ".join(filter(None, words))
 

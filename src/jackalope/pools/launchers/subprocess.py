@@ -262,7 +262,7 @@ class SubprocessLauncher:
     def _how_it_ended(self, folder: WorkerFolder) -> str:
         code, words = folder.exit_code(), folder.last_words()
         if code is not None:
-            how = f"it ended with exit code {code}{_signal_of(code)}"
+            how = f"exit code {code}{_signal_of(code)}"
         elif folder.has_begun():
             how = "it was killed"
         else:

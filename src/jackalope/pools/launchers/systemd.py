@@ -302,8 +302,7 @@ def how_it_ended(state: State) -> str:
     result, status = state.get("Result", "success"), state.get("ExecMainStatus", "0")
     # CLD_EXITED is 1; otherwise the status is a signal.
     kind = "exit code" if state.get("ExecMainCode") in {"0", "1", None} else "signal"
-    how = "it ended" if result == "success" else f"it failed ({result})"
-    return f"{how} with {kind} {status}"
+    return f"{kind} {status}" if result == "success" else f"{kind} {status} ({result})"
 
 
 def _write_private(path: Path, text: str) -> None:
