@@ -47,12 +47,15 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import (
     AHEAD_COUNT_MAX,
+    ARGUMENTS_BYTES_MAX,
+    BINDINGS_PER_NAMESPACE_MAX,
     CLAIM_WAIT_US_MAX,
     CLAIMS_PER_WORKER_MAX,
     DEADLINES_PER_TICK_MAX,
     DEPARTED_WORKERS_MAX,
     DEPENDENCIES_PER_TASK_MAX,
     ERROR_CHARS_MAX,
+    EXCHANGES_PER_NAMESPACE_MAX,
     HAPPENINGS_PER_TASK_MAX,
     HEADERS_BYTES_MAX,
     INLINE_BYTES_MAX,
@@ -66,6 +69,7 @@ from jackalope.core.limits import (
     NOTE_CHARS_MAX,
     QUEUES_PER_NAMESPACE_MAX,
     QUEUES_PER_WORKER_MAX,
+    RULES_PER_NAMESPACE_MAX,
     SLOTS_PER_WORKER_MAX,
     TAG_CHARS_MAX,
     TAGS_PER_TASK_MAX,
@@ -74,9 +78,12 @@ from jackalope.core.limits import (
     WATCHES_PER_TASK_MAX,
     WORKERS_MAX,
 )
+from jackalope.core.messaging import Bind, OpenExchange, OpenQueue, SetRule
 from jackalope.core.refusals import Code
+from jackalope.core.routing import Kind
 from jackalope.core.tally import Tally
 from jackalope.core.task import BlobRef, Error, encoded_size
+from jackalope.core.topology import Binding, Exchange, Rule
 from tests.core.driving import NOW_US, Driver, refusal_in, spec, task_id
 
 CONSTANTS = sorted(name for name in vars(limits) if name.endswith(("_MAX", "_MIN")))
@@ -612,6 +619,38 @@ def test_the_end_of_an_api_key_is_a_time(driver: Driver, value: int) -> None:
     answer = driver.send(api_key(expires_us=value))
     assert_refused(driver, answer, Code.INVALID, limits.TIME_US_MAX)
     assert driver.send(api_key(expires_us=limits.TIME_US_MAX)) == Accepted()
+
+
+def test_exchanges_per_namespace_max(crowd: Driver) -> None:
+    for number in range(EXCHANGES_PER_NAMESPACE_MAX):
+        assert_accepted(crowd.send(OpenExchange(exchange=Exchange(f"x{number}", Kind.FANOUT))))
+    more = OpenExchange(exchange=Exchange("more", Kind.FANOUT))
+    assert_refused(crowd, crowd.send(more), Code.TOO_MANY, EXCHANGES_PER_NAMESPACE_MAX)
+
+
+def test_bindings_per_namespace_max(crowd: Driver) -> None:
+    crowd.send(OpenQueue(queue="q", durable=True))
+    for number in range(BINDINGS_PER_NAMESPACE_MAX):
+        crowd.send(Bind(binding=Binding("amq.direct", "q", key=str(number))))
+    assert len(crowd.core.book.world("default").topology.bindings) == BINDINGS_PER_NAMESPACE_MAX
+    more = Bind(binding=Binding("amq.direct", "q", key="more"))
+    assert_refused(crowd, crowd.send(more), Code.TOO_MANY, BINDINGS_PER_NAMESPACE_MAX)
+
+
+def test_rules_per_namespace_max(crowd: Driver) -> None:
+    for number in range(RULES_PER_NAMESPACE_MAX):
+        rule = Rule(f"r{number}", "^none$", {"message-ttl": 1})
+        assert_accepted(crowd.send(SetRule(rule=rule)))
+    more = SetRule(rule=Rule("more", "^none$", {"message-ttl": 1}))
+    assert_refused(crowd, crowd.send(more), Code.TOO_MANY, RULES_PER_NAMESPACE_MAX)
+
+
+def test_arguments_bytes_max(driver: Driver) -> None:
+    room = ARGUMENTS_BYTES_MAX - encoded_size({"x": "a" * 300}) + 300
+    fits = OpenQueue(queue="q", arguments={"x": "a" * room})
+    assert_accepted(driver.send(fits))
+    more = OpenQueue(queue="q2", arguments={"x": "a" * (room + 1)})
+    assert_refused(driver, driver.send(more), Code.INVALID, ARGUMENTS_BYTES_MAX)
 
 
 def test_count_max(driver: Driver) -> None:

@@ -40,6 +40,7 @@ from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import (
     BlobRef,
     Error,
+    Letter,
     OnDependency,
     Options,
     Retry,
@@ -110,6 +111,7 @@ PARTS: tuple[type[msgspec.Struct], ...] = (
     Error,
     RetryTerms,
     Assignment,
+    Letter,
     TaskEnded,
     Happened,
     Interest,

@@ -31,6 +31,7 @@ from jackalope.core.task import (
     BlobRef,
     Error,
     Happening,
+    Letter,
     Options,
     Outcome,
     Request,
@@ -38,6 +39,7 @@ from jackalope.core.task import (
     TaskRow,
     TaskSpec,
 )
+from jackalope.core.topology import Binding, Exchange, Rule, Traits
 from jackalope.doors.http import feed
 from jackalope.storage.folder import HISTORY, JOURNAL, SERIES, Storage
 from tests.docs.blocks import Block, Table
@@ -64,6 +66,11 @@ PARTS: tuple[type[msgspec.Struct], ...] = (
     Outcome,
     Happening,
     StoredAnswer,
+    Letter,
+    Traits,
+    Exchange,
+    Binding,
+    Rule,
 )
 
 ASKED = (Event.HOLD, Event.PLAY, Event.PAUSE, Event.KILL, Event.RETRY, Event.PURGE)

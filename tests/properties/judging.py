@@ -10,11 +10,14 @@ from jackalope.core.effects import (
     Answered,
     Assignment,
     Declared,
+    Dropped,
     Effect,
     Joined,
     NothingToClaim,
     Orders,
     PoolSet,
+    Published,
+    QueueOpened,
     Reply,
     SendToSession,
     TaskEnded,
@@ -147,7 +150,7 @@ def answer_of(body: Answered | None) -> Answer:
             return ("acted", changed, requested, codes)
         case Joined(resumed=resumed, drop=drop):
             return ("joined", resumed, drop)
-        case Declared() | PoolSet() | Orders():
+        case Declared() | PoolSet() | Orders() | QueueOpened() | Dropped() | Published():
             return ("declared",)
 
 

@@ -49,6 +49,10 @@ class Cast:
         if isinstance(record, AttemptAssigned):
             self._holders[record.task] = record.worker
             self._fences[record.task, record.worker] = record.fence
+        elif isinstance(record, TaskSubmitted) and record.letter is not None:
+            body = record.spec.payload
+            text = body.decode() if isinstance(body, bytes) else body.blob
+            self._introduce(self._fresh(f"{text}.{record.spec.queue}"), record.spec.id)
         elif isinstance(record, TaskSubmitted) and record.spec.id not in self._names:
             parent = record.spec.options.parent if record.spec.options else TaskId(b"")
             self._introduce(f"{self.name(parent)}.{record.spec.queue}", record.spec.id)
@@ -64,6 +68,11 @@ class Cast:
         if (task_id, worker) not in self._fences:
             raise ScriptError(f"{worker} never had {self.name(task_id)}; say fence=")
         return self._fences[task_id, worker]
+
+    def _fresh(self, name: str) -> str:
+        """Return a name that no task has: the first of several has none but this."""
+        numbered = (f"{name}.{number}" for number in range(2, 1_000))
+        return name if name not in self._ids else next(n for n in numbered if n not in self._ids)
 
     def _introduce(self, name: str, task_id: TaskId) -> None:
         self._ids[name] = task_id

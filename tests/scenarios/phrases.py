@@ -11,10 +11,12 @@ from typing import Any
 from jackalope.core import commands, effects, records
 from jackalope.core.durations import NEVER
 from jackalope.core.lifecycle import Event, State
+from jackalope.core.messaging import ClearRule, OpenQueue, SetRule
 from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.pool import DEFAULT_POOL, PoolSettings
 from jackalope.core.refusals import Refusal
 from jackalope.core.task import BlobRef, Body, Error
+from jackalope.core.topology import Binding, Traits
 from tests.scenarios.cast import Cast
 from tests.scenarios.language import tell_duration
 
@@ -80,6 +82,17 @@ def tell_settings(settings: Policy | PoolSettings, default: Policy | PoolSetting
     return " ".join(told)
 
 
+def tell_traits(traits: Traits) -> str:
+    """Tell what traits have that the default has not, arguments apart."""
+    told = []
+    for name in Traits.__struct_fields__:
+        value = getattr(traits, name)
+        if value != getattr(Traits(), name) and name != "arguments":
+            is_time = name.endswith("_us")
+            told.append(f"{name.removesuffix('_us')}={_plain(value, is_time=is_time)}")
+    return " ".join(told)
+
+
 def _plain(value: object, *, is_time: bool) -> str:
     if is_time and isinstance(value, int):
         return tell_duration(value)
@@ -95,7 +108,8 @@ class Teller:
 
     def record(self, record: records.AnyRecord, command: commands.AnyCommand) -> str:
         """Tell a record; nothing for a queue that comes into being by being named."""
-        if type(record) is records.QueueDeclared and type(command) is not commands.DeclareQueue:
+        is_asked = isinstance(command, commands.DeclareQueue | OpenQueue | SetRule | ClearRule)
+        if type(record) is records.QueueDeclared and not is_asked:
             return ""
         return self._cast.put_names(self.tell(record))
 
@@ -118,7 +132,8 @@ class Teller:
     @tell.register
     def _(self, record: records.QueueDeclared) -> str:
         policy, by = tell_settings(record.policy, DEFAULT_POLICY), option("by", record.by)
-        return join("declared", record.queue, policy, by, self._world(record.namespace))
+        traits = "" if record.traits is None else tell_traits(record.traits)
+        return join("declared", record.queue, policy, traits, by, self._world(record.namespace))
 
     @tell.register
     def _(self, record: records.QueueDeleted) -> str:
@@ -288,7 +303,19 @@ class Teller:
             return [join("joined", option("resumed", resumed), option("drop", drop))]
         if isinstance(body, effects.Orders):
             return _orders(body)
-        return [_SAID[type(body)]]
+        return [_SAID.get(type(body)) or self._messaging(body)]
+
+    def _messaging(self, body: effects.Answered) -> str:
+        if isinstance(body, effects.QueueOpened):
+            return f"opened {body.queue} ready={body.ready} consumers={body.consumers}"
+        if isinstance(body, effects.Dropped):
+            return f"dropped {body.count}"
+        if not isinstance(body, effects.Published):
+            raise TypeError(f"no words for {body!r}")
+        failed = "" if body.failed is None else f"refused {self._refusal(body.failed[1])}"
+        unrouted = option("unrouted", ",".join(map(str, body.unrouted)))
+        refused = option("refused", ",".join(map(str, body.refused)))
+        return failed or join(f"published {body.count}", unrouted, refused)
 
     def _accepted(self, body: effects.Accepted, command: commands.AnyCommand | None) -> list[str]:
         items = _items(command)
@@ -374,6 +401,42 @@ class Teller:
         note = f"({message.note})" if message.note else ""
         return join(f"progress of {self._cast.name(message.task)}", percent, note)
 
+    @tell.register
+    def _(self, _message: effects.ConsumerCancelled) -> str:
+        return "consumer cancelled"
+
+    # Messaging.
+
+    @tell.register
+    def _(self, record: records.TasksDropped) -> str:
+        return "dropped " + ",".join(self._cast.name(task) for task in record.tasks)
+
+    @tell.register
+    def _(self, record: records.ExchangeDeclared) -> str:
+        exchange = record.exchange
+        alternate = option("alternate", exchange.alternate)
+        return join("declared exchange", exchange.name, exchange.kind, alternate)
+
+    @tell.register
+    def _(self, record: records.ExchangeDeleted) -> str:
+        return join("deleted exchange", record.exchange)
+
+    @tell.register
+    def _(self, record: records.Bound) -> str:
+        return f"bound {_tell_binding(record.binding)}"
+
+    @tell.register
+    def _(self, record: records.Unbound) -> str:
+        return f"unbound {_tell_binding(record.binding)}"
+
+    @tell.register
+    def _(self, record: records.RuleSet) -> str:
+        return f"set rule {record.rule.name}"
+
+    @tell.register
+    def _(self, record: records.RuleCleared) -> str:
+        return f"cleared rule {record.rule}"
+
     # Details.
 
     def _when(self, what: str, at_us: int) -> str:
@@ -395,6 +458,11 @@ def _orders(orders: effects.Orders) -> list[str]:
     ]
     told += [f"stop {order.launch}" for order in orders.stop]
     return told or ["nothing to do"]
+
+
+def _tell_binding(binding: Binding) -> str:
+    to = f"exchange {binding.to}" if binding.is_to_exchange else binding.to
+    return join(f"{binding.source} to {to}", option("key", binding.key))
 
 
 def _items(command: commands.AnyCommand | None) -> list[Any] | None:

@@ -15,7 +15,7 @@ from jackalope.core.access import ApiKey
 from jackalope.core.book import Book
 from jackalope.core.broker import Missing
 from jackalope.core.cache import StoredAnswer
-from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
+from jackalope.core.changes import Changes, Counters, DefinitionRow, LimitRow, QueueRow, TallyRow
 from jackalope.core.commands import AnyCommand
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
@@ -36,6 +36,7 @@ class Shelf:
         self._tallies: dict[tuple[str, str], TallyRow] = {}
         self._api_keys: dict[str, ApiKey] = {}
         self._answers: dict[TaskId, StoredAnswer] = {}
+        self._definitions: dict[tuple[str, str, str], DefinitionRow] = {}
         self._counters = Counters()
 
     def append(self, records: list[AnyRecord]) -> None:
@@ -84,12 +85,19 @@ class Shelf:
             if not (tally.succeeded or tally.failed):
                 del self._tallies[tally.namespace, tally.worker]
 
+        self._write_others(changes)
+
+    def _write_others(self, changes: Changes) -> None:
         for key in changes.api_keys_gone:
             self._api_keys.pop(key, None)
         self._api_keys.update({key.id: key for key in changes.api_keys})
         for task_id in changes.answers_gone:
             self._answers.pop(task_id, None)
         self._answers.update({answer.task: answer for answer in changes.answers})
+        for defined in changes.definitions:
+            self._definitions[defined.namespace, defined.kind, defined.name] = defined
+            if defined.definition is None:
+                del self._definitions[defined.namespace, defined.kind, defined.name]
 
     # Recalling.
 
@@ -116,6 +124,7 @@ class Shelf:
             tallies=list(self._tallies.values()),
             api_keys=list(self._api_keys.values()),
             answers=list(self._answers.values()),
+            definitions=list(self._definitions.values()),
         )
         core = _restored(live)
         _replay(core, self._journal[self._stored_through :])
@@ -130,6 +139,10 @@ class Shelf:
         snapshot = core.book.snapshot()
         rebuilt = self.rebuild()
         invariants.check(rebuilt)
+        if core.book.has_volatile:
+            # What is not in the journal took places in line too: the order is the same, not more.
+            _compare("storage has other tasks", _told(snapshot), _told(rebuilt.book.snapshot()))
+            return
         _compare("storage gives another state", snapshot, rebuilt.book.snapshot())
 
         replayed = Core()
@@ -169,6 +182,7 @@ def _restored(snapshot: Changes) -> Core:
         rows.tallies,
         api_keys=rows.api_keys,
         answers=rows.answers,
+        definitions=rows.definitions,
     )
     return core
 
@@ -184,6 +198,12 @@ def _is_wanted(row: TaskRow, missing: Missing) -> bool:
         return True
     has_alias = row.namespace == missing.namespace and row.options.alias in missing.aliases
     return row.id in missing.ids or (has_alias and bool(row.options.alias))
+
+
+def _told(snapshot: Changes) -> list[object]:
+    """Return what of a state does not depend on who came before."""
+    tasks = [(row.id, row.state, row.payload, row.letter, row.attempts) for row in snapshot.tasks]
+    return [*tasks, *(row.queue for row in snapshot.queues), *snapshot.definitions]
 
 
 def _copy(changes: Changes) -> Changes:

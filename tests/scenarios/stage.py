@@ -23,6 +23,7 @@ from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.pool import PoolSettings
+from jackalope.core.records import is_lasting
 from jackalope.core.task import (
     BlobRef,
     Body,
@@ -35,6 +36,7 @@ from jackalope.core.task import (
 )
 from tests.scenarios.cast import Cast
 from tests.scenarios.language import Order, ScriptError, parse_duration_us, tell_duration
+from tests.scenarios.messaging import MESSAGING
 from tests.scenarios.phrases import DEFAULT, Teller, join, option, tell_body, tell_error
 from tests.scenarios.shelf import Shelf
 
@@ -59,6 +61,11 @@ class Stage:
         """Do what a line of the script says, and tell what came of it."""
         order = Order(shlex.split(line))
         verb = _VERBS.get(order.verb)
+        if order.verb in MESSAGING:
+            lines = self._send(MESSAGING[order.verb](self, order), order)
+            order.finish()
+            invariants.check(self.core)
+            return lines
         if verb is None:
             raise ScriptError(f"no verb {order.verb!r}; there are {', '.join(sorted(_VERBS))}")
         lines = verb(self, order)
@@ -80,8 +87,9 @@ class Stage:
 
     def _handle(self, command: AnyCommand, *, is_quiet: bool = False) -> list[str]:
         self._shelf.recall(self.core, command)
+        self.core.book.let_go()
         records, effects = self.core.handle(self._clock_us, command)
-        self._shelf.append(records)
+        self._shelf.append([record for record in records if is_lasting(record)])
         if not records and not effects:
             return []
         for record in records:
@@ -557,6 +565,18 @@ class Stage:
             return f"{'+' if since_us >= 0 else ''}{tell_duration(since_us)}"
 
         return _MOMENT.sub(tell, self._cast.put_names(text))
+
+    # For other verbs.
+
+    def task(self, name: str) -> TaskId:
+        return self._task(name)
+
+    def session(self, name: str) -> int:
+        self._cast.bind(name, name)
+        return self._cast.session(name)
+
+    def client(self, order: Order) -> int:
+        return self._client(order)
 
     # Who and what a command means.
 

@@ -202,7 +202,7 @@ def test_refused_folder_is_let_go(open_storage: OpenStorage, tmp_path: Path) -> 
 # Formats.
 
 
-@pytest.mark.parametrize(("file", "newest"), [("journal.db", 1), ("tasks.db", 3)])
+@pytest.mark.parametrize(("file", "newest"), [("journal.db", 1), ("tasks.db", 4)])
 def test_newer_format_is_refused(
     open_storage: OpenStorage, tmp_path: Path, file: str, newest: int
 ) -> None:
@@ -278,6 +278,7 @@ def test_a_history_of_format_1_gets_its_tallies(tmp_path: Path) -> None:
         tool.execute("DROP TABLE tallies")
         tool.execute("DROP TABLE api_keys")
         tool.execute("DROP TABLE answers")
+        tool.execute("DROP TABLE definitions")
         tool.execute("PRAGMA user_version = 1")
     with closing(SqliteHistory(path)) as history:
         tally = TallyRow("default", "ann", 1, 0, 100)

@@ -207,6 +207,7 @@ def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
         history.write(1, make_changes(make_row(1)))
     with closing(sqlite3.connect(file)) as tool:
         tool.execute("DROP TABLE api_keys")
+        tool.execute("DROP TABLE definitions")
         tool.execute("DROP TABLE tallies")
         tool.execute("DROP TABLE answers")
         tool.execute("PRAGMA user_version = 1")

@@ -48,6 +48,23 @@ from jackalope.core.commands import (
     SubmitTasks,
     WatchTasks,
 )
+from jackalope.core.messaging import (
+    Bind,
+    ClearRule,
+    Consume,
+    HoldConsumer,
+    LimitShare,
+    OpenExchange,
+    OpenQueue,
+    PublishMessages,
+    PurgeQueue,
+    RemoveExchange,
+    RemoveQueue,
+    SetRule,
+    StopConsuming,
+    TakeTask,
+    Unbind,
+)
 from jackalope.core.refusals import Code, Refusal
 
 if TYPE_CHECKING:
@@ -113,10 +130,10 @@ class Principal:
         if refusal is None and isinstance(command, CreateApiKey | RevokeApiKey):
             refusal = self._refuse_limited(_KEYS_ARE_FOR_UNLIMITED)
         if refusal is None and self.queues:
-            if isinstance(command, ActOnAnswers | ActOnTasks | WatchTasks):
+            if isinstance(command, ActOnAnswers | ActOnTasks | WatchTasks | PublishMessages):
                 command.only = self.queues
-            elif isinstance(command, LimitTag | DrainWorker):
-                refusal = self._refuse_limited("tags and workers need a key for all queues")
+            elif isinstance(command, _FOR_ALL_QUEUES):
+                refusal = self._refuse_limited("this needs a key for all queues")
             else:
                 refusal = self.refuse_queues(queues_of(command))
             if isinstance(command, JoinWorker):
@@ -226,11 +243,18 @@ def _one_queue(command: Any) -> tuple[str, ...]:
     return (command.queue,)
 
 
+def _bound_queue(command: Bind | Unbind) -> tuple[str, ...]:
+    return () if command.binding.is_to_exchange else (command.binding.to,)
+
+
 def _declared_queues(command: DeclareQueue) -> tuple[str, ...]:
     """Name the queue, and the one that its results go to."""
     target = command.changes.get("result_becomes")
     return (command.queue, str(target)) if target else (command.queue,)
 
+
+#: What is not about any queue in particular, and can change what becomes of all.
+_FOR_ALL_QUEUES = (LimitTag, DrainWorker, OpenExchange, RemoveExchange, SetRule, ClearRule)
 
 #: The permission that each command needs, and the queues that it is about. What a worker says of
 #: its attempts is proved by the session and the fence.
@@ -261,4 +285,19 @@ _NEEDS: dict[type, tuple[Permission, Callable[[Any], Iterable[str]]]] = {
     DeclarePool: (Permission.ADMIN, _one_queue),
     DeletePool: (Permission.ADMIN, _one_queue),
     ActOnGroup: (Permission.ADMIN, _one_queue),
+    OpenQueue: (Permission.SUBMIT_TASKS, _one_queue),
+    RemoveQueue: (Permission.CANCEL_TASKS, _one_queue),
+    PurgeQueue: (Permission.CANCEL_TASKS, _one_queue),
+    OpenExchange: (Permission.SUBMIT_TASKS, _no_queues),
+    RemoveExchange: (Permission.SUBMIT_TASKS, _no_queues),
+    Bind: (Permission.SUBMIT_TASKS, _bound_queue),
+    Unbind: (Permission.SUBMIT_TASKS, _bound_queue),
+    SetRule: (Permission.ADMIN, _no_queues),
+    ClearRule: (Permission.ADMIN, _no_queues),
+    Consume: (Permission.WORK, _one_queue),
+    TakeTask: (Permission.WORK, _one_queue),
+    StopConsuming: (Permission.WORK, _no_queues),
+    HoldConsumer: (Permission.WORK, _no_queues),
+    LimitShare: (Permission.WORK, _no_queues),
+    PublishMessages: (Permission.SUBMIT_TASKS, _no_queues),
 }

@@ -35,6 +35,9 @@ from jackalope.core.records import (
     AttemptEnded,
     AttemptFinished,
     AttemptStarted,
+    Bound,
+    ExchangeDeclared,
+    ExchangeDeleted,
     GroupPinned,
     PoolDeclared,
     PoolDeleted,
@@ -43,13 +46,17 @@ from jackalope.core.records import (
     QueuePaused,
     QueueResumed,
     RequestJoined,
+    RuleCleared,
+    RuleSet,
     SignalAdvanced,
     SignalRequested,
     TagLimited,
     TaskMoved,
     TaskPurged,
     TaskRevived,
+    TasksDropped,
     TaskSubmitted,
+    Unbound,
 )
 from jackalope.core.task import Task
 
@@ -95,6 +102,13 @@ _WORDS: dict[type, tuple[int, str]] = {
     PoolDeclared: (_INFO, "pool declared"),
     PoolDeleted: (_INFO, "pool deleted"),
     GroupPinned: (_INFO, "group pinned"),
+    TasksDropped: (_INFO, "tasks dropped"),
+    ExchangeDeclared: (_INFO, "exchange declared"),
+    ExchangeDeleted: (_INFO, "exchange deleted"),
+    Bound: (_DEBUG, "binding made"),
+    Unbound: (_DEBUG, "binding removed"),
+    RuleSet: (_INFO, "rule set"),
+    RuleCleared: (_INFO, "rule cleared"),
 }
 _BY_EVENT: dict[Event, tuple[int, str]] = {
     Event.HOLD: (_INFO, "task held"),
@@ -270,7 +284,17 @@ def _facts(record: AnyRecord, core: Core) -> dict[str, Any]:
         facts["seconds"] = _took_us(task) / SECOND
     if isinstance(record, AttemptEnded) and record.error is not None:
         facts["error"] = f"{record.error.type}: {record.error.message}"
+    facts |= _facts_of_topology(record)
     return {name: value for name, value in facts.items() if value not in ("", None)}
+
+
+def _facts_of_topology(record: AnyRecord) -> dict[str, Any]:
+    if isinstance(record, TasksDropped):
+        return {"count": len(record.tasks)}
+    for what in ("exchange", "rule"):
+        if (named := getattr(record, what, None)) is not None:
+            return {what: getattr(named, "name", named)}
+    return {}
 
 
 def _task_of(record: AnyRecord) -> TaskId:

@@ -33,7 +33,6 @@ from __future__ import annotations
 import msgspec
 
 from jackalope.broker.recovery import recover
-from jackalope.core.book import blobs_of
 from jackalope.core.changes import Changes
 from jackalope.core.commands import AnyCommand
 from jackalope.core.durations import SECOND
@@ -42,9 +41,9 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.limits import TASKS_PER_FILTER_MAX
 from jackalope.core.must import must
-from jackalope.core.records import AnyRecord, encode_batch
+from jackalope.core.records import AnyRecord, encode_batch, is_lasting
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.task import Task
+from jackalope.core.task import Task, blobs_of
 from jackalope.storage import Blobs, History, Journal, StorageFault
 
 #: History is synced, and the journal trimmed, when this many batches could go.
@@ -116,6 +115,7 @@ class Engine:
         if self.fault is not None:
             return Turn(commands, [], _refuse(commands, self.fault))
         self.is_turning = True
+        self.core.book.let_go()  # By now everybody has heard of what ended in the last turn.
         records: list[AnyRecord] = []
         effects: list[Effect] = []
         for command in commands:
@@ -123,7 +123,8 @@ class Engine:
             new_records, new_effects = self.core.handle(now_us, command)
             records += new_records
             effects += new_effects
-        return Turn(commands, records, effects, encode_batch(records) if records else b"")
+        lasting = list(filter(is_lasting, records)) if self.core.book.has_volatile else records
+        return Turn(commands, records, effects, encode_batch(lasting) if lasting else b"")
 
     def store(self, turn: Turn) -> None:
         """Make a turn durable. May run in another thread.

@@ -34,6 +34,7 @@ def recover(journal: Journal, history: History) -> tuple[Core, int]:
             snapshot.tallies,
             api_keys=snapshot.api_keys,
             answers=snapshot.answers,
+            definitions=snapshot.definitions,
         )
     sequence = snapshot.sequence
     for sequence, records in _batches(journal, snapshot.sequence):

@@ -393,7 +393,8 @@ class Broker:
         """Take from the inbox what makes one turn."""
         items = 0
         for count, command in enumerate(self._inbox):
-            items += len(command.tasks) if type(command) is SubmitTasks else 1
+            many = getattr(command, "tasks", None) or getattr(command, "messages", None)
+            items += len(many) if many else 1
             if items >= ITEMS_PER_TURN_MAX:
                 taken, self._inbox = self._inbox[: count + 1], self._inbox[count + 1 :]
                 self._inbox_items = max(0, self._inbox_items - items)

@@ -226,6 +226,38 @@ class HttpConfig(msgspec.Struct, frozen=True):
     ] = ""
 
 
+class AmqpConfig(msgspec.Struct, frozen=True):
+    """The AMQP 0-9-1 door, for programs written for RabbitMQ."""
+
+    enabled: Annotated[bool, _about("Whether the door opens.")] = False
+    host: Annotated[
+        str, _about("The address to listen on; `0.0.0.0` for every network.", min_length=1)
+    ] = "127.0.0.1"
+    port: Annotated[int, _about("The port; 0 takes a free one.", ge=0, le=65_535)] = 5672
+    max_connections: Annotated[
+        int, _about("How many connections are open at once; more are refused.", ge=1, le=1_000_000)
+    ] = 10_000
+    channel_max: Annotated[
+        int, _about("How many channels a connection may have.", ge=1, le=65_535)
+    ] = 2_047
+    frame_bytes_max: Annotated[
+        int, _about("The largest frame; the peer may ask for less.", ge=4_096, le=16 * MEBIBYTE)
+    ] = 128 * 1024
+    message_bytes_max: Annotated[
+        int, _about("The largest body of a message.", ge=64 * 1024, le=2_048 * MEBIBYTE)
+    ] = 128 * MEBIBYTE
+    heartbeat_us: Annotated[
+        int,
+        _about(
+            "How often each side of a connection sends something, unless the peer asks for another "
+            "time; 0 for never. One that hears nothing for two of these closes it.",
+            ge=0,
+            le=HOUR,
+        ),
+    ] = 60 * SECOND
+    tls: Annotated[bool, _about("Whether the door speaks TLS if `tls.cert` is set.")] = True
+
+
 class TlsConfig(msgspec.Struct, frozen=True):
     """Encryption of both doors: TLS 1.2 or later."""
 
@@ -398,6 +430,7 @@ class Config(msgspec.Struct, frozen=True):
     blobs: BlobsConfig = BlobsConfig()
     native: NativeConfig = NativeConfig()
     http: HttpConfig = HttpConfig()
+    amqp: AmqpConfig = AmqpConfig()
     tls: TlsConfig = TlsConfig()
     auth: AuthConfig = AuthConfig()
     gridlike: GridlikeConfig = GridlikeConfig()
@@ -414,6 +447,7 @@ COMPONENTS: dict[str, type[msgspec.Struct]] = {
     "blobs": BlobsConfig,
     "native": NativeConfig,
     "http": HttpConfig,
+    "amqp": AmqpConfig,
     "tls": TlsConfig,
     "auth": AuthConfig,
     "gridlike": GridlikeConfig,

@@ -31,6 +31,7 @@ from jackalope.cli.launching import begin_pools, make_launchers, start_pools
 from jackalope.cli.serve import HOW_TO_HAVE_HTTP, bad_config, has_http
 from jackalope.cli.stores import store_of
 from jackalope.core.commands import AnyCommand, DeclarePool, DeclareQueue, LimitTag
+from jackalope.core.durations import SECOND
 from jackalope.core.effects import Effect, Reply
 from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.native import NativeDoor
@@ -40,6 +41,7 @@ from jackalope.storage import FolderBusy, Storage, StorageFault
 
 if TYPE_CHECKING:
     from jackalope.broker.tracer import Tracer
+    from jackalope.doors.amqp import AmqpDoor
     from jackalope.doors.http.server import HttpDoor
 
 log = structlog.get_logger(component="broker")
@@ -149,12 +151,13 @@ async def _start(broker: Broker, config: Config) -> list[Door]:
     address = _announce(config, native)
     http = await _open_http(broker, config, tls)
     pages = "" if http is None else _announce_http(config, http)
+    amqp = await _open_amqp(broker, config, tls)
+    doors: list[Door] = [door for door in (amqp, http, native) if door is not None]
     level = config.data.durability.value
     where = {"address": address, "http": pages, "data": _folder(config)}
     log.info("broker started", **where, durability=level)
     if config.auth.insecure and broker.access.is_open:
         log.warning("whoever reaches this broker can do everything", host=config.native.host)
-    doors: list[Door] = [native] if http is None else [http, native]
     return doors if pools is None else [pools, *doors]
 
 
@@ -196,6 +199,31 @@ async def _open_http(broker: Broker, config: Config, tls: ssl.SSLContext | None)
         await door.start()
     except OSError as error:
         raise _cannot_listen(error, http.host, http.port, "--http-port") from None
+    return door
+
+
+async def _open_amqp(broker: Broker, config: Config, tls: ssl.SSLContext | None) -> AmqpDoor | None:
+    """Open the AMQP door, if it is wanted."""
+    amqp = config.amqp
+    if not amqp.enabled:
+        return None
+    from jackalope.doors.amqp import AmqpDoor
+    from jackalope.doors.amqp.server import Terms as AmqpTerms
+
+    terms = AmqpTerms(
+        max_connections=amqp.max_connections,
+        channel_max=amqp.channel_max,
+        frame_bytes_max=amqp.frame_bytes_max,
+        message_bytes_max=amqp.message_bytes_max,
+        heartbeat_s=amqp.heartbeat_us // SECOND,
+    )
+    door = AmqpDoor(broker, amqp.host, amqp.port, terms, tls=tls if amqp.tls else None)
+    try:
+        await door.start()
+    except OSError as error:
+        raise _cannot_listen(error, amqp.host, amqp.port, "--amqp-port") from None
+    scheme = "amqps" if config.tls.cert and amqp.tls else "amqp"
+    typer.echo(f"AMQP at {scheme}://{amqp.host}:{door.port}")
     return door
 
 

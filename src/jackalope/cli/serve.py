@@ -50,6 +50,12 @@ class Flags(Options):
         str | None, _flag("--http-port", "PORT", "The port of the HTTP door; 0 takes a free one.")
     ] = None
     no_http: Annotated[bool, typer.Option("--no-http", help="Open no HTTP door.")] = False
+    amqp: Annotated[
+        bool, typer.Option("--amqp", help="Open the AMQP 0-9-1 door, on 127.0.0.1:5672.")
+    ] = False
+    amqp_port: Annotated[
+        str | None, _flag("--amqp-port", "PORT", "The port of the AMQP door; 0 takes a free one.")
+    ] = None
     tls_cert: Annotated[
         str | None, _flag("--tls-cert", "FILE", "The certificate of both doors, in PEM form.")
     ] = None
@@ -88,6 +94,8 @@ class Flags(Options):
             "--port": ("native.port", self.port),
             "--http-port": ("http.port", self.http_port),
             "--no-http": ("http.enabled", "false" if self.no_http else None),
+            "--amqp": ("amqp.enabled", "true" if self.amqp or self.amqp_port else None),
+            "--amqp-port": ("amqp.port", self.amqp_port),
             "--tls-cert": ("tls.cert", self.tls_cert),
             "--tls-key": ("tls.key", self.tls_key),
             "--insecure": ("auth.insecure", "true" if self.insecure else None),
@@ -123,6 +131,7 @@ def serve(flags: Flags) -> int:
         jackalope serve
         jackalope serve --data /var/lib/jackalope --log-format json
         jackalope serve --host 0.0.0.0 --tls-cert broker.crt --tls-key broker.key
+        jackalope serve --amqp
         jackalope serve --config jackalope.yaml --durability interval
     """
     loaded = flags.load()

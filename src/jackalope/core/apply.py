@@ -10,8 +10,10 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any
 
-from jackalope.core.book import Book, blobs_of
+from jackalope.core.book import Book
+from jackalope.core.definitions import define
 from jackalope.core.identity import JOINED
+from jackalope.core.ids import is_volatile
 from jackalope.core.lifecycle import ENDED, Event, State, can_lead
 from jackalope.core.must import BrokenInvariant, must
 from jackalope.core.queue import Queue
@@ -27,6 +29,9 @@ from jackalope.core.records import (
     AttemptEnded,
     AttemptFinished,
     AttemptStarted,
+    Bound,
+    ExchangeDeclared,
+    ExchangeDeleted,
     GroupPinned,
     PoolDeclared,
     PoolDeleted,
@@ -35,15 +40,27 @@ from jackalope.core.records import (
     QueuePaused,
     QueueResumed,
     RequestJoined,
+    RuleCleared,
+    RuleSet,
     SignalAdvanced,
     SignalRequested,
     TagLimited,
     TaskMoved,
     TaskPurged,
     TaskRevived,
+    TasksDropped,
     TaskSubmitted,
+    Unbound,
 )
-from jackalope.core.task import NO_OPTIONS, Attempt, Outcome, Request, Task, lease_of
+from jackalope.core.task import (
+    NO_OPTIONS,
+    Attempt,
+    Outcome,
+    Request,
+    Task,
+    blobs_of,
+    lease_of,
+)
 
 _READY, _ASSIGNED, _RUNNING = State.READY, State.ASSIGNED, State.RUNNING
 
@@ -69,21 +86,25 @@ def _submitted(book: Book, record: TaskSubmitted) -> None:
         record.by and book.share(record.by),
         record.at_us,
         record.batch,
+        letter=record.letter,
     )
+    if book.has_volatile or record.letter is not None:
+        book.has_volatile |= is_volatile(spec.id)
     if spec.options is not None:
         task.due_us = spec.options.run_at_us
         task.waiting_for = set(record.waiting_for) or None
         task.guardian = book.guardian(spec.options.parent)
     if record.expires_us:
         task.expires_us = record.expires_us
-    if record.batch != queue.batch:
-        queue.batch, queue.batch_fill = record.batch, 0
-    queue.batch_fill += 1
-    book.queues_dirty[queue] = None
+    if not (book.has_volatile and is_volatile(spec.id)):
+        if record.batch != queue.batch:
+            queue.batch, queue.batch_fill = record.batch, 0
+        queue.batch_fill += 1
+        book.queues_dirty[queue] = None
     if state is _READY:
         task.rank = book.next_rank(record.at_us)
     book.enter(task)
-    book.dirty[task.id] = task
+    book.mark(task)
 
 
 def _assigned(book: Book, record: AttemptAssigned) -> None:
@@ -122,7 +143,8 @@ def _started(book: Book, record: AttemptStarted) -> None:
 def _finished(book: Book, record: AttemptFinished) -> None:
     task = book.tasks[record.task]
     worker = lease_of(task).worker
-    book.tally(task.queue.namespace, worker, record.at_us).succeeded += 1
+    if not (book.has_volatile and is_volatile(task.id)):
+        book.tally(task.queue.namespace, worker, record.at_us).succeeded += 1
     book.note(task, record.at_us, Event.FINISH, worker)
     book.end(task, State.SUCCEEDED, record.at_us, result=record.result)
 
@@ -132,7 +154,7 @@ def _attempt_ended(book: Book, record: AttemptEnded) -> None:
     must(can_lead(task.state, record.event, record.to), "a legal end", task.state, record)
     worker = lease_of(task).worker
     _count_end(task, record, worker)
-    if record.event is Event.FAIL:
+    if record.event is Event.FAIL and not is_volatile(task.id):
         book.tally(task.queue.namespace, worker, record.at_us).failed += 1
     error = record.error
     detail = f"{error.type}: {error.message}"[:200] if error else record.reason or ""
@@ -219,7 +241,13 @@ def _queue_declared(book: Book, record: QueueDeclared) -> None:
     queue.policy = record.policy
     if ageing_changes:
         queue.line.reorder(book.tasks)
-    book.queues_dirty[queue] = None
+    if record.traits is not None:
+        queue.traits = record.traits
+        queue.weigh(book.tasks)
+    if queue.is_volatile():
+        book.has_volatile = True
+    else:
+        book.queues_dirty[queue] = None
 
 
 def _queue_deleted(book: Book, record: QueueDeleted) -> None:
@@ -228,24 +256,71 @@ def _queue_deleted(book: Book, record: QueueDeleted) -> None:
     for answer in list(queue.cache.answers.values()):
         book.answers.leave(queue.cache, answer)
     del book.namespaces[record.namespace].queues[record.queue]
-    for task in [task for task in book.tasks.values() if task.queue is queue]:
+    # Ended tasks of a volatile queue go by themselves; nobody looks through all others for them.
+    ended = [] if record.is_volatile else [t for t in book.tasks.values() if t.queue is queue]
+    for task in ended:
         book.blobs_gone += blobs_of(task)
         book.recalled.pop(task.id, None)
         book.dirty.pop(task.id, None)
         book.forget(task.id)
     book.queues_dirty.pop(queue, None)
-    book.queues_gone[record.namespace, record.queue] = record
+    if not record.is_volatile:
+        book.queues_gone[record.namespace, record.queue] = record
 
 
 def _queue_paused(book: Book, record: QueuePaused | QueueResumed) -> None:
     queue = book.namespaces[record.namespace].queues[record.queue]
     queue.paused_by = record.by if isinstance(record, QueuePaused) else ""
-    book.queues_dirty[queue] = None
+    if not record.is_volatile:
+        book.queues_dirty[queue] = None
 
 
 def _tag_limited(book: Book, record: TagLimited) -> None:
     book.world(record.namespace).limit_tag(record.tag, record.limit, book.tasks)
     book.limits_dirty[record.namespace, record.tag] = None
+
+
+def _tasks_dropped(book: Book, record: TasksDropped) -> None:
+    for task_id in record.tasks:
+        book.drop(book.tasks[task_id])
+
+
+def _exchange_declared(book: Book, record: ExchangeDeclared) -> None:
+    define(book.world(record.namespace), record.exchange)
+    if record.exchange.durable:
+        book.definitions_dirty[record.namespace, "exchange", record.exchange.name] = record.exchange
+    else:
+        book.has_volatile = True
+
+
+def _exchange_deleted(book: Book, record: ExchangeDeleted) -> None:
+    book.namespaces[record.namespace].topology.drop_exchange(record.exchange)
+    if not record.is_volatile:
+        book.definitions_dirty[record.namespace, "exchange", record.exchange] = None
+
+
+def _bound(book: Book, record: Bound) -> None:
+    define(book.world(record.namespace), record.binding)
+    if not record.is_volatile:
+        book.definitions_dirty[record.namespace, "binding", record.binding.name()] = record.binding
+    else:
+        book.has_volatile = True
+
+
+def _unbound(book: Book, record: Unbound) -> None:
+    book.namespaces[record.namespace].topology.unbind(record.binding)
+    if not record.is_volatile:
+        book.definitions_dirty[record.namespace, "binding", record.binding.name()] = None
+
+
+def _rule_set(book: Book, record: RuleSet) -> None:
+    define(book.world(record.namespace), record.rule)
+    book.definitions_dirty[record.namespace, "rule", record.rule.name] = record.rule
+
+
+def _rule_cleared(book: Book, record: RuleCleared) -> None:
+    del book.namespaces[record.namespace].topology.rules[record.rule]
+    book.definitions_dirty[record.namespace, "rule", record.rule] = None
 
 
 def _api_key_created(book: Book, record: ApiKeyCreated) -> None:
@@ -345,4 +420,11 @@ APPLIERS: dict[type, Callable[[Book, Any], None]] = {
     PoolDeclared: _pool_declared,
     PoolDeleted: _pool_deleted,
     GroupPinned: _group_pinned,
+    TasksDropped: _tasks_dropped,
+    ExchangeDeclared: _exchange_declared,
+    ExchangeDeleted: _exchange_deleted,
+    Bound: _bound,
+    Unbound: _unbound,
+    RuleSet: _rule_set,
+    RuleCleared: _rule_cleared,
 }

@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from jackalope.core.effects import Assignment, DrainAsked, SendToSession
+from jackalope.core.letters import letter_to_send
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.must import must
 from jackalope.core.ready import Lane, order
@@ -160,12 +161,14 @@ def _is_shut(core: Core, worker: Worker, lane: Lane) -> bool:
 
 def _least_loaded(core: Core, lane: Lane) -> Worker | None:
     queue = lane.queue
-    best = None
+    best, preference = None, 0
     for crew in core.roster.crews(queue.namespace.name, queue.name):
         if crew.serves(lane.key):
             worker = crew.least_loaded(lane.avoid)
-            if worker is not None and (best is None or len(worker.held) < len(best.held)):
-                best = worker
+            if worker is None or (best is not None and crew.preference < preference):
+                continue
+            if best is None or crew.preference > preference or len(worker.held) < len(best.held):
+                best, preference = worker, crew.preference
     return best or (_only_one(core, lane) if lane.avoid else None)
 
 
@@ -214,8 +217,13 @@ def _assign(core: Core, task: Task, worker: Worker) -> None:
                 task.attempts,
                 options.timeout_us or queue.policy.timeout_us,
                 claim,
+                task.letter if task.attempts == 1 else letter_to_send(task),
             ),
         )
     )
     if worker.crew is not None:
         worker.crew.place(worker)
+    if worker.share is not None:
+        for member in worker.share.members:
+            if member.crew is not None:
+                member.crew.place(member)

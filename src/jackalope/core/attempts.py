@@ -231,7 +231,7 @@ def wrong_state(task: Task, event: Event) -> Refusal:
 def _settled(core: Core, command: Command, worker: Worker, count: int, refused: Refused) -> None:
     """Answer the worker, and see to it that it gets what it now has room for."""
     core.reply(command, Accepted(count - len(refused), tuple(refused)))
-    core.hungry[worker] = None
+    core.make_hungry(worker)
 
 
 def _finish(core: Core, task: Task, result: Body) -> None:

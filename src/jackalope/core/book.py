@@ -15,14 +15,16 @@ from copy import copy
 
 from jackalope.core.access import ApiKey
 from jackalope.core.cache import Answers, Cache, StoredAnswer
-from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
+from jackalope.core.changes import Changes, Counters, DefinitionRow, LimitRow, QueueRow, TallyRow
+from jackalope.core.definitions import define, in_order
 from jackalope.core.durations import NEVER
 from jackalope.core.identity import Same
-from jackalope.core.ids import NO_TASK, TaskId, is_time_ordered
+from jackalope.core.ids import NO_TASK, TaskId, is_time_ordered, is_volatile
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
 from jackalope.core.limits import HAPPENINGS_PER_TASK_MAX
 from jackalope.core.must import must
 from jackalope.core.queue import Namespace, Queue
+from jackalope.core.snapshot import snapshot_of
 from jackalope.core.tally import NO_TALLY, Tally, make_room
 from jackalope.core.task import (
     NO_OPTIONS,
@@ -33,11 +35,14 @@ from jackalope.core.task import (
     Outcome,
     Task,
     TaskRow,
+    blobs_of,
     from_row,
     lease_of,
+    size_of,
     to_row,
 )
 from jackalope.core.timers import Timers
+from jackalope.core.topology import Binding, Exchange, Rule
 
 _READY, _SCHEDULED = State.READY, State.SCHEDULED
 _NAMES_SHARED_MAX = 10_000
@@ -59,6 +64,7 @@ class Book:
         dirty: tasks that storage lacks in their present state.
         gone: tasks that storage has and must not have, as they last were if memory had them.
         recalled: ended tasks that are here for the moment; storage has them.
+        has_volatile: whether there ever was anything that is not for the disk.
     """
 
     def __init__(self) -> None:
@@ -80,7 +86,10 @@ class Book:
         self.limits_dirty: dict[tuple[str, str], None] = {}
         self.tallies_dirty: dict[tuple[str, str], None] = {}
         self.api_keys_dirty: dict[str, None] = {}
+        self.definitions_dirty: dict[tuple[str, str, str], Exchange | Binding | Rule | None] = {}
         self.blobs_gone: list[str] = []
+        self.has_volatile = False
+        self._volatile_ended: list[TaskId] = []
         self._queues_leaving: dict[tuple[str, str], object] = {}
         self._names: dict[str, str] = {}
 
@@ -108,36 +117,7 @@ class Book:
 
     def snapshot(self) -> Changes:
         """Return all durable state that is in memory, in an order that depends on it alone."""
-        return Changes(
-            counters=Counters(self.counters.fence, self.counters.rank, self.counters.floor),
-            tasks=[
-                to_row(task)
-                for task in sorted(self.tasks.values(), key=lambda task: (task.rank, task.id))
-                if task.id not in self.recalled
-            ],
-            queues=[
-                queue.to_row()
-                for _, world in sorted(self.namespaces.items())
-                for _, queue in sorted(world.queues.items())
-            ],
-            limits=[
-                LimitRow(world.name, tag, limit)
-                for _, world in sorted(self.namespaces.items())
-                for tag, limit in sorted(world.limits.items())
-            ],
-            tallies=[
-                self._tally_row(world.name, worker)
-                for _, world in sorted(self.namespaces.items())
-                for worker in sorted(world.tallies)
-            ],
-            api_keys=[key for _, key in sorted(self.api_keys.items())],
-            answers=[
-                copy(answer)
-                for _, world in sorted(self.namespaces.items())
-                for _, queue in sorted(world.queues.items())
-                for answer in queue.cache.answers.values()
-            ],
-        )
+        return snapshot_of(self)
 
     # Writing behind.
 
@@ -151,19 +131,16 @@ class Book:
         *,
         api_keys: Iterable[ApiKey] = (),
         answers: Iterable[StoredAnswer] = (),
+        definitions: Iterable[DefinitionRow] = (),
     ) -> None:
         """Fill an empty book from stored rows."""
         must(not self.tasks and not self.namespaces, "only an empty book is filled")
         self.counters = counters
         for row in queues:
             world = self.world(row.namespace)
-            queue = world.queues[row.queue] = Queue(world, row.queue, row.policy)
-            queue.paused_by, queue.batch, queue.batch_fill = (
-                row.paused_by,
-                row.batch,
-                row.batch_fill,
-            )
-            queue.pool, queue.pins = row.pool, dict.fromkeys(row.pins)
+            world.queues[row.queue] = Queue.from_row(world, row)
+        for defined in in_order(definitions):
+            define(self.world(defined.namespace), defined.definition)
         for limit in limits:
             self.world(limit.namespace).limits[limit.tag] = limit.limit
         for tally in tallies:
@@ -214,6 +191,7 @@ class Book:
             or self.tallies_dirty
             or self.api_keys_dirty
             or self.answers.dirty
+            or self.definitions_dirty
         )
 
     def take_changes(self) -> Changes:
@@ -243,16 +221,20 @@ class Book:
                 for namespace, tag in self.limits_dirty
             ],
             blobs=self.blobs_gone,
-            tallies=[self._tally_row(*name) for name in self.tallies_dirty],
+            tallies=[self.tally_row(*name) for name in self.tallies_dirty],
             api_keys=[self.api_keys[key] for key in self.api_keys_dirty if key in self.api_keys],
             api_keys_gone=[key for key in self.api_keys_dirty if key not in self.api_keys],
             answers=self.answers.changed(),
             answers_gone=self.answers.gone(),
+            definitions=[
+                DefinitionRow(*name, definition)
+                for name, definition in self.definitions_dirty.items()
+            ],
         )
         self.blobs_gone = []
         self.dirty = {}
         self.queues_dirty, self.limits_dirty, self.tallies_dirty = {}, {}, {}
-        self.api_keys_dirty, self.answers.dirty = {}, {}
+        self.api_keys_dirty, self.answers.dirty, self.definitions_dirty = {}, {}, {}
         self._queues_leaving = dict(self.queues_gone)
         return changes
 
@@ -283,7 +265,33 @@ class Book:
         if aliases.get(task.options.alias) == task_id:
             del aliases[task.options.alias]
 
+    def let_go(self) -> None:
+        """Let volatile tasks that ended leave memory: storage will never have them."""
+        for task_id in self._volatile_ended:
+            task = self.tasks.get(task_id)
+            if task is not None and task.state in ENDED:
+                self.blobs_gone += blobs_of(task)
+                self.forget(task_id)
+        self._volatile_ended = []
+
     # Primitives, for `apply` alone.
+
+    def mark(self, task: Task) -> None:
+        """Note that storage lacks the present state of a task, unless it is never to have it."""
+        if not (self.has_volatile and is_volatile(task.id)):
+            self.dirty[task.id] = task
+
+    def drop(self, task: Task) -> None:
+        """Let a task go that has not ended, without an end."""
+        self.leave_state(task)
+        task.state = State.KILLED
+        if task.expires_us:
+            self.expiry.cancel(task.id)
+        del self.tasks[task.id]
+        self.dirty.pop(task.id, None)
+        self.blobs_gone += blobs_of(task)
+        if not is_volatile(task.id):
+            self.gone[task.id] = task
 
     def world(self, name: str) -> Namespace:
         """Find or make a namespace."""
@@ -313,7 +321,8 @@ class Book:
         self.tallies_dirty[world.name, worker] = None
         return tally
 
-    def _tally_row(self, namespace: str, worker: str) -> TallyRow:
+    def tally_row(self, namespace: str, worker: str) -> TallyRow:
+        """Return what a worker has done, as a row."""
         tally = self.world(namespace).tallies.get(worker, NO_TALLY)
         return TallyRow(namespace, worker, tally.succeeded, tally.failed, tally.at_us)
 
@@ -380,7 +389,10 @@ class Book:
         state = task.state
         task.queue.count(state, 1)
         if state is _READY:
-            task.queue.namespace.line_up(task, self.tasks)
+            queue = task.queue
+            queue.namespace.line_up(task, self.tasks)
+            if queue.traits is not None and queue.traits.bytes_max:
+                queue.ready_bytes += size_of(task.payload)
         elif state is _SCHEDULED:
             self.due.set(task.id, task.due_us)
         if task.expires_us and state in PENDING:
@@ -391,7 +403,10 @@ class Book:
         state = task.state
         task.queue.count(state, -1)
         if state is _READY:
-            task.queue.namespace.step_out(task, self.tasks)
+            queue = task.queue
+            queue.namespace.step_out(task, self.tasks)
+            if queue.traits is not None and queue.traits.bytes_max:
+                queue.ready_bytes -= size_of(task.payload)
         elif state is _SCHEDULED:
             self.due.cancel(task.id)
         elif state in LEASED:
@@ -436,18 +451,20 @@ class Book:
             dependent = self.tasks[dependent_id]
             if dependent.waiting_for is not None:
                 dependent.waiting_for.discard(task.id)
-                self.dirty[dependent_id] = dependent
+                self.mark(dependent)
         if task.options is not NO_OPTIONS:
             self._unlink(task)
         if task.id in self.children:
             self._hand_over_children(task)
+        if self.has_volatile and is_volatile(task.id):
+            self._volatile_ended.append(task.id)
 
     def _hand_over_children(self, task: Task) -> None:
         """Give the unfinished children of a task that ends to its own guardian."""
         for child_id in self.children.pop(task.id):
             child = self.tasks[child_id]
             child.guardian = task.guardian
-            self.dirty[child_id] = child
+            self.mark(child)
             if task.guardian:
                 self.children.setdefault(task.guardian, {})[child_id] = None
 
@@ -475,10 +492,4 @@ class Book:
             task.history.append(happening)
             if len(task.history) > HAPPENINGS_PER_TASK_MAX:
                 del task.history[HAPPENINGS_PER_TASK_MAX // 2]
-        self.dirty[task.id] = task
-
-
-def blobs_of(task: Task) -> list[str]:
-    """Name the blobs that belong to a task."""
-    bodies = [task.payload, task.outcome.result if task.outcome else b""]
-    return [body.blob for body in bodies if isinstance(body, BlobRef)]
+        self.mark(task)

@@ -21,9 +21,15 @@ from jackalope.core import (
     actions,
     api_keys,
     attempts,
+    consumers,
+    dead_letters,
     declarations,
+    exchanges,
     launches,
+    opening,
     pools,
+    publishing,
+    removal,
     requests,
     sessions,
     submission,
@@ -75,11 +81,31 @@ from jackalope.core.effects import Answered, Effect, Reply
 from jackalope.core.filter import Filter
 from jackalope.core.group import Pools
 from jackalope.core.ids import TaskId
+from jackalope.core.lifecycle import Reason
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
+from jackalope.core.messaging import (
+    Bind,
+    ClearRule,
+    Consume,
+    HoldConsumer,
+    LimitShare,
+    OpenExchange,
+    OpenQueue,
+    PublishMessages,
+    PurgeQueue,
+    RemoveExchange,
+    RemoveQueue,
+    SetRule,
+    StopConsuming,
+    TakeTask,
+    Unbind,
+)
+from jackalope.core.queue import Queue
 from jackalope.core.ready import Lane
 from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished, TaskMoved
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.task import Task
+from jackalope.core.task import Letter, Task, TaskSpec
+from jackalope.core.timers import Timers
 from jackalope.core.worker import Roster, Worker
 
 #: A deadline missed by more than this means that the broker itself did not run.
@@ -114,6 +140,11 @@ class Core:
         pools: the pools of queues at work, and their groups of workers.
         unserved: lanes that the command at hand may let give out tasks.
         hungry: workers that it may let take some.
+        deserted: queues that it took a consumer or the owner from, by namespace and name.
+        crowded: queues that it may have made fuller than they may be.
+        refused: tasks that a full queue did not take, and that are dead letters.
+        owned: the queues that are one session's alone, by session.
+        idle: when queues that nobody uses are to go.
     """
 
     def __init__(self) -> None:
@@ -126,6 +157,12 @@ class Core:
         self.effects: list[Effect] = []
         self.unserved: dict[Lane, None] = {}
         self.hungry: dict[Worker, None] = {}
+        self.deserted: dict[tuple[str, str], None] = {}
+        self.crowded: dict[Queue, None] = {}
+        self.refused: list[tuple[Queue, TaskSpec, Letter]] = []
+        self.owned: dict[int, dict[tuple[str, str], None]] = {}
+        self.idle: Timers[tuple[str, str]] = Timers()
+        self._dead: deque[tuple[Task, Reason]] = deque()
         self._records: list[AnyRecord] = []
         self._ended: deque[tuple[Task, tuple[TaskId, ...]]] = deque()
 
@@ -139,7 +176,13 @@ class Core:
             self.reply(command, _too_many(command))
         else:
             _HANDLERS[type(command)](self, command)
-        while self._ended or self.hungry or self.unserved or self.pools.touched:
+        while (
+            self._ended
+            or self.hungry
+            or self.unserved
+            or self.pools.touched
+            or self._has_queues_to_settle()
+        ):
             while self._ended:
                 task, dependents = self._ended.popleft()
                 watches.tell_watchers(self, task)
@@ -149,6 +192,8 @@ class Core:
             serve(self)
             if self.pools.touched:
                 pools.settle(self)
+            if self._has_queues_to_settle():
+                self._settle_queues()
         records, effects = self._records, self.effects
         self._records, self.effects = [], []
         return records, effects
@@ -176,7 +221,42 @@ class Core:
             return missing or None
         return None
 
+    def _has_queues_to_settle(self) -> bool:
+        return bool(self._dead or self.deserted or self.crowded or self.refused)
+
+    def _settle_queues(self) -> None:
+        """See to queues that are too full, have lost a consumer, or have dead letters to send."""
+        crowded, self.crowded = self.crowded, {}
+        for queue in crowded:
+            publishing.trim(self, queue)
+        refused, self.refused = self.refused, []
+        for queue, spec, letter in refused:
+            dead_letters.dead_letter_refused(self, queue, spec, letter)
+        while self._dead:
+            dead_letters.dead_letter(self, *self._dead.popleft())
+        deserted, self.deserted = self.deserted, {}
+        for name in deserted:
+            queue_to_go = consumers.settle_queue(self, *name)
+            if queue_to_go is not None:
+                removal.drop_queue(self, queue_to_go, "unused")
+
     # For the handlers.
+
+    def make_hungry(self, worker: Worker) -> None:
+        """Note that a worker, and those with whom it shares slots, may take tasks."""
+        self.hungry[worker] = None
+        if worker.share is not None:
+            self.hungry.update(worker.share.members)
+
+    def watch_idle(self, queue: Queue) -> None:
+        """Set the time at which a queue goes if nobody uses it until then."""
+        if queue.traits is None or not queue.traits.expires_us:
+            return
+        name = (queue.namespace.name, queue.name)
+        if consumers.consumers_of(self, queue):
+            self.idle.cancel(name)
+        else:
+            self.idle.set(name, self.now_us + queue.traits.expires_us)
 
     def record(self, record: AnyRecord) -> None:
         """Write down a fact, now and for ever."""
@@ -195,6 +275,9 @@ class Core:
             requests.keep_answer(self, task)
         if dependents or task_id in self.watches.by_task:
             self._ended.append((task, dependents))
+        reason = None if isinstance(record, AttemptFinished) else record.reason
+        if reason is not None and dead_letters.has_dead_letters(task.queue):
+            self._dead.append((task, reason))
 
     def reply(self, command: Command, body: Answered) -> None:
         """Answer a command, if an answer is wanted."""
@@ -221,7 +304,7 @@ class Core:
     def _timers(self) -> Iterator[Any]:
         book, roster = self.book, self.roster
         yield from (book.due, book.expiry, book.timeouts, book.answers.expiry)
-        yield from (roster.leases, roster.resumes, roster.claims, roster.orphans)
+        yield from (roster.leases, roster.resumes, roster.claims, roster.orphans, self.idle)
         yield self.pools.timers
 
     def _forgive_stall(self, now_us: int) -> None:
@@ -267,12 +350,27 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     ActOnAnswers: requests.act_on_answers,
     WatchTasks: watches.watch_tasks,
     DeclareQueue: declarations.declare_queue,
-    DeleteQueue: declarations.delete_queue,
+    DeleteQueue: removal.delete_queue,
     PauseQueue: declarations.pause_queue,
     ResumeQueue: declarations.resume_queue,
     LimitTag: declarations.limit_tag,
     CreateApiKey: api_keys.create_api_key,
     RevokeApiKey: api_keys.revoke_api_key,
+    OpenQueue: opening.open_queue,
+    RemoveQueue: removal.remove_queue,
+    PurgeQueue: removal.purge_queue,
+    OpenExchange: exchanges.open_exchange,
+    RemoveExchange: exchanges.remove_exchange,
+    Bind: exchanges.bind,
+    Unbind: exchanges.unbind,
+    SetRule: exchanges.set_rule,
+    ClearRule: exchanges.clear_rule,
+    Consume: consumers.consume,
+    StopConsuming: consumers.stop_consuming,
+    HoldConsumer: consumers.hold_consumer,
+    LimitShare: consumers.limit_share,
+    TakeTask: consumers.take_task,
+    PublishMessages: publishing.publish_messages,
     Tick: ticks.tick,
     DeclarePool: pools.declare_pool,
     DeletePool: pools.delete_pool,

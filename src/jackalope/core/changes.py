@@ -11,6 +11,7 @@ from jackalope.core.ids import TaskId
 from jackalope.core.policy import Policy
 from jackalope.core.pool import PoolSettings
 from jackalope.core.task import TaskRow
+from jackalope.core.topology import Binding, Exchange, Rule, Traits
 
 
 class QueueRow(msgspec.Struct, array_like=True):
@@ -27,6 +28,7 @@ class QueueRow(msgspec.Struct, array_like=True):
     batch_fill: int
     pool: PoolSettings | None = None
     pins: tuple[str, ...] = ()
+    traits: Traits | None = None
 
 
 class LimitRow(msgspec.Struct, array_like=True):
@@ -45,6 +47,15 @@ class TallyRow(msgspec.Struct, array_like=True):
     succeeded: int
     failed: int
     at_us: int
+
+
+class DefinitionRow(msgspec.Struct, array_like=True):
+    """An exchange, a binding or a rule of a namespace; without a definition it is gone."""
+
+    namespace: str
+    kind: str
+    name: str
+    definition: Exchange | Binding | Rule | None
 
 
 class Counters(msgspec.Struct, array_like=True):
@@ -76,6 +87,7 @@ class Changes(msgspec.Struct):
         api_keys_gone: ids of API keys to remove, before any is written.
         answers: answers that are kept, to write.
         answers_gone: tasks whose answers are no longer kept.
+        definitions: exchanges, bindings and rules to write; an empty one removes one.
         blobs: blobs of tasks that are gone without having been stored; to be deleted unless a row
             names them.
     """
@@ -92,6 +104,7 @@ class Changes(msgspec.Struct):
     api_keys_gone: list[str] = []
     answers: list[StoredAnswer] = []
     answers_gone: list[TaskId] = []
+    definitions: list[DefinitionRow] = []
 
     def is_empty(self) -> bool:
         """Tell whether there is nothing to write but the counters."""
@@ -106,4 +119,5 @@ class Changes(msgspec.Struct):
             or self.api_keys_gone
             or self.answers
             or self.answers_gone
+            or self.definitions
         )

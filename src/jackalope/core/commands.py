@@ -11,20 +11,16 @@ from enum import StrEnum
 import msgspec
 
 from jackalope.core.access import ApiKey
+from jackalope.core.command import DEFAULT_NAMESPACE, Command
 from jackalope.core.durations import SECOND
 from jackalope.core.filter import Filter
 from jackalope.core.group import Phase
 from jackalope.core.ids import TaskId
+from jackalope.core.messaging import AnyMessaging, PublishMessages
 from jackalope.core.task import Body, Error, TaskSpec
 
-DEFAULT_NAMESPACE = "default"
-
-
-class Command(msgspec.Struct, kw_only=True, gc=False):
-    """A request, and where its answer goes."""
-
-    session: int = 0
-    ref: int = 0
+#: Names of other modules that belong to what this one offers.
+__all__ = ["DEFAULT_NAMESPACE", "Command"]
 
 
 class Tick(Command):
@@ -57,7 +53,7 @@ class DeclareQueue(Command):
     """
 
     queue: str
-    changes: dict[str, object] = {}
+    changes: dict[str, object] = msgspec.field(default_factory=dict)
     preset: str = ""
     namespace: str = DEFAULT_NAMESPACE
     by: str = ""
@@ -143,8 +139,8 @@ class JoinWorker(Command):
     queues: tuple[str, ...]
     keys: tuple[str, ...] = ()
     slots: int = 1
-    labels: dict[str, str] = {}
-    holding: list[Held] = []
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    holding: list[Held] = msgspec.field(default_factory=list)
     namespace: str = DEFAULT_NAMESPACE
     lease_us: int = 30 * SECOND
     grace_us: int = 10 * SECOND
@@ -156,7 +152,7 @@ class JoinWorker(Command):
 class Heartbeat(Command):
     """The worker is alive, and says how it is."""
 
-    stats: dict[str, float] = {}
+    stats: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 class ClaimTasks(Command):
@@ -367,7 +363,7 @@ class DeclarePool(Command):
     """Start workers for a queue, or change how. What is not named stays as it is."""
 
     queue: str
-    changes: dict[str, object] = {}
+    changes: dict[str, object] = msgspec.field(default_factory=dict)
     namespace: str = DEFAULT_NAMESPACE
     by: str = ""
 
@@ -434,8 +430,8 @@ class ReportLaunches(Command):
     """
 
     launcher: str
-    seen: list[Seen] = []
-    failed: dict[str, str] = {}
+    seen: list[Seen] = msgspec.field(default_factory=list)
+    failed: dict[str, str] = msgspec.field(default_factory=dict)
     ids: tuple[str, ...] = ()
     trouble: str = ""
 
@@ -472,6 +468,7 @@ AnyCommand = (
     | ActOnGroup
     | FollowPools
     | ReportLaunches
+    | AnyMessaging
 )
 
 
@@ -483,4 +480,6 @@ def command_items(command: Command) -> int:
         return len(command.attempts)
     if isinstance(command, ActOnAnswers):
         return len(command.identities)
+    if isinstance(command, PublishMessages):
+        return len(command.messages)
     return len(command.holding) if isinstance(command, JoinWorker) else 1

@@ -22,7 +22,6 @@ from jackalope.core.limits import (
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy, change_policy
 from jackalope.core.records import (
     QueueDeclared,
-    QueueDeleted,
     QueuePaused,
     QueueResumed,
     TagLimited,
@@ -31,7 +30,7 @@ from jackalope.core.refusals import Code, Refusal
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
-    from jackalope.core.queue import Queue
+    from jackalope.core.queue import Namespace, Queue
 
 
 def open_queue(
@@ -41,11 +40,16 @@ def open_queue(
     queue = core.book.queue(namespace, name)
     if queue is not None:
         return queue
-    refusal = _no_room(core, namespace, name)
+    refusal = no_room(core, namespace, name)
     if refusal is not None:
         return refusal
     core.record(QueueDeclared(core.now_us, namespace, name, policy, by))
     return core.book.namespaces[namespace].queues[name]
+
+
+def open_namespace(core: Core, name: str) -> Namespace | Refusal:
+    """Find a namespace, or make it; while it is empty that need not be written down."""
+    return core.book.namespaces.get(name) or _no_namespace(core, name) or core.book.world(name)
 
 
 def open_queues(core: Core, namespace: str, names: tuple[str, ...], by: str) -> Refusal | None:
@@ -53,7 +57,7 @@ def open_queues(core: Core, namespace: str, names: tuple[str, ...], by: str) -> 
     book = core.book
     new = [name for name in dict.fromkeys(names) if book.queue(namespace, name) is None]
     for name in new:
-        refusal = _no_room(core, namespace, name, len(new))
+        refusal = no_room(core, namespace, name, len(new))
         if refusal is not None:
             return refusal
     for name in new:
@@ -79,7 +83,7 @@ def declare_queue(core: Core, command: DeclareQueue) -> None:
     target = changed.result_becomes
     is_target_new = bool(target) and core.book.queue(command.namespace, target) is None
     count = is_target_new + (queue is None)
-    refusal = _no_room(core, command.namespace, command.queue, count) if count else None
+    refusal = no_room(core, command.namespace, command.queue, count) if count else None
     refusal = refusal or _cycle(core, command, changed)
     if refusal is None and is_target_new:
         # What results become must be there before the first result.
@@ -88,57 +92,39 @@ def declare_queue(core: Core, command: DeclareQueue) -> None:
         core.reply(command, refusal)
         return
     if queue is None or queue.policy != changed:
+        traits = None if queue is None else queue.traits
         core.record(
-            QueueDeclared(core.now_us, command.namespace, command.queue, changed, command.by)
+            QueueDeclared(
+                core.now_us, command.namespace, command.queue, changed, command.by, traits
+            )
         )
     core.reply(command, Declared(changed))
 
 
-def delete_queue(core: Core, command: DeleteQueue) -> None:
-    """Remove a queue that has no unfinished task."""
-    queue = _known(core, command)
-    if queue is None:
-        return
-    if unfinished := queue.unfinished():
-        message = f"queue {queue.name!r} has {unfinished} unfinished tasks; kill or finish them"
-        core.reply(command, Refusal(Code.QUEUE_NOT_EMPTY, message))
-        return
-    if queue.pool is not None:
-        message = f"queue {queue.name!r} has a pool; delete that first"
-        core.reply(command, Refusal(Code.WRONG_STATE, message))
-        return
-    sources = [
-        other.name
-        for other in queue.namespace.queues.values()
-        if other.policy.result_becomes == queue.name
-    ]
-    if sources:
-        message = f"results of queue {sources[0]!r} become tasks of queue {queue.name!r}"
-        refusal = Refusal(Code.QUEUE_NOT_EMPTY, message + "; change that policy first")
-        core.reply(command, refusal)
-        return
-    core.record(QueueDeleted(core.now_us, command.namespace, command.queue, command.by))
-    core.reply(command, Accepted())
-
-
 def pause_queue(core: Core, command: PauseQueue) -> None:
     """Give out no task of the queue until it is resumed."""
-    queue = _known(core, command)
+    queue = known_queue(core, command)
     if queue is None:
         return
     if not queue.paused_by:
         by = command.by or "unknown"
-        core.record(QueuePaused(core.now_us, command.namespace, command.queue, by))
+        core.record(
+            QueuePaused(core.now_us, command.namespace, command.queue, by, queue.is_volatile())
+        )
     core.reply(command, Accepted())
 
 
 def resume_queue(core: Core, command: ResumeQueue) -> None:
     """Give out tasks of the queue again."""
-    queue = _known(core, command)
+    queue = known_queue(core, command)
     if queue is None:
         return
     if queue.paused_by:
-        core.record(QueueResumed(core.now_us, command.namespace, command.queue, command.by))
+        core.record(
+            QueueResumed(
+                core.now_us, command.namespace, command.queue, command.by, queue.is_volatile()
+            )
+        )
     core.reply(command, Accepted())
     offer_queue(core, queue)
 
@@ -169,7 +155,8 @@ def limit_tag(core: Core, command: LimitTag) -> None:
     core.reply(command, Accepted())
 
 
-def _known(core: Core, command: DeleteQueue | PauseQueue | ResumeQueue) -> Queue | None:
+def known_queue(core: Core, command: DeleteQueue | PauseQueue | ResumeQueue) -> Queue | None:
+    """Find the queue of a command, or refuse the command."""
     queue = core.book.queue(command.namespace, command.queue)
     if queue is None:
         message = f"no queue {command.queue!r} in namespace {command.namespace!r}; declare it first"
@@ -177,7 +164,7 @@ def _known(core: Core, command: DeleteQueue | PauseQueue | ResumeQueue) -> Queue
     return queue
 
 
-def _no_room(core: Core, namespace: str, name: str, count: int = 1) -> Refusal | None:
+def no_room(core: Core, namespace: str, name: str, count: int = 1) -> Refusal | None:
     """Refuse new queues of which one's name is unfit or for which there is no room."""
     if not 0 < len(name) <= NAME_CHARS_MAX:
         message = f"queue: must have 1 to {NAME_CHARS_MAX} characters, got {len(name)}"

@@ -14,7 +14,7 @@ from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy
 from jackalope.core.pool import PoolSettings
 from jackalope.core.refusals import Refusal
-from jackalope.core.task import Body, Error, Options, Signal
+from jackalope.core.task import Body, Error, Letter, Options, Signal
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -105,15 +105,62 @@ class Orders(msgspec.Struct, frozen=True):
     stop: tuple[StopOrder, ...] = ()
 
 
+class QueueOpened(msgspec.Struct, frozen=True, gc=False):
+    """The queue is there: its name, how many tasks are ready, and who consumes them."""
+
+    queue: str
+    ready: int
+    consumers: int
+
+
+class Dropped(msgspec.Struct, frozen=True, gc=False):
+    """So many tasks are gone."""
+
+    count: int
+
+
+class Published(msgspec.Struct, frozen=True, gc=False):
+    """What became of messages, by their places; those not named are in their queues.
+
+    Attributes:
+        count: how many there were.
+        unrouted: those that led to no queue and were to be returned then.
+        refused: those that a full queue refused.
+        failed: the one that ended the work on these messages, and why.
+    """
+
+    count: int
+    unrouted: tuple[int, ...] = ()
+    refused: tuple[int, ...] = ()
+    failed: tuple[int, Refusal] | None = None
+
+
 class NothingToClaim(msgspec.Struct, frozen=True):
     """The time of a claim is over."""
 
 
-Answered = Accepted | Declared | Joined | Acted | NothingToClaim | PoolSet | Orders | Refusal
+Answered = (
+    Accepted
+    | Declared
+    | Joined
+    | Acted
+    | QueueOpened
+    | Dropped
+    | Published
+    | PoolSet
+    | Orders
+    | NothingToClaim
+    | Refusal
+)
 
 
 class Assignment(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A task for a worker. `claim` is the ref of the claim that it answers, or 0."""
+    """A task for a worker.
+
+    Attributes:
+        claim: the ref of the claim that it answers, or 0.
+        letter: what it brings along if it came as an AMQP message.
+    """
 
     task: TaskId
     fence: int
@@ -125,6 +172,7 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempt: int
     timeout_us: int
     claim: int = 0
+    letter: Letter | None = None
 
 
 class SignalAsked(msgspec.Struct, frozen=True, gc=False):
@@ -172,6 +220,10 @@ class OrdersDue(msgspec.Struct, frozen=True):
     launcher: str
 
 
+class ConsumerCancelled(msgspec.Struct, frozen=True):
+    """The queue of a consumer is gone."""
+
+
 Message = (
     Assignment
     | SignalAsked
@@ -181,6 +233,7 @@ Message = (
     | TaskEnded
     | TaskProgressed
     | OrdersDue
+    | ConsumerCancelled
 )
 
 

@@ -21,6 +21,23 @@ def is_time_ordered(task_id: TaskId) -> bool:
     return task_id[6] >> 4 == 7
 
 
+#: In place of the version and what follows it: an id of this kind is of the broker's own making.
+_VOLATILE = b"\x8a\x6b\x80\x7e"
+
+
+def is_volatile(task_id: TaskId) -> bool:
+    """Tell whether a task is never written to disk, and gone after a restart.
+
+    The id tells, so that a record about such a task is known by itself.
+    """
+    return task_id[6:10] == _VOLATILE
+
+
+def volatile_id(task_id: TaskId) -> TaskId:
+    """Return the id that a task has if it is volatile."""
+    return TaskId(task_id[:6] + _VOLATILE + task_id[10:])
+
+
 def successor_id(task_id: TaskId, queue: str) -> TaskId:
     """Derive the id of the task that a result becomes: the same inputs give the same id.
 

@@ -27,7 +27,8 @@ The states fall into four groups::
 
     ended       succeeded  with a result
                 dead       with a reason: it failed, crashed, was interrupted too often, expired,
-                           was rejected, or depended on a task that did not succeed
+                           was rejected, was displaced by a newer one in a full
+                           queue, or depended on a task that did not succeed
                 killed     somebody asked for it
 
 "Open" in the table is the set {waiting, scheduled, ready}: where a task goes when nobody holds it
@@ -95,6 +96,7 @@ class Reason(StrEnum):
     EXPIRED = "expired"
     DEPENDENCY = "dependency"
     REJECTED = "rejected"
+    DISPLACED = "displaced"
 
 
 RESTING = frozenset({State.HELD, State.WAITING, State.SCHEDULED, State.PAUSED})

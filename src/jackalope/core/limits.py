@@ -63,3 +63,9 @@ DEADLINES_PER_TICK_MAX = 10_000
 
 #: How many workers of a launcher are ordered at a time; the rest with its next report.
 STARTS_PER_REPORT_MAX = 64
+
+#: Messaging in the manner of AMQP. Names of exchanges and routing keys are as long as others.
+EXCHANGES_PER_NAMESPACE_MAX = 10_000
+BINDINGS_PER_NAMESPACE_MAX = 50_000
+RULES_PER_NAMESPACE_MAX = 1_000
+ARGUMENTS_BYTES_MAX = 16 * 1024

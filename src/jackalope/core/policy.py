@@ -140,6 +140,15 @@ PRESETS = {
         same=Same.CACHED,
         cache_us=HOUR,
     ),
+    # A message is given again until it is taken or dead; nobody asks for it afterwards.
+    "amqp": Policy(
+        on_restart=OnRestart.REQUEUE,
+        retries=0,
+        crash_limit=0,
+        prefer_other_worker=False,
+        depth_limit=0,
+        retention_us=0,
+    ),
     "taskqueue": Policy(
         on_restart=OnRestart.REQUEUE,
         retries=3,

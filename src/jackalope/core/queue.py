@@ -15,6 +15,8 @@ from jackalope.core.durations import MILLISECOND, MINUTE, SECOND
 from jackalope.core.lifecycle import PENDING, State
 from jackalope.core.must import must
 from jackalope.core.ready import Lane, LaneName, Line
+from jackalope.core.task import size_of
+from jackalope.core.topology import Topology, Traits
 
 if TYPE_CHECKING:
     from jackalope.core.commands import ActOnAnswers, ActOnTasks, WatchTasks
@@ -44,6 +46,8 @@ class Queue:
         cache: the requests under way, and the answers that are kept.
         pool: how workers are started for it, if they are.
         pins: the keys whose groups of workers stay up.
+        traits: what it is beyond its policy, if it was declared over AMQP.
+        ready_bytes: the bytes of the bodies of ready tasks, if they are limited; see `weigh`.
     """
 
     __slots__ = (
@@ -60,7 +64,9 @@ class Queue:
         "pins",
         "policy",
         "pool",
+        "ready_bytes",
         "recent_ends_us",
+        "traits",
     )
 
     def __init__(self, namespace: Namespace, name: str, policy: Policy) -> None:
@@ -78,6 +84,33 @@ class Queue:
         self.cache = Cache()
         self.pool: PoolSettings | None = None
         self.pins: dict[str, None] = {}
+        self.traits: Traits | None = None
+        self.ready_bytes = 0
+
+    @classmethod
+    def from_row(cls, namespace: Namespace, row: QueueRow) -> Queue:
+        """Make a queue of what is durable about it."""
+        queue = cls(namespace, row.queue, row.policy)
+        queue.paused_by, queue.traits = row.paused_by, row.traits
+        queue.batch, queue.batch_fill = row.batch, row.batch_fill
+        queue.pool, queue.pins = row.pool, dict.fromkeys(row.pins)
+        return queue
+
+    def is_volatile(self) -> bool:
+        """Tell whether nothing of the queue is ever written to disk."""
+        return self.traits is not None and self.traits.is_volatile()
+
+    def weigh(self, tasks: dict[TaskId, Task]) -> None:
+        """Weigh all ready tasks anew, because the limit on their bytes has changed."""
+        is_limited = self.traits is not None and self.traits.bytes_max
+        ready = (tasks.get(task_id) for lane in self.line.lanes.values() for task_id in set(lane))
+        self.ready_bytes = (
+            sum(
+                size_of(task.payload) for task in ready if task and task.lane and task.queue is self
+            )
+            if is_limited
+            else 0
+        )
 
     def count(self, state: State, change: int) -> None:
         """Count a task that enters (1) or leaves (-1) a state."""
@@ -113,6 +146,7 @@ class Queue:
             self.batch_fill,
             self.pool,
             tuple(self.pins),
+            self.traits,
         )
 
 
@@ -126,6 +160,7 @@ class Namespace:
         in_flight: how many are. Held by leases alone, so a slot cannot leak.
         limited_lanes: the lanes that each limited tag can close.
         tallies: what each worker has done.
+        topology: exchanges, bindings and rules.
     """
 
     __slots__ = (
@@ -137,6 +172,7 @@ class Namespace:
         "name",
         "queues",
         "tallies",
+        "topology",
     )
 
     def __init__(self, name: str) -> None:
@@ -148,6 +184,7 @@ class Namespace:
         self.in_flight: dict[str, int] = {}
         self.limited_lanes: dict[str, dict[Lane, None]] = {}
         self.tallies: dict[str, Tally] = {}
+        self.topology = Topology()
 
     def is_full(self, tag: str) -> bool:
         """Tell whether a limited tag lets no further task start."""

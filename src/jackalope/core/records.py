@@ -11,11 +11,12 @@ import msgspec
 
 from jackalope.core.access import ApiKey
 from jackalope.core.cache import StoredAnswer
-from jackalope.core.ids import TaskId
+from jackalope.core.ids import TaskId, is_volatile
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.policy import Policy
 from jackalope.core.pool import PoolSettings
-from jackalope.core.task import Body, Error, Signal, Stage, TaskRow, TaskSpec
+from jackalope.core.task import Body, Error, Letter, Signal, Stage, TaskRow, TaskSpec
+from jackalope.core.topology import Binding, Exchange, Rule, Traits
 
 #: The version of the encoding, the first element of every encoded batch.
 FORMAT = 1
@@ -34,6 +35,7 @@ class QueueDeclared(Record, tag="queue"):
     queue: str
     policy: Policy
     by: str = ""
+    traits: Traits | None = None
 
 
 class QueueDeleted(Record, tag="unqueue"):
@@ -42,6 +44,7 @@ class QueueDeleted(Record, tag="unqueue"):
     namespace: str
     queue: str
     by: str = ""
+    is_volatile: bool = False
 
 
 class QueuePaused(Record, tag="qpause"):
@@ -50,6 +53,7 @@ class QueuePaused(Record, tag="qpause"):
     namespace: str
     queue: str
     by: str
+    is_volatile: bool = False
 
 
 class QueueResumed(Record, tag="qresume"):
@@ -58,6 +62,7 @@ class QueueResumed(Record, tag="qresume"):
     namespace: str
     queue: str
     by: str
+    is_volatile: bool = False
 
 
 class TagLimited(Record, tag="limit"):
@@ -79,6 +84,7 @@ class TaskSubmitted(Record, tag="submit"):
     batch: int
     expires_us: int = 0
     waiting_for: tuple[TaskId, ...] = ()
+    letter: Letter | None = None
 
 
 class TaskMoved(Record, tag="move"):
@@ -233,6 +239,61 @@ class GroupPinned(Record, tag="gpin"):
     by: str = ""
 
 
+class TasksDropped(Record, tag="drop"):
+    """These tasks are gone without an end: nobody wants to know about them any more."""
+
+    tasks: list[TaskId]
+
+
+class ExchangeDeclared(Record, tag="exchange"):
+    """An exchange exists, and this is what it is."""
+
+    namespace: str
+    exchange: Exchange
+    by: str = ""
+
+
+class ExchangeDeleted(Record, tag="unexchange"):
+    """An exchange that had no binding is gone."""
+
+    namespace: str
+    exchange: str
+    by: str = ""
+    is_volatile: bool = False
+
+
+class Bound(Record, tag="bind"):
+    """Messages go from an exchange to a queue, or to another exchange."""
+
+    namespace: str
+    binding: Binding
+    is_volatile: bool = False
+
+
+class Unbound(Record, tag="unbind"):
+    """They go that way no longer."""
+
+    namespace: str
+    binding: Binding
+    is_volatile: bool = False
+
+
+class RuleSet(Record, tag="rule"):
+    """A rule is there, and this is what it says."""
+
+    namespace: str
+    rule: Rule
+    by: str = ""
+
+
+class RuleCleared(Record, tag="unrule"):
+    """A rule is gone."""
+
+    namespace: str
+    rule: str
+    by: str = ""
+
+
 AnyRecord = (
     QueueDeclared
     | QueueDeleted
@@ -259,6 +320,46 @@ AnyRecord = (
     | PoolDeclared
     | PoolDeleted
     | GroupPinned
+    | TasksDropped
+    | ExchangeDeclared
+    | ExchangeDeleted
+    | Bound
+    | Unbound
+    | RuleSet
+    | RuleCleared
+)
+
+
+def is_lasting(record: AnyRecord) -> bool:
+    """Tell whether a record is for the journal. This is the one rule of what is volatile.
+
+    A volatile task is known by its id; a queue, an exchange or a binding by its own word.
+    """
+    kind = type(record)
+    if kind in _OF_A_TASK:
+        return not is_volatile(record.task)  # type: ignore[union-attr]
+    if isinstance(record, TaskSubmitted):
+        return not is_volatile(record.spec.id)
+    if isinstance(record, TasksDropped):
+        return not is_volatile(record.tasks[0])
+    if isinstance(record, QueueDeclared):
+        return record.traits is None or not record.traits.is_volatile()
+    if isinstance(record, ExchangeDeclared):
+        return record.exchange.durable
+    return not getattr(record, "is_volatile", False)
+
+
+_OF_A_TASK = frozenset(
+    {
+        AttemptAssigned,
+        AttemptStarted,
+        AttemptFinished,
+        AttemptEnded,
+        TaskMoved,
+        TaskPurged,
+        SignalRequested,
+        SignalAdvanced,
+    }
 )
 
 

@@ -57,13 +57,13 @@ from jackalope.core.policy import OnRestart
 from jackalope.core.pools import abandon, adopt, recall_pools
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import lease_of
-from jackalope.core.worker import Claim, Worker
+from jackalope.core.worker import Claim, Consumer, Worker
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
 
 
-def join_worker(core: Core, command: JoinWorker) -> None:
+def join_worker(core: Core, command: JoinWorker, consumer: Consumer | None = None) -> None:
     """Let a worker in, for the first time or again."""
     refusal = _unfit(core, command)
     if refusal is not None:
@@ -77,6 +77,7 @@ def join_worker(core: Core, command: JoinWorker) -> None:
     if worker is None:
         worker = Worker(core.book.namespaces[command.namespace], command.worker)
         worker.joined_us = core.now_us
+    worker.consumer = consumer
     is_repeated = worker.session == command.session
     offer_shunned(core, worker)
     _bind(core, worker, command)
@@ -153,6 +154,8 @@ def close_session(core: Core, command: CloseSession) -> None:
     """Wait for a worker whose connection is gone to come back."""
     core.watches.forget_session(command.session)
     core.pools.forget_session(command.session)
+    for name in core.owned.pop(command.session, ()):
+        core.deserted[name] = None
     worker = core.roster.sessions.pop(command.session, None)
     if worker is None:
         return
@@ -210,6 +213,8 @@ def recover(core: Core, command: Recover) -> None:
                     release(core, task, by="restart of the broker")
                 else:
                     core.roster.orphans.set(task.id, core.now_us + policy.restart_grace_us)
+        for queue in world.queues.values():
+            core.watch_idle(queue)
     recall_pools(core)
     core.reply(command, Accepted())
 
@@ -327,6 +332,11 @@ def _depart(core: Core, worker: Worker, why: str, *, is_lost: bool) -> None:
             lose(core, task)
         else:
             release(core, task)
+    if worker.consumer is not None:
+        core.deserted[worker.namespace.name, worker.queues[0]] = None
+    for mate in worker.share.members if worker.share is not None else ():
+        if mate is not worker:
+            core.hungry[mate] = None
     core.roster.remove(worker, core.now_us, why)
     abandon(core, worker)
     offer_shunned(core, worker)

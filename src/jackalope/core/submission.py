@@ -15,7 +15,7 @@ from jackalope.core.commands import SubmitTasks
 from jackalope.core.declarations import open_queue
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
 from jackalope.core.identity import IDENTITY_BYTES, Same, how_run
-from jackalope.core.ids import ID_BYTES, successor_id
+from jackalope.core.ids import ID_BYTES, is_volatile, successor_id
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import (
     COUNT_MAX,
@@ -307,12 +307,15 @@ def _problems(spec: TaskSpec) -> list[str]:
         and 0 <= spec.priority <= PRIORITY_MAX
         and size <= INLINE_BYTES_MAX
         and spec.options is None
+        and not is_volatile(spec.id)
     ):
         return []
     problems = []
     size = len(payload) if isinstance(payload, bytes) else 0
     if len(spec.id) != ID_BYTES:
         problems.append(f"id: must be {ID_BYTES} bytes, got {len(spec.id)}")
+    elif is_volatile(spec.id):
+        problems.append("id: this kind is the broker's own; choose a UUID of version 7 or 4")
     if not spec.queue:
         problems.append("queue: must not be empty")
     problems += [

@@ -128,6 +128,20 @@ class TaskSpec(msgspec.Struct, array_like=True, gc=False):
     options: Options | None = None
 
 
+class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a task brings along that came as an AMQP message.
+
+    Attributes:
+        exchange: where it was published.
+        key: the routing key that it was published with.
+        properties: its properties as they were sent; see `properties`.
+    """
+
+    exchange: str
+    key: str
+    properties: bytes
+
+
 class Error(msgspec.Struct, frozen=True, array_like=True):
     """What a worker says went wrong."""
 
@@ -221,6 +235,7 @@ class TaskRow(msgspec.Struct, array_like=True, gc=False):
     attempt: Attempt | None
     outcome: Outcome | None
     history: list[Happening]
+    letter: Letter | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -247,6 +262,7 @@ class Task(msgspec.Struct, gc=False):
         outcome: what the last attempt or the end left.
         history: what happened after it was submitted.
         lane: where it stands in line while it is ready.
+        letter: what it brings along if it came as an AMQP message.
     """
 
     id: TaskId
@@ -275,6 +291,7 @@ class Task(msgspec.Struct, gc=False):
     outcome: Outcome | None = None
     history: list[Happening] | None = None
     lane: Lane | None = None
+    letter: Letter | None = None
 
 
 def lease_of(task: Task) -> Attempt:
@@ -313,6 +330,7 @@ def to_row(task: Task) -> TaskRow:
         copy(task.attempt),
         task.outcome,
         list(task.history) if task.history else [],
+        task.letter,
     )
 
 
@@ -347,4 +365,11 @@ def from_row(row: TaskRow, queue: Queue) -> Task:
         copy(row.attempt),
         row.outcome,
         list(row.history) if row.history else None,
+        letter=row.letter,
     )
+
+
+def blobs_of(task: Task) -> list[str]:
+    """Name the blobs that belong to a task."""
+    bodies = [task.payload, task.outcome.result if task.outcome else b""]
+    return [body.blob for body in bodies if isinstance(body, BlobRef)]

@@ -14,12 +14,14 @@ from jackalope.core.actions import request
 from jackalope.core.assign import offer
 from jackalope.core.attempts import lose
 from jackalope.core.commands import Tick
+from jackalope.core.consumers import consumers_of
 from jackalope.core.effects import Accepted
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import LEASED, PENDING, Event, Reason, State
 from jackalope.core.limits import DEADLINES_PER_TICK_MAX
 from jackalope.core.pools import look_at_due
 from jackalope.core.records import TaskMoved
+from jackalope.core.removal import drop_queue
 from jackalope.core.sessions import check_lease, expire_claims, give_up_resume
 from jackalope.core.task import Signal
 
@@ -48,7 +50,16 @@ def tick(core: Core, command: Tick) -> None:
         if worker is not None:
             expire_claims(core, worker)
     look_at_due(core)
+    for name in islice(core.idle.pop_due(now_us), DEADLINES_PER_TICK_MAX):
+        _retire(core, name)
     core.reply(command, Accepted())
+
+
+def _retire(core: Core, name: tuple[str, str]) -> None:
+    """Delete a queue that nobody has used for too long."""
+    queue = core.book.queue(*name)
+    if queue is not None and not consumers_of(core, queue):
+        drop_queue(core, queue, "expired")
 
 
 def _expire(core: Core, task_id: TaskId) -> None:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from jackalope.core.queue import Namespace
     from jackalope.core.task import Task
 
-CrewName = tuple[str, tuple[str, ...], tuple[str, ...]]
+#: Namespace, queues, keys, and how much its members are preferred.
+CrewName = tuple[str, tuple[str, ...], tuple[str, ...], int]
 
 
 class Claim(msgspec.Struct):
@@ -34,6 +35,38 @@ class Claim(msgspec.Struct):
     ref: int
     left: int
     until_us: int
+
+
+class Consumer(msgspec.Struct):
+    """What a worker is more if it is a consumer; see `consumers`.
+
+    Attributes:
+        is_exclusive: nobody else may consume the queue.
+        priority: consumers of a greater one are served first.
+        owner: the session of its connection.
+        is_waiting: another consumer of the queue is served, and only one is.
+        is_held: it cannot take more for the moment.
+    """
+
+    is_exclusive: bool = False
+    priority: int = 0
+    owner: int = 0
+    is_waiting: bool = False
+    is_held: bool = False
+
+
+class Share:
+    """Slots that several workers have together; 0 for any number."""
+
+    __slots__ = ("members", "slots")
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.members: dict[Worker, None] = {}
+
+    def has_room(self) -> bool:
+        """Tell whether one of them can be given a task now."""
+        return not self.slots or sum(len(worker.held) for worker in self.members) < self.slots
 
 
 class Worker:
@@ -47,10 +80,13 @@ class Worker:
         is_ready: whether it takes tasks just now.
         claims: credits beyond its slots, the oldest first.
         group: the group of a pool that it belongs to, if it does.
+        consumer: what it is more if it is a consumer.
+        share: the slots that it has together with others, if any.
     """
 
     __slots__ = (
         "claims",
+        "consumer",
         "crew",
         "generation",
         "grace_us",
@@ -68,6 +104,7 @@ class Worker:
         "namespace",
         "queues",
         "session",
+        "share",
         "slots",
         "stats",
     )
@@ -90,6 +127,8 @@ class Worker:
         self.is_ready = True
         self.claims: deque[Claim] = deque()
         self.held: dict[TaskId, Task] = namespace.leases.setdefault(worker_id, {})
+        self.consumer: Consumer | None = None
+        self.share: Share | None = None
         self.crew: Crew | None = None
         self.load: int | None = None
         self.group: Group | None = None
@@ -101,6 +140,8 @@ class Worker:
             and self.is_ready
             and not self.is_draining
             and (len(self.held) < self.slots or self.claims)
+            and (self.consumer is None or not (self.consumer.is_waiting or self.consumer.is_held))
+            and (self.share is None or self.share.has_room())
         )
 
 
@@ -111,11 +152,12 @@ class Crew:
         members: all of them, busy or not.
     """
 
-    __slots__ = ("_by_load", "_lowest", "keys", "members", "name")
+    __slots__ = ("_by_load", "_lowest", "keys", "members", "name", "preference")
 
     def __init__(self, name: CrewName) -> None:
         self.name = name
         self.keys = frozenset(name[2])
+        self.preference = name[3]
         self.members: dict[str, Worker] = {}
         self._by_load: dict[int, dict[str, Worker]] = {}
         self._lowest = 0
@@ -168,6 +210,7 @@ class Roster:
         claims: when the oldest claim of a session ends.
         orphans: when leases without a worker, left by a restart of the broker, are given up.
         departed: workers that are gone, latest last, with when and why.
+        shares: slots that several workers have together.
     """
 
     def __init__(self) -> None:
@@ -179,13 +222,16 @@ class Roster:
         self.claims: Timers[int] = Timers()
         self.orphans: Timers[bytes] = Timers()
         self.departed: deque[Departure] = deque(maxlen=DEPARTED_WORKERS_MAX)
+        self.shares: dict[int, Share] = {}
         self._crews: dict[CrewName, Crew] = {}
 
     def enroll(self, worker: Worker, queues: tuple[str, ...], keys: tuple[str, ...]) -> None:
         """Make a worker serve these queues and keys, and no others."""
         self.dismiss(worker)
         worker.queues, worker.keys = queues, keys
-        name = (worker.namespace.name, tuple(sorted(set(queues))), tuple(sorted(set(keys))))
+        preference = 0 if worker.consumer is None else worker.consumer.priority
+        namespace, served = worker.namespace.name, tuple(sorted(set(queues)))
+        name = (namespace, served, tuple(sorted(set(keys))), preference)
         crew = self._crews.get(name)
         if crew is None:
             crew = self._crews[name] = Crew(name)
@@ -213,10 +259,27 @@ class Roster:
                 if not crews:
                     del self.serving[crew.name[0], queue]
 
+    def join_share(self, worker: Worker, number: int, slots: int) -> None:
+        """Let a worker have slots together with others."""
+        share = self.shares.setdefault(number, Share(slots))
+        share.members[worker] = None
+        worker.share = share
+        if worker.crew is not None:
+            worker.crew.place(worker)
+
+    def leave_share(self, worker: Worker) -> None:
+        """Let a worker have slots of its own again; a share without members is forgotten."""
+        share, worker.share = worker.share, None
+        if share is not None:
+            share.members.pop(worker, None)
+            if not share.members:
+                self.shares = {n: each for n, each in self.shares.items() if each is not share}
+
     def remove(self, worker: Worker, at_us: int, why: str) -> None:
         """Forget a worker that holds nothing any more."""
         name = (worker.namespace.name, worker.id)
         self.dismiss(worker)
+        self.leave_share(worker)
         self.workers.pop(name, None)
         self.sessions.pop(worker.session, None)
         self.claims.cancel(worker.session)

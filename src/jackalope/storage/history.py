@@ -23,13 +23,21 @@ import msgspec
 
 from jackalope.core.access import ApiKey
 from jackalope.core.cache import StoredAnswer
-from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
+from jackalope.core.changes import (
+    Changes,
+    Counters,
+    DefinitionRow,
+    LimitRow,
+    QueueRow,
+    TallyRow,
+)
 from jackalope.core.durations import NEVER
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.must import must
 from jackalope.core.task import TaskRow
+from jackalope.core.topology import Binding, Exchange, Rule
 from jackalope.storage.ports import BatchSummary, Forgotten, Page, Snapshot, Sort
 from jackalope.storage.query import count_query, from_cursor, page_query, to_cursor
 from jackalope.storage.rows import (
@@ -71,12 +79,26 @@ def _add_answers(connection: sqlite3.Connection) -> None:
     connection.execute(_ANSWERS)
 
 
-MIGRATIONS: dict[int, Migration] = {1: _add_tallies_and_api_keys, 2: _add_answers}
+_DEFINITIONS = """CREATE TABLE definitions (
+    namespace TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, row TEXT NOT NULL,
+    PRIMARY KEY (namespace, kind, name)
+) WITHOUT ROWID"""
+
+
+def _add_definitions(connection: sqlite3.Connection) -> None:
+    connection.execute(_DEFINITIONS)
+
+
+MIGRATIONS: dict[int, Migration] = {
+    1: _add_tallies_and_api_keys,
+    2: _add_answers,
+    3: _add_definitions,
+}
 
 _ENDED = "state IN ({})".format(", ".join(f"'{state}'" for state in sorted(ENDED)))
 
 FORMAT = Format(
-    version=3,
+    version=4,
     schema=(
         "CREATE TABLE meta (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID",
         # The serial stays what it is when a row is written over; cursors rely on that.
@@ -108,6 +130,7 @@ FORMAT = Format(
         _TALLIES,
         _API_KEYS,
         _ANSWERS,
+        _DEFINITIONS,
     ),
     migrations=MIGRATIONS,
 )
@@ -147,6 +170,7 @@ T = TypeVar("T")
 _encode_json = msgspec.json.Encoder().encode
 _decode_queue = msgspec.json.Decoder(QueueRow).decode
 _decode_api_key = msgspec.json.Decoder(ApiKey).decode
+_decode_definition = msgspec.json.Decoder(Exchange | Binding | Rule).decode
 _decode_counters = msgspec.json.Decoder(Counters).decode
 
 
@@ -186,6 +210,7 @@ class SqliteHistory:
             _write_tallies(connection, changes.tallies)
             _write_api_keys(connection, changes)
             _write_answers(connection, changes)
+            _write_definitions(connection, changes.definitions)
             _write_meta(connection, sequence, changes.counters)
             released += changes.blobs
             released += chain.from_iterable(blobs_of(row) for row in dropped)
@@ -216,6 +241,7 @@ class SqliteHistory:
             tallies = connection.execute("SELECT * FROM tallies").fetchall()
             api_keys = connection.execute("SELECT row FROM api_keys").fetchall()
             answers = connection.execute("SELECT * FROM answers").fetchall()
+            definitions = connection.execute("SELECT * FROM definitions").fetchall()
             live = connection.execute(_LOAD)
             lent = stack.pop_all()
         return Snapshot(
@@ -227,6 +253,10 @@ class SqliteHistory:
             tallies=[TallyRow(*columns) for columns in tallies],
             api_keys=[_decode_api_key(row) for (row,) in api_keys],
             answers=[msgspec.convert(columns, StoredAnswer) for columns in answers],
+            definitions=[
+                DefinitionRow(namespace, kind, name, _decode_definition(row))
+                for namespace, kind, name, row in definitions
+            ],
         )
 
     def _live(self, live: sqlite3.Cursor, lent: ExitStack) -> Iterator[TaskRow]:
@@ -392,6 +422,21 @@ def _write_answers(connection: sqlite3.Connection, changes: Changes) -> None:
     connection.executemany(
         f"INSERT OR REPLACE INTO answers VALUES ({_marks(len(StoredAnswer.__struct_fields__))})",
         [msgspec.structs.astuple(answer) for answer in changes.answers],
+    )
+
+
+def _write_definitions(connection: sqlite3.Connection, rows: list[DefinitionRow]) -> None:
+    connection.executemany(
+        "DELETE FROM definitions WHERE namespace = ? AND kind = ? AND name = ?",
+        [(row.namespace, row.kind, row.name) for row in rows if row.definition is None],
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO definitions VALUES (?, ?, ?, ?)",
+        [
+            (row.namespace, row.kind, row.name, _encode_json(row.definition).decode())
+            for row in rows
+            if row.definition is not None
+        ],
     )
 
 

@@ -22,7 +22,7 @@ import msgspec
 
 from jackalope.core.access import ApiKey
 from jackalope.core.cache import StoredAnswer
-from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
+from jackalope.core.changes import Changes, Counters, DefinitionRow, LimitRow, QueueRow, TallyRow
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
@@ -75,6 +75,7 @@ class Snapshot(msgspec.Struct):
         tallies: what workers have done.
         api_keys: all of them.
         answers: all that are kept.
+        definitions: exchanges, bindings and rules.
     """
 
     sequence: int
@@ -85,6 +86,7 @@ class Snapshot(msgspec.Struct):
     tallies: list[TallyRow] = []
     api_keys: list[ApiKey] = []
     answers: list[StoredAnswer] = []
+    definitions: list[DefinitionRow] = []
 
 
 class Page(msgspec.Struct, frozen=True):

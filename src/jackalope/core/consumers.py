@@ -1,0 +1,169 @@
+"""Consumers: workers of one queue that come and go with their connection.
+
+Owns what a consumer is more than a worker: alone if it wants, first in line by priority, one of
+several of which only one is served, and with a share of slots that it has together with others.
+A queue may go with its last consumer, with its owner, or after a time without use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jackalope.core.commands import ClaimTasks, JoinWorker
+from jackalope.core.effects import Accepted
+from jackalope.core.exchanges import locked, no_queue, told
+from jackalope.core.limits import LEASE_US_MAX
+from jackalope.core.messaging import Consume, HoldConsumer, LimitShare, StopConsuming, TakeTask
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.sessions import claim_tasks, join_worker
+from jackalope.core.worker import Consumer
+
+if TYPE_CHECKING:
+    from jackalope.core.broker import Core
+    from jackalope.core.queue import Queue
+    from jackalope.core.worker import Worker
+
+
+def consumers_of(core: Core, queue: Queue) -> list[Worker]:
+    """Return who takes tasks of a queue, workers of other doors included."""
+    return [
+        worker
+        for crew in core.roster.crews(queue.namespace.name, queue.name)
+        for worker in crew.members.values()
+        if worker.slots
+    ]
+
+
+def consume(core: Core, command: Consume) -> None:
+    """Let a consumer in."""
+    queue = core.book.queue(command.namespace, command.queue)
+    refusal = (
+        no_queue(command.queue, command.namespace)
+        if queue is None
+        else locked(queue, command.owner)
+    )
+    if queue is None or refusal is not None:
+        core.reply(command, refusal or no_queue(command.queue, command.namespace))
+        return
+    others = consumers_of(core, queue)
+    is_taken = any(other.consumer and other.consumer.is_exclusive for other in others)
+    if is_taken or (command.exclusive and others):
+        message = f"queue {told(queue)} in exclusive use"
+        core.reply(command, Refusal(Code.FORBIDDEN, message))
+        return
+    is_single = queue.traits is not None and queue.traits.single_active
+    consumer = Consumer(
+        is_exclusive=command.exclusive,
+        priority=command.priority,
+        owner=command.owner,
+        is_waiting=is_single and any(_is_active(other) for other in others),
+    )
+    join = _join(command, command.queue, command.slots)
+    join.labels = command.labels
+    join_worker(core, join, consumer)
+    worker = core.roster.sessions.get(command.session)
+    if worker is not None and command.share:
+        core.roster.join_share(worker, command.share, command.share_slots)
+    core.watch_idle(queue)
+
+
+def stop_consuming(core: Core, command: StopConsuming) -> None:
+    """Give a consumer no more tasks; what it holds stays with it."""
+    worker = core.roster.sessions.get(command.session)
+    if worker is not None and worker.slots:
+        worker.slots = 0
+        _placed(core, worker)
+        core.deserted[worker.namespace.name, worker.queues[0]] = None
+    core.reply(command, Accepted())
+
+
+def hold_consumer(core: Core, command: HoldConsumer) -> None:
+    """Give a consumer nothing for the moment, or go on."""
+    worker = core.roster.sessions.get(command.session)
+    if worker is not None and worker.consumer is not None:
+        worker.consumer.is_held = command.is_held
+        _placed(core, worker)
+    core.reply(command, Accepted())
+
+
+def limit_share(core: Core, command: LimitShare) -> None:
+    """Change how many tasks the consumers of a share may hold together."""
+    worker = core.roster.sessions.get(command.session)
+    if worker is not None and worker.consumer is not None and worker.share is None:
+        core.roster.join_share(worker, command.share, command.slots)
+    share = core.roster.shares.get(command.share)
+    if share is not None:
+        share.slots = command.slots
+        for worker in share.members:
+            core.hungry[worker] = None
+            if worker.crew is not None:
+                worker.crew.place(worker)
+    core.reply(command, Accepted())
+
+
+def take_task(core: Core, command: TakeTask) -> None:
+    """Give one task to a session that takes them one by one."""
+    queue = core.book.queue(command.namespace, command.queue)
+    refusal = (
+        no_queue(command.queue, command.namespace)
+        if queue is None
+        else locked(queue, command.owner)
+    )
+    if queue is None or refusal is not None:
+        core.reply(command, refusal or no_queue(command.queue, command.namespace))
+        return
+    core.watch_idle(queue)
+    if command.session not in core.roster.sessions:
+        join = _join(command, command.queue, 0)
+        join.ref = 0
+        join_worker(core, join)
+    claim_tasks(core, ClaimTasks(session=command.session, ref=command.ref))
+
+
+def settle_queue(core: Core, namespace: str, name: str) -> Queue | None:
+    """Serve the next of several consumers after one is gone; return the queue if it must go."""
+    queue = core.book.queue(namespace, name)
+    if queue is None or queue.traits is None:
+        return None
+    traits, left = queue.traits, consumers_of(core, queue)
+    if traits.owner and traits.owner not in core.owned:
+        return queue
+    if traits.auto_delete and not left:
+        return queue
+    if traits.single_active and left and not any(map(_is_active, left)):
+        waiting = [worker for worker in left if worker.consumer is not None]
+        following = max(waiting, key=_rank, default=None)
+        if following is not None and following.consumer is not None:
+            following.consumer.is_waiting = False
+            _placed(core, following)
+    core.watch_idle(queue)
+    return None
+
+
+def _rank(worker: Worker) -> tuple[int, int]:
+    """Return what is greatest for the consumer that is served next."""
+    return (worker.consumer.priority if worker.consumer else 0, -worker.session)
+
+
+def _is_active(worker: Worker) -> bool:
+    return worker.consumer is not None and not worker.consumer.is_waiting
+
+
+def _join(command: Consume | TakeTask, queue: str, slots: int) -> JoinWorker:
+    # A consumer lives as long as its connection, whatever time passes: its door beats for it.
+    return JoinWorker(
+        session=command.session,
+        ref=command.ref,
+        worker=command.consumer,
+        queues=(queue,),
+        slots=slots,
+        namespace=command.namespace,
+        lease_us=LEASE_US_MAX,
+        grace_us=0,
+    )
+
+
+def _placed(core: Core, worker: Worker) -> None:
+    if worker.crew is not None:
+        worker.crew.place(worker)
+    core.hungry[worker] = None

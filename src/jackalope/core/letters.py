@@ -1,0 +1,49 @@
+"""Letters: how a task that did not come as a message looks to who consumes messages.
+
+Owns the mapping. The name of the task is the type, its id the message id, its headers the headers;
+its payload is the body as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jackalope.core import properties
+from jackalope.core.ids import TaskId
+from jackalope.core.properties import Raw, field_of, short
+from jackalope.core.task import Letter, Task
+
+_PERSISTENT = b"\2"
+
+
+def letter_of(task: Task) -> Letter:
+    """Return what a task brings along, made of what it is."""
+    return make_letter(task.queue.name, task.id, task.name, task.options.headers)
+
+
+def letter_to_send(task: Task) -> Letter | None:
+    """Return what a task brings along to a worker that is not the first to have it.
+
+    Consumers of a quorum queue are told how often it was given before.
+    """
+    letter, traits = task.letter, task.queue.traits
+    if letter is None or traits is None or traits.arguments.get("x-queue-type") != "quorum":
+        return letter
+    raw = properties.split(letter.properties)
+    headers = properties.headers_of(raw)
+    headers["x-delivery-count"] = properties.long_number(task.attempts - 1)
+    properties.put_headers(raw, headers)
+    return Letter(letter.exchange, letter.key, properties.join(raw))
+
+
+def make_letter(queue: str, task_id: TaskId, name: str, headers: dict[str, Any]) -> Letter:
+    """Return a letter for a task of this queue, id, name and headers."""
+    raw: Raw = {
+        properties.DELIVERY_MODE: _PERSISTENT,
+        properties.MESSAGE_ID: short(task_id.hex()),
+    }
+    if name:
+        raw[properties.TYPE] = short(name)
+    if headers:
+        properties.put_headers(raw, {each: field_of(value) for each, value in headers.items()})
+    return Letter("", queue, properties.join(raw))

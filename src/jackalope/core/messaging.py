@@ -1,0 +1,220 @@
+"""Commands of messaging: queues, exchanges, consumers and messages in the manner of AMQP 0-9-1.
+
+Owns their shapes. `owner` is the session of the connection that a command came over, which may own
+queues and have consumers; a consumer has a session of its own besides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from jackalope.core.command import DEFAULT_NAMESPACE, Command
+from jackalope.core.ids import TaskId
+from jackalope.core.task import BlobRef
+from jackalope.core.topology import Binding, Exchange, Rule
+
+
+class OpenQueue(Command):
+    """Declare a queue: make it, or find it as it was declared before.
+
+    With `passive` it must be there, and nothing else is looked at. Only a name that is `generated`
+    may begin with `amq.`.
+    """
+
+    queue: str
+    durable: bool = False
+    exclusive: bool = False
+    auto_delete: bool = False
+    passive: bool = False
+    generated: bool = False
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+    owner: int = 0
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class RemoveQueue(Command):
+    """Delete a queue with all that is in it. One that is not there is deleted already."""
+
+    queue: str
+    if_unused: bool = False
+    if_empty: bool = False
+    owner: int = 0
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class PurgeQueue(Command):
+    """Drop every task of a queue that is ready."""
+
+    queue: str
+    owner: int = 0
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class OpenExchange(Command):
+    """Declare an exchange: make it, or find it as it was declared before."""
+
+    exchange: Exchange
+    passive: bool = False
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class RemoveExchange(Command):
+    """Delete an exchange and its bindings. One that is not there is deleted already."""
+
+    exchange: str
+    if_unused: bool = False
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class Bind(Command):
+    """Let messages go from an exchange to a queue or another exchange; safe to repeat."""
+
+    binding: Binding
+    owner: int = 0
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class Unbind(Command):
+    """Undo a binding; safe to repeat."""
+
+    binding: Binding
+    owner: int = 0
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class SetRule(Command):
+    """Give arguments to all queues and exchanges whose names match."""
+
+    rule: Rule
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class ClearRule(Command):
+    """Take a rule back."""
+
+    rule: str
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class Consume(Command):
+    """A consumer of a queue is there, over a session of its own. It is a worker with one queue.
+
+    Attributes:
+        consumer: its name among all workers.
+        slots: how many tasks it may hold.
+        share: the share of slots that it has together with others; 0 for none.
+        share_slots: how many tasks they may hold together; 0 for any number.
+        exclusive: whether it wants to be the only one.
+        priority: consumers of a greater one are served first.
+        owner: the session of its connection.
+        labels: what it says about itself.
+    """
+
+    queue: str
+    consumer: str
+    slots: int
+    share: int = 0
+    share_slots: int = 0
+    exclusive: bool = False
+    priority: int = 0
+    owner: int = 0
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    namespace: str = DEFAULT_NAMESPACE
+
+
+class StopConsuming(Command):
+    """The consumer of this session takes no more tasks. What it holds stays with it."""
+
+
+class LimitShare(Command):
+    """Let the consumers of a share hold at most so many tasks together; 0 for any number.
+
+    The consumer of this session, if it is one, has the share from now on.
+    """
+
+    share: int
+    slots: int
+
+
+class HoldConsumer(Command):
+    """Give the consumer of this session nothing for the moment, or go on."""
+
+    is_held: bool
+
+
+class TakeTask(Command):
+    """Give one ready task of a queue to this session, or say that there is none."""
+
+    queue: str
+    consumer: str
+    owner: int = 0
+    namespace: str = DEFAULT_NAMESPACE
+
+
+class Publication(msgspec.Struct, gc=False):
+    """A message to be routed. It becomes one task in each queue that it leads to.
+
+    Attributes:
+        id: the id of the first of these tasks; the others have ids that follow from it.
+        mandatory: whether the sender wants to know if it leads nowhere.
+        persistent: whether it shall survive a restart, in queues that do.
+        priority: as the message has it.
+        expires_us: how long it may wait; negative for as long as the queue allows.
+        name: the name of the tasks.
+        blob: the body once more, where large ones are kept; for tasks that are not volatile.
+    """
+
+    id: TaskId
+    exchange: str
+    key: str
+    properties: bytes
+    body: bytes
+    mandatory: bool = False
+    persistent: bool = False
+    priority: int = 0
+    expires_us: int = -1
+    name: str = ""
+    blob: BlobRef | None = None
+
+
+class PublishMessages(Command):
+    """Route these messages, in order. One that names no exchange ends the work on them.
+
+    Attributes:
+        only: if there are any, no message may lead to another queue than these.
+    """
+
+    messages: list[Publication]
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+    only: tuple[str, ...] = ()
+
+
+AnyMessaging = (
+    OpenQueue
+    | RemoveQueue
+    | PurgeQueue
+    | OpenExchange
+    | RemoveExchange
+    | Bind
+    | Unbind
+    | SetRule
+    | ClearRule
+    | Consume
+    | StopConsuming
+    | LimitShare
+    | HoldConsumer
+    | TakeTask
+    | PublishMessages
+)

@@ -1,0 +1,112 @@
+"""Opening queues in the manner of AMQP: making them, or finding them as they were declared.
+
+Owns the checks of a declaration, and which queues belong to which session.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jackalope.core.arguments import argument_problem, different_argument, queue_terms, rule_of
+from jackalope.core.consumers import consumers_of
+from jackalope.core.declarations import no_room, open_namespace
+from jackalope.core.effects import QueueOpened
+from jackalope.core.exchanges import exclusive_to_another, locked, no_queue, not_equivalent, told
+from jackalope.core.limits import ARGUMENTS_BYTES_MAX
+from jackalope.core.messaging import OpenQueue
+from jackalope.core.records import QueueDeclared
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import encoded_size
+from jackalope.core.topology import AppliesTo, Traits
+
+if TYPE_CHECKING:
+    from jackalope.core.broker import Core
+    from jackalope.core.queue import Namespace, Queue
+
+
+def open_queue(core: Core, command: OpenQueue) -> None:
+    """Make a queue, or compare it with the one that is there."""
+    queue = _open(core, command)
+    if isinstance(queue, Refusal):
+        core.reply(command, queue)
+        return
+    core.watch_idle(queue)
+    opened = QueueOpened(queue.name, queue.line.size, len(consumers_of(core, queue)))
+    core.reply(command, opened)
+
+
+def _open(core: Core, command: OpenQueue) -> Queue | Refusal:
+    world = open_namespace(core, command.namespace)
+    if isinstance(world, Refusal):
+        return world
+    queue = world.queues.get(command.queue)
+    if queue is not None:
+        refusal = locked(queue, command.owner)
+        if refusal is None and not command.passive:
+            refusal = _different(queue, command)
+        return refusal or queue
+    if command.passive:
+        return no_queue(command.queue, world.name)
+    return _unfit(core, command) or _make(core, world, command)
+
+
+def _make(core: Core, world: Namespace, command: OpenQueue) -> Queue:
+    wanted = Traits(
+        durable=command.durable,
+        auto_delete=command.auto_delete,
+        owner=command.owner if command.exclusive else 0,
+        arguments=command.arguments,
+    )
+    rule = rule_of(world.topology.rules.values(), command.queue, AppliesTo.QUEUES)
+    policy, traits = queue_terms(wanted, rule)
+    record = QueueDeclared(core.now_us, world.name, command.queue, policy, command.by, traits)
+    core.record(record)
+    if traits.owner:
+        core.owned.setdefault(traits.owner, {})[world.name, command.queue] = None
+    return world.queues[command.queue]
+
+
+def _unfit(core: Core, command: OpenQueue) -> Refusal | None:
+    refusal = no_room(core, command.namespace, command.queue)
+    if refusal is not None:
+        return refusal
+    if command.queue.startswith("amq.") and not command.generated:
+        message = f"queue name '{command.queue}' contains reserved prefix 'amq.*'"
+        return Refusal(Code.FORBIDDEN, message)
+    where = f"queue '{command.queue}' in namespace '{command.namespace}'"
+    if problem := argument_problem(command.arguments, where) or _not_of_quorum(command, where):
+        return Refusal(Code.NOT_EQUIVALENT, problem)
+    if encoded_size(command.arguments) > ARGUMENTS_BYTES_MAX:
+        message = f"arguments of more than {ARGUMENTS_BYTES_MAX} bytes"
+        return Refusal(Code.INVALID, message)
+    return None
+
+
+def _not_of_quorum(command: OpenQueue, where: str) -> str:
+    """Return what a quorum queue cannot be, and this one is to be; empty if nothing is."""
+    if command.arguments.get("x-queue-type") != "quorum":
+        return ""
+    if not command.durable:
+        return f"invalid property 'non-durable' for {where}"
+    return f"invalid property 'exclusive-owner' for {where}" if command.exclusive else ""
+
+
+def _different(queue: Queue, command: OpenQueue) -> Refusal | None:
+    """Refuse to find a queue as something that it is not."""
+    before = queue.traits or Traits()
+    if command.exclusive != (before.owner > 0):
+        return exclusive_to_another(queue)
+    for what, now, then in (
+        ("durable", command.durable, before.durable),
+        ("auto_delete", command.auto_delete, before.auto_delete),
+    ):
+        if now != then:
+            return not_equivalent(what, f"queue {told(queue)}", now, then)
+    if problem := argument_problem(command.arguments, f"queue {told(queue)}"):
+        return Refusal(Code.NOT_EQUIVALENT, problem)
+    arguments: dict[str, Any] = before.arguments
+    if name := different_argument(arguments, command.arguments):
+        return not_equivalent(
+            name, f"queue {told(queue)}", command.arguments.get(name), arguments.get(name)
+        )
+    return None

@@ -1,0 +1,226 @@
+"""Publishing: from an exchange to the queues, one task in each.
+
+Owns the way of a message into a queue: which ones it leads to, whether there is room, and what goes
+to make room. All tasks of a message are written down in one batch, so that a confirmation means all
+of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jackalope.core import properties
+from jackalope.core.assign import offer, serve
+from jackalope.core.declarations import open_namespace
+from jackalope.core.effects import Published
+from jackalope.core.exchanges import no_exchange
+from jackalope.core.ids import TaskId, successor_id, volatile_id
+from jackalope.core.lifecycle import Event, Reason, State
+from jackalope.core.messaging import Publication, PublishMessages
+from jackalope.core.records import TaskMoved, TaskSubmitted
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import PRIORITY_DEFAULT, Body, Letter, TaskSpec, size_of
+from jackalope.core.topology import DEFAULT_EXCHANGE, Overflow
+
+if TYPE_CHECKING:
+    from jackalope.core.broker import Core
+    from jackalope.core.queue import Namespace, Queue
+
+
+def publish_messages(core: Core, command: PublishMessages) -> None:
+    """Route messages in order, until one fails."""
+    world = open_namespace(core, command.namespace)
+    if isinstance(world, Refusal):
+        core.reply(command, world)
+        return
+    unrouted: list[int] = []
+    refused: list[int] = []
+    failed = None
+    for index, message in enumerate(command.messages):
+        queues = _queues_of(world, command, message)
+        if isinstance(queues, Refusal):
+            failed = (index, queues)
+            _drop_blobs(core, command.messages[index:])
+            break
+        if not queues:
+            core.book.drop_blob(message.blob or b"")
+            if message.mandatory:
+                unrouted.append(index)
+        elif not _publish(core, world, command.by, message, queues):
+            refused.append(index)
+    answer = Published(len(command.messages), tuple(unrouted), tuple(refused), failed)
+    core.reply(command, answer)
+
+
+def _drop_blobs(core: Core, messages: list[Publication]) -> None:
+    for message in messages:
+        core.book.drop_blob(message.blob or b"")
+
+
+def _queues_of(
+    world: Namespace, command: PublishMessages, message: Publication
+) -> list[str] | Refusal:
+    """Return the queues that a message leads to."""
+    if message.exchange == DEFAULT_EXCHANGE and b"CC" not in message.properties:
+        queues = [message.key] if message.key in world.queues else []
+    else:
+        exchange = world.topology.exchanges.get(message.exchange)
+        if exchange is None:
+            return no_exchange(message.exchange, world.name)
+        if exchange.internal:
+            where = f"'{exchange.name}' in namespace '{world.name}'"
+            text = f"cannot publish to internal exchange {where}"
+            return Refusal(Code.FORBIDDEN, text)
+        queues = list(routes(world, message.exchange, message.key, message.properties))
+    if command.only and not set(queues).issubset(command.only):
+        return Refusal(Code.FORBIDDEN, "the API key does not cover all queues of this message")
+    return queues
+
+
+def routes(world: Namespace, exchange: str, key: str, raw: bytes) -> dict[str, None]:
+    """Return the queues that a message leads to, by its own key and those of CC and BCC."""
+
+    def headers() -> dict[str, Any]:
+        found = properties.headers_of(properties.split(raw))
+        return {name: properties.value(field) for name, field in found.items()}
+
+    keys = [key]
+    if b"CC" in raw:
+        present = headers()
+        keys += [*copies(present.get("CC")), *copies(present.get("BCC"))]
+    queues: dict[str, None] = {}
+    for each in keys:
+        queues |= world.topology.route(exchange, each, headers, world.queues)
+    return queues
+
+
+def copies(value: object) -> list[str]:
+    """Return the routing keys in a CC or BCC header."""
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _publish(
+    core: Core, world: Namespace, by: str, message: Publication, queues: list[str]
+) -> bool:
+    """Put a message into its queues, and tell whether none of them refused it."""
+    raw = message.properties
+    if b"BCC" in raw:
+        raw = _without_blind_copies(raw)
+    letter = Letter(core.book.share(message.exchange), core.book.share(message.key), raw)
+    is_taken, is_blob_taken, task_id = True, False, message.id
+    for name in queues:
+        queue = world.queues[name]
+        is_volatile = not message.persistent or queue.is_volatile()
+        body: Body = message.body if is_volatile or message.blob is None else message.blob
+        spec = TaskSpec(
+            volatile_id(task_id) if is_volatile else task_id,
+            name,
+            message.name,
+            "",
+            priority_in(queue, message.priority),
+            body,
+        )
+        if enter(core, queue, spec, letter, by=by, expires_us=message.expires_us):
+            is_blob_taken |= not is_volatile
+        else:
+            is_taken = False
+        task_id = successor_id(message.id, name)
+    if message.blob is not None and not is_blob_taken:
+        core.book.drop_blob(message.blob)
+    return is_taken
+
+
+def _without_blind_copies(raw: bytes) -> bytes:
+    split = properties.split(raw)
+    headers = properties.headers_of(split)
+    if headers.pop("BCC", None) is not None:
+        properties.put_headers(split, headers)
+    return properties.join(split)
+
+
+def priority_in(queue: Queue, priority: int) -> int:
+    """Return what a message's priority counts in a queue: nothing, unless it has priorities."""
+    most = 0 if queue.traits is None else queue.traits.priority_max
+    return min(priority, most) if most else PRIORITY_DEFAULT
+
+
+def enter(
+    core: Core, queue: Queue, spec: TaskSpec, letter: Letter, *, by: str, expires_us: int = -1
+) -> bool:
+    """Put a task into a queue, and tell whether there was room."""
+    policy, now_us = queue.policy, core.now_us
+    if (policy.depth_limit or queue.traits is not None) and not _make_room(
+        core, queue, spec, letter
+    ):
+        return False
+    lives_us = policy.time_to_live_us
+    if expires_us >= 0:
+        # One without any time still goes to a consumer that waits for it.
+        lives_us = min(lives_us or expires_us, expires_us) or 1
+    batch = queue.batch + (queue.batch_fill >= policy.batch_size)
+    core.record(
+        TaskSubmitted(
+            now_us,
+            queue.namespace.name,
+            spec,
+            State.HELD if policy.held else State.READY,
+            by,
+            batch,
+            now_us + lives_us if lives_us else 0,
+            (),
+            letter,
+        )
+    )
+    offer(core, core.book.tasks[spec.id])
+    return True
+
+
+def _make_room(core: Core, queue: Queue, spec: TaskSpec, letter: Letter) -> bool:
+    """Tell whether a queue takes a task; note it if older ones have to go for that."""
+    traits, (length_max, bytes_max) = queue.traits, _limits(queue)
+    if length_max is None and not bytes_max:
+        return True
+    if traits is not None and traits.overflow is Overflow.DROP_HEAD:
+        core.crowded[queue] = None
+        return True
+    if not _is_full(queue, spec.payload):
+        return True
+    serve(core)  # What came just now may not have to wait.
+    if not _is_full(queue, spec.payload):
+        return True
+    if traits is not None and traits.overflow is Overflow.REJECT_DEAD_LETTER:
+        core.refused.append((queue, spec, letter))
+    return False
+
+
+def _limits(queue: Queue) -> tuple[int | None, int]:
+    """Return how many tasks may be ready in a queue, None for any number, and how many bytes."""
+    if queue.traits is None:
+        return queue.policy.depth_limit or None, 0
+    return queue.traits.length_max, queue.traits.bytes_max
+
+
+def _is_full(queue: Queue, body: Body) -> bool:
+    length_max, bytes_max = _limits(queue)
+    is_heavy = bytes_max and queue.ready_bytes + size_of(body) > bytes_max
+    return bool((length_max is not None and queue.depth >= length_max) or is_heavy)
+
+
+def trim(core: Core, queue: Queue) -> None:
+    """Let the oldest tasks of a queue go that is fuller than it may be."""
+    length_max, bytes_max = _limits(queue)
+    while (length_max is not None and queue.depth > length_max) or (
+        bytes_max and queue.ready_bytes > bytes_max
+    ):
+        task = queue.line.best((), lambda _: False, core.book.tasks)
+        if task is None:
+            return
+        core.end_task(
+            TaskMoved(core.now_us, task.id, Event.EXPIRE, State.DEAD, reason=Reason.DISPLACED)
+        )
+
+
+def successor_in(task_id: TaskId, queue: Queue, *, is_volatile: bool) -> TaskId:
+    """Return the id of the task that follows from another in a queue."""
+    following = successor_id(task_id, queue.name)
+    return volatile_id(following) if is_volatile else following

@@ -1,0 +1,240 @@
+"""Topology: exchanges, bindings and rules of a namespace, and the way of a message through them.
+
+Owns their shapes and the indexes over them. Only `apply` changes them. A message that is published
+to an exchange goes to the queues that the bindings lead to, through other exchanges if need be, and
+to each queue once.
+
+The exchanges that every namespace has are not written down: they are always there. A rule gives
+arguments to the queues and exchanges whose names match a pattern (RabbitMQ calls it a policy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from jackalope.core.routing import ROUTERS, Headers, Kind, Router
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class Overflow(StrEnum):
+    """What a queue that is full does."""
+
+    DROP_HEAD = "drop-head"
+    REJECT = "reject-publish"
+    REJECT_DEAD_LETTER = "reject-publish-dlx"
+
+
+class Traits(msgspec.Struct, frozen=True, array_like=True):
+    """What a queue that was declared over AMQP is, beyond its policy.
+
+    Attributes:
+        durable: whether it survives a restart.
+        auto_delete: whether it goes with its last consumer.
+        owner: the session whose alone it is, and with which it goes; 0 for a shared queue.
+        arguments: what it was declared with.
+        rule: the rule that applies to it.
+        dead_letter_exchange: where dead tasks go; None for nowhere.
+        dead_letter_key: with which routing key; None for the one that they came with.
+        overflow: what happens when it is full.
+        bytes_max: how many bytes of bodies may wait; 0 for any number.
+        expires_us: how long it may be without use; 0 for ever.
+        priority_max: the highest priority; 0 for a queue without priorities.
+        single_active: whether one consumer at a time is served.
+        length_max: how many tasks may be ready; None for any number.
+    """
+
+    durable: bool = True
+    auto_delete: bool = False
+    owner: int = 0
+    arguments: dict[str, Any] = {}
+    rule: str = ""
+    dead_letter_exchange: str | None = None
+    dead_letter_key: str | None = None
+    overflow: Overflow = Overflow.DROP_HEAD
+    bytes_max: int = 0
+    expires_us: int = 0
+    priority_max: int = 0
+    single_active: bool = False
+    length_max: int | None = None
+
+    def is_volatile(self) -> bool:
+        """Tell whether nothing of the queue is ever written to disk."""
+        return not self.durable or self.owner > 0
+
+
+class Exchange(msgspec.Struct, frozen=True, array_like=True, tag="exchange"):
+    """Where messages are published to.
+
+    Attributes:
+        alternate: the exchange of messages that lead nowhere here; None for none.
+        rule: the rule that applies to it.
+    """
+
+    name: str
+    kind: Kind
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: dict[str, Any] = {}
+    alternate: str | None = None
+    rule: str = ""
+
+
+class Binding(msgspec.Struct, frozen=True, array_like=True, tag="binding"):
+    """A way from an exchange to a queue, or to another exchange."""
+
+    source: str
+    to: str
+    is_to_exchange: bool = False
+    key: str = ""
+    arguments: dict[str, Any] = {}
+
+    def name(self) -> str:
+        """Return what tells it from every other binding."""
+        return _encoder.encode(self).decode()
+
+
+class AppliesTo(StrEnum):
+    """What a rule is for."""
+
+    QUEUES = "queues"
+    EXCHANGES = "exchanges"
+    ALL = "all"
+
+
+class Rule(msgspec.Struct, frozen=True, array_like=True, tag="rule"):
+    """Arguments for all queues and exchanges whose names match; the greatest priority wins."""
+
+    name: str
+    pattern: str
+    definition: dict[str, Any]
+    priority: int = 0
+    applies_to: AppliesTo = AppliesTo.ALL
+
+
+DEFAULT_EXCHANGE = ""
+
+#: The exchanges that are always there.
+GIVEN = (
+    Exchange(DEFAULT_EXCHANGE, Kind.DIRECT),
+    Exchange("amq.direct", Kind.DIRECT),
+    Exchange("amq.fanout", Kind.FANOUT),
+    Exchange("amq.topic", Kind.TOPIC),
+    Exchange("amq.headers", Kind.HEADERS),
+    Exchange("amq.match", Kind.HEADERS),
+)
+GIVEN_NAMES = frozenset(exchange.name for exchange in GIVEN)
+
+#: A destination: the name of a queue, or of an exchange.
+Destination = tuple[bool, str]
+
+
+class Topology:
+    """The exchanges, bindings and rules of a namespace.
+
+    Attributes:
+        exchanges: all of them, by name.
+        rules: all of them, by name.
+        bindings: all of them, by their own names.
+    """
+
+    __slots__ = ("_by_source", "_by_target", "_routers", "bindings", "exchanges", "rules")
+
+    def __init__(self) -> None:
+        self.exchanges: dict[str, Exchange] = {}
+        self.rules: dict[str, Rule] = {}
+        self.bindings: dict[str, Binding] = {}
+        self._routers: dict[str, Router[Destination]] = {}
+        self._by_source: dict[str, dict[str, Binding]] = {}
+        self._by_target: dict[Destination, dict[str, Binding]] = {}
+        for exchange in GIVEN:
+            self.put_exchange(exchange)
+
+    # For `apply` alone.
+
+    def put_exchange(self, exchange: Exchange) -> None:
+        """Add an exchange, or change what rules say about it."""
+        self.exchanges[exchange.name] = exchange
+        if exchange.name not in self._routers:
+            self._routers[exchange.name] = ROUTERS[exchange.kind]()
+
+    def drop_exchange(self, name: str) -> None:
+        """Remove an exchange without bindings."""
+        del self.exchanges[name]
+        del self._routers[name]
+
+    def bind(self, binding: Binding) -> None:
+        """Add a binding."""
+        name, to = binding.name(), (binding.is_to_exchange, binding.to)
+        self.bindings[name] = binding
+        self._by_source.setdefault(binding.source, {})[name] = binding
+        self._by_target.setdefault(to, {})[name] = binding
+        self._routers[binding.source].bind(binding.key, binding.arguments, to)
+
+    def unbind(self, binding: Binding) -> None:
+        """Remove a binding."""
+        name, to = binding.name(), (binding.is_to_exchange, binding.to)
+        del self.bindings[name]
+        leading_away = self._by_source[binding.source]
+        del leading_away[name]
+        if not leading_away:
+            del self._by_source[binding.source]
+        leading_there = self._by_target[to]
+        del leading_there[name]
+        if not leading_there:
+            del self._by_target[to]
+        self._routers[binding.source].unbind(binding.key, binding.arguments, to)
+
+    # Reading.
+
+    def from_source(self, exchange: str) -> Iterator[Binding]:
+        """Yield the bindings that lead away from an exchange."""
+        yield from list(self._by_source.get(exchange, {}).values())
+
+    def to_target(self, name: str, *, is_exchange: bool) -> Iterator[Binding]:
+        """Yield the bindings that lead to a queue or an exchange."""
+        yield from list(self._by_target.get((is_exchange, name), {}).values())
+
+    def route(
+        self, exchange: str, key: str, headers: Headers, known: Container[str]
+    ) -> dict[str, None]:
+        """Return the queues that a message goes to.
+
+        Args:
+            exchange: where it is published.
+            key: its routing key.
+            headers: returns its headers.
+            known: the queues that there are: the default exchange leads to each by its name.
+        """
+        queues: dict[str, None] = {}
+        seen = {exchange}
+        open_exchanges = [exchange]
+        while open_exchanges:
+            name = open_exchanges.pop()
+            found = self.exchanges.get(name)
+            if found is None:
+                continue
+            leads_on = False
+            for is_exchange, to in self._matching(name, key, headers, known):
+                leads_on = True
+                if not is_exchange:
+                    queues[to] = None
+                elif to not in seen:
+                    seen.add(to)
+                    open_exchanges.append(to)
+            if not leads_on and found.alternate is not None and found.alternate not in seen:
+                seen.add(found.alternate)
+                open_exchanges.append(found.alternate)
+        return queues
+
+    def _matching(
+        self, exchange: str, key: str, headers: Headers, known: Container[str]
+    ) -> Iterable[Destination]:
+        if exchange == DEFAULT_EXCHANGE:
+            return ((False, key),) if key in known else ()
+        return self._routers[exchange].match(key, headers)

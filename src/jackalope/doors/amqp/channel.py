@@ -1,0 +1,465 @@
+"""One channel of an AMQP connection: methods in, commands out; answers in, methods out.
+
+Owns the state of a channel: consumers, deliveries that are not answered, confirmations, the message
+that is just arriving. Declarations are in `declaring`, messages in `publishing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any
+
+from jackalope.core.arguments import kind_of
+from jackalope.core.commands import (
+    AnyCommand,
+    Fail,
+    FailAttempts,
+    Held,
+    ReleaseAttempts,
+    Verdict,
+)
+from jackalope.core.effects import Answered
+from jackalope.core.messaging import Consume, LimitShare, Publication, PublishMessages, TakeTask
+from jackalope.core.refusals import Refusal
+from jackalope.core.task import Error
+from jackalope.doors.amqp.declaring import DECLARING
+from jackalope.doors.amqp.errors import AmqpError, ChannelFault, ConnectionFault, fault_of
+from jackalope.doors.amqp.outlets import Delivery, Outlet, Subscription, Taker
+from jackalope.doors.amqp.publishing import REPLY_TO, Publisher
+from jackalope.wire import amqp
+
+if TYPE_CHECKING:
+    from jackalope.doors.amqp.connection import Connection
+
+#: How many tasks a consumer without a limit of its own may hold: as many as one could ask for.
+PREFETCH_MAX = 65_535
+
+#: How many tasks are on their way to a consumer that does not acknowledge.
+NO_ACK_WINDOW = 1_000
+
+CONSUMERS_PER_CHANNEL_MAX = 10_000
+TAKERS_PER_CHANNEL_MAX = 64
+
+_REJECTED = Error("Rejected", "the consumer rejected it")
+
+
+class Channel:
+    """The broker's end of one channel.
+
+    Attributes:
+        number: its number.
+        subscriptions: its consumers, by tag.
+        unanswered: deliveries that the peer has not answered, by their tag, oldest first.
+        last_queue: the queue that was declared last: no name means this one.
+        publisher: what it publishes.
+        prefetch: how many tasks new consumers may hold; 0 for any number.
+        share: the number of the slots that all consumers have together, and how many those are.
+        reply_to: where direct replies come to, if they are waited for.
+    """
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        self.subscriptions: dict[str, Subscription] = {}
+        self.unanswered: dict[int, Delivery] = {}
+        self.last_queue = ""
+        self.publisher = Publisher(self)
+        self.prefetch = 0
+        self.share = (0, 0)
+        self.reply_to: tuple[str, str] = ("", "")
+        self._tags = count(1)
+        self._stopped: list[Outlet] = []
+        self._takers: dict[tuple[str, bool], Taker] = {}
+        self._is_closed = self._is_closing = False
+
+    # For the connection.
+
+    def on_frame(self, kind: int, payload: bytes) -> None:
+        """Act on a frame.
+
+        Raises:
+            AmqpError: the peer did something wrong.
+        """
+        if self._is_closing:
+            self._on_closing(kind, payload)
+        elif kind == amqp.METHOD:
+            self._on_method(payload)
+        elif kind in (amqp.CONTENT_HEADER, amqp.BODY):
+            try:
+                self.publisher.on_content(kind, payload)
+            except ChannelFault as fault:
+                fault.class_id, fault.method_id = amqp.BASIC, 40
+                raise
+        else:
+            raise ConnectionFault(501, f"frame of an unknown type {kind}")
+
+    def publication(self, messages: list[Publication]) -> PublishMessages | None:
+        """Return the command that publishes messages of this channel."""
+        return self.publisher.command(messages)
+
+    def outlets(self) -> Iterator[Outlet]:
+        """Yield every session of the channel."""
+        yield from self.subscriptions.values()
+        yield from self._takers.values()
+        yield from self._stopped
+
+    def close(self) -> None:
+        """Give everything back that the channel holds."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.connection.flush()
+        self.connection.door.replies.pop(self.reply_to[0], None)
+        for outlet in list(self.outlets()):
+            outlet.close()
+        self.subscriptions.clear()
+        self._takers.clear()
+        self._stopped.clear()
+        self.unanswered.clear()
+
+    def fail(self, fault: AmqpError) -> None:
+        """Close the channel because of what the peer did, and wait for it to have heard."""
+        if self._is_closed:
+            return
+        if isinstance(fault, ConnectionFault):
+            self.connection.fail(fault)
+            return
+        self.close()
+        self._is_closing = True
+        self.send(
+            "channel.close",
+            reply_code=fault.code,
+            reply_text=fault.text,
+            class_id=fault.class_id,
+            method_id=fault.method_id,
+        )
+
+    # For outlets and declarations.
+
+    def is_closed(self) -> bool:
+        """Tell whether nothing is to be said on the channel any more."""
+        return self._is_closed
+
+    def next_tag(self) -> int:
+        """Return the tag of the next delivery."""
+        return next(self._tags)
+
+    def send(self, name: str, **args: Any) -> None:
+        """Send a method."""
+        self.connection.write(amqp.encode_method(self.number, name, **args))
+
+    def refuse(self, refusal: Refusal, class_id: int = 0, method_id: int = 0) -> None:
+        """Close the channel or the connection because the broker refuses something."""
+        connection = self.connection
+        fault = fault_of(refusal, connection.namespace, connection.vhost)
+        fault.class_id, fault.method_id = class_id, method_id
+        self.fail(fault)
+
+    def ask(
+        self, command: AnyCommand, method: amqp.Method, done: Callable[[Answered], None]
+    ) -> None:
+        """Ask something of the broker; a refusal ends the channel."""
+
+        def answered(body: Answered) -> None:
+            if self._is_closed:
+                return
+            if isinstance(body, Refusal):
+                self.refuse(body, method.class_id, method.method_id)
+            else:
+                done(body)
+
+        refusal = self.connection.admit(command)
+        if refusal is not None:
+            self.connection.flush()
+            self.refuse(refusal, method.class_id, method.method_id)
+        else:
+            self.connection.ask(command, answered)
+
+    def drop_taker(self, taker: Taker) -> None:
+        """Forget who took tasks of a queue that is not there."""
+        self._takers = {name: each for name, each in self._takers.items() if each is not taker}
+        taker.close()
+
+    # Methods.
+
+    def _on_method(self, payload: bytes) -> None:
+        if self.publisher.is_arriving:
+            raise ConnectionFault(505, "expected content of the message, got a method")
+        method = amqp.decode_method(payload)
+        handler = _HANDLERS.get(method.name)
+        declare = DECLARING.get(method.name)
+        try:
+            if handler is not None:
+                handler(self, method)
+            elif declare is not None:
+                declare(self, method)
+            else:
+                raise ConnectionFault(503, f"{method.name} is not for a channel that is open")
+        except AmqpError as fault:
+            fault.class_id, fault.method_id = method.class_id, method.method_id
+            raise
+
+    def _on_closing(self, kind: int, payload: bytes) -> None:
+        if kind != amqp.METHOD:
+            return
+        name = amqp.decode_method(payload).name
+        if name == "channel.close":
+            self.send("channel.close-ok")
+        if name in ("channel.close", "channel.close-ok"):
+            self.connection.channels.pop(self.number, None)
+
+    def _on_open(self, _: amqp.Method) -> None:
+        raise ConnectionFault(504, "second 'channel.open' seen")
+
+    def _on_close(self, _: amqp.Method) -> None:
+        self.close()
+        self.connection.channels.pop(self.number, None)
+        self.send("channel.close-ok")
+
+    def _on_flow(self, method: amqp.Method) -> None:
+        if not method.args["active"]:
+            raise ConnectionFault(540, "active=false")
+        self.send("channel.flow-ok", active=True)
+
+    def _on_publish(self, method: amqp.Method) -> None:
+        self.publisher.begin(method.args)
+
+    # Consumers.
+
+    def _on_qos(self, method: amqp.Method) -> None:
+        if method.args["prefetch_size"]:
+            raise ConnectionFault(540, f"prefetch_size!=0 ({method.args['prefetch_size']})")
+        wanted = method.args["prefetch_count"]
+        if method.args["global"]:
+            number = self.share[0] or self.connection.door.next_share()
+            is_late = not self.share[0] and bool(self.subscriptions)
+            self.share = (number, wanted)
+            self.connection.flush()
+            limit = LimitShare(share=number, slots=wanted)
+            self.connection.broker.post(limit)
+            if is_late:
+                self._join_share()
+        else:
+            self.prefetch = wanted
+        self.send("basic.qos-ok")
+
+    def _join_share(self) -> None:
+        """Let the consumers that are there already have the slots of the channel too."""
+        for subscription in self.subscriptions.values():
+            self.connection.broker.post(
+                LimitShare(session=subscription.session, share=self.share[0], slots=self.share[1])
+            )
+
+    def _on_consume(self, method: amqp.Method) -> None:
+        args, connection = method.args, self.connection
+        queue, tag = args["queue"] or self.last_queue, args["consumer_tag"]
+        if not queue:
+            raise ChannelFault(404, f"no previously declared queue in vhost '{connection.vhost}'")
+        tag = tag or f"amq.ctag-{token_urlsafe(16)}"
+        if tag in self.subscriptions or tag == self.reply_to[1]:
+            raise ConnectionFault(530, f"attempt to reuse consumer tag '{tag}'")
+        if len(self.subscriptions) >= CONSUMERS_PER_CHANNEL_MAX:
+            raise ConnectionFault(506, f"{CONSUMERS_PER_CHANNEL_MAX} consumers on one channel")
+        if queue == REPLY_TO:
+            self._wait_for_replies(tag, args)
+            return
+        no_ack = args["no_ack"]
+        command = Consume(
+            queue=queue,
+            consumer="",
+            slots=NO_ACK_WINDOW if no_ack else self.prefetch or PREFETCH_MAX,
+            share=0 if no_ack else self.share[0],
+            share_slots=self.share[1],
+            exclusive=args["exclusive"],
+            priority=self._priority(queue, args["arguments"]),
+            owner=connection.session,
+            labels={
+                "door": "amqp",
+                "tag": tag,
+                "peer": f"{connection.peer[0]}:{connection.peer[1]}",
+            },
+            namespace=connection.namespace,
+        )
+        refusal = connection.admit(command)
+        if refusal is not None:
+            self.refuse(refusal, method.class_id, method.method_id)
+            return
+        connection.flush()
+        subscription = Subscription(self, queue, tag, no_ack=no_ack, no_wait=args["no_wait"])
+        self.subscriptions[tag] = subscription
+        command.session, command.ref = subscription.session, 1
+        command.consumer = f"{connection.user or 'amqp'}-{subscription.session}"
+        connection.broker.post(command)
+
+    def _priority(self, queue: str, arguments: dict[str, Any]) -> int:
+        """Return the priority of a consumer."""
+        priority = arguments.get("x-priority", 0)
+        if isinstance(priority, int):
+            return priority
+        where = f"queue '{queue}' in vhost '{self.connection.vhost}'"
+        reason = f'"expected integer, got {kind_of(priority)}"'
+        raise ChannelFault(406, f"invalid arg 'x-priority' for {where}: {reason}")
+
+    def _wait_for_replies(self, tag: str, args: dict[str, Any]) -> None:
+        if not args["no_ack"]:
+            raise ChannelFault(406, "reply consumer cannot acknowledge")
+        if self.reply_to[0]:
+            raise ChannelFault(406, "reply consumer already set")
+        self.reply_to = (f"{REPLY_TO}.{token_urlsafe(24)}", tag)
+        self.connection.door.replies[self.reply_to[0]] = self
+        if not args["no_wait"]:
+            self.send("basic.consume-ok", consumer_tag=tag)
+
+    def _on_cancel(self, method: amqp.Method) -> None:
+        tag, no_wait = method.args["consumer_tag"], method.args["no_wait"]
+        subscription = self.subscriptions.pop(tag, None)
+        self.connection.flush()
+        if subscription is not None:
+            self._stopped = [outlet for outlet in self._stopped if outlet.unanswered]
+            self._stopped.append(subscription)
+            subscription.stop(0 if no_wait else 1)
+            return
+        if tag and tag == self.reply_to[1]:
+            self.connection.door.replies.pop(self.reply_to[0], None)
+            self.reply_to = ("", "")
+        if not no_wait:
+            self.send("basic.cancel-ok", consumer_tag=tag)
+
+    def _on_get(self, method: amqp.Method) -> None:
+        args, connection = method.args, self.connection
+        queue = args["queue"] or self.last_queue
+        if not queue:
+            raise ChannelFault(404, f"no previously declared queue in vhost '{connection.vhost}'")
+        command = TakeTask(
+            queue=queue, consumer="", owner=connection.session, namespace=connection.namespace
+        )
+        refusal = connection.admit(command)
+        if refusal is not None:
+            self.refuse(refusal, method.class_id, method.method_id)
+            return
+        connection.flush()
+        taker = self._taker(queue, no_ack=args["no_ack"])
+        command.session = taker.session
+        command.ref = connection.new_ref(lambda _: None)
+        command.consumer = f"{connection.user or 'amqp'}-{taker.session}"
+        connection.broker.post(command)
+
+    def _taker(self, queue: str, *, no_ack: bool) -> Taker:
+        """Find or make the one who takes tasks of a queue; one that has nothing may have to go."""
+        taker = self._takers.get((queue, no_ack))
+        if taker is None:
+            if len(self._takers) >= TAKERS_PER_CHANNEL_MAX:
+                idle = [name for name, each in self._takers.items() if not each.unanswered]
+                for name in idle:
+                    self._takers.pop(name).close()
+            taker = self._takers[queue, no_ack] = Taker(self, queue, no_ack=no_ack)
+        return taker
+
+    # Answers to deliveries.
+
+    def _on_ack(self, method: amqp.Method) -> None:
+        args = method.args
+        if not self.publisher.hold_back(self.ack, args["delivery_tag"], args["multiple"]):
+            self.ack(args["delivery_tag"], args["multiple"])
+
+    def ack(self, tag: int, multiple: bool) -> None:
+        """Say that deliveries are done."""
+        for delivery in self._answered(tag, is_multiple=multiple):
+            self.connection.finish(delivery.outlet.session, delivery.task, delivery.fence)
+            delivery.outlet.answered()
+
+    def _on_nack(self, method: amqp.Method) -> None:
+        tag, requeue = method.args["delivery_tag"], method.args["requeue"]
+        multiple = method.args.get("multiple", False)
+        if not self.publisher.hold_back(self.nack, tag, multiple, requeue):
+            self.nack(tag, multiple, requeue)
+
+    def nack(self, tag: int, multiple: bool, requeue: bool) -> None:
+        """Give deliveries back, or up."""
+        self._give(self._answered(tag, is_multiple=multiple), is_back=requeue)
+
+    def _on_recover(self, method: amqp.Method) -> None:
+        if not method.args["requeue"]:
+            raise ConnectionFault(540, "requeue=false")
+        self._give(self._answered(0, is_multiple=True), is_back=True)
+        if method.name == "basic.recover":
+            self.send("basic.recover-ok")
+
+    def _give(self, deliveries: list[Delivery], *, is_back: bool) -> None:
+        """Give tasks back to their place, or up as rejected."""
+        self.connection.flush()
+        by_outlet: dict[Outlet, list[Delivery]] = {}
+        for delivery in deliveries:
+            by_outlet.setdefault(delivery.outlet, []).append(delivery)
+        for outlet, given in by_outlet.items():
+            command: AnyCommand
+            if is_back:
+                held = [Held(each.task, each.fence) for each in given]
+                command = ReleaseAttempts(session=outlet.session, attempts=held)
+            else:
+                fails = [Fail(each.task, each.fence, _REJECTED, Verdict.REJECT) for each in given]
+                command = FailAttempts(session=outlet.session, attempts=fails)
+            self.connection.broker.post(command, len(given))
+            for _ in given:
+                outlet.answered()
+
+    def _answered(self, tag: int, *, is_multiple: bool) -> list[Delivery]:
+        """Take out the deliveries that an answer is about.
+
+        Raises:
+            ChannelFault: there is no such delivery.
+        """
+        unanswered = self.unanswered
+        if not is_multiple:
+            delivery = unanswered.pop(tag, None)
+            if delivery is None:
+                raise ChannelFault(406, f"unknown delivery tag {tag}")
+            return [delivery]
+        if tag and tag not in unanswered:
+            raise ChannelFault(406, f"unknown delivery tag {tag}")
+        tags = []
+        for each in unanswered:
+            if tag and each > tag:
+                break
+            tags.append(each)
+        return [unanswered.pop(each) for each in tags]
+
+    # Confirmations and transactions.
+
+    def _on_confirm(self, method: amqp.Method) -> None:
+        self.publisher.confirm()
+        if not method.args["no_wait"]:
+            self.send("confirm.select-ok")
+
+    def _on_transaction(self, method: amqp.Method) -> None:
+        if method.name == "tx.select":
+            self.publisher.begin_transaction()
+            self.send("tx.select-ok")
+        elif method.name == "tx.commit":
+            self.publisher.commit()
+        else:
+            self.publisher.roll_back()
+            self.send("tx.rollback-ok")
+
+
+_HANDLERS: dict[str, Callable[[Channel, amqp.Method], None]] = {
+    "channel.open": Channel._on_open,  # noqa: SLF001  its own
+    "channel.close": Channel._on_close,  # noqa: SLF001
+    "channel.flow": Channel._on_flow,  # noqa: SLF001
+    "basic.publish": Channel._on_publish,  # noqa: SLF001
+    "basic.qos": Channel._on_qos,  # noqa: SLF001
+    "basic.consume": Channel._on_consume,  # noqa: SLF001
+    "basic.cancel": Channel._on_cancel,  # noqa: SLF001
+    "basic.get": Channel._on_get,  # noqa: SLF001
+    "basic.ack": Channel._on_ack,  # noqa: SLF001
+    "basic.nack": Channel._on_nack,  # noqa: SLF001
+    "basic.reject": Channel._on_nack,  # noqa: SLF001
+    "basic.recover": Channel._on_recover,  # noqa: SLF001
+    "basic.recover-async": Channel._on_recover,  # noqa: SLF001
+    "confirm.select": Channel._on_confirm,  # noqa: SLF001
+    "tx.select": Channel._on_transaction,  # noqa: SLF001
+    "tx.commit": Channel._on_transaction,  # noqa: SLF001
+    "tx.rollback": Channel._on_transaction,  # noqa: SLF001
+}

@@ -1,0 +1,479 @@
+"""One connection of the AMQP door: frames in, commands out.
+
+Owns the bytes of one peer, its greeting, its channels, and the limits that keep it from harming
+others: a peer that does not read is given nothing more; one that sends more than a turn takes, or
+while nothing can be written, is not read from meanwhile.
+
+Messages and acknowledgements that arrive together become one command of each kind: messages first,
+so that what follows from a task is there before the task is done with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from jackalope.broker.access import ANYONE, Principal
+from jackalope.core.commands import AnyCommand, Finish, FinishAttempts, Heartbeat
+from jackalope.core.durations import HOUR, SECOND
+from jackalope.core.effects import Answered, Effect, Reply
+from jackalope.core.ids import TaskId
+from jackalope.core.limits import INLINE_BYTES_MAX
+from jackalope.core.messaging import HoldConsumer, Publication
+from jackalope.core.refusals import Refusal
+from jackalope.doors.amqp.channel import Channel
+from jackalope.doors.amqp.errors import AmqpError, ChannelFault, ConnectionFault
+from jackalope.doors.amqp.greeting import Greeting
+from jackalope.storage import StorageFault
+from jackalope.wire import amqp
+from jackalope.wire.frames import FrameError
+
+if TYPE_CHECKING:
+    from jackalope.doors.amqp.server import AmqpDoor
+
+log = structlog.get_logger(component="amqp")
+
+#: How many messages and acknowledgements of one connection one turn takes. More wait for the next.
+ITEMS_PER_TURN_MAX = 5_000
+
+_WRITE_HIGH_BYTES = 1024 * 1024
+_OVERLOADED_S = 0.05
+_CLOSE_S = 2.0
+#: A consumer lives as long as its connection; the core hears so from time to time.
+_BEAT_EVERY_US = HOUR
+
+Done = Callable[[Answered], None]
+
+
+class Connection(asyncio.Protocol):
+    """The broker's end of one connection.
+
+    Attributes:
+        broker: the broker.
+        session: its session, once it is open.
+        vhost: the virtual host that it asked for.
+        namespace: the namespace that this is.
+        frame_bytes_max: the largest frame, as agreed.
+        channels: those that are open, by number.
+        user: who the peer says it is.
+        properties: what the peer says about itself.
+        opened_us: since when it is there.
+    """
+
+    def __init__(self, door: AmqpDoor) -> None:
+        self.door = door
+        self.broker = door.broker
+        self.session = 0
+        self.vhost = self.namespace = self.user = ""
+        self.principal: Principal = ANYONE
+        self.properties: dict[str, Any] = {}
+        self.channels: dict[int, Channel] = {}
+        self.frame_bytes_max = door.terms.frame_bytes_max
+        self.opened_us = self._heard_us = self._sent_us = self._beat_us = door.broker.now_us()
+        self.heartbeat_s = 0
+        self.peer: tuple[str, int] = ("", 0)
+        self._greeting: Greeting | None = Greeting(self)
+        self._reader = amqp.FrameReader(door.terms.frame_bytes_max)
+        self._head = b""
+        self._transport: asyncio.Transport | None = None
+        self._frames: deque[tuple[int, int, bytes]] = deque()
+        self._asked: dict[int, Done] = {}
+        self._refs = 0
+        self._publishing: dict[Channel, list[Publication]] = {}
+        self._finishing: dict[int, list[Finish]] = {}
+        self._items_left = ITEMS_PER_TURN_MAX
+        self._holds: set[str] = set()
+        self._stuck_since_us = 0
+        self._is_blocked = self._is_closing = False
+        self._unsent: list[bytes] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # The transport's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Let the peer in, if there is room."""
+        self._transport = transport  # type: ignore[assignment]
+        self.peer = (transport.get_extra_info("peername") or ("", 0))[:2]
+        if not self.door.enter(self):
+            log.warning("connection refused: too many are open", most=len(self.door.connections))
+            transport.close()
+            return
+        transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)  # type: ignore[attr-defined]
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """Forget the peer, and take back what it has not answered."""
+        self.door.leave(self)
+        self._transport = None
+        self.flush()
+        for task in self._tasks:
+            task.cancel()
+        for channel in list(self.channels.values()):
+            channel.close()
+        self.channels.clear()
+        if self.session:
+            self.broker.close_session(self.session)
+            self.session = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes, and act on each frame that is now whole."""
+        self._heard_us = self.broker.now_us()
+        if len(self._head) < len(amqp.HEADER):
+            missing = len(amqp.HEADER) - len(self._head)
+            self._head, data = self._head + data[:missing], data[missing:]
+            if not self._is_greeted():
+                return
+        try:
+            self._frames.extend(self._reader.feed(data))
+        except FrameError as error:
+            self._go_on()
+            self.fail(ConnectionFault(501, str(error)))
+        else:
+            self._go_on()
+
+    def pause_writing(self) -> None:
+        """Give a peer that does not read no further task, and do not read from it either."""
+        self._stuck_since_us = self.broker.now_us()
+        self._hold_consumers(is_held=True)
+        self._hold("stuck")
+
+    def resume_writing(self) -> None:
+        """Go on with a peer that reads again."""
+        self._stuck_since_us = 0
+        self._hold_consumers(is_held=False)
+        self._release("stuck")
+
+    # The broker's side.
+
+    def deliver(self, effects: list[Effect]) -> None:
+        """Take the answers of the broker."""
+        for effect in effects:
+            if isinstance(effect, Reply):
+                done = self._asked.pop(effect.ref, None)
+                if done is not None:
+                    done(effect.body)
+        self.flush()
+
+    def ask(self, command: AnyCommand, done: Done, items: int = 1) -> None:
+        """Put a command into the inbox, after all that came before; `done` hears the answer."""
+        self.flush()
+        command.session, command.ref = self.session, self.new_ref(done)
+        self.broker.post(command, items)
+
+    def new_ref(self, done: Done) -> int:
+        """Return the ref of a command whose answer `done` shall hear."""
+        self._refs += 1
+        self._asked[self._refs] = done
+        return self._refs
+
+    def admit(self, command: AnyCommand) -> Refusal | None:
+        """Refuse a command that is not permitted."""
+        return self.principal.admit(command)
+
+    # The door's side.
+
+    def look(self, now_us: int, trouble: str) -> None:
+        """See whether the peer is silent, stuck, in need of a heartbeat, or to be told to wait."""
+        if self._greeting is not None:
+            if now_us - self.opened_us > self.door.terms.hello_us:
+                self.abort()
+            return
+        beat_us = self.heartbeat_s * SECOND
+        if self._stuck_since_us and now_us - self._stuck_since_us > self.door.terms.stuck_us:
+            log.warning("peer does not read", peer=self.peer)
+            self.abort()
+        elif beat_us and now_us - self._heard_us > 2 * beat_us and not self._holds:
+            log.warning("peer is silent", peer=self.peer)
+            self.abort()
+        elif beat_us and now_us - self._sent_us >= beat_us // 2:
+            self.write(amqp.HEARTBEAT_FRAME)
+            self._send()
+        if now_us - self._beat_us > _BEAT_EVERY_US:
+            self._beat_us = now_us
+            for session in self._sessions():
+                self.broker.post(Heartbeat(session=session))
+        self._block(trouble)
+
+    def check_access(self) -> None:
+        """Let the peer go if it would not be let in any more."""
+        if self.session and not self.broker.access.is_current(self.principal, self.broker.now_us()):
+            self.end("the API key is over; or there was none, and one is needed now")
+
+    def end(self, why: str) -> None:
+        """Tell the peer why, and close."""
+        self.fail(ConnectionFault(320, why))
+
+    def abort(self) -> None:
+        """Close without a word."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Frames.
+
+    def _is_greeted(self) -> bool:
+        """Answer the first bytes of a peer, and tell whether it speaks this protocol."""
+        if len(self._head) < len(amqp.HEADER) and amqp.HEADER.startswith(self._head):
+            return False
+        if self._head != amqp.HEADER:
+            self.write(amqp.HEADER)
+            self._send()
+            self._is_closing = True
+            if self._transport is not None:
+                self._transport.close()
+            return False
+        if self._greeting is not None:
+            self._greeting.begin()
+            self._send()
+        return True
+
+    def _go_on(self) -> None:
+        """Act on the frames that have arrived, unless something speaks against it."""
+        while self._frames and not self._holds:
+            kind, number, payload = self._frames.popleft()
+            try:
+                self._on_frame(kind, number, payload)
+            except ChannelFault as fault:
+                self.flush()
+                channel = self.channels.get(number)
+                if channel is not None:
+                    channel.fail(fault)
+            except ConnectionFault as fault:
+                self.flush()
+                self.fail(fault)
+            except FrameError as error:
+                self.flush()
+                code = 540 if isinstance(error, amqp.UnknownMethod) else 502
+                self.fail(ConnectionFault(code, str(error)))
+        self.flush()
+
+    def _on_frame(self, kind: int, number: int, payload: bytes) -> None:
+        if self._is_closing:
+            self._on_closing(kind, number, payload)
+        elif kind == amqp.HEARTBEAT:
+            if number or payload:
+                raise ConnectionFault(501, "a heartbeat has no channel and no content")
+        elif self._greeting is not None:
+            if kind != amqp.METHOD or number:
+                raise ConnectionFault(503, "the connection is not open yet")
+            if self._greeting.take(amqp.decode_method(payload)):
+                self._greeting = None
+        elif not number:
+            self._on_connection_method(kind, payload)
+        else:
+            self._on_channel_frame(kind, number, payload)
+
+    def _on_connection_method(self, kind: int, payload: bytes) -> None:
+        if kind != amqp.METHOD:
+            raise ConnectionFault(505, "content on channel 0")
+        method = amqp.decode_method(payload)
+        if method.name == "connection.close":
+            self.flush()
+            for channel in list(self.channels.values()):
+                channel.close()
+            self.channels.clear()
+            self.write(amqp.encode_method(0, "connection.close-ok"))
+            self._close()
+        elif method.name == "connection.update-secret":
+            self.write(amqp.encode_method(0, "connection.update-secret-ok"))
+        elif method.name != "connection.close-ok":
+            raise ConnectionFault(
+                503, f"{method.name} is not for now", method.class_id, method.method_id
+            )
+
+    def _on_channel_frame(self, kind: int, number: int, payload: bytes) -> None:
+        channel = self.channels.get(number)
+        if channel is not None:
+            channel.on_frame(kind, payload)
+            return
+        method = amqp.decode_method(payload) if kind == amqp.METHOD else None
+        if method is not None and method.name == "channel.open":
+            if number > self.door.terms.channel_max:
+                raise ConnectionFault(
+                    530,
+                    f"number of channels opened ({number}) has reached the negotiated "
+                    f"channel_max ({self.door.terms.channel_max})",
+                )
+            self.channels[number] = Channel(self, number)
+            self.write(amqp.encode_method(number, "channel.open-ok"))
+        elif method is not None and method.name == "channel.close":
+            self.write(amqp.encode_method(number, "channel.close-ok"))
+        elif method is None or method.name != "channel.close-ok":
+            ids = (0, 0) if method is None else (method.class_id, method.method_id)
+            raise ConnectionFault(504, "expected 'channel.open'", *ids)
+
+    def _on_closing(self, kind: int, number: int, payload: bytes) -> None:
+        """Wait for the peer to have heard of the end; nothing else counts any more."""
+        if kind == amqp.METHOD and not number:
+            name = amqp.decode_method(payload).name
+            if name == "connection.close":
+                self.write(amqp.encode_method(0, "connection.close-ok"))
+                self._send()
+            if name in ("connection.close", "connection.close-ok"):
+                self._close()
+
+    # Messages and acknowledgements.
+
+    def publish(self, channel: Channel, message: Publication) -> None:
+        """Publish a message together with others."""
+        self._publishing.setdefault(channel, []).append(message)
+        self._items_left -= 1
+
+    def finish(self, session: int, task: TaskId, fence: int) -> None:
+        """Say that a task is done, together with others."""
+        self._finishing.setdefault(session, []).append(Finish(task, fence))
+        self._items_left -= 1
+
+    def flush(self) -> None:
+        """Hand what has gathered to the broker, and send what is to be sent."""
+        if self._publishing and not self._post_messages():
+            self._send()
+            return
+        if self._finishing and not self._stuck_since_us:
+            finishing, self._finishing = self._finishing, {}
+            for session, attempts in finishing.items():
+                self.broker.post(FinishAttempts(session=session, attempts=attempts), len(attempts))
+        if self._items_left <= 0:
+            self._items_left = ITEMS_PER_TURN_MAX
+            self._hold("turn")
+            self.broker.between_turns(lambda: self._release("turn"))
+        self._send()
+
+    def _post_messages(self) -> bool:
+        """Hand messages to the broker, unless they must wait; tell whether that was so."""
+        if "bodies" in self._holds or "overload" in self._holds:
+            return False
+        waiting = sum(map(len, self._publishing.values()))
+        if self._transport is not None and self.broker.admit(waiting) is not None:
+            self._hold("overload")
+            loop = asyncio.get_running_loop()
+            loop.call_later(_OVERLOADED_S, lambda: self._release("overload"))
+            return False
+        large = [
+            message
+            for messages in self._publishing.values()
+            for message in messages
+            if message.persistent and len(message.body) > INLINE_BYTES_MAX and not message.blob
+        ]
+        if large:
+            self._hold("bodies")
+            self.run(self._store_bodies(large))
+            return False
+        publishing, self._publishing = self._publishing, {}
+        for channel, messages in publishing.items():
+            command = channel.publication(messages)
+            if command is not None:
+                self.broker.post(command, len(messages))
+        return True
+
+    async def _store_bodies(self, messages: list[Publication]) -> None:
+        """Put large bodies into the blob store, before the messages are handed to the broker."""
+        blobs = self.broker.blobs
+        try:
+            for message in messages:
+                body = message.body
+                message.blob = await blobs.off_loop(lambda body=body: blobs.write([body]))  # type: ignore[misc]
+        except StorageFault as fault:
+            self._publishing.clear()
+            self.fail(ConnectionFault(541, f"the message could not be stored: {fault}"))
+        self._release("bodies")
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside, as long as the connection is there."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Flow.
+
+    def _hold(self, why: str) -> None:
+        """Read and act on nothing more until `_release`."""
+        self._holds.add(why)
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _release(self, why: str) -> None:
+        self._holds.discard(why)
+        if self._transport is None:
+            return
+        self.flush()
+        self._go_on()
+        if not self._holds and self._transport is not None:
+            self._transport.resume_reading()
+
+    def _block(self, trouble: str) -> None:
+        """Tell the peer that nothing can be written, and that it can again."""
+        if bool(trouble) == self._is_blocked:
+            return
+        self._is_blocked = bool(trouble)
+        if self.can("connection.blocked"):
+            name = "connection.blocked" if trouble else "connection.unblocked"
+            args = {"reason": trouble} if trouble else {}
+            self.write(amqp.encode_method(0, name, **args))
+            self._send()
+
+    def _hold_consumers(self, *, is_held: bool) -> None:
+        for session in self._sessions():
+            self.broker.post(HoldConsumer(session=session, is_held=is_held))
+
+    def _sessions(self) -> list[int]:
+        return [
+            outlet.session for channel in self.channels.values() for outlet in channel.outlets()
+        ]
+
+    # Writing.
+
+    def can(self, capability: str) -> bool:
+        """Tell whether the peer understands something that the specification does not have."""
+        capabilities = self.properties.get("capabilities")
+        return isinstance(capabilities, dict) and bool(capabilities.get(capability))
+
+    def write(self, data: bytes) -> None:
+        """Send something with the next `flush`."""
+        self._unsent.append(data)
+
+    def _send(self) -> None:
+        if self._unsent and self._transport is not None:
+            data = b"".join(self._unsent) if len(self._unsent) > 1 else self._unsent[0]
+            self._sent_us = self.broker.now_us()
+            self._transport.write(data)
+        self._unsent.clear()
+
+    def agree(self, frame_bytes_max: int, heartbeat_s: int) -> None:
+        """Take what the peer agrees to."""
+        self.frame_bytes_max = self._reader.frame_bytes_max = frame_bytes_max
+        self.heartbeat_s = heartbeat_s
+
+    def hang_up(self) -> None:
+        """Send what is to be sent, and close."""
+        self._close()
+
+    def fail(self, fault: AmqpError) -> None:
+        """Tell the peer what it did, take everything back, and wait for it to have heard."""
+        if self._is_closing or self._transport is None:
+            return
+        self._is_closing = True
+        self._publishing.clear()
+        for channel in list(self.channels.values()):
+            channel.close()
+        self.channels.clear()
+        self.write(
+            amqp.encode_method(
+                0,
+                "connection.close",
+                reply_code=fault.code,
+                reply_text=fault.text,
+                class_id=fault.class_id,
+                method_id=fault.method_id,
+            )
+        )
+        self._send()
+        asyncio.get_running_loop().call_later(_CLOSE_S, self._close)
+
+    def _close(self) -> None:
+        self._is_closing = True
+        self._send()
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,168 @@
+"""The greeting of an AMQP connection: who is there, what is agreed, and which virtual host.
+
+Owns the four steps before a connection is open, and the ways to prove who one is. The password is
+the token of an API key; a broker without keys lets everybody in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jackalope import __version__
+from jackalope.core.commands import DEFAULT_NAMESPACE
+from jackalope.core.limits import NAME_CHARS_MAX
+from jackalope.core.refusals import Refusal
+from jackalope.doors.amqp.errors import ConnectionFault
+from jackalope.wire import amqp
+from jackalope.wire.frames import FrameError
+
+if TYPE_CHECKING:
+    from jackalope.doors.amqp.connection import Connection
+
+#: Clients ask whose dialect this is, and choose theirs by the answer: it is RabbitMQ's.
+_PRODUCT = "RabbitMQ"
+_VERSION = "3.10.0"
+
+_CAPABILITIES = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+    "direct_reply_to",
+)
+
+#: The virtual host that every client asks for unless told otherwise.
+ROOT = "/"
+
+
+def namespace_of(vhost: str) -> str:
+    """Return the namespace that a virtual host is."""
+    return DEFAULT_NAMESPACE if vhost == ROOT else vhost
+
+
+def vhost_of(namespace: str) -> str:
+    """Return the virtual host that a namespace is."""
+    return ROOT if namespace == DEFAULT_NAMESPACE else namespace
+
+
+class Greeting:
+    """The beginning of a connection, step by step."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._expected = "connection.start-ok"
+
+    def begin(self) -> None:
+        """Say who we are."""
+        self._connection.write(
+            amqp.encode_method(
+                0,
+                "connection.start",
+                version_major=0,
+                version_minor=9,
+                server_properties={
+                    "product": _PRODUCT,
+                    "version": _VERSION,
+                    "platform": f"Jackalope {__version__}",
+                    "copyright": "",
+                    "information": "Jackalope, a durable task broker",
+                    "cluster_name": "jackalope",
+                    "capabilities": dict.fromkeys(_CAPABILITIES, True),
+                },
+                mechanisms="PLAIN AMQPLAIN EXTERNAL",
+                locales="en_US",
+            )
+        )
+
+    def take(self, method: amqp.Method) -> bool:
+        """Take the next step, and tell whether the connection is open.
+
+        Raises:
+            ConnectionFault: it will not be.
+        """
+        if method.name == "connection.close":
+            self._connection.write(amqp.encode_method(0, "connection.close-ok"))
+            self._connection.hang_up()
+            return False
+        if method.name != self._expected:
+            text = f"expected {self._expected}, got {method.name}"
+            raise ConnectionFault(503, text, method.class_id, method.method_id)
+        if method.name == "connection.start-ok":
+            self._start(method)
+        elif method.name == "connection.tune-ok":
+            self._tune(method.args)
+        else:
+            self._open(method)
+            return True
+        return False
+
+    def _start(self, method: amqp.Method) -> None:
+        connection, args = self._connection, method.args
+        connection.properties = args["client_properties"]
+        user, token = _credentials(args["mechanism"], args["response"])
+        admitted = connection.broker.access.admit(token, connection.broker.now_us())
+        if isinstance(admitted, Refusal):
+            text = (
+                f"Login was refused using authentication mechanism {args['mechanism']}. "
+                f"For details see the broker logfile. {admitted.message}"
+            )
+            raise ConnectionFault(403, text, method.class_id, method.method_id)
+        connection.principal, connection.user = admitted, user
+        terms = connection.door.terms
+        connection.write(
+            amqp.encode_method(
+                0,
+                "connection.tune",
+                channel_max=terms.channel_max,
+                frame_max=terms.frame_bytes_max,
+                heartbeat=terms.heartbeat_s,
+            )
+        )
+        self._expected = "connection.tune-ok"
+
+    def _tune(self, args: dict[str, Any]) -> None:
+        terms = self._connection.door.terms
+        wanted = args["frame_max"] or terms.frame_bytes_max
+        if not amqp.FRAME_BYTES_MIN <= wanted <= terms.frame_bytes_max:
+            text = f"negotiated frame_max = {wanted} is not {amqp.FRAME_BYTES_MIN} to "
+            raise ConnectionFault(530, text + str(terms.frame_bytes_max))
+        self._connection.agree(wanted, args["heartbeat"])
+        self._expected = "connection.open"
+
+    def _open(self, method: amqp.Method) -> None:
+        connection, vhost = self._connection, method.args["virtual_host"]
+        namespace, key = namespace_of(vhost), connection.principal.key
+        if not 0 < len(namespace) <= NAME_CHARS_MAX:
+            raise ConnectionFault(
+                530, f"vhost {vhost} not found", method.class_id, method.method_id
+            )
+        if key is not None and key.namespace not in ("", namespace):
+            text = f"access to vhost '{vhost}' refused for user '{connection.user}'"
+            raise ConnectionFault(530, text, method.class_id, method.method_id)
+        connection.vhost, connection.namespace = vhost, namespace
+        connection.session = connection.broker.open_session(connection)
+        connection.write(amqp.encode_method(0, "connection.open-ok"))
+
+
+def _credentials(mechanism: str, response: bytes) -> tuple[str, str]:
+    """Return who the peer says it is, and what proves that.
+
+    Raises:
+        ConnectionFault: the peer proves it in a way that is not known, or not at all.
+    """
+    try:
+        if mechanism == "PLAIN":
+            _, user, password = response.split(b"\0")
+            return user.decode(), password.decode()
+        if mechanism == "AMQPLAIN":
+            table = amqp.decode_table(response)
+            return str(table["LOGIN"]), str(table["PASSWORD"])
+    except (ValueError, KeyError, FrameError):
+        raise ConnectionFault(403, f"response to {mechanism} cannot be read") from None
+    if mechanism == "EXTERNAL":
+        return response.decode(errors="replace"), ""
+    raise ConnectionFault(403, f"unknown authentication mechanism {mechanism}")

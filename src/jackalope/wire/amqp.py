@@ -1,0 +1,335 @@
+"""AMQP 0-9-1 on the wire: frames, methods and contents.
+
+Owns the bytes. Sans-IO: bytes in, frames out, and back. Properties of messages are handed on as
+they are (see `jackalope.core.properties`). Methods are read and written by a table of their fields,
+in the order of the specification and with the names that it gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct, error
+from typing import Any, NamedTuple
+
+from jackalope.core.properties import BadProperties, entries, field_of, to_table, value
+from jackalope.wire.frames import FrameError
+
+HEADER = b"AMQP\x00\x00\x09\x01"
+
+METHOD, CONTENT_HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
+FRAME_END = 0xCE
+FRAME_OVERHEAD = 8
+FRAME_BYTES_MIN = 4096
+
+BASIC = 60
+
+_FRAME = Struct(">BHI")
+_METHOD = Struct(">HH")
+_CONTENT = Struct(">HHQ")
+_NUMBERS = {"octet": Struct(">B"), "short": Struct(">H"), "long": Struct(">I"), "big": Struct(">Q")}
+
+#: Every method: its numbers, its name, and its fields with their types.
+_METHODS = """
+10 10 connection.start version_major:octet version_minor:octet server_properties:table \
+mechanisms:longstr locales:longstr
+10 11 connection.start-ok client_properties:table mechanism:shortstr response:longstr \
+locale:shortstr
+10 20 connection.secure challenge:longstr
+10 21 connection.secure-ok response:longstr
+10 30 connection.tune channel_max:short frame_max:long heartbeat:short
+10 31 connection.tune-ok channel_max:short frame_max:long heartbeat:short
+10 40 connection.open virtual_host:shortstr reserved_1:shortstr reserved_2:bit
+10 41 connection.open-ok reserved_1:shortstr
+10 50 connection.close reply_code:short reply_text:shortstr class_id:short method_id:short
+10 51 connection.close-ok
+10 60 connection.blocked reason:shortstr
+10 61 connection.unblocked
+10 70 connection.update-secret new_secret:longstr reason:shortstr
+10 71 connection.update-secret-ok
+20 10 channel.open reserved_1:shortstr
+20 11 channel.open-ok reserved_1:longstr
+20 20 channel.flow active:bit
+20 21 channel.flow-ok active:bit
+20 40 channel.close reply_code:short reply_text:shortstr class_id:short method_id:short
+20 41 channel.close-ok
+40 10 exchange.declare reserved_1:short exchange:shortstr type:shortstr passive:bit durable:bit \
+auto_delete:bit internal:bit no_wait:bit arguments:table
+40 11 exchange.declare-ok
+40 20 exchange.delete reserved_1:short exchange:shortstr if_unused:bit no_wait:bit
+40 21 exchange.delete-ok
+40 30 exchange.bind reserved_1:short destination:shortstr source:shortstr routing_key:shortstr \
+no_wait:bit arguments:table
+40 31 exchange.bind-ok
+40 40 exchange.unbind reserved_1:short destination:shortstr source:shortstr routing_key:shortstr \
+no_wait:bit arguments:table
+40 51 exchange.unbind-ok
+50 10 queue.declare reserved_1:short queue:shortstr passive:bit durable:bit exclusive:bit \
+auto_delete:bit no_wait:bit arguments:table
+50 11 queue.declare-ok queue:shortstr message_count:long consumer_count:long
+50 20 queue.bind reserved_1:short queue:shortstr exchange:shortstr routing_key:shortstr \
+no_wait:bit arguments:table
+50 21 queue.bind-ok
+50 30 queue.purge reserved_1:short queue:shortstr no_wait:bit
+50 31 queue.purge-ok message_count:long
+50 40 queue.delete reserved_1:short queue:shortstr if_unused:bit if_empty:bit no_wait:bit
+50 41 queue.delete-ok message_count:long
+50 50 queue.unbind reserved_1:short queue:shortstr exchange:shortstr routing_key:shortstr \
+arguments:table
+50 51 queue.unbind-ok
+60 10 basic.qos prefetch_size:long prefetch_count:short global:bit
+60 11 basic.qos-ok
+60 20 basic.consume reserved_1:short queue:shortstr consumer_tag:shortstr no_local:bit no_ack:bit \
+exclusive:bit no_wait:bit arguments:table
+60 21 basic.consume-ok consumer_tag:shortstr
+60 30 basic.cancel consumer_tag:shortstr no_wait:bit
+60 31 basic.cancel-ok consumer_tag:shortstr
+60 40 basic.publish reserved_1:short exchange:shortstr routing_key:shortstr mandatory:bit \
+immediate:bit
+60 50 basic.return reply_code:short reply_text:shortstr exchange:shortstr routing_key:shortstr
+60 60 basic.deliver consumer_tag:shortstr delivery_tag:big redelivered:bit exchange:shortstr \
+routing_key:shortstr
+60 70 basic.get reserved_1:short queue:shortstr no_ack:bit
+60 71 basic.get-ok delivery_tag:big redelivered:bit exchange:shortstr routing_key:shortstr \
+message_count:long
+60 72 basic.get-empty reserved_1:shortstr
+60 80 basic.ack delivery_tag:big multiple:bit
+60 90 basic.reject delivery_tag:big requeue:bit
+60 100 basic.recover-async requeue:bit
+60 110 basic.recover requeue:bit
+60 111 basic.recover-ok
+60 120 basic.nack delivery_tag:big multiple:bit requeue:bit
+85 10 confirm.select no_wait:bit
+85 11 confirm.select-ok
+90 10 tx.select
+90 11 tx.select-ok
+90 20 tx.commit
+90 21 tx.commit-ok
+90 30 tx.rollback
+90 31 tx.rollback-ok
+"""
+
+Fields = list[tuple[str, str]]
+
+
+class Shape(NamedTuple):
+    """What a method looks like."""
+
+    class_id: int
+    method_id: int
+    name: str
+    fields: Fields
+
+
+def _shapes() -> Iterator[Shape]:
+    for line in _METHODS.strip().splitlines():
+        class_id, method_id, name, *fields = line.split()
+        pairs = [(each.partition(":")[0], each.partition(":")[2]) for each in fields]
+        yield Shape(int(class_id), int(method_id), name, pairs)
+
+
+_BY_NAME = {shape.name: shape for shape in _shapes()}
+_BY_NUMBER = {(shape.class_id, shape.method_id): shape for shape in _BY_NAME.values()}
+
+
+class Method(NamedTuple):
+    """A method that was received."""
+
+    name: str
+    class_id: int
+    method_id: int
+    args: dict[str, Any]
+
+
+class UnknownMethod(FrameError):
+    """There is no such method."""
+
+    def __init__(self, class_id: int, method_id: int) -> None:
+        super().__init__(f"unknown method {class_id}.{method_id}")
+        self.class_id, self.method_id = class_id, method_id
+
+
+class FrameReader:
+    """Takes bytes, and gives frames: kind, channel and payload."""
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self._buffer = b""
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        """Yield every frame that is now whole.
+
+        Raises:
+            FrameError: the bytes are no frames, or one is too large.
+        """
+        buffer = self._buffer + data if self._buffer else data
+        at, size = 0, len(buffer)
+        while size - at >= 7:
+            kind, channel, length = _FRAME.unpack_from(buffer, at)
+            if length + FRAME_OVERHEAD > self.frame_bytes_max:
+                self._buffer = b""
+                raise FrameError(f"a frame of {length} bytes; at most {self.frame_bytes_max}")
+            end = at + 7 + length
+            if end >= size:
+                break
+            if buffer[end] != FRAME_END:
+                self._buffer = b""
+                raise FrameError("a frame does not end where it should")
+            yield kind, channel, buffer[at + 7 : end]
+            at = end + 1
+        self._buffer = buffer[at:]
+
+
+def decode_method(payload: bytes) -> Method:
+    """Read a method.
+
+    Raises:
+        FrameError: the payload is none.
+    """
+    try:
+        class_id, method_id = _METHOD.unpack_from(payload)
+        shape = _BY_NUMBER.get((class_id, method_id))
+        if shape is None:
+            raise UnknownMethod(class_id, method_id)
+        return Method(shape.name, class_id, method_id, _decode_fields(shape.fields, payload))
+    except (error, IndexError, UnicodeDecodeError, BadProperties) as problem:
+        raise FrameError(f"a method cannot be read: {problem}") from None
+
+
+def _decode_fields(fields: Fields, payload: bytes) -> dict[str, Any]:
+    args: dict[str, Any] = {}
+    at, bit = 4, 8
+    for name, kind in fields:
+        if kind == "bit":
+            if bit == 8:
+                bit, at = 0, at + 1
+            args[name] = bool(payload[at - 1] >> bit & 1)
+            bit += 1
+            continue
+        bit = 8
+        if kind in _NUMBERS:
+            args[name] = _NUMBERS[kind].unpack_from(payload, at)[0]
+            at += _NUMBERS[kind].size
+        elif kind == "shortstr":
+            end = at + 1 + payload[at]
+            args[name] = _exactly(payload, at + 1, end).decode()
+            at = end
+        else:
+            end = at + 4 + _NUMBERS["long"].unpack_from(payload, at)[0]
+            raw = _exactly(payload, at + 4, end)
+            args[name] = raw if kind == "longstr" else decode_table(raw)
+            at = end
+    return args
+
+
+def _exactly(payload: bytes, begin: int, end: int) -> bytes:
+    if end > len(payload):
+        raise IndexError(end)
+    return payload[begin:end]
+
+
+def decode_table(raw: bytes) -> dict[str, Any]:
+    """Read a table without its length.
+
+    Raises:
+        BadProperties: it is none.
+    """
+    return {name: value(field) for name, field in entries(raw).items()}
+
+
+def encode_method(channel: int, name: str, **args: Any) -> bytes:
+    """Write a method as a whole frame."""
+    shape = _BY_NAME[name]
+    parts = [_METHOD.pack(shape.class_id, shape.method_id)]
+    bits: list[bool] = []
+    for field, kind in shape.fields:
+        given = args.get(field)
+        if kind == "bit":
+            bits.append(bool(given))
+            continue
+        if bits:
+            parts.append(_pack_bits(bits))
+            bits = []
+        parts.append(_encode(kind, given))
+    if bits:
+        parts.append(_pack_bits(bits))
+    return frame(METHOD, channel, b"".join(parts))
+
+
+def _encode(kind: str, given: Any) -> bytes:
+    if kind in _NUMBERS:
+        return _NUMBERS[kind].pack(given or 0)
+    if kind == "table":
+        return to_table({name: field_of(each) for name, each in (given or {}).items()})
+    raw = given.encode() if isinstance(given, str) else bytes(given or b"")
+    return short_string(raw) if kind == "shortstr" else _NUMBERS["long"].pack(len(raw)) + raw
+
+
+def _pack_bits(bits: list[bool]) -> bytes:
+    return bytes((sum(1 << place for place, bit in enumerate(bits) if bit),))
+
+
+def short_string(raw: bytes) -> bytes:
+    """Write a short string, cut to its greatest length."""
+    if len(raw) > 255:
+        raw = raw[:255].decode(errors="ignore").encode()
+    return bytes((len(raw),)) + raw
+
+
+def frame(kind: int, channel: int, payload: bytes) -> bytes:
+    """Write a frame."""
+    return _FRAME.pack(kind, channel, len(payload)) + payload + b"\xce"
+
+
+HEARTBEAT_FRAME = frame(HEARTBEAT, 0, b"")
+
+
+def decode_content_header(payload: bytes) -> tuple[int, int, bytes]:
+    """Read the header of a content: its class, the size of its body and its properties.
+
+    Raises:
+        FrameError: it is none.
+    """
+    try:
+        class_id, _, size = _CONTENT.unpack_from(payload)
+    except error as problem:
+        raise FrameError(f"a content header cannot be read: {problem}") from None
+    return class_id, size, payload[_CONTENT.size :]
+
+
+def encode_content(channel: int, properties: bytes, body: bytes, frame_bytes_max: int) -> bytes:
+    """Write a content: its header and its body, in as many frames as it takes."""
+    header = _CONTENT.pack(BASIC, 0, len(body)) + properties
+    room = frame_bytes_max - FRAME_OVERHEAD
+    if not body:
+        return frame(CONTENT_HEADER, channel, header)
+    if len(body) <= room:
+        return (
+            _FRAME.pack(CONTENT_HEADER, channel, len(header))
+            + header
+            + b"\xce"
+            + _FRAME.pack(BODY, channel, len(body))
+            + body
+            + b"\xce"
+        )
+    parts = [frame(CONTENT_HEADER, channel, header)]
+    parts += [
+        frame(BODY, channel, body[begin : begin + room]) for begin in range(0, len(body), room)
+    ]
+    return b"".join(parts)
+
+
+_DELIVER = Struct(">QB")
+_PREFIX = _METHOD.pack(BASIC, 60)
+
+
+def encode_deliver(
+    channel: int, consumer: bytes, tag: int, *, redelivered: bool, route: bytes
+) -> bytes:
+    """Write `basic.deliver` for a consumer whose tag, and a route that, is encoded already."""
+    payload = _PREFIX + consumer + _DELIVER.pack(tag, redelivered) + route
+    return _FRAME.pack(METHOD, channel, len(payload)) + payload + b"\xce"
+
+
+def encode_route(exchange: str, key: str) -> bytes:
+    """Write the exchange and the routing key of a delivery."""
+    return short_string(exchange.encode()) + short_string(key.encode())

@@ -1,0 +1,203 @@
+"""Verbs of messaging: queues, exchanges, consumers and messages in the manner of AMQP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jackalope.core import properties
+from jackalope.core.commands import AnyCommand
+from jackalope.core.messaging import (
+    Bind,
+    ClearRule,
+    Consume,
+    HoldConsumer,
+    LimitShare,
+    OpenExchange,
+    OpenQueue,
+    Publication,
+    PublishMessages,
+    PurgeQueue,
+    RemoveExchange,
+    RemoveQueue,
+    SetRule,
+    StopConsuming,
+    TakeTask,
+    Unbind,
+)
+from jackalope.core.routing import Kind
+from jackalope.core.topology import AppliesTo, Binding, Exchange, Rule
+from tests.scenarios.language import Order
+from tests.scenarios.phrases import DEFAULT
+
+if TYPE_CHECKING:
+    from tests.scenarios.stage import Stage
+
+
+def open_queue(stage: Stage, order: Order) -> AnyCommand:
+    queue = order.word("a queue")
+    session, owner = stage.client(order), stage.session(order.text("owner", "client"))
+    return OpenQueue(
+        queue=queue,
+        durable=not order.flag("volatile"),
+        exclusive=order.flag("exclusive"),
+        auto_delete=order.flag("auto-delete"),
+        passive=order.flag("passive"),
+        generated=order.flag("generated"),
+        session=session,
+        owner=owner,
+        namespace=order.text("namespace", DEFAULT),
+        arguments=_arguments(order),
+    )
+
+
+def remove_queue(stage: Stage, order: Order) -> AnyCommand:
+    return RemoveQueue(
+        queue=order.word("a queue"),
+        if_unused=order.flag("if-unused"),
+        if_empty=order.flag("if-empty"),
+        session=stage.client(order),
+        owner=stage.session(order.text("owner", "client")),
+    )
+
+
+def empty_queue(stage: Stage, order: Order) -> AnyCommand:
+    queue, owner = order.word("a queue"), order.text("owner", "client")
+    return PurgeQueue(queue=queue, session=stage.client(order), owner=stage.session(owner))
+
+
+def open_exchange(stage: Stage, order: Order) -> AnyCommand:
+    name, kind = order.word("an exchange"), Kind(order.text("kind", "direct"))
+    durable, auto_delete = not order.flag("volatile"), order.flag("auto-delete")
+    internal, passive = order.flag("internal"), order.flag("passive")
+    session = stage.client(order)
+    exchange = Exchange(name, kind, durable, auto_delete, internal, _arguments(order))
+    return OpenExchange(exchange=exchange, passive=passive, session=session)
+
+
+def remove_exchange(stage: Stage, order: Order) -> AnyCommand:
+    return RemoveExchange(
+        exchange=order.word("an exchange"),
+        if_unused=order.flag("if-unused"),
+        session=stage.client(order),
+    )
+
+
+def bind(stage: Stage, order: Order) -> AnyCommand:
+    source, session = order.word("an exchange"), stage.client(order)
+    owner = stage.session(order.text("owner", "client"))
+    exchange, key = order.text("exchange"), order.text("key")
+    to = exchange or order.text("queue")
+    binding = Binding(source, to, bool(exchange), key, _arguments(order))
+    shape = Bind if order.verb == "bind" else Unbind
+    return shape(binding=binding, owner=owner, session=session)
+
+
+def set_rule(stage: Stage, order: Order) -> AnyCommand:
+    name, session = order.word("a name"), stage.client(order)
+    pattern, priority = order.text("pattern"), order.number("priority")
+    applies_to = AppliesTo(order.text("applies_to", "all"))
+    return SetRule(
+        rule=Rule(name, pattern, _arguments(order), priority, applies_to), session=session
+    )
+
+
+def clear_rule(stage: Stage, order: Order) -> AnyCommand:
+    return ClearRule(rule=order.word("a name"), session=stage.client(order))
+
+
+def publish(stage: Stage, order: Order) -> AnyCommand:
+    session, exchange, key = stage.client(order), order.text("exchange"), order.text("key")
+    mandatory, persistent = order.flag("mandatory"), not order.flag("transient")
+    priority, expires = order.number("priority"), order.duration_us("expires", -1)
+    payload, only = order.text("payload"), order.list("only")
+    names = order.names("the names of messages")
+    headers = {name: properties.field_of(value) for name, value in _arguments(order).items()}
+    raw: properties.Raw = {properties.DELIVERY_MODE: b"\2" if persistent else b"\1"}
+    if headers:
+        properties.put_headers(raw, headers)
+    if priority:
+        raw[properties.PRIORITY] = bytes((priority,))
+    messages = [
+        Publication(
+            stage.task(name),
+            exchange,
+            key,
+            properties.join(raw),
+            (payload or name).encode(),
+            mandatory,
+            persistent,
+            priority,
+            expires,
+        )
+        for name in names
+    ]
+    return PublishMessages(messages=messages, session=session, only=only)
+
+
+def consume(stage: Stage, order: Order) -> AnyCommand:
+    consumer = order.word("a consumer")
+    return Consume(
+        consumer=consumer,
+        session=stage.session(consumer),
+        queue=order.text("queue"),
+        slots=order.number("slots", 1),
+        share=order.number("share"),
+        share_slots=order.number("share_slots"),
+        exclusive=order.flag("exclusive"),
+        priority=order.number("priority"),
+        owner=stage.session(order.text("owner", "client")),
+    )
+
+
+def stop(stage: Stage, order: Order) -> AnyCommand:
+    return StopConsuming(session=stage.session(order.word("a consumer")))
+
+
+def hold_consumer(stage: Stage, order: Order) -> AnyCommand:
+    session = stage.session(order.word("a consumer"))
+    return HoldConsumer(session=session, is_held=not order.flag("no-more"))
+
+
+def share(stage: Stage, order: Order) -> AnyCommand:
+    number, slots = order.number("number", 1), order.number("slots")
+    who = order.text("consumer")
+    return LimitShare(share=number, slots=slots, session=stage.session(who or "client"))
+
+
+def take(stage: Stage, order: Order) -> AnyCommand:
+    consumer = order.word("a consumer")
+    return TakeTask(
+        consumer=consumer,
+        session=stage.session(consumer),
+        queue=order.text("queue"),
+        owner=stage.session(order.text("owner", "client")),
+    )
+
+
+def _arguments(order: Order) -> dict[str, Any]:
+    return {name: _value(text) for name, text in order.rest().items()}
+
+
+def _value(text: str) -> Any:
+    if text in {"true", "false"}:
+        return text == "true"
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+MESSAGING = {
+    "open": open_queue,
+    "remove": remove_queue,
+    "empty": empty_queue,
+    "open-exchange": open_exchange,
+    "remove-exchange": remove_exchange,
+    "bind": bind,
+    "unbind": bind,
+    "rule": set_rule,
+    "clear-rule": clear_rule,
+    "publish": publish,
+    "consume": consume,
+    "stop": stop,
+    "hold-consumer": hold_consumer,
+    "share": share,
+    "take": take,
+}
