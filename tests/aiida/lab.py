@@ -45,6 +45,7 @@ class Lab:
         }
         self._driver: subprocess.Popen[str] | None = None
         self._has_daemon = False
+        self._access: dict[str, dict[str, str]] = {}
 
     # AiiDA.
 
@@ -89,8 +90,10 @@ class Lab:
 
     def look_at(self, profile: str, *words: str) -> str:
         """Run a command of Jackalope that looks at a profile."""
-        access = json.loads(self.jackalope("aiida", "env", profile, "--format", "json"))
-        ran = self.run("jackalope", *words, **access)
+        if profile not in self._access:
+            told = self.jackalope("aiida", "env", profile, "--format", "json")
+            self._access[profile] = json.loads(told)
+        ran = self.run("jackalope", *words, **self._access[profile])
         assert ran.returncode == 0, f"jackalope {' '.join(words)}: {ran.stdout}{ran.stderr}"
         return ran.stdout
 

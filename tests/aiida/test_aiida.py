@@ -46,6 +46,10 @@ def test_processes_are_paused_played_and_killed(lab: Lab) -> None:
     lab.close_gate()
     paused, killed = lab.ask("submit_chains", 2)
     lab.wait_until_begun([paused, killed])
+    child = lab.ask("look", [paused])[0]["called"][-1]["pk"]
+    shown = json.loads(lab.look_at("lab", "status", str(child), "--format", "json"))
+    assert (shown["name"], shown["tags"]) == ("ArithmeticAddCalculation", ["computer:localhost"])
+    assert shown["priority"] == 151  # It is inside of another.
     lab.verdi("process", "pause", str(paused), "--timeout", "60")
     assert lab.ask("look", [paused])[0]["paused"]
     lab.verdi("process", "kill", str(killed), "--timeout", "60")
@@ -100,5 +104,3 @@ def test_lost_tasks_are_repaired(lab: Lab) -> None:
     lab.verdi("daemon", "start", "2")
     lab.wait_until_ended(pks)
     lab.assert_run_once(pks)
-    shown = json.loads(lab.look_at("lab", "status", lost, "--format", "json"))
-    assert (shown["name"], shown["tags"]) == ("ArithmeticAddCalculation", ["computer:localhost"])
