@@ -75,14 +75,18 @@ def start_redis(place: Place) -> Server:
     return Server(_redis_version(), process, how_to_stop=signal.SIGKILL)
 
 
-def start_rabbitmq(place: Place) -> Server:
-    """Start RabbitMQ without plugins, with a name daemon of its own."""
+def start_rabbitmq(place: Place, *, management_port: int | None = None) -> Server:
+    """Start RabbitMQ with a name daemon of its own, and its management plugin if asked to."""
     if not _RABBITMQ.exists():
         raise _not_installed("rabbitmq-server")
     folder = _folder(place, "rabbitmq")
     epmd_port = free_port()
-    (folder / "enabled_plugins").write_text("[].\n")
-    (folder / "rabbitmq.conf").write_text("log.console = false\nlog.file.level = warning\n")
+    plugins, settings = "", "log.console = false\nlog.file.level = warning\n"
+    if management_port is not None:
+        plugins = "rabbitmq_management"
+        settings += f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {management_port}\n"
+    (folder / "enabled_plugins").write_text(f"[{plugins}].\n")
+    (folder / "rabbitmq.conf").write_text(settings)
     (folder / "rabbitmq-env.conf").touch()
     environment = {
         "HOME": str(folder),
