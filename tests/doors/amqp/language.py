@@ -247,7 +247,7 @@ class Play:
 
     def _meant(self, line: str) -> str:
         for real, name in self._names.items():
-            line = re.sub(re.escape(name) + r"\b", lambda _, real=real: real, line)
+            line = re.sub(re.escape(name) + r"\b", real.replace("\\", r"\\"), line)
         return line
 
     def _clean_up(self) -> None:

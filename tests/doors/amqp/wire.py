@@ -17,7 +17,7 @@ from pamqp import base, body, commands, frame, header, heartbeat
 #: What is still missing after this long does not come any more.
 PATIENCE_S = 15.0
 
-CAPABILITIES = {
+CAPABILITIES: dict[str, Any] = {
     "authentication_failure_close": True,
     "basic.nack": True,
     "connection.blocked": True,
@@ -25,6 +25,7 @@ CAPABILITIES = {
     "publisher_confirms": True,
 }
 
+_PROPERTIES: dict[str, Any] = {"capabilities": CAPABILITIES, "product": "transcript"}
 _FRAME_HEADER = struct.Struct(">BHI")
 _FRAME_END = 0xCE
 _METHOD, _HEADER, _BODY = 1, 2, 3
@@ -90,7 +91,7 @@ class Wire:
         self.send(
             0,
             commands.Connection.StartOk(
-                client_properties={"capabilities": CAPABILITIES, "product": "transcript"},
+                client_properties=_PROPERTIES,
                 mechanism=mechanism,
                 response=f"\0{user}\0{password}",
                 locale="en_US",
@@ -116,10 +117,11 @@ class Wire:
         text: bytes,
     ) -> None:
         """Send a message, its body in one frame."""
-        frames = [method, header.ContentHeader(body_size=len(text), properties=properties)]
+        head = header.ContentHeader(body_size=len(text), properties=properties)
+        data = frame.marshal(method, channel) + frame.marshal(head, channel)
         if text:
-            frames.append(body.ContentBody(text))
-        self.send_bytes(b"".join(frame.marshal(each, channel) for each in frames))
+            data += frame.marshal(body.ContentBody(text), channel)
+        self.send_bytes(data)
 
     def send_bytes(self, data: bytes) -> None:
         self._socket.sendall(data)
