@@ -15,6 +15,7 @@ BENCHMARKS = {
     "cost": ("bench.cost", "requests and tasks, in CPU time"),
     "communicator": ("bench.communicator", "kiwipy over Jackalope and over RabbitMQ"),
     "aiida": ("bench.aiida", "an AiiDA daemon over Jackalope and over AiiDA's own brokers"),
+    "amqp": ("bench.amqp.command", "RabbitMQ's clients over Jackalope and over RabbitMQ"),
 }
 
 

@@ -8,7 +8,6 @@ hand, and one figure has many threads that send. Nobody brings an encoder.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from typing import Any
 
 from kiwipy.rmq import RmqThreadCommunicator
 
+from bench import beside
 from bench.peers import servers
 from bench.peers.place import Place
 from bench.peers.processes import Started, is_listening
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
             print("rabbitmq-server is not installed: nothing to compare with")
         else:
             figures["rabbitmq"] = _with_rabbitmq(place, args.number)
-    _print(figures)
+    beside.print_table(figures)
     return 0
 
 
@@ -129,17 +129,3 @@ def _broadcasts(sender: Any, taker: Any, number: int) -> float:
 
 def _end_of(future: Any) -> Any:
     return future.result(timeout=_PATIENCE_S)
-
-
-def _print(figures: dict[str, dict[str, float]]) -> None:
-    ours, theirs = figures["jackalope"], figures.get("rabbitmq", {})
-    ratios = []
-    print(f"{'':20} {'jackalope':>10} {'rabbitmq':>10} {'ratio':>6}")
-    for what, rate in ours.items():
-        if what in theirs:
-            ratios.append(rate / theirs[what])
-            print(f"{what:20} {rate:10,.0f} {theirs[what]:10,.0f} {ratios[-1]:6.1f}")
-        else:
-            print(f"{what:20} {rate:10,.0f}")
-    if ratios:
-        print(f"{'geometric mean':20} {'':10} {'':10} {statistics.geometric_mean(ratios):6.1f}")
