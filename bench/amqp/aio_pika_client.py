@@ -68,7 +68,8 @@ async def _called(url: str, queue: str, number: int) -> float:
 
         async def on_call(message: AbstractIncomingMessage) -> None:
             assert message.reply_to is not None
-            await server.default_exchange.publish(aio_pika.Message(message.body), message.reply_to)
+            reply = aio_pika.Message(message.body)
+            await server.default_exchange.publish(reply, message.reply_to, mandatory=False)
 
         await service.consume(on_call, no_ack=True)
         client = await calling.channel(publisher_confirms=False)
