@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_READY_S_MAX = 60
+_READY_S_MAX = 100
 _STOP_S_MAX = 10
 
 

@@ -1,0 +1,76 @@
+"""Links: what a door tells of the connections that are open at it.
+
+Owns the shapes alone, so that one door can show what another knows. Nothing here is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+
+class LinkConsumer(msgspec.Struct, frozen=True):
+    """A consumer on a channel."""
+
+    tag: str
+    queue: str
+    is_acknowledging: bool = True
+    is_exclusive: bool = False
+    is_active: bool = True
+    prefetch: int = 0
+    arguments: dict[str, Any] = {}
+
+
+class LinkChannel(msgspec.Struct, frozen=True):
+    """A channel of a connection.
+
+    Attributes:
+        prefetch: how many deliveries each new consumer may hold; 0 for any number.
+        prefetch_of_all: how many all of its consumers may hold together; 0 for any number.
+        unanswered: deliveries that the peer has not answered.
+        is_confirming: whether publishes are confirmed.
+        is_transactional: whether publishes wait for a commit.
+    """
+
+    number: int
+    prefetch: int = 0
+    prefetch_of_all: int = 0
+    unanswered: int = 0
+    is_confirming: bool = False
+    is_transactional: bool = False
+    consumers: tuple[LinkConsumer, ...] = ()
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A connection.
+
+    Attributes:
+        name: what tells it from every other: both of its ends.
+        properties: what the peer says about itself.
+        since_us: when it was opened.
+    """
+
+    name: str
+    namespace: str
+    user: str
+    peer: tuple[str, int]
+    here: tuple[str, int]
+    protocol: str
+    is_encrypted: bool
+    properties: dict[str, Any]
+    since_us: int
+    heartbeat_s: int
+    frame_bytes_max: int
+    channel_max: int
+    channels: tuple[LinkChannel, ...] = ()
+
+
+class Links(Protocol):
+    """The connections of a door."""
+
+    def all(self) -> list[Link]:
+        """Return every connection that is open."""
+
+    def close(self, name: str, why: str) -> bool:
+        """Close a connection, and tell whether there was one of this name."""

@@ -1,0 +1,184 @@
+"""Definitions: everything declared, as one document that another broker can take on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from litestar import get, post
+from litestar.params import FromPath
+
+from jackalope.broker.engine import Engine
+from jackalope.core.access import Permission
+from jackalope.core.command import Command
+from jackalope.core.messaging import Bind, OpenExchange, OpenQueue, SetRule
+from jackalope.core.topology import Binding, Exchange
+from jackalope.doors.http.management import views
+from jackalope.doors.http.management.exchanges import kind_of
+from jackalope.doors.http.management.policies import rule_of
+from jackalope.doors.http.management.room import by, room_of
+from jackalope.doors.http.management.words import (
+    DEFAULT_VHOST,
+    SPOKEN_VERSION,
+    Answer,
+    Asked,
+    answer,
+    bad,
+    flag,
+    named,
+    namespace_of,
+    nothing,
+    read_json,
+    require,
+    table,
+    text,
+    vhost_of,
+)
+
+_ADMIN = {"permission": Permission.ADMIN}
+
+Item = dict[str, Any]
+
+
+@get("/definitions", opt=_ADMIN)
+async def export_all(request: Asked) -> Answer:
+    """Export the definitions of every virtual host. Users are API keys, which stay here."""
+    found = await room_of(request).broker.read(lambda engine: _export(engine, None))
+    return answer(found)
+
+
+@get("/definitions/{vhost:str}", opt=_ADMIN)
+async def export_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
+    """Export the definitions of a virtual host, without its name."""
+    where = named(vhost)
+    found = await room_of(request).broker.read(lambda engine: _export(engine, where))
+    for kind in ("queues", "exchanges", "bindings", "policies"):
+        found[kind] = [{k: v for k, v in each.items() if k != "vhost"} for each in found[kind]]
+    for kind in ("vhosts", "users", "permissions", "topic_permissions", "global_parameters"):
+        del found[kind]
+    return answer(found)
+
+
+@post("/definitions", opt=_ADMIN, status_code=204)
+async def import_all(request: Asked) -> Answer:
+    """Declare what a document says, in order; what is already there must be the same."""
+    return await _import(request, None)
+
+
+@post("/definitions/{vhost:str}", opt=_ADMIN, status_code=204)
+async def import_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
+    """Declare what a document says in one virtual host."""
+    return await _import(request, named(vhost))
+
+
+def _export(engine: Engine, vhost: str | None) -> Item:
+    worlds = views.worlds(engine, vhost)
+    return {
+        "rabbit_version": SPOKEN_VERSION,
+        "rabbitmq_version": SPOKEN_VERSION,
+        "product_name": "Jackalope",
+        "users": [],
+        "vhosts": [{"name": vhost_of(world.name)} for world in worlds],
+        "permissions": [],
+        "topic_permissions": [],
+        "parameters": [],
+        "global_parameters": [],
+        "policies": [
+            views.show_rule(world, rule)
+            for world in worlds
+            for _, rule in sorted(world.topology.rules.items())
+        ],
+        "queues": [
+            _picked(views.show_queue(engine.core, queue, with_numbers=False), _QUEUE)
+            for world in worlds
+            for queue in views.queues(world)
+            if not views.owned(queue)
+        ],
+        "exchanges": [
+            _picked(views.show_exchange(world, exchange), _EXCHANGE)
+            for world in worlds
+            for _, exchange in sorted(world.topology.exchanges.items())
+            if not views.is_given(exchange)
+        ],
+        "bindings": [
+            views.show_binding(world, binding, with_key=False)
+            for world in worlds
+            for binding in views.bindings(world)
+            if binding.source and (binding.is_to_exchange or not _is_owned(world, binding))
+        ],
+    }
+
+
+_QUEUE = ("name", "vhost", "durable", "auto_delete", "arguments")
+_EXCHANGE = ("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments")
+
+
+def _picked(item: Item, names: tuple[str, ...]) -> Item:
+    return {name: item[name] for name in names}
+
+
+def _is_owned(world: Any, binding: Binding) -> bool:
+    return views.owned(world.queues[binding.to])
+
+
+async def _import(request: Asked, vhost: str | None) -> Answer:
+    room = room_of(request)
+    body = await read_json(request)
+    # All of it is read before any of it is done.
+    for command in list(_commands(body, vhost)):
+        await room.ask(command)
+    return nothing()
+
+
+def _commands(body: Item, vhost: str | None) -> Iterator[Command]:
+    """Yield what declares a document: exchanges and queues before what binds them."""
+    for each in _each(body, "policies"):
+        require(each, "name")
+        yield SetRule(
+            rule=rule_of(text(each, "name"), each), namespace=_where(each, vhost), by=by()
+        )
+    for each in _each(body, "exchanges"):
+        require(each, "name", "type")
+        exchange = Exchange(
+            text(each, "name"),
+            kind_of(text(each, "type")),
+            durable=flag(each, "durable", default=True),
+            auto_delete=flag(each, "auto_delete", default=False),
+            internal=flag(each, "internal", default=False),
+            arguments=table(each, "arguments"),
+        )
+        yield OpenExchange(exchange=exchange, namespace=_where(each, vhost), by=by())
+    for each in _each(body, "queues"):
+        require(each, "name")
+        yield OpenQueue(
+            queue=text(each, "name"),
+            durable=flag(each, "durable", default=True),
+            auto_delete=flag(each, "auto_delete", default=False),
+            arguments=table(each, "arguments"),
+            namespace=_where(each, vhost),
+            by=by(),
+        )
+    for each in _each(body, "bindings"):
+        require(each, "source", "destination", "destination_type")
+        binding = Binding(
+            text(each, "source"),
+            text(each, "destination"),
+            text(each, "destination_type") == "exchange",
+            text(each, "routing_key"),
+            table(each, "arguments"),
+        )
+        yield Bind(binding=binding, namespace=_where(each, vhost), by=by())
+
+
+def _each(body: Item, kind: str) -> list[Item]:
+    found = body.get(kind, [])
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise bad(f"{kind}: must be a list of objects")
+    return found
+
+
+def _where(each: Item, vhost: str | None) -> str:
+    return namespace_of(vhost or text(each, "vhost", DEFAULT_VHOST))
+
+
+ROUTES = [export_all, export_vhost, import_all, import_vhost]

@@ -1,0 +1,123 @@
+"""Exchanges of the management API."""
+
+from __future__ import annotations
+
+from litestar import delete, get, put
+from litestar.params import FromPath
+
+from jackalope.broker.engine import Engine
+from jackalope.core.access import Permission
+from jackalope.core.messaging import OpenExchange, RemoveExchange
+from jackalope.core.routing import Kind
+from jackalope.core.topology import Exchange
+from jackalope.doors.http.management import views
+from jackalope.doors.http.management.lists import listed, shown
+from jackalope.doors.http.management.room import by, room_of
+from jackalope.doors.http.management.words import (
+    Answer,
+    Asked,
+    bad,
+    exchange_named,
+    flag,
+    named,
+    namespace_of,
+    nothing,
+    read_json,
+    table,
+    text,
+)
+
+_READ = {"permission": Permission.READ_TASKS}
+_ADMIN = {"permission": Permission.ADMIN}
+
+
+@get("/exchanges", opt=_READ)
+async def list_all_exchanges(request: Asked) -> Answer:
+    """List the exchanges of every virtual host."""
+    return await _list(request, None)
+
+
+@get("/exchanges/{vhost:str}", opt=_READ)
+async def list_exchanges(request: Asked, vhost: FromPath[str]) -> Answer:
+    """List the exchanges of a virtual host."""
+    return await _list(request, named(vhost))
+
+
+async def _list(request: Asked, vhost: str | None) -> Answer:
+    def look(engine: Engine) -> list[views.Item]:
+        return [
+            views.show_exchange(world, exchange)
+            for world in views.worlds(engine, vhost)
+            for _, exchange in sorted(world.topology.exchanges.items())
+        ]
+
+    return listed(request, await room_of(request).broker.read(look))
+
+
+@get("/exchanges/{vhost:str}/{name:str}", opt=_READ)
+async def read_exchange(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+    """Show an exchange."""
+    where = named(vhost), exchange_named(name)
+
+    def look(engine: Engine) -> views.Item:
+        exchange = views.exchange_in(engine, *where)
+        return views.show_exchange(views.worlds(engine, where[0])[0], exchange)
+
+    return shown(request, await room_of(request).broker.read(look))
+
+
+@put("/exchanges/{vhost:str}/{name:str}", opt=_ADMIN)
+async def declare_exchange(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+    """Declare an exchange."""
+    room = room_of(request)
+    body = await read_json(request)
+    where = named(vhost), exchange_named(name)
+    is_there = await room.has(lambda engine: views.exchange_in(engine, *where))
+    exchange = Exchange(
+        where[1],
+        kind_of(text(body, "type", "direct")),
+        durable=flag(body, "durable", default=True),
+        auto_delete=flag(body, "auto_delete", default=False),
+        internal=flag(body, "internal", default=False),
+        arguments=table(body, "arguments"),
+    )
+    await room.ask(OpenExchange(exchange=exchange, namespace=namespace_of(where[0]), by=by()))
+    return nothing(204 if is_there else 201)
+
+
+@delete("/exchanges/{vhost:str}/{name:str}", opt=_ADMIN, status_code=204)
+async def delete_exchange(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+    """Delete an exchange and its bindings."""
+    room = room_of(request)
+    where = named(vhost), exchange_named(name)
+    await room.broker.read(lambda engine: views.exchange_in(engine, *where))
+    await room.ask(
+        RemoveExchange(
+            exchange=where[1],
+            if_unused=request.query_params.get("if-unused") == "true",
+            namespace=namespace_of(where[0]),
+            by=by(),
+        )
+    )
+    return nothing()
+
+
+def kind_of(name: str) -> Kind:
+    """Return the kind of exchange of a name.
+
+    Raises:
+        Problem: there is no such kind.
+    """
+    try:
+        return Kind(name)
+    except ValueError:
+        raise bad(f"unknown exchange type '{name}'") from None
+
+
+ROUTES = [
+    list_all_exchanges,
+    list_exchanges,
+    read_exchange,
+    declare_exchange,
+    delete_exchange,
+]

@@ -1,0 +1,113 @@
+"""Policies of the management API, which the core calls rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import delete, get, put
+from litestar.params import FromPath
+
+from jackalope.broker.engine import Engine
+from jackalope.core.access import Permission
+from jackalope.core.messaging import ClearRule, SetRule
+from jackalope.core.topology import AppliesTo, Rule
+from jackalope.doors.http.management import views
+from jackalope.doors.http.management.lists import listed, shown
+from jackalope.doors.http.management.room import by, room_of
+from jackalope.doors.http.management.words import (
+    Answer,
+    Asked,
+    bad,
+    named,
+    namespace_of,
+    not_found,
+    nothing,
+    number,
+    read_json,
+    require,
+    table,
+    text,
+)
+
+_READ = {"permission": Permission.READ_TASKS}
+_ADMIN = {"permission": Permission.ADMIN}
+
+
+@get("/policies", opt=_READ)
+async def list_all_policies(request: Asked) -> Answer:
+    """List the policies of every virtual host."""
+    return await _list(request, None)
+
+
+@get("/policies/{vhost:str}", opt=_READ)
+async def list_policies(request: Asked, vhost: FromPath[str]) -> Answer:
+    """List the policies of a virtual host."""
+    return await _list(request, named(vhost))
+
+
+async def _list(request: Asked, vhost: str | None) -> Answer:
+    def look(engine: Engine) -> list[views.Item]:
+        return [
+            views.show_rule(world, rule)
+            for world in views.worlds(engine, vhost)
+            for _, rule in sorted(world.topology.rules.items())
+        ]
+
+    return listed(request, await room_of(request).broker.read(look))
+
+
+@get("/policies/{vhost:str}/{name:str}", opt=_READ)
+async def read_policy(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+    """Show a policy."""
+    where = named(vhost), named(name)
+    return shown(request, await room_of(request).broker.read(lambda e: _rule(e, *where)))
+
+
+@put("/policies/{vhost:str}/{name:str}", opt=_ADMIN)
+async def set_policy(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+    """Set a policy."""
+    room = room_of(request)
+    body = await read_json(request)
+    where = named(vhost), named(name)
+    is_there = await room.has(lambda engine: _rule(engine, *where))
+    rule = rule_of(where[1], body)
+    await room.ask(SetRule(rule=rule, namespace=namespace_of(where[0]), by=by()))
+    return nothing(204 if is_there else 201)
+
+
+@delete("/policies/{vhost:str}/{name:str}", opt=_ADMIN, status_code=204)
+async def clear_policy(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+    """Take a policy back."""
+    room = room_of(request)
+    where = named(vhost), named(name)
+    await room.broker.read(lambda engine: _rule(engine, *where))
+    await room.ask(ClearRule(rule=where[1], namespace=namespace_of(where[0]), by=by()))
+    return nothing()
+
+
+def rule_of(name: str, body: dict[str, Any]) -> Rule:
+    """Read a policy. What it applies to may be written with a hyphen or an underscore.
+
+    Raises:
+        Problem: it is not well formed.
+    """
+    require(body, "pattern", "definition")
+    wanted = text(body, "apply-to", text(body, "apply_to", AppliesTo.ALL))
+    try:
+        applies_to = AppliesTo(wanted)
+    except ValueError:
+        raise bad(f"apply-to: {wanted!r} is none of {', '.join(AppliesTo)}") from None
+    return Rule(
+        name, text(body, "pattern"), table(body, "definition"), number(body, "priority"), applies_to
+    )
+
+
+def _rule(engine: Engine, vhost: str, name: str) -> views.Item:
+    world = views.worlds(engine, vhost)[0]
+    rule = world.topology.rules.get(name)
+    if rule is None:
+        raise not_found()
+    return views.show_rule(world, rule)
+
+
+ROUTES = [list_all_policies, list_policies, read_policy, set_policy, clear_policy]

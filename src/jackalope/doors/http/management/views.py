@@ -1,0 +1,169 @@
+"""Views of the book: queues, exchanges, bindings and rules as RabbitMQ shows them.
+
+Owns the fields. Each is true or not there: what we do not count is not shown as nought. Called
+between two turns, from `Broker.read`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from jackalope.broker.access import acting, sees
+from jackalope.broker.engine import Engine
+from jackalope.core.access import Permission
+from jackalope.core.broker import Core
+from jackalope.core.consumers import consumers_of
+from jackalope.core.lifecycle import LEASED
+from jackalope.core.queue import Namespace, Queue
+from jackalope.core.topology import DEFAULT_EXCHANGE, GIVEN_NAMES, Binding, Exchange, Rule, Traits
+from jackalope.doors.http.management.words import (
+    DEFAULT_VHOST,
+    NODE,
+    key_of,
+    namespace_of,
+    not_found,
+    vhost_of,
+)
+
+Item = dict[str, Any]
+
+#: How a queue that was declared by another door looks over AMQP.
+_DURABLE = Traits()
+
+
+def worlds(engine: Engine, vhost: str | None = None) -> list[Namespace]:
+    """Return the namespaces that whoever acts may look at: all, or the one of a virtual host.
+
+    A virtual host need not be made: it is empty until something is in it. The default one is
+    always among them.
+
+    Raises:
+        Problem: whoever acts may not look at this one.
+    """
+    there = engine.core.book.namespaces
+    principal = acting.get()
+    if vhost is None:
+        names = sorted({*there, namespace_of(DEFAULT_VHOST)}, key=vhost_of)
+    else:
+        names = [namespace_of(vhost)]
+    seen = [name for name in names if principal.refuse(Permission.READ_TASKS, name) is None]
+    if vhost is not None and not seen:
+        raise not_found()
+    return [there.get(name) or Namespace(name) for name in seen]
+
+
+def queues(world: Namespace) -> Iterator[Queue]:
+    """Yield the queues of a namespace that whoever acts may see, by name."""
+    yield from (queue for name, queue in sorted(world.queues.items()) if sees(name))
+
+
+def queue_in(engine: Engine, vhost: str, name: str) -> Queue:
+    """Return a queue.
+
+    Raises:
+        Problem: there is none of this name.
+    """
+    queue = worlds(engine, vhost)[0].queues.get(name)
+    if queue is None or not sees(name):
+        raise not_found()
+    return queue
+
+
+def exchange_in(engine: Engine, vhost: str, name: str) -> Exchange:
+    """Return an exchange.
+
+    Raises:
+        Problem: there is none of this name.
+    """
+    exchange = worlds(engine, vhost)[0].topology.exchanges.get(name)
+    if exchange is None:
+        raise not_found()
+    return exchange
+
+
+def show_queue(core: Core, queue: Queue, *, with_numbers: bool = True) -> Item:
+    """Show a queue, with how much is in it if wished."""
+    traits = queue.traits or _DURABLE
+    shown = {
+        "arguments": traits.arguments,
+        "auto_delete": traits.auto_delete,
+        "durable": traits.durable,
+        "exclusive": traits.owner > 0,
+        "name": queue.name,
+        "node": NODE,
+        "state": "running" if with_numbers else "live",
+        "type": traits.arguments.get("x-queue-type", "classic"),
+        "vhost": vhost_of(queue.namespace.name),
+    }
+    if not with_numbers:
+        return shown
+    rule = queue.namespace.topology.rules.get(traits.rule)
+    total = queue.unfinished()
+    leased = sum(queue.counts[state] for state in LEASED)
+    return shown | {
+        "consumers": len(consumers_of(core, queue)),
+        "effective_policy_definition": rule.definition if rule else {},
+        "messages": total,
+        "messages_ready": total - leased,
+        "messages_unacknowledged": leased,
+        "operator_policy": None,
+        "policy": traits.rule or None,
+    }
+
+
+def show_exchange(world: Namespace, exchange: Exchange) -> Item:
+    """Show an exchange."""
+    shown = {
+        "arguments": exchange.arguments,
+        "auto_delete": exchange.auto_delete,
+        "durable": exchange.durable,
+        "internal": exchange.internal,
+        "name": exchange.name,
+        "type": str(exchange.kind),
+        "vhost": vhost_of(world.name),
+    }
+    return shown | ({"policy": exchange.rule} if exchange.rule else {})
+
+
+def bindings(world: Namespace) -> Iterator[Binding]:
+    """Yield every binding of a namespace, those of the default exchange to each queue included."""
+    yield from (Binding(DEFAULT_EXCHANGE, queue.name, key=queue.name) for queue in queues(world))
+    for _, binding in sorted(world.topology.bindings.items()):
+        if binding.is_to_exchange or sees(binding.to):
+            yield binding
+
+
+def show_binding(world: Namespace, binding: Binding, *, with_key: bool = True) -> Item:
+    """Show a binding."""
+    shown = {
+        "source": binding.source,
+        "vhost": vhost_of(world.name),
+        "destination": binding.to,
+        "destination_type": "exchange" if binding.is_to_exchange else "queue",
+        "routing_key": binding.key,
+        "arguments": binding.arguments,
+    }
+    return shown | ({"properties_key": key_of(binding)} if with_key else {})
+
+
+def show_rule(world: Namespace, rule: Rule) -> Item:
+    """Show a rule, which RabbitMQ calls a policy."""
+    return {
+        "vhost": vhost_of(world.name),
+        "name": rule.name,
+        "pattern": rule.pattern,
+        "apply-to": str(rule.applies_to),
+        "definition": rule.definition,
+        "priority": rule.priority,
+    }
+
+
+def is_given(exchange: Exchange) -> bool:
+    """Tell whether an exchange is always there, and so belongs to no definition."""
+    return exchange.name in GIVEN_NAMES
+
+
+def owned(queue: Queue) -> bool:
+    """Tell whether a queue is of one connection alone, and so belongs to no definition."""
+    return queue.traits is not None and queue.traits.owner > 0
