@@ -256,6 +256,15 @@ class AmqpConfig(msgspec.Struct, frozen=True):
         ),
     ] = 60 * SECOND
     tls: Annotated[bool, _about("Whether the door speaks TLS if `tls.cert` is set.")] = True
+    management: Annotated[
+        bool,
+        _about(
+            "Whether RabbitMQ's management API is served beside it; it needs `jackalope[http]`."
+        ),
+    ] = False
+    management_port: Annotated[
+        int, _about("The port of the management API; 0 takes a free one.", ge=0, le=65_535)
+    ] = 15_672
 
 
 class TlsConfig(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 import typer
+from msgspec.structs import replace
 
 from jackalope import __version__
 from jackalope.broker.access import Access
@@ -42,6 +43,7 @@ from jackalope.storage import FolderBusy, Storage, StorageFault
 if TYPE_CHECKING:
     from jackalope.broker.tracer import Tracer
     from jackalope.doors.amqp import AmqpDoor
+    from jackalope.doors.http.management.server import ManagementDoor
     from jackalope.doors.http.server import HttpDoor
 
 log = structlog.get_logger(component="broker")
@@ -152,7 +154,8 @@ async def _start(broker: Broker, config: Config) -> list[Door]:
     http = await _open_http(broker, config, tls)
     pages = "" if http is None else _announce_http(config, http)
     amqp = await _open_amqp(broker, config, tls)
-    doors: list[Door] = [door for door in (amqp, http, native) if door is not None]
+    management = None if amqp is None else await _open_management(broker, config, amqp, tls)
+    doors: list[Door] = [door for door in (management, amqp, http, native) if door is not None]
     level = config.data.durability.value
     where = {"address": address, "http": pages, "data": _folder(config)}
     log.info("broker started", **where, durability=level)
@@ -224,6 +227,35 @@ async def _open_amqp(broker: Broker, config: Config, tls: ssl.SSLContext | None)
         raise _cannot_listen(error, amqp.host, amqp.port, "--amqp-port") from None
     scheme = "amqps" if config.tls.cert and amqp.tls else "amqp"
     typer.echo(f"AMQP at {scheme}://{amqp.host}:{door.port}")
+    return door
+
+
+async def _open_management(
+    broker: Broker, config: Config, amqp: AmqpDoor, tls: ssl.SSLContext | None
+) -> ManagementDoor | None:
+    """Open RabbitMQ's management API, if it is wanted.
+
+    Raises:
+        Failure: it is, and cannot be had.
+    """
+    wanted = config.amqp
+    if not wanted.management:
+        return None
+    if not has_http():
+        raise bad_config(["amqp.management: needs pip install 'jackalope[http]'"])
+    from jackalope.doors.amqp.roll import Roll
+    from jackalope.doors.http.management.server import ManagementDoor
+
+    settings = replace(config.http, host=wanted.host, port=wanted.management_port)
+    context = tls if wanted.tls else None
+    door = ManagementDoor(broker, Roll(amqp), settings, amqp_port=amqp.port, tls=context)
+    try:
+        await door.start()
+    except OSError as error:
+        flag = "--amqp-management-port"
+        raise _cannot_listen(error, wanted.host, wanted.management_port, flag) from None
+    scheme = "https" if context else "http"
+    typer.echo(f"RabbitMQ's management API at {scheme}://{wanted.host}:{door.port}/api")
     return door
 
 

@@ -56,6 +56,20 @@ class Flags(Options):
     amqp_port: Annotated[
         str | None, _flag("--amqp-port", "PORT", "The port of the AMQP door; 0 takes a free one.")
     ] = None
+    amqp_management: Annotated[
+        bool,
+        typer.Option(
+            "--amqp-management", help="Serve RabbitMQ's management API too, on 127.0.0.1:15672."
+        ),
+    ] = False
+    amqp_management_port: Annotated[
+        str | None,
+        _flag(
+            "--amqp-management-port",
+            "PORT",
+            "The port of the management API; 0 takes a free one.",
+        ),
+    ] = None
     tls_cert: Annotated[
         str | None, _flag("--tls-cert", "FILE", "The certificate of both doors, in PEM form.")
     ] = None
@@ -79,6 +93,14 @@ class Flags(Options):
         str | None, _flag("--log-format", "[auto|json|console]", "How the log looks.")
     ] = None
 
+    def has_amqp(self) -> bool:
+        """Tell whether the AMQP door is asked for."""
+        return self.amqp or self.amqp_port is not None or self.has_management()
+
+    def has_management(self) -> bool:
+        """Tell whether the management API is asked for."""
+        return self.amqp_management or self.amqp_management_port is not None
+
     def load(self) -> "Loaded":
         """Read the whole configuration.
 
@@ -94,8 +116,10 @@ class Flags(Options):
             "--port": ("native.port", self.port),
             "--http-port": ("http.port", self.http_port),
             "--no-http": ("http.enabled", "false" if self.no_http else None),
-            "--amqp": ("amqp.enabled", "true" if self.amqp or self.amqp_port else None),
+            "--amqp": ("amqp.enabled", "true" if self.has_amqp() else None),
             "--amqp-port": ("amqp.port", self.amqp_port),
+            "--amqp-management": ("amqp.management", "true" if self.has_management() else None),
+            "--amqp-management-port": ("amqp.management_port", self.amqp_management_port),
             "--tls-cert": ("tls.cert", self.tls_cert),
             "--tls-key": ("tls.key", self.tls_key),
             "--insecure": ("auth.insecure", "true" if self.insecure else None),

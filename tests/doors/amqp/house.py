@@ -58,15 +58,16 @@ class Serving:
             )
         told = self._first_words()
         amqp = re.search(r"AMQP at amqps?://[^:]+:(\d+)", told)
-        management = re.search(r"management at https?://[^:]+:(\d+)", told)
+        management = re.search(r"management API at https?://[^:]+:(\d+)", told)
         assert amqp, told + self._log.read_text()
-        self.broker = Broker("ours", int(amqp[1]), int(management[1]) if management else 0)
+        assert management, told + self._log.read_text()
+        self.broker = Broker("ours", int(amqp[1]), int(management[1]))
 
     def _first_words(self) -> str:
         out = self._process.stdout
         assert out is not None
         told = ""
-        while "AMQP at" not in told and (line := out.readline()):
+        while "management API at" not in told and (line := out.readline()):
             told += line
         return told
 

@@ -45,6 +45,8 @@ class Publisher:
 
     Attributes:
         is_arriving: a message has begun to arrive, and is not complete.
+        is_confirming: the peer is told which messages are safe.
+        is_transacting: messages and answers wait for a commit.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -57,7 +59,7 @@ class Publisher:
         self._parts: list[bytes] = []
         self._received = 0
         self._confirmed = 0
-        self._is_confirming = self._is_transacting = False
+        self.is_confirming = self.is_transacting = False
         self._held_messages: list[Publication] = []
         self._held_answers: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
@@ -101,7 +103,7 @@ class Publisher:
     def _take(self, body: bytes) -> None:
         """Take a message that is complete."""
         message = self._message(body)
-        if self._is_transacting:
+        if self.is_transacting:
             if len(self._held_messages) >= TRANSACTION_ITEMS_MAX:
                 raise ChannelFault(406, f"more than {TRANSACTION_ITEMS_MAX} in one transaction")
             self._held_messages.append(message)
@@ -183,9 +185,9 @@ class Publisher:
             self._channel.refuse(refusal, amqp.BASIC, 40)
             return None
         first = self._confirmed + 1
-        if self._is_confirming:
+        if self.is_confirming:
             self._confirmed += len(messages)
-        is_confirming = self._is_confirming
+        is_confirming = self.is_confirming
 
         def done(body: Answered) -> None:
             self._tell(messages, first if is_confirming else 0, body)
@@ -238,25 +240,25 @@ class Publisher:
 
     def confirm(self) -> None:
         """Confirm messages from now on."""
-        if self._is_transacting:
+        if self.is_transacting:
             raise ChannelFault(406, "cannot switch from tx to confirm mode")
         self._connection.flush()
-        self._is_confirming = True
+        self.is_confirming = True
 
     def begin_transaction(self) -> None:
         """Hold messages and answers back from now on."""
-        if self._is_confirming:
+        if self.is_confirming:
             raise ChannelFault(406, "cannot switch from confirm to tx mode")
         self._connection.flush()
-        self._is_transacting = True
+        self.is_transacting = True
 
     def hold_back(self, answer: Callable[..., None], *args: Any) -> bool:
         """Hold an answer to deliveries back if there is a transaction, and tell whether."""
-        if self._is_transacting:
+        if self.is_transacting:
             if len(self._held_answers) >= TRANSACTION_ITEMS_MAX:
                 raise ChannelFault(406, f"more than {TRANSACTION_ITEMS_MAX} in one transaction")
             self._held_answers.append((answer, args))
-        return self._is_transacting
+        return self.is_transacting
 
     def commit(self) -> None:
         """Let go what was held back, and tell the peer once it is durable."""
@@ -283,7 +285,7 @@ class Publisher:
         self._held_answers.clear()
 
     def _refuse_without_transaction(self) -> None:
-        if not self._is_transacting:
+        if not self.is_transacting:
             raise ChannelFault(406, "channel is not transactional")
 
 

@@ -18,6 +18,7 @@ from jackalope.doors.http.management.room import by, room_of
 from jackalope.doors.http.management.words import (
     Answer,
     Asked,
+    Nothing,
     exchange_named,
     key_of,
     named,
@@ -95,7 +96,7 @@ async def bind(
     source: FromPath[str],
     kind: FromPath[str],
     target: FromPath[str],
-) -> Answer:
+) -> Nothing:
     """Bind two ends."""
     body = await read_json(request)
     to = exchange_named(target) if _is_exchange(kind) else named(target)
@@ -114,6 +115,7 @@ async def bind(
 @get(_BETWEEN + "/{key:str}", opt=_READ)
 async def read_binding(
     request: Asked,
+    *,
     vhost: FromPath[str],
     source: FromPath[str],
     kind: FromPath[str],
@@ -128,12 +130,13 @@ async def read_binding(
 @delete(_BETWEEN + "/{key:str}", opt=_ADMIN, status_code=204)
 async def unbind(
     request: Asked,
+    *,
     vhost: FromPath[str],
     source: FromPath[str],
     kind: FromPath[str],
     target: FromPath[str],
     key: FromPath[str],
-) -> Answer:
+) -> Nothing:
     """Undo a binding."""
     _, binding = await _find(request, named(vhost), _between(source, kind, target), key)
     room = room_of(request)

@@ -10,8 +10,7 @@ from litestar.params import FromPath
 
 from jackalope.broker.engine import Engine
 from jackalope.core.access import Permission
-from jackalope.core.command import Command
-from jackalope.core.messaging import Bind, OpenExchange, OpenQueue, SetRule
+from jackalope.core.messaging import AnyMessaging, Bind, OpenExchange, OpenQueue, SetRule
 from jackalope.core.topology import Binding, Exchange
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.exchanges import kind_of
@@ -22,6 +21,7 @@ from jackalope.doors.http.management.words import (
     SPOKEN_VERSION,
     Answer,
     Asked,
+    Nothing,
     answer,
     bad,
     flag,
@@ -60,13 +60,13 @@ async def export_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
 
 
 @post("/definitions", opt=_ADMIN, status_code=204)
-async def import_all(request: Asked) -> Answer:
+async def import_all(request: Asked) -> Nothing:
     """Declare what a document says, in order; what is already there must be the same."""
     return await _import(request, None)
 
 
 @post("/definitions/{vhost:str}", opt=_ADMIN, status_code=204)
-async def import_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
+async def import_vhost(request: Asked, vhost: FromPath[str]) -> Nothing:
     """Declare what a document says in one virtual host."""
     return await _import(request, named(vhost))
 
@@ -121,7 +121,7 @@ def _is_owned(world: Any, binding: Binding) -> bool:
     return views.owned(world.queues[binding.to])
 
 
-async def _import(request: Asked, vhost: str | None) -> Answer:
+async def _import(request: Asked, vhost: str | None) -> Nothing:
     room = room_of(request)
     body = await read_json(request)
     # All of it is read before any of it is done.
@@ -130,7 +130,7 @@ async def _import(request: Asked, vhost: str | None) -> Answer:
     return nothing()
 
 
-def _commands(body: Item, vhost: str | None) -> Iterator[Command]:
+def _commands(body: Item, vhost: str | None) -> Iterator[AnyMessaging]:
     """Yield what declares a document: exchanges and queues before what binds them."""
     for each in _each(body, "policies"):
         require(each, "name")

@@ -16,6 +16,7 @@ from jackalope.doors.http.management.room import by, room_of
 from jackalope.doors.http.management.words import (
     Answer,
     Asked,
+    Nothing,
     bad,
     exchange_named,
     flag,
@@ -67,7 +68,7 @@ async def read_exchange(request: Asked, vhost: FromPath[str], name: FromPath[str
 
 
 @put("/exchanges/{vhost:str}/{name:str}", opt=_ADMIN)
-async def declare_exchange(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+async def declare_exchange(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Nothing:
     """Declare an exchange."""
     room = room_of(request)
     body = await read_json(request)
@@ -86,7 +87,7 @@ async def declare_exchange(request: Asked, vhost: FromPath[str], name: FromPath[
 
 
 @delete("/exchanges/{vhost:str}/{name:str}", opt=_ADMIN, status_code=204)
-async def delete_exchange(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+async def delete_exchange(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Nothing:
     """Delete an exchange and its bindings."""
     room = room_of(request)
     where = named(vhost), exchange_named(name)

@@ -11,10 +11,9 @@ from jackalope import __version__
 from jackalope.broker.access import acting
 from jackalope.broker.engine import Engine
 from jackalope.core.access import Permission
-from jackalope.core.command import Command
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.lifecycle import LEASED
-from jackalope.core.messaging import ClearRule, RemoveExchange, RemoveQueue
+from jackalope.core.messaging import AnyMessaging, ClearRule, RemoveExchange, RemoveQueue
 from jackalope.core.queue import Namespace
 from jackalope.core.routing import Kind
 from jackalope.core.topology import GIVEN_NAMES
@@ -26,6 +25,7 @@ from jackalope.doors.http.management.words import (
     SPOKEN_VERSION,
     Answer,
     Asked,
+    Nothing,
     answer,
     named,
     namespace_of,
@@ -153,7 +153,7 @@ async def read_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
 
 
 @put("/vhosts/{vhost:str}", opt=_ADMIN)
-async def make_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
+async def make_vhost(request: Asked, vhost: FromPath[str]) -> Nothing:
     """Make a virtual host. Every name is one already: it comes into being with what is in it."""
     name = namespace_of(named(vhost))
     is_there = await room_of(request).broker.read(
@@ -163,7 +163,7 @@ async def make_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
 
 
 @delete("/vhosts/{vhost:str}", opt=_ADMIN, status_code=204)
-async def delete_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
+async def delete_vhost(request: Asked, vhost: FromPath[str]) -> Nothing:
     """Delete all that is in a virtual host."""
     room = room_of(request)
     where = named(vhost)
@@ -172,7 +172,7 @@ async def delete_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
     return nothing()
 
 
-def _removals(engine: Engine, vhost: str) -> list[Command]:
+def _removals(engine: Engine, vhost: str) -> list[AnyMessaging]:
     """Return what removes everything from a virtual host."""
     world = views.worlds(engine, vhost)[0]
     namespace, topology = world.name, world.topology

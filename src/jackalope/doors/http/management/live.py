@@ -14,6 +14,7 @@ from jackalope.doors.http.management.words import (
     NODE,
     Answer,
     Asked,
+    Nothing,
     named,
     not_found,
     nothing,
@@ -48,7 +49,7 @@ async def read_connection(request: Asked, name: FromPath[str]) -> Answer:
 
 
 @delete("/connections/{name:str}", opt=_ADMIN, status_code=204)
-async def close_connection(request: Asked, name: FromPath[str]) -> Answer:
+async def close_connection(request: Asked, name: FromPath[str]) -> Nothing:
     """Close a connection."""
     told = request.headers.get(_REASON_HEADER, "Closed via management plugin")
     if not room_of(request).close_link(named(name), told[:_REASON_CHARS_MAX]):

@@ -73,9 +73,7 @@ async def publish(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> 
         expires_us=_expires_us(known.expiration),
         name=known.name[:NAME_CHARS_MAX],
     )
-    command = PublishMessages(
-        messages=[message], wants_word=True, namespace=namespace_of(named(vhost)), by=by()
-    )
+    command = PublishMessages(messages=[message], namespace=namespace_of(named(vhost)), by=by())
     told = of_kind(await room.ask(command), Published)
     if told.failed is not None:
         raise bad(f"404 NOT_FOUND - {told.failed[1].message}")
@@ -100,7 +98,7 @@ async def get_messages(request: Asked, vhost: FromPath[str], name: FromPath[str]
         raise bad(f"count: {most} is not from 1 to {COUNT_MAX}")
     cut = number(body, "truncate", -1) if "truncate" in body else None
     hand = Hand(room.broker, namespace_of(where[0]), where[1])
-    shown = []
+    shown: list[Item] = []
     try:
         while len(shown) < most and (given := await hand.take()) is not None:
             taken, left = given

@@ -17,6 +17,7 @@ from jackalope.doors.http.management.room import by, room_of
 from jackalope.doors.http.management.words import (
     Answer,
     Asked,
+    Nothing,
     bad,
     named,
     namespace_of,
@@ -27,6 +28,39 @@ from jackalope.doors.http.management.words import (
     require,
     table,
     text,
+)
+
+#: What a policy may say, and is heeded.
+HEEDED = frozenset(
+    {
+        "alternate-exchange",
+        "dead-letter-exchange",
+        "dead-letter-routing-key",
+        "delivery-limit",
+        "expires",
+        "max-length",
+        "max-length-bytes",
+        "message-ttl",
+        "overflow",
+    }
+)
+
+#: What it may say, and means nothing here: where RabbitMQ keeps queues, and on how many nodes.
+WITHOUT_EFFECT = frozenset(
+    {
+        "dead-letter-strategy",
+        "ha-mode",
+        "ha-params",
+        "ha-promote-on-failure",
+        "ha-promote-on-shutdown",
+        "ha-sync-batch-size",
+        "ha-sync-mode",
+        "max-in-memory-bytes",
+        "max-in-memory-length",
+        "queue-master-locator",
+        "queue-mode",
+        "queue-version",
+    }
 )
 
 _READ = {"permission": Permission.READ_TASKS}
@@ -64,7 +98,7 @@ async def read_policy(request: Asked, vhost: FromPath[str], name: FromPath[str])
 
 
 @put("/policies/{vhost:str}/{name:str}", opt=_ADMIN)
-async def set_policy(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+async def set_policy(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Nothing:
     """Set a policy."""
     room = room_of(request)
     body = await read_json(request)
@@ -76,7 +110,7 @@ async def set_policy(request: Asked, vhost: FromPath[str], name: FromPath[str]) 
 
 
 @delete("/policies/{vhost:str}/{name:str}", opt=_ADMIN, status_code=204)
-async def clear_policy(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+async def clear_policy(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Nothing:
     """Take a policy back."""
     room = room_of(request)
     where = named(vhost), named(name)
@@ -97,9 +131,10 @@ def rule_of(name: str, body: dict[str, Any]) -> Rule:
         applies_to = AppliesTo(wanted)
     except ValueError:
         raise bad(f"apply-to: {wanted!r} is none of {', '.join(AppliesTo)}") from None
-    return Rule(
-        name, text(body, "pattern"), table(body, "definition"), number(body, "priority"), applies_to
-    )
+    definition = table(body, "definition")
+    if unknown := sorted(definition.keys() - HEEDED - WITHOUT_EFFECT):
+        raise bad(f"Validation failed\n\n{', '.join(unknown)} are not recognised policy settings\n")
+    return Rule(name, text(body, "pattern"), definition, number(body, "priority"), applies_to)
 
 
 def _rule(engine: Engine, vhost: str, name: str) -> views.Item:

@@ -45,17 +45,24 @@ def to_json(encoded: bytes) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Return what JSON can show of a value."""
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    if isinstance(value, datetime):
-        return int(value.timestamp())
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, bytes | bytearray):
-        try:
-            return bytes(value).decode()
-        except UnicodeDecodeError:
-            return b64encode(value).decode()
-    return value
+    match value:
+        case dict():
+            plain: Any = {name: _plain(each) for name, each in value.items()}
+        case list():
+            plain = [_plain(each) for each in value]
+        case datetime():
+            plain = int(value.timestamp())
+        case Decimal():
+            plain = float(value)
+        case bytes() | bytearray():
+            plain = _text(bytes(value))
+        case _:
+            plain = value
+    return plain
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return b64encode(value).decode()

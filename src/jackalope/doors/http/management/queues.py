@@ -14,6 +14,7 @@ from jackalope.doors.http.management.room import by, room_of
 from jackalope.doors.http.management.words import (
     Answer,
     Asked,
+    Nothing,
     flag,
     named,
     namespace_of,
@@ -69,7 +70,7 @@ async def read_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]) 
 
 
 @put("/queues/{vhost:str}/{name:str}", opt=_ADMIN)
-async def declare_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+async def declare_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Nothing:
     """Declare a queue."""
     room = room_of(request)
     body = await read_json(request)
@@ -89,7 +90,7 @@ async def declare_queue(request: Asked, vhost: FromPath[str], name: FromPath[str
 
 
 @delete("/queues/{vhost:str}/{name:str}", opt=_ADMIN, status_code=204)
-async def delete_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+async def delete_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Nothing:
     """Delete a queue with all that is in it."""
     room = room_of(request)
     where = named(vhost), named(name)
@@ -108,7 +109,7 @@ async def delete_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]
 
 
 @delete("/queues/{vhost:str}/{name:str}/contents", opt=_ADMIN, status_code=204)
-async def purge_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+async def purge_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Nothing:
     """Drop what is ready in a queue."""
     room = room_of(request)
     where = named(vhost), named(name)

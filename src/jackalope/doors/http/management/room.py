@@ -15,8 +15,8 @@ from jackalope.broker.queries import Refused
 from jackalope.broker.reading import Reading
 from jackalope.broker.service import Broker
 from jackalope.core.access import Permission
-from jackalope.core.command import Command
 from jackalope.core.effects import Answered
+from jackalope.core.messaging import AnyMessaging
 from jackalope.doors.http.desk import Desk
 from jackalope.doors.http.management.words import (
     NODE,
@@ -48,14 +48,14 @@ class Room:
         self.desk = Desk(broker)
         self._links = links
 
-    async def ask(self, command: Command) -> Answered:
+    async def ask(self, command: AnyMessaging) -> Answered:
         """Have a command done.
 
         Raises:
             Problem: the broker refuses.
         """
         try:
-            return await self.desk.ask(command)  # type: ignore[arg-type]  one of those it knows
+            return await self.desk.ask(command)
         except Refused as refused:
             raise problem_of(refused) from None
 

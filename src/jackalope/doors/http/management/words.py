@@ -7,6 +7,7 @@ virtual host is the namespace of its name.
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import urlsafe_b64encode
 from typing import Any
 from urllib.parse import quote, unquote
@@ -16,7 +17,7 @@ from litestar import Request, Response
 
 from jackalope.broker.queries import Refused
 from jackalope.core.command import DEFAULT_NAMESPACE
-from jackalope.core.refusals import Code, Refusal
+from jackalope.core.refusals import Code
 from jackalope.core.topology import Binding
 
 #: The version that we speak like.
@@ -29,11 +30,15 @@ DEFAULT_VHOST = "/"
 #: How the default exchange, whose name is empty, is called in paths.
 DEFAULT_EXCHANGE_IN_PATHS = "amq.default"
 
+#: How the core says where something is.
+_NAMESPACE = re.compile(r"in namespace '([^']*)'")
+
 _JSON = "application/json"
 _encode = msgspec.json.Encoder().encode
 
 Asked = Request[Any, Any, Any]
 Answer = Response[bytes]
+Nothing = Response[None]
 
 
 class Problem(Exception):
@@ -50,9 +55,9 @@ def answer(body: object, status: int = 200, headers: dict[str, str] | None = Non
     return Response(_encode(body), status_code=status, media_type=_JSON, headers=headers)
 
 
-def nothing(status: int = 204, headers: dict[str, str] | None = None) -> Answer:
+def nothing(status: int = 204, headers: dict[str, str] | None = None) -> Nothing:
     """Answer that it is done, and that there is nothing to say."""
-    return Response(b"", status_code=status, media_type=_JSON, headers=headers)
+    return Response(None, status_code=status, headers=headers)
 
 
 def not_found() -> Problem:
@@ -67,14 +72,17 @@ def bad(reason: str) -> Problem:
 
 def problem_of(refused: Refused) -> Problem:
     """Say a refusal of the core in RabbitMQ's words."""
-    refusal: Refusal = refused.refusal
-    if refusal.code in (Code.UNKNOWN_QUEUE, Code.UNKNOWN_EXCHANGE):
-        return Problem(404, "not_found", refusal.message)
-    if refusal.code in (Code.FORBIDDEN, Code.LOCKED):
-        return Problem(401, "not_authorised", refusal.message)
-    if refusal.code in (Code.STORAGE_FAILED, Code.OVERLOADED):
-        return Problem(503, "unavailable", refusal.message)
-    return bad(refusal.message)
+    code = refused.refusal.code
+    message = _NAMESPACE.sub(
+        lambda found: f"in vhost '{vhost_of(found[1])}'", refused.refusal.message
+    )
+    if code in (Code.UNKNOWN_QUEUE, Code.UNKNOWN_EXCHANGE):
+        return Problem(404, "not_found", message)
+    if code in (Code.FORBIDDEN, Code.LOCKED):
+        return Problem(401, "not_authorised", message)
+    if code in (Code.STORAGE_FAILED, Code.OVERLOADED):
+        return Problem(503, "unavailable", message)
+    return bad(message)
 
 
 def namespace_of(vhost: str) -> str:
@@ -135,7 +143,7 @@ def require(body: dict[str, Any], *keys: str) -> None:
         raise bad("[" + ",".join(f"{{key_missing,{key}}}" for key in missing) + "]")
 
 
-def flag(body: dict[str, Any], key: str, default: bool) -> bool:  # noqa: FBT001  it is the value
+def flag(body: dict[str, Any], key: str, default: bool) -> bool:
     """Return a yes or no of a body, which RabbitMQ also takes as text.
 
     Raises:
