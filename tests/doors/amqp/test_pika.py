@@ -15,7 +15,6 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import (
     ChannelClosedByBroker,
     NackError,
-    ProbableAuthenticationError,
     UnroutableError,
 )
 from pika.exchange_type import ExchangeType
@@ -117,13 +116,6 @@ def test_an_error_closes_the_channel_alone(connection: pika.BlockingConnection) 
         again.exchange_declare("amq.fanout", ExchangeType.direct)
     assert error.value.reply_code == 406
     assert connection.is_open
-
-
-def test_a_wrong_password(broker: Broker) -> None:
-    credentials = pika.PlainCredentials("guest", "wrong")
-    parameters = pika.ConnectionParameters("127.0.0.1", broker.port, credentials=credentials)
-    with pytest.raises(ProbableAuthenticationError):
-        pika.BlockingConnection(parameters)
 
 
 def test_work_from_another_thread(connection: pika.BlockingConnection, queue: str) -> None:
