@@ -117,6 +117,7 @@ class Play:
 
     def _on_connection(self, name: str, verb: str, argument: str) -> Iterator[str]:
         if verb == "connect":
+            self._forget(name)
             wire = self._wires[name] = Wire(self._port)
             last = wire.open(**yaml.safe_load(argument or "{}"))
             yield self._tell(name, last)
