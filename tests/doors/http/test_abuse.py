@@ -215,7 +215,7 @@ def test_a_peer_that_does_not_read_is_cut_off() -> None:
             await loop.sock_connect(sock, ("127.0.0.1", house.door.port))
             request = f"GET {TASKS}/{task}/payload HTTP/1.1\r\nHost: localhost\r\n\r\n"
             await loop.sock_sendall(sock, request.encode())
-            server = house.door._server
+            server = house.door._listener._server
             assert server is not None
             own = {sock.getsockname()[1]}
 

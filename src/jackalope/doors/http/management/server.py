@@ -22,7 +22,7 @@ from jackalope.broker.links import Links
 from jackalope.broker.service import Broker
 from jackalope.broker.settings import HttpConfig
 from jackalope.core.refusals import Code, Refusal
-from jackalope.doors.http.access import guarded
+from jackalope.doors.http.access import guard
 from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.listener import Listener
 from jackalope.doors.http.management import (
@@ -90,13 +90,23 @@ def build(room: Room, settings: HttpConfig) -> Litestar:
     return Litestar(
         route_handlers=[Router(PATH, route_handlers=routes)],
         exception_handlers=_HANDLERS,
-        middleware=[guarded],
+        middleware=[_guarded],
         request_max_body_size=settings.body_bytes_max,
         state=State({"room": room}),
         openapi_config=None,
         logging_config=None,
         debug=False,
     )
+
+
+def _guarded(app: ASGIApp) -> ASGIApp:
+    """Let nobody to a route who lacks its permission."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        guard(scope["route_handler"])
+        await app(scope, receive, send)
+
+    return call
 
 
 def _gate(app: ASGIApp, broker: Broker) -> ASGIApp:
