@@ -42,7 +42,12 @@ class Broker:
 
 
 class Serving:
-    """A broker of ours in a process of its own."""
+    """A broker of ours in a process of its own.
+
+    Attributes:
+        broker: where it speaks as RabbitMQ does.
+        address: where it speaks its own protocol.
+    """
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self._log = folder / "log.txt"
@@ -57,10 +62,13 @@ class Serving:
                 text=True,
             )
         told = self._first_words()
+        native = re.search(r"at (jackalope://\S+?),", told)
         amqp = re.search(r"AMQP at amqps?://[^:]+:(\d+)", told)
         management = re.search(r"management API at https?://[^:]+:(\d+)", told)
+        assert native, told + self._log.read_text()
         assert amqp, told + self._log.read_text()
         assert management, told + self._log.read_text()
+        self.address = native[1]
         self.broker = Broker("ours", int(amqp[1]), int(management[1]))
 
     def _first_words(self) -> str:
