@@ -32,6 +32,7 @@ from jackalope.core.refusals import Code, Refusal
 from jackalope.core.retries import Decision, after_failure, after_interruption, after_loss
 from jackalope.core.submission import become
 from jackalope.core.task import BlobRef, Body, Error, Signal, Stage, Task, is_blob, lease_of
+from jackalope.core.topology import Overflow
 from jackalope.core.watches import tell_progress
 
 if TYPE_CHECKING:
@@ -208,6 +209,9 @@ def end_attempt(
     else:
         core.record(record)
         offer(core, task)
+        traits = task.queue.traits
+        if traits is not None and traits.overflow is Overflow.DROP_HEAD:
+            core.crowded[task.queue] = None  # It may be too long now that the task is back.
     if task.options.tags:
         offer_tags(core, task)
 

@@ -256,7 +256,7 @@ class Channel:
         args, connection = method.args, self.connection
         queue, tag = args["queue"] or self.last_queue, args["consumer_tag"]
         if not queue:
-            raise ChannelFault(404, f"no previously declared queue in vhost '{connection.vhost}'")
+            raise ChannelFault(404, "no previously declared queue")
         tag = tag or f"amq.ctag-{token_urlsafe(16)}"
         if tag in self.subscriptions or tag == self.reply_to[1]:
             raise ConnectionFault(530, f"attempt to reuse consumer tag '{tag}'")
@@ -331,7 +331,7 @@ class Channel:
         args, connection = method.args, self.connection
         queue = args["queue"] or self.last_queue
         if not queue:
-            raise ChannelFault(404, f"no previously declared queue in vhost '{connection.vhost}'")
+            raise ChannelFault(404, "no previously declared queue")
         command = TakeTask(
             queue=queue, consumer="", owner=connection.session, namespace=connection.namespace
         )

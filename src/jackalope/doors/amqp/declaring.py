@@ -201,8 +201,7 @@ def delete_queue(channel: Channel, method: Method) -> None:
 
 def _last_queue(channel: Channel) -> str:
     if not channel.last_queue:
-        vhost = channel.connection.vhost
-        raise ChannelFault(404, f"no previously declared queue in vhost '{vhost}'")
+        raise ChannelFault(404, "no previously declared queue")
     return channel.last_queue
 
 
