@@ -42,7 +42,7 @@ def set_up(folder: str, backend: str, broker_config: dict[str, Any]) -> None:
     )
     config.set_default_profile(PROFILE)
     # A slow machine is no fault of the broker. The daemon looks at the profile's own options alone.
-    config.set_option("daemon.timeout", 20, scope=PROFILE)
+    config.set_option("daemon.timeout", 60, scope=PROFILE)
     config.set_option("broker.task_timeout", 120, scope=PROFILE)
     config.set_option("runner.poll.interval", 2, scope=PROFILE)
     config.set_option("daemon.default_workers", 2, scope=PROFILE)
