@@ -10,6 +10,7 @@ from jackalope.broker.settings import Config
 from jackalope.cli.serve import bad_config
 from jackalope.core.pool import NO_LAUNCHER
 from jackalope.link.address import Address
+from jackalope.storage.folder import folder_id
 
 if TYPE_CHECKING:
     from jackalope.pools.ports import Launcher
@@ -22,6 +23,9 @@ _FOLDER = "launchers"
 def make_launchers(config: Config) -> dict[str, Launcher]:
     """Make every launcher that is configured. Nothing is started yet.
 
+    Each owns what it starts: another launcher of this broker does not see it, nor does another
+    broker.
+
     Raises:
         Failure: some cannot be used; it lists them.
     """
@@ -30,6 +34,9 @@ def make_launchers(config: Config) -> dict[str, Launcher]:
     from jackalope.pools.launchers import make_launcher
 
     home, made, problems = Path(config.data.folder).resolve(), {}, []
+    # Two brokers may have folders of the same name, each in its own container.
+    home.mkdir(parents=True, exist_ok=True)
+    broker_id = folder_id(home)
     for name, settings in config.launchers.items():
         if name == NO_LAUNCHER or settings.get("type") == "none":
             problems.append(
@@ -38,7 +45,7 @@ def make_launchers(config: Config) -> dict[str, Launcher]:
             )
             continue
         try:
-            made[name] = make_launcher(settings, home / _FOLDER / name, str(home))
+            made[name] = make_launcher(settings, home / _FOLDER / name, f"{broker_id}/{name}")
         except ValueError as error:
             problems.append(f"launchers.{name}: {error}")
     if problems:

@@ -1,0 +1,36 @@
+"""Who owns what is started: one launcher of one broker."""
+
+from pathlib import Path
+
+import pytest
+
+from jackalope.broker.settings import Config, DataConfig
+from jackalope.cli import launching
+from jackalope.pools import launchers
+from jackalope.pools.ports import Launcher
+
+LAUNCHERS = {name: {"type": "docker", "image": "worker:1"} for name in ("small", "large")}
+
+
+def owners_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    owners = []
+
+    def noting(settings: dict[str, object], home: Path, owner: str) -> Launcher:
+        owners.append(owner)
+        return make(settings, home, owner)
+
+    make = launchers.make_launcher
+    with monkeypatch.context() as patch:
+        patch.setattr(launchers, "make_launcher", noting)
+        config = Config(data=DataConfig(folder=str(folder)), launchers=LAUNCHERS)
+        assert launching.make_launchers(config).keys() == LAUNCHERS.keys()
+    return set(owners)
+
+
+def test_each_launcher_of_each_broker_is_an_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = owners_in(tmp_path / "one" / "data", monkeypatch)
+    two = owners_in(tmp_path / "two" / "data", monkeypatch)
+    assert len(one | two) == 4
+    assert owners_in(tmp_path / "one" / "data", monkeypatch) == one
