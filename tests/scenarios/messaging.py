@@ -10,6 +10,7 @@ from jackalope.core.messaging import (
     Bind,
     ClearRule,
     Consume,
+    GrantCredit,
     HoldConsumer,
     LimitShare,
     OpenExchange,
@@ -143,6 +144,7 @@ def consume(stage: Stage, order: Order) -> AnyCommand:
         slots=order.number("slots", 1),
         share=order.number("share"),
         share_slots=order.number("share_slots"),
+        credit=order.number("credit") or None,
         exclusive=order.flag("exclusive"),
         priority=order.number("priority"),
         owner=stage.session(order.text("owner", "client")),
@@ -156,6 +158,11 @@ def stop(stage: Stage, order: Order) -> AnyCommand:
 def hold_consumer(stage: Stage, order: Order) -> AnyCommand:
     session = stage.session(order.word("a consumer"))
     return HoldConsumer(session=session, is_held=not order.flag("no-more"))
+
+
+def grant(stage: Stage, order: Order) -> AnyCommand:
+    session = stage.session(order.word("a consumer"))
+    return GrantCredit(session=session, credit=order.number("credit"))
 
 
 def share(stage: Stage, order: Order) -> AnyCommand:
@@ -198,6 +205,7 @@ MESSAGING = {
     "consume": consume,
     "stop": stop,
     "hold-consumer": hold_consumer,
+    "grant": grant,
     "share": share,
     "take": take,
 }

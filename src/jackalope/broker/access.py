@@ -52,6 +52,7 @@ from jackalope.core.messaging import (
     Bind,
     ClearRule,
     Consume,
+    GrantCredit,
     HoldConsumer,
     LimitShare,
     OpenExchange,
@@ -298,6 +299,7 @@ _NEEDS: dict[type, tuple[Permission, Callable[[Any], Iterable[str]]]] = {
     TakeTask: (Permission.WORK, _one_queue),
     StopConsuming: (Permission.WORK, _no_queues),
     HoldConsumer: (Permission.WORK, _no_queues),
+    GrantCredit: (Permission.WORK, _no_queues),
     LimitShare: (Permission.WORK, _no_queues),
     PublishMessages: (Permission.SUBMIT_TASKS, _no_queues),
 }

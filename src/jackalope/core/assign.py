@@ -17,13 +17,14 @@ from jackalope.core.letters import letter_to_send
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.must import must
 from jackalope.core.ready import Lane, order
-from jackalope.core.records import AttemptAssigned, TaskMoved
+from jackalope.core.records import AttemptAssigned, AttemptFinished, TaskMoved
+from jackalope.core.task import BlobRef
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
     from jackalope.core.queue import Queue
     from jackalope.core.task import Task
-    from jackalope.core.worker import Worker
+    from jackalope.core.worker import Consumer, Worker
 
 
 def offer(core: Core, task: Task) -> None:
@@ -221,9 +222,25 @@ def _assign(core: Core, task: Task, worker: Worker) -> None:
             ),
         )
     )
+    if worker.consumer is not None and worker.consumer.credit is not None:
+        _finish_at_once(core, task, worker.consumer)
     if worker.crew is not None:
         worker.crew.place(worker)
+        if worker.consumer is not None:
+            worker.crew.rotate(worker)
     if worker.share is not None:
         for member in worker.share.members:
             if member.crew is not None:
                 member.crew.place(member)
+
+
+def _finish_at_once(core: Core, task: Task, consumer: Consumer) -> None:
+    """Be done with a task that its consumer will never answer.
+
+    A body in the blob store is still to be loaded, and goes with the task: there the door answers.
+    """
+    if consumer.credit is not None and not isinstance(task.payload, BlobRef):
+        consumer.credit -= 1
+        core.end_task(AttemptFinished(core.now_us, task.id))
+        if task.options.tags:
+            offer_tags(core, task)

@@ -10,10 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jackalope.core.commands import ClaimTasks, JoinWorker
+from jackalope.core.durations import NEVER
 from jackalope.core.effects import Accepted
 from jackalope.core.exchanges import locked, no_queue, told
-from jackalope.core.limits import LEASE_US_MAX
-from jackalope.core.messaging import Consume, HoldConsumer, LimitShare, StopConsuming, TakeTask
+from jackalope.core.limits import LEASE_US_MAX, SLOTS_PER_WORKER_MAX
+from jackalope.core.messaging import (
+    Consume,
+    GrantCredit,
+    HoldConsumer,
+    LimitShare,
+    StopConsuming,
+    TakeTask,
+)
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.sessions import claim_tasks, join_worker
 from jackalope.core.worker import Consumer
@@ -57,6 +65,7 @@ def consume(core: Core, command: Consume) -> None:
         priority=command.priority,
         owner=command.owner,
         is_waiting=is_single and any(_is_active(other) for other in others),
+        credit=command.credit,
     )
     join = _join(command, command.queue, command.slots)
     join.labels = command.labels
@@ -82,6 +91,16 @@ def hold_consumer(core: Core, command: HoldConsumer) -> None:
     worker = core.roster.sessions.get(command.session)
     if worker is not None and worker.consumer is not None:
         worker.consumer.is_held = command.is_held
+        _placed(core, worker)
+    core.reply(command, Accepted())
+
+
+def grant_credit(core: Core, command: GrantCredit) -> None:
+    """Let a consumer that does not answer have more."""
+    worker = core.roster.sessions.get(command.session)
+    consumer = None if worker is None else worker.consumer
+    if worker is not None and consumer is not None and consumer.credit is not None:
+        consumer.credit = min(consumer.credit + max(command.credit, 0), SLOTS_PER_WORKER_MAX)
         _placed(core, worker)
     core.reply(command, Accepted())
 
@@ -116,7 +135,7 @@ def take_task(core: Core, command: TakeTask) -> None:
     if command.session not in core.roster.sessions:
         join = _join(command, command.queue, 0)
         join.ref = 0
-        join_worker(core, join)
+        join_worker(core, join, Consumer(credit=NEVER) if command.at_once else None)
     claim_tasks(core, ClaimTasks(session=command.session, ref=command.ref))
 
 

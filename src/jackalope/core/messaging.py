@@ -115,6 +115,8 @@ class Consume(Command):
         slots: how many tasks it may hold.
         share: the share of slots that it has together with others; 0 for none.
         share_slots: how many tasks they may hold together; 0 for any number.
+        credit: how many tasks it may be given that are done with as soon as it has them; None if
+            it says itself when it is done.
         exclusive: whether it wants to be the only one.
         priority: consumers of a greater one are served first.
         owner: the session of its connection.
@@ -126,6 +128,7 @@ class Consume(Command):
     slots: int
     share: int = 0
     share_slots: int = 0
+    credit: int | None = None
     exclusive: bool = False
     priority: int = 0
     owner: int = 0
@@ -147,6 +150,12 @@ class LimitShare(Command):
     slots: int
 
 
+class GrantCredit(Command):
+    """The consumer of this session may be given so many tasks more that it will not answer."""
+
+    credit: int
+
+
 class HoldConsumer(Command):
     """Give the consumer of this session nothing for the moment, or go on."""
 
@@ -154,10 +163,14 @@ class HoldConsumer(Command):
 
 
 class TakeTask(Command):
-    """Give one ready task of a queue to this session, or say that there is none."""
+    """Give one ready task of a queue to this session, or say that there is none.
+
+    With `at_once` it is done with as soon as the session has it.
+    """
 
     queue: str
     consumer: str
+    at_once: bool = False
     owner: int = 0
     namespace: str = DEFAULT_NAMESPACE
 
@@ -215,6 +228,7 @@ AnyMessaging = (
     | StopConsuming
     | LimitShare
     | HoldConsumer
+    | GrantCredit
     | TakeTask
     | PublishMessages
 )

@@ -46,6 +46,8 @@ class Consumer(msgspec.Struct):
         owner: the session of its connection.
         is_waiting: another consumer of the queue is served, and only one is.
         is_held: it cannot take more for the moment.
+        credit: how many tasks it may still be given that are done with as soon as it has them; None
+            if it says itself when it is done.
     """
 
     is_exclusive: bool = False
@@ -53,6 +55,11 @@ class Consumer(msgspec.Struct):
     owner: int = 0
     is_waiting: bool = False
     is_held: bool = False
+    credit: int | None = None
+
+    def can_take(self) -> bool:
+        """Tell whether it can be given a task."""
+        return not (self.is_waiting or self.is_held or self.credit == 0)
 
 
 class Share:
@@ -140,7 +147,7 @@ class Worker:
             and self.is_ready
             and not self.is_draining
             and (len(self.held) < self.slots or self.claims)
-            and (self.consumer is None or not (self.consumer.is_waiting or self.consumer.is_held))
+            and (self.consumer is None or self.consumer.can_take())
             and (self.share is None or self.share.has_room())
         )
 
@@ -180,6 +187,12 @@ class Crew:
         if load is not None:
             self._by_load.setdefault(load, {})[worker.id] = worker
             self._lowest = min(self._lowest, load)
+
+    def rotate(self, worker: Worker) -> None:
+        """Let a worker that was given something stand behind those of the same load."""
+        bucket = self._by_load.get(worker.load) if worker.load is not None else None
+        if bucket is not None:
+            bucket[worker.id] = bucket.pop(worker.id)
 
     def least_loaded(self, shunned: str) -> Worker | None:
         """Return the least loaded worker with room, other than the one shunned."""

@@ -26,7 +26,7 @@ from jackalope.core.refusals import Refusal
 from jackalope.core.task import Error
 from jackalope.doors.amqp.declaring import DECLARING
 from jackalope.doors.amqp.errors import AmqpError, ChannelFault, ConnectionFault, fault_of
-from jackalope.doors.amqp.outlets import Delivery, Outlet, Subscription, Taker
+from jackalope.doors.amqp.outlets import NO_ACK_WINDOW, Delivery, Outlet, Subscription, Taker
 from jackalope.doors.amqp.publishing import REPLY_TO, Publisher
 from jackalope.wire import amqp
 
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 #: How many tasks a consumer without a limit of its own may hold: as many as one could ask for.
 PREFETCH_MAX = 65_535
-
-#: How many tasks are on their way to a consumer that does not acknowledge.
-NO_ACK_WINDOW = 1_000
 
 CONSUMERS_PER_CHANNEL_MAX = 10_000
 TAKERS_PER_CHANNEL_MAX = 64
@@ -270,6 +267,7 @@ class Channel:
             queue=queue,
             consumer="",
             slots=NO_ACK_WINDOW if no_ack else self.prefetch or PREFETCH_MAX,
+            credit=NO_ACK_WINDOW if no_ack else None,
             share=0 if no_ack else self.share[0],
             share_slots=self.share[1],
             exclusive=args["exclusive"],
@@ -333,7 +331,11 @@ class Channel:
         if not queue:
             raise ChannelFault(404, "no previously declared queue")
         command = TakeTask(
-            queue=queue, consumer="", owner=connection.session, namespace=connection.namespace
+            queue=queue,
+            consumer="",
+            at_once=args["no_ack"],
+            owner=connection.session,
+            namespace=connection.namespace,
         )
         refusal = connection.admit(command)
         if refusal is not None:

@@ -144,6 +144,9 @@ class Connection(asyncio.Protocol):
         """Go on with a peer that reads again."""
         self._stuck_since_us = 0
         self._hold_consumers(is_held=False)
+        for channel in self.channels.values():
+            for outlet in channel.outlets():
+                outlet.refill()
         self._release("stuck")
 
     # The broker's side.
@@ -424,6 +427,10 @@ class Connection(asyncio.Protocol):
         ]
 
     # Writing.
+
+    def is_read(self) -> bool:
+        """Tell whether the peer reads what it is sent."""
+        return not self._stuck_since_us
 
     def can(self, capability: str) -> bool:
         """Tell whether the peer understands something that the specification does not have."""

@@ -15,7 +15,7 @@ from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, ConsumerCancelled, Effect, Joined, Reply
 from jackalope.core.ids import TaskId
 from jackalope.core.letters import make_letter
-from jackalope.core.messaging import StopConsuming
+from jackalope.core.messaging import GrantCredit, StopConsuming
 from jackalope.core.refusals import Refusal
 from jackalope.core.task import BlobRef, Body, Error
 from jackalope.storage import OutOfReach, StorageFault
@@ -30,6 +30,9 @@ from jackalope.wire.amqp import (
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.channel import Channel
+
+#: How many tasks are on their way to a consumer that does not acknowledge.
+NO_ACK_WINDOW = 1_000
 
 #: How long to wait before asking a store again that did not answer.
 _STORE_AWAY_US = 5 * SECOND
@@ -61,6 +64,7 @@ class Outlet:
         self.is_stopped = False
         self.broker = channel.connection.broker
         self.session = self.broker.open_session(self)
+        self._spent = 0
         self._waiting: deque[Assignment] = deque()
         self._loading: asyncio.Task[None] | None = None
 
@@ -73,7 +77,14 @@ class Outlet:
                 self._take(effect.message)
             elif isinstance(effect.message, ConsumerCancelled):
                 self.on_cancelled()
+        self.refill()
         self.channel.connection.flush()
+
+    def refill(self) -> None:
+        """Ask for more once half of what may be on its way to the peer was sent to it."""
+        if self._spent >= NO_ACK_WINDOW // 2 and self.channel.connection.is_read():
+            self.broker.post(GrantCredit(session=self.session, credit=self._spent))
+            self._spent = 0
 
     def end(self, why: str) -> None:
         """Close the connection, because the broker no longer knows the session."""
@@ -118,7 +129,9 @@ class Outlet:
         channel = self.channel
         tag = channel.next_tag()
         if self.no_ack:
-            channel.connection.finish(self.session, given.task, given.fence)
+            if isinstance(given.payload, BlobRef):
+                channel.connection.finish(self.session, given.task, given.fence)
+            self._spent += 1
         else:
             self.unanswered += 1
             channel.unanswered[tag] = Delivery(self, given.task, given.fence)
