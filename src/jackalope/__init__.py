@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jackalope.client.app import Jackalope
     from jackalope.client.handle import Handle, as_completed, gather
     from jackalope.client.messaging import BroadcastMessage
+    from jackalope.client.requests import Answer, Asked
     from jackalope.client.task import Task
     from jackalope.core.filter import Filter
     from jackalope.core.lifecycle import Reason, State
@@ -46,6 +47,8 @@ __version__ = "0.1.0"
 #: Where each public name lives.
 _HOMES = {
     "Acted": "jackalope.client.administration",
+    "Answer": "jackalope.client.requests",
+    "Asked": "jackalope.client.requests",
     "BroadcastMessage": "jackalope.client.messaging",
     "CallExpired": "jackalope.link.errors",
     "CallFailed": "jackalope.link.errors",
@@ -81,6 +84,8 @@ _HOMES = {
 
 __all__ = [
     "Acted",
+    "Answer",
+    "Asked",
     "BroadcastMessage",
     "CallExpired",
     "CallFailed",

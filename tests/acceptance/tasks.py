@@ -26,6 +26,14 @@ async def work(log: str, name: str, seconds: float) -> str:
     return name
 
 
+@app.task(queue="shared", retries=0, version="1")
+async def share(log: str, name: str, seconds: float) -> str:
+    note(log, "begin", name)
+    await asyncio.sleep(seconds)
+    note(log, "end", name)
+    return f"{name} by {os.getpid()}"
+
+
 @app.task(queue="careful", retries=0)
 async def careful(log: str, name: str, seconds: float) -> str:
     note(log, "begin", name)

@@ -66,6 +66,8 @@ SHOWING = [
     ("submit", "-q", "other"),
     ("hold", "--queue", "images", "--dry-run"),
     ("purge", "--state", "succeeded", "--dry-run"),
+    ("cache", "list"),
+    ("cache", "purge", "--name", "other"),
 ]
 
 
@@ -606,3 +608,29 @@ def test_reader_that_has_enough_is_no_error(address: Address) -> None:
         check=False,
     )
     assert ran.stderr == ""
+
+
+# Answers.
+
+
+@pytest.mark.usefixtures("worker")
+def test_answers_are_listed_shown_pinned_and_purged(cli: Cli) -> None:
+    cli("queues", "set", "images", "same=cached")
+    submit(cli, "-q", "images", "--name", "finish", "--wait")
+    again = submit(cli, "-q", "images", "--name", "finish")
+    [answer] = cli("cache", "list", "-q", "images", "-f", "json").json
+    assert (answer["task"], answer["uses"], answer["worker"]) == (again, 1, "w1")
+    identity = answer["identity"]
+    assert identity in cli("cache", "show", identity).out
+    assert cli("cache", "pin", identity).out == "pin: 1 answers\n"
+    assert cli("cache", "show", identity, "-f", "json").json["pinned_by"]
+    assert cli("cache", "unpin", identity).code == 0
+    assert cli("cache", "purge", "--older-than", "1d").out == "purge: 0 answers\n"
+    assert cli("cache", "purge", "--name", "finish").out == "purge: 1 answers\n"
+    assert cli("cache", "list", "-f", "json").json == []
+    unknown = cli("cache", "purge", identity)
+    assert (unknown.code, "no request" in unknown.err) == (1, True)
+    assert cli("cache", "show", "abc").code == 2
+    assert cli("cache", "purge").code == 1
+    assert cli("cache", "purge", "--yes").code == 0
+    assert cli("cache", "purge", identity, "--name", "finish").code == 2

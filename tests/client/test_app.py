@@ -442,6 +442,8 @@ def test_sync_goes_on_in_a_process_that_was_forked_off() -> None:
 
 PUBLIC = [
     "Acted",
+    "Answer",
+    "Asked",
     "BroadcastMessage",
     "CallFailed",
     "Cancelled",

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
-from jackalope import Handle, Jackalope, Task, as_completed, gather
+from jackalope import Answer, Asked, Handle, Jackalope, Task, as_completed, gather
 
 app = Jackalope("jackalope://localhost")
 
@@ -55,6 +55,13 @@ RIGHT = [
     'text: str = app.sync(app.sync(resize.submit("a", 1)).result())',
     "steps = [step.percent for step in app.sync.iterate((await add.submit(1)).progress())]",
     'handle = await app.submit("q", b"raw", priority=3, tags=["a"])',
+    'answer: Answer[str] = await app.request(resize, "cat.png", width=320)',
+    'answer: Answer[float] = await add.options(same="refresh").request(1)',
+    "asked: Asked[float] = await app.send_request(add, 1)",
+    "number: float = (await (await add.find_request(1)).answer()).value",
+    "maybe: Answer[float] | None = await app.check(await add.send_request(1))",
+    "await app.on_answer(await add.send_request(1), lambda asked: asked.answered().value + 1)",
+    "numbers: list[float] = await gather([await add.send_request(1)])",
 ]
 
 WRONG = {
@@ -72,6 +79,10 @@ WRONG = {
     "add.options(colour=1)": 'Unexpected keyword argument "colour"',
     "app.task(retires=5)": 'did you mean "retries"?',
     "text: str = app.sync(add.run(1))": 'expression has type "float"',
+    'await app.request(add, "one")': 'has incompatible type "str"; expected "int"',
+    'await app.send_request(resize, "cat.png")': 'Missing positional argument "width"',
+    "answer: Answer[str] = await add.request(1)": 'expression has type "Answer[float]"',
+    'add.options(same="twice")': "has incompatible type",
     'await app.submit("q", "text")': 'has incompatible type "str"; expected "bytes"',
 }
 

@@ -14,6 +14,7 @@ from jackalope.client.app import Jackalope
 from jackalope.client.choices import Choices, SubmitChoices
 from jackalope.client.handle import Handle
 from jackalope.client.messaging import Messaging
+from jackalope.client.requests import Answer, Asked, Requests
 from jackalope.client.sync import Sync
 from jackalope.client.task import Task, TaskChoices
 from jackalope.tasks.context import Running
@@ -24,7 +25,18 @@ from tests.docs.wording import code
 _ENTRY = re.compile(r"(\w+): (.+)")
 #: Public for the other modules of the package; of no use to others.
 _INSIDE = frozenset(
-    {"hello", "outcome", "plan", "progressed", "register", "session", "timeout_of", "traces"}
+    {
+        "find_served",
+        "hello",
+        "outcome",
+        "plan",
+        "progressed",
+        "register",
+        "served",
+        "session",
+        "timeout_of",
+        "traces",
+    }
 )
 _STARS: dict[Any, str] = {
     inspect.Parameter.VAR_POSITIONAL: "*",
@@ -117,6 +129,9 @@ LIBRARY: dict[str, Callable[[], Block]] = {
     "names": names,
     "application": partial(members, Jackalope),
     "administration": partial(members, Administration),
+    "requests": partial(members, Requests),
+    "asked": partial(members, Asked),
+    "answer": partial(members, Answer),
     "messaging": partial(members, Messaging),
     "task": partial(members, Task),
     "choices of a submit": partial(choices, SubmitChoices, Choices),

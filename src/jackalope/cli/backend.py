@@ -24,7 +24,7 @@ from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.policy import Policy
 from jackalope.core.task import TaskSpec
 from jackalope.link.address import Address
-from jackalope.link.answers import refusals
+from jackalope.link.answers import refusals, served
 from jackalope.link.connection import Connection
 from jackalope.link.errors import ConnectionLost, Rejected
 from jackalope.wire.messages import (
@@ -41,6 +41,7 @@ from jackalope.wire.messages import (
     Watch,
 )
 from jackalope.wire.views import (
+    AnswerView,
     ApiKeyView,
     BatchView,
     ExplanationView,
@@ -154,6 +155,14 @@ class Backend:
         """Show the API keys."""
         return await self._ask("api_keys", list[ApiKeyView])
 
+    async def answers(self, **about: Any) -> list[AnswerView]:
+        """Show the answers that are kept."""
+        return await self._ask("answers", list[AnswerView], **about)
+
+    async def answer(self, identity: bytes) -> AnswerView:
+        """Show one request."""
+        return await self._ask("answer", AnswerView, identity=identity)
+
     async def stats(self) -> StatsView:
         """Show the broker in numbers."""
         return await self._ask("stats", StatsView)
@@ -188,8 +197,14 @@ class Backend:
     # Orders.
 
     async def submit(self, tasks: list[TaskSpec]) -> dict[int, Rejected]:
-        """Submit tasks, and return which were refused, by their index."""
-        return refusals(await self._connection.request(Submit(0, tasks)))
+        """Submit tasks, and return which were refused, by their index.
+
+        A request that is served by another task takes on the id of that one.
+        """
+        body = await self._connection.request(Submit(0, tasks))
+        for index, how in served(body).items():
+            tasks[index].id = how.task
+        return refusals(body)
 
     async def submit_and_wait(self, task: TaskSpec) -> TaskEnded:
         """Submit one task, and return when it has ended.
@@ -199,9 +214,14 @@ class Backend:
         """
         submitted = self._connection.request(Submit(0, [task]))
         watched = self._connection.request(Watch(0, (task.id,)))
-        for rejected in refusals(await submitted).values():
+        body = await submitted
+        for rejected in refusals(body).values():
             raise rejected
         await watched
+        for how in served(body).values():
+            if how.task != task.id:
+                task.id = how.task
+                await self._connection.request(Watch(0, (task.id,)))
         while True:
             message = await self._next()
             for ended in message.tasks if isinstance(message, Ended) else ():
@@ -220,6 +240,11 @@ class Backend:
         """Do something with tasks."""
         message = Act(0, action, tuple(tasks), wanted, dry_run, terms)
         body = await self._connection.request(message)
+        return msgspec.convert(body, Acted)
+
+    async def act_on_answers(self, action: str, identities: list[bytes], **matching: Any) -> Acted:
+        """Pin, unpin or purge answers."""
+        body = await self.manage("act_on_answers", action=action, identities=identities, **matching)
         return msgspec.convert(body, Acted)
 
     async def manage(self, what: str, **about: Any) -> Any:

@@ -256,8 +256,13 @@ class Administration(ABC):
         body = await self.session().request(
             message, timeout_s=self.timeout_s, can_repeat=can_repeat
         )
-        refused = {TaskId(task): to_rejected(refusal) for task, refusal in body["refused"]}
-        return Acted(body["changed"], body["requested"], refused, body["more"])
+        return to_acted(body)
+
+
+def to_acted(body: Mapping[str, Any]) -> Acted:
+    """Read what an action did."""
+    refused = {TaskId(task): to_rejected(refusal) for task, refusal in body["refused"]}
+    return Acted(body["changed"], body["requested"], refused, body["more"])
 
 
 def _sum(one: Acted, other: Acted) -> Acted:

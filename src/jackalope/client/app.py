@@ -17,11 +17,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from jackalope import __version__
-from jackalope.client.administration import Administration
 from jackalope.client.calling import Calling
 from jackalope.client.choices import UNSET, Choices, SubmitChoices, make_plan
 from jackalope.client.handle import Handle
 from jackalope.client.messaging import Messaging
+from jackalope.client.requests import Requests
 from jackalope.client.session import Session
 from jackalope.client.sync import Sync
 from jackalope.client.task import AsyncTask, PlainTask, TaskChoices, TaskMaker
@@ -46,7 +46,7 @@ TOKEN_VARIABLE = "JACKALOPE_TOKEN"  # noqa: S105  its name is no secret
 DEFAULT_TIMEOUT_S = 30.0
 
 
-class Jackalope(Administration, Messaging, Calling):
+class Jackalope(Requests, Messaging, Calling):
     """A client of one broker, in one namespace.
 
     It connects when it is first used, and again by itself whenever the connection is lost. It can
@@ -251,13 +251,13 @@ class Jackalope(Administration, Messaging, Calling):
         """
         plan = make_plan(cast("Choices", {**choices, "queue": queue}), name=name)
         spec = plan.spec(plan.id or new_task_id(), payload)
-        await self.session().submit(
+        served = await self.session().submit(
             spec,
             plan.fence,
             wait_for_room=plan.wait_for_room,
             timeout_s=self.timeout_of(plan.submit_timeout_s),
         )
-        return self.handle(spec.id, content=content)
+        return self.handle(spec.id if served is None else served.task, content=content)
 
     def handle(
         self, task: object, *, content: Content = DEFAULT_CONTENT, returns: Any = Any

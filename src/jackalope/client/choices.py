@@ -16,6 +16,7 @@ from typing import Any, Literal, TypedDict, cast
 import msgspec
 
 from jackalope.core.durations import SECOND
+from jackalope.core.identity import Same, identity_of
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.policy import DEFAULT_POLICY
 from jackalope.core.task import (
@@ -58,6 +59,10 @@ class SubmitChoices(TypedDict, total=False):
         parent: the task that this one belongs to: killing it kills this one. Inside a running
             task, `parent=current()`.
         held: wait to be played.
+        same: what to do if another task asks for the same: `run` each, share one that is under way
+            (`unique`), keep the answer as well (`cached`), or run again (`refresh`).
+        version: the version of the code, a part of what a request asks for; if not chosen, a
+            fingerprint of the function.
         id: the task's id, to make a submit repeatable across processes. One is made if not chosen.
         wait_for_room: when the queue is full or the broker overloaded, wait and submit again,
             rather than raise `Rejected`.
@@ -81,6 +86,8 @@ class SubmitChoices(TypedDict, total=False):
     on_dependency: Literal["dead", "run"]
     parent: object
     held: bool
+    same: Literal["run", "unique", "cached", "refresh"]
+    version: str
     id: object
     wait_for_room: bool
     submit_timeout: float | None
@@ -139,6 +146,27 @@ class Plan:
         options = self.options_now()
         return TaskSpec(task_id, self.queue, self.name, self.key, self.priority, payload, options)
 
+    @property
+    def is_request(self) -> bool:
+        """Tell whether tasks of this plan say that they are requests."""
+        return self.options is not None and self.options.same not in (None, Same.RUN)
+
+    def request(self, task_id: TaskId, payload: bytes, version: str) -> TaskSpec:
+        """Make a request of this plan: cached, unless it says otherwise.
+
+        Args:
+            task_id: the task's id.
+            payload: the arguments, in their canonical encoding.
+            version: the version of the code, if the plan has none.
+        """
+        options = self.options_now() or NO_OPTIONS
+        same, version = options.same or Same.CACHED, options.version or version
+        identity = b""
+        if same is not Same.RUN:
+            identity = identity_of(self.queue, self.name, self.key, version, payload)
+        options = msgspec.structs.replace(options, same=same, version=version, identity=identity)
+        return TaskSpec(task_id, self.queue, self.name, self.key, self.priority, payload, options)
+
 
 def make_plan(
     choices: Choices, *, name: str = "", headers: Mapping[str, str] | None = None
@@ -173,6 +201,8 @@ def make_plan(
         on_dependency=OnDependency(choices.get("on_dependency", "dead")),
         parent=to_task_id(choices["parent"]) if choices.get("parent") else NO_TASK,
         held=choices.get("held", False),
+        same=Same(choices["same"]) if choices.get("same") else None,
+        version=choices.get("version", ""),
     )
     return Plan(
         queue=choices.get("queue", "default"),
@@ -195,6 +225,10 @@ def to_us(duration: Seconds) -> int:
     return round(seconds * SECOND)
 
 
+#: The choices that are one of a few words.
+_WORDS: dict[str, tuple[str, ...]] = {"on_dependency": ("dead", "run"), "same": tuple(Same)}
+
+
 def _problems(choices: Choices) -> list[str]:
     """List what the translation cannot express. The broker checks the rest."""
     problems = []
@@ -215,8 +249,11 @@ def _problems(choices: Choices) -> list[str]:
         problems.append(f"priority: 0 to {PRIORITY_MAX}, got {choices['priority']}")
     if isinstance(choices.get("tags"), str):
         problems.append("tags: several strings, not one")
-    if choices.get("on_dependency", "dead") not in ("dead", "run"):
-        problems.append(f"on_dependency: dead or run, not {choices['on_dependency']!r}")
+    problems += [
+        f"{name}: {' or '.join(words)}, not {values[name]!r}"
+        for name, words in _WORDS.items()
+        if name in values and values[name] not in words
+    ]
     return problems
 
 

@@ -18,10 +18,11 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any, TypeVar
 
+from jackalope.core.effects import Served
 from jackalope.core.ids import TaskId
 from jackalope.core.refusals import Code
 from jackalope.core.task import TaskSpec, encoded_size
-from jackalope.link.answers import refusals
+from jackalope.link.answers import refusals, served
 from jackalope.link.connection import Connection
 from jackalope.link.errors import ConnectionLost, JackalopeError, Rejected
 from jackalope.wire.messages import Submit
@@ -38,22 +39,34 @@ Refused = dict[int, Rejected]
 E = TypeVar("E", bound=JackalopeError)
 
 
+class Settled:
+    """The answer to a bulk submit: what was refused, and how requests are served, by index."""
+
+    __slots__ = ("refused", "served")
+
+    def __init__(self) -> None:
+        self.refused: Refused = {}
+        self.served: dict[int, Served] = {}
+
+
 class Bulk:
     """Who waits for the answer to a bulk submit, which may come in parts."""
 
-    __slots__ = ("future", "parts", "refused")
+    __slots__ = ("future", "parts", "settled")
 
-    def __init__(self, future: asyncio.Future[Refused]) -> None:
+    def __init__(self, future: asyncio.Future[Settled]) -> None:
         self.future = future
         self.parts = 1
-        self.refused: Refused = {}
+        self.settled = Settled()
 
-    def answered(self, refused: Refused) -> None:
-        """Take the answer to one part."""
-        self.refused.update(refused)
+    def answered(self, begin: int, refused: Refused, served: dict[int, Served]) -> None:
+        """Take the answer to the part that begins there."""
+        self.settled.refused |= {begin + index: error for index, error in refused.items()}
+        if served:
+            self.settled.served |= {begin + index: how for index, how in served.items()}
         self.parts -= 1
         if not self.parts and not self.future.done():
-            self.future.set_result(self.refused)
+            self.future.set_result(self.settled)
 
 
 class Parcel:
@@ -72,7 +85,7 @@ class Parcel:
         self.specs: list[TaskSpec] = []
         self.fence = fence
         self.bytes = 0
-        self.futures: list[asyncio.Future[None]] = []
+        self.futures: list[asyncio.Future[Served | None]] = []
         self.bulk = bulk
         self.begin = 0
         self.watched: list[TaskId] = []
@@ -118,10 +131,10 @@ class Parcel:
             self.bulk.parts += 1
         return first, second
 
-    def accepted(self, refused: Refused) -> None:
+    def accepted(self, refused: Refused, served: dict[int, Served]) -> None:
         """Tell everybody that waits."""
         if self.bulk is not None:
-            self.bulk.answered({self.begin + index: error for index, error in refused.items()})
+            self.bulk.answered(self.begin, refused, served)
             return
         for index, future in enumerate(self.futures):
             if future.done():
@@ -129,12 +142,12 @@ class Parcel:
             if index in refused:
                 future.set_exception(refused[index])
             else:
-                future.set_result(None)
+                future.set_result(served.get(index) if served else None)
 
     def failed(self, error: JackalopeError) -> None:
         """Tell everybody that waits."""
         if self.bulk is not None and isinstance(error, Rejected):
-            self.accepted({index: copy_of(error) for index in range(len(self.specs))})
+            self.accepted({index: copy_of(error) for index in range(len(self.specs))}, {})
             return
         for future in self.futures if self.bulk is None else [self.bulk.future]:
             if not future.done():
@@ -154,8 +167,10 @@ class Outbox:
         self._sent_bytes = 0
         self._is_pumping = False
 
-    def put(self, spec: TaskSpec, fence: int = 0, *, watched: bool = False) -> asyncio.Future[None]:
-        """Submit one task.
+    def put(
+        self, spec: TaskSpec, fence: int = 0, *, watched: bool = False
+    ) -> asyncio.Future[Served | None]:
+        """Submit one task; its future tells how it is served if it is a request.
 
         Args:
             spec: the task.
@@ -167,7 +182,7 @@ class Outbox:
         if parcel is None or not parcel.has_room(fence, size):
             parcel = Parcel(fence)
             self._queue.append(parcel)
-        future: asyncio.Future[None] = self._loop.create_future()
+        future: asyncio.Future[Served | None] = self._loop.create_future()
         parcel.specs.append(spec)
         parcel.bytes += size
         parcel.futures.append(future)
@@ -176,9 +191,9 @@ class Outbox:
         self._pump_soon()
         return future
 
-    def put_many(self, specs: list[TaskSpec], fence: int = 0) -> asyncio.Future[Refused]:
-        """Submit a parcel of tasks; its future tells which were refused, by index."""
-        future: asyncio.Future[Refused] = self._loop.create_future()
+    def put_many(self, specs: list[TaskSpec], fence: int = 0) -> asyncio.Future[Settled]:
+        """Submit a parcel of tasks; its future tells what came of it."""
+        future: asyncio.Future[Settled] = self._loop.create_future()
         parcel = Parcel(fence, Bulk(future))
         parcel.specs = specs
         parcel.bytes = sum(map(size_of, specs))
@@ -249,7 +264,7 @@ class Outbox:
             self._sent_tasks -= count
             self._sent_bytes -= size
             if error is None:
-                parcel.accepted(refusals(body))
+                parcel.accepted(refusals(body), served(body))
             elif _is_too_large(error) and len(parcel.specs) > 1:
                 self._queue.extendleft(reversed(parcel.halves()))
                 parcel.watched = []

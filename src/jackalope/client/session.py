@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -27,8 +26,9 @@ from typing import Any
 from jackalope.client.deadlines import Deadlines, Within
 from jackalope.client.messages import Messages
 from jackalope.client.outbox import PARCEL_BYTES_MAX, PARCEL_TASKS_MAX, Outbox, copy_of, size_of
+from jackalope.client.room import ROOM_CODES, room_wait_s, wait_for
 from jackalope.client.watches import Ends, Follower, Watches
-from jackalope.core.effects import TaskEnded
+from jackalope.core.effects import Served, TaskEnded
 from jackalope.core.ids import TaskId
 from jackalope.core.must import must
 from jackalope.core.refusals import Code
@@ -47,15 +47,8 @@ from jackalope.wire.messages import Ended, Hello, Message, Progressed
 
 log = logging.getLogger("jackalope.client")
 
-#: Refusals that say "not now": the broker is worth asking again.
-ROOM_CODES = frozenset({Code.QUEUE_FULL, Code.OVERLOADED, Code.STORAGE_FAILED})
-
 #: Refusals of HELLO after which connecting again may help.
 _COME_BACK_CODES = frozenset({Code.TOO_MANY, Code.OVERLOADED, Code.STORAGE_FAILED})
-
-_ROOM_WAIT_MIN_S = 0.05
-_ROOM_WAIT_MAX_S = 30.0
-_STORAGE_WAIT_S = 1.0
 
 #: A connection that held for this long was a good one: the next loss begins with short waits.
 _STEADY_S = 5.0
@@ -139,8 +132,11 @@ class Session:
         *,
         wait_for_room: bool = False,
         timeout_s: float | None,
-    ) -> None:
+    ) -> Served | None:
         """Submit a task; durable with the broker when this returns.
+
+        Returns:
+            How it is served, if it is a request: perhaps by another task.
 
         Raises:
             Rejected: the broker did not accept it.
@@ -149,15 +145,14 @@ class Session:
         """
         if not wait_for_room:
             self._wake()
-            await self._deadlines.add(self._outbox.put(spec, fence), timeout_s, spec.id)
-            return None
+            return await self._deadlines.add(self._outbox.put(spec, fence), timeout_s, spec.id)
         async with Within(timeout_s, lambda: self._no_answer(f"submit of {spec.id.hex()}")):
             while True:
                 self._wake()
                 try:
                     return await self._outbox.put(spec, fence)
                 except Rejected as error:
-                    await _wait_for_room(error, wait_for_room)
+                    await wait_for(error, wait_for_room)
 
     async def run(
         self,
@@ -168,33 +163,60 @@ class Session:
         timeout_s: float | None,
         result_timeout_s: float | None = None,
     ) -> TaskEnded:
-        """Submit a task and wait for its end. The end is asked for together with the submit.
+        """Submit a task and wait for its end; see `serve`."""
+        _, end = await self.serve(
+            spec,
+            fence,
+            wait_for_room=wait_for_room,
+            timeout_s=timeout_s,
+            result_timeout_s=result_timeout_s,
+        )
+        return end
+
+    async def serve(
+        self,
+        spec: TaskSpec,
+        fence: int = 0,
+        *,
+        wait_for_room: bool = False,
+        timeout_s: float | None,
+        result_timeout_s: float | None = None,
+    ) -> tuple[Served | None, TaskEnded]:
+        """Submit a task and wait for the end of the one that serves it, mostly itself.
+
+        The end is asked for together with the submit.
 
         Raises:
             Rejected: the broker did not accept it.
             Timeout: it is not accepted, or has not ended, in time.
         """
-        end = self._watches.add(spec.id, is_asked=True)
+        task_id = spec.id
+        served: Served | None = None
+        end = self._watches.add(task_id, is_asked=True)
         try:
             async with Within(timeout_s, lambda: self._no_answer(f"submit of {spec.id.hex()}")):
                 while True:
                     self._wake()
                     try:
-                        await self._outbox.put(spec, fence, watched=True)
+                        served = await self._outbox.put(spec, fence, watched=True)
                         break
                     except Rejected as error:
-                        await _wait_for_room(error, wait_for_room)
+                        await wait_for(error, wait_for_room)
                     # The watch was refused together with the task.
                     self.unwatch(spec.id, end)
                     end = self._watches.add(spec.id, is_asked=True)
-            async with Within(result_timeout_s, f"task {spec.id.hex()} did not end"):
-                return await end
+            if served is not None and served.task != task_id:
+                self.unwatch(task_id, end)
+                task_id = served.task
+                end = self.watch(task_id)
+            async with Within(result_timeout_s, f"task {task_id.hex()} did not end"):
+                return served, await end
         finally:
-            self.unwatch(spec.id, end)
+            self.unwatch(task_id, end)
 
     def begin(
         self, spec: TaskSpec, follower: Follower, *, timeout_s: float | None
-    ) -> tuple[asyncio.Future[None], asyncio.Future[TaskEnded]]:
+    ) -> tuple[asyncio.Future[Served | None], asyncio.Future[TaskEnded]]:
         """Submit a task whose way to its end is followed; give both back to `unwatch`.
 
         Returns:
@@ -213,6 +235,7 @@ class Session:
         *,
         wait_for_room: bool = False,
         timeout_s: float | None,
+        served: dict[int, Served] | None = None,
     ) -> dict[int, Rejected]:
         """Submit any number of tasks, a parcel at a time, and return which were refused.
 
@@ -221,11 +244,13 @@ class Session:
             fence: proves the right of a running parent.
             wait_for_room: submit those again for which there is no room at the moment.
             timeout_s: how long the broker may take over each parcel, waiting for room included.
+            served: is told how those are served that are requests, by index.
 
         Raises:
             Timeout: no answer came in time.
         """
         refused: dict[int, Rejected] = {}
+        told = {} if served is None else served
         under_way: deque[asyncio.Task[None]] = deque()
         begin = 0
         try:
@@ -234,6 +259,7 @@ class Session:
                     parcel,
                     begin,
                     refused,
+                    told,
                     fence=fence,
                     wait_for_room=wait_for_room,
                     timeout_s=timeout_s,
@@ -432,6 +458,7 @@ class Session:
         specs: list[TaskSpec],
         begin: int,
         refused: dict[int, Rejected],
+        served: dict[int, Served],
         *,
         fence: int,
         wait_for_room: bool,
@@ -444,13 +471,15 @@ class Session:
                 self._wake()
                 answer = await self._outbox.put_many([spec for _, spec in left], fence)
                 waiting = []
-                for position, error in answer.items():
+                for position, how in answer.served.items():
+                    served[left[position][0]] = how
+                for position, error in answer.refused.items():
                     if wait_for_room and error.code in ROOM_CODES:
                         waiting.append(left[position])
                     else:
                         refused[left[position][0]] = error
                 if waiting:
-                    wait_s = max(map(_room_wait_s, answer.values()))
+                    wait_s = max(map(room_wait_s, answer.refused.values()))
                     await asyncio.sleep(wait_s)
                 left = waiting
 
@@ -468,19 +497,3 @@ def _parcels(specs: Iterable[TaskSpec]) -> Iterator[list[TaskSpec]]:
         parcel_bytes += size
     if parcel:
         yield parcel
-
-
-async def _wait_for_room(error: Rejected, is_wanted: bool) -> None:
-    """Wait as long as a refusal says; raise it again if waiting is not wanted or does not help."""
-    if not is_wanted or error.code not in ROOM_CODES:
-        raise error
-    await asyncio.sleep(_room_wait_s(error))
-
-
-def _room_wait_s(error: Rejected) -> float:
-    """Return how long to wait for room; a little more by chance, so that not all come at once."""
-    asked_s = error.retry_after_s
-    if not asked_s and error.code == Code.STORAGE_FAILED:
-        asked_s = _STORAGE_WAIT_S
-    wait_s = min(max(asked_s, _ROOM_WAIT_MIN_S), _ROOM_WAIT_MAX_S)
-    return wait_s * (1 + random.random() / 4)  # noqa: S311  spreads load, guards nothing

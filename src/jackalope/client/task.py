@@ -23,6 +23,9 @@ from typing import (
 
 from jackalope.client.choices import Choices, Plan, Seconds, make_plan, to_us
 from jackalope.client.handle import Handle
+from jackalope.client.requests import Answer, Asked, make_answer
+from jackalope.core.effects import Served
+from jackalope.core.identity import How
 from jackalope.core.lifecycle import State
 from jackalope.core.task import TaskSpec
 from jackalope.link.errors import ConfigError, PartlyRejected
@@ -110,14 +113,15 @@ class Task(Generic[P, R]):
             EncodeFailed: an argument cannot be sent.
         """
         plan = self.plan
-        spec = plan.spec(plan.id or new_task_id(), self.definition.payload(args, kwargs))
-        await self.app.session().submit(
+        spec = self._spec(plan, args, kwargs)
+        served = await self.app.session().submit(
             spec,
             plan.fence,
             wait_for_room=plan.wait_for_room,
             timeout_s=self.app.timeout_of(plan.submit_timeout_s),
         )
-        return Handle(self.app, spec.id, self.definition.result)
+        task_id = spec.id if served is None else served.task
+        return Handle(self.app, task_id, self.definition.result)
 
     async def run(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Submit a task, wait for it, and return its result.
@@ -132,7 +136,7 @@ class Task(Generic[P, R]):
                 use `asyncio.timeout`.
         """
         plan = self.plan
-        spec = plan.spec(plan.id or new_task_id(), self.definition.payload(args, kwargs))
+        spec = self._spec(plan, args, kwargs)
         with resting():
             end = await self.app.session().run(
                 spec,
@@ -140,8 +144,67 @@ class Task(Generic[P, R]):
                 wait_for_room=plan.wait_for_room,
                 timeout_s=self.app.timeout_of(plan.submit_timeout_s),
             )
-        handle: Handle[R] = Handle(self.app, spec.id, self.definition.result)
+        handle: Handle[R] = Handle(self.app, end.task, self.definition.result)
         return handle.outcome(end)
+
+    async def request(self, *args: P.args, **kwargs: P.kwargs) -> Answer[R]:
+        """Ask for what the function returns, and wait for it: run at most once for all who ask.
+
+        Whoever asks for the same while it is under way shares the run, and the answer is kept for
+        who asks later, as the queue's policy says. `options(same="refresh")` asks for another run,
+        `options(same="run")` for one of its own.
+
+        Raises:
+            TaskFailed: it ended without success. The next request runs again.
+            Rejected: the broker did not accept it.
+            Timeout: the broker did not answer in time. To limit the wait for the answer, use
+                `asyncio.timeout`.
+            EncodeFailed: an argument cannot be sent.
+        """
+        plan, spec = self.plan, self._request(args, kwargs)
+        with resting():
+            served, end = await self.app.session().serve(
+                spec,
+                plan.fence,
+                wait_for_room=plan.wait_for_room,
+                timeout_s=self.app.timeout_of(plan.submit_timeout_s),
+            )
+        served = served or Served(How.BYPASS, spec.id)
+        return make_answer(served, Handle(self.app, end.task, self.definition.result).outcome(end))
+
+    async def send_request(self, *args: P.args, **kwargs: P.kwargs) -> Asked[R]:
+        """Ask as `request` does, and do not wait.
+
+        The request is durable with the broker when this returns; `answer`, `check`, `gather` or
+        `app.on_answer` have its answer, and so does `find_request`, in another process as well.
+
+        Raises:
+            Rejected: the broker did not accept it.
+            Timeout: no answer came in time.
+            EncodeFailed: an argument cannot be sent.
+        """
+        plan, spec = self.plan, self._request(args, kwargs)
+        served = await self.app.session().submit(
+            spec,
+            plan.fence,
+            wait_for_room=plan.wait_for_room,
+            timeout_s=self.app.timeout_of(plan.submit_timeout_s),
+        )
+        return Asked(self.app, served or Served(How.BYPASS, spec.id), self.definition.result)
+
+    async def find_request(self, *args: P.args, **kwargs: P.kwargs) -> Asked[R]:
+        """Return the request with these arguments that was sent before, here or elsewhere.
+
+        Raises:
+            Rejected: nobody has sent it, or its answer is no longer kept: `unknown_request`.
+        """
+        served = await self.app.find_served(self.identity(*args, **kwargs))
+        return Asked(self.app, served, self.definition.result)
+
+    def identity(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
+        """Return what makes a request with these arguments the same as another: a hash."""
+        options = self._request(args, kwargs).options
+        return b"" if options is None else options.identity
 
     async def spawn_in(self, parent: Running, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Submit a child of a running task: what `current().spawn` does.
@@ -181,12 +244,16 @@ class Task(Generic[P, R]):
         if plan.id or (plan.options is not None and plan.options.alias):
             raise ConfigError("id and alias name one task; they cannot be chosen for many")
         handles: list[Handle[R]] = []
+        served: dict[int, Served] = {}
         refused = await self.app.session().submit_many(
             self._specs(plan, calls, handles),
             plan.fence,
             wait_for_room=plan.wait_for_room,
             timeout_s=self.app.timeout_of(plan.submit_timeout_s),
+            served=served,
         )
+        for at, how in served.items():
+            handles[at].id = how.task
         if refused:
             kept = [None if at in refused else handle for at, handle in enumerate(handles)]
             raise PartlyRejected(refused, kept)
@@ -221,6 +288,16 @@ class Task(Generic[P, R]):
         headers = {} if content == DEFAULT_CONTENT else {CONTENT_HEADER: content}
         return make_plan(self._choices, name=self.name, headers=headers)
 
+    def _spec(self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskSpec:
+        if plan.is_request:
+            return self._request(args, kwargs)
+        return plan.spec(plan.id or new_task_id(), self.definition.payload(args, kwargs))
+
+    def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskSpec:
+        plan, definition = self.plan, self.definition
+        payload = definition.canonical_payload(args, kwargs)
+        return plan.request(plan.id or new_task_id(), payload, definition.fingerprint)
+
     def _specs(
         self, plan: Plan, calls: Iterable[tuple[Any, ...] | Call], handles: list[Handle[R]]
     ) -> Iterator[TaskSpec]:
@@ -229,12 +306,15 @@ class Task(Generic[P, R]):
         no_kwargs: dict[str, Any] = {}
         for call in calls:
             if isinstance(call, Call):
-                body = payload(call.args, call.kwargs)
+                args, kwargs = call.args, call.kwargs
             elif isinstance(call, tuple):
-                body = payload(call, no_kwargs)
+                args, kwargs = call, no_kwargs
             else:
                 raise ConfigError(f"each call is a tuple of arguments, not {call!r}")
-            spec = plan.spec(new_task_id(), body)
+            if plan.is_request:
+                spec = self._request(args, kwargs)
+            else:
+                spec = plan.spec(new_task_id(), payload(args, kwargs))
             handles.append(Handle(app, spec.id, result))
             yield spec
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from jackalope.client.session import Session
-from jackalope.core.effects import TaskEnded
+from jackalope.core.effects import Served, TaskEnded
 from jackalope.core.task import TaskSpec
 from jackalope.link.address import Address
 from jackalope.link.errors import Rejected
@@ -24,15 +24,17 @@ class TracedSession(Session):
         super().__init__(address, hello)
         self._traces = traces
 
-    async def submit(self, spec: TaskSpec, fence: int = 0, **more: Any) -> None:
+    async def submit(self, spec: TaskSpec, fence: int = 0, **more: Any) -> Served | None:
         """Submit a task; the span ends when it is durable."""
         with self._traces.submitting(spec):
-            await super().submit(spec, fence, **more)
+            return await super().submit(spec, fence, **more)
 
-    async def run(self, spec: TaskSpec, fence: int = 0, **more: Any) -> TaskEnded:
+    async def serve(
+        self, spec: TaskSpec, fence: int = 0, **more: Any
+    ) -> tuple[Served | None, TaskEnded]:
         """Submit a task and wait for its end; the span ends with it."""
         with self._traces.submitting(spec):
-            return await super().run(spec, fence, **more)
+            return await super().serve(spec, fence, **more)
 
     async def submit_many(
         self, specs: Iterable[TaskSpec], fence: int = 0, **more: Any

@@ -25,11 +25,18 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Served(msgspec.Struct, frozen=True, gc=False):
-    """How a request was served, and the task that has the answer or will have it."""
+    """How a request was served, and the task that has the answer or will have it.
+
+    Attributes:
+        made_us: of a hit, when the answer was made.
+        worker: of a hit, who made it.
+    """
 
     how: How
     task: TaskId
     identity: bytes = b""
+    made_us: int = 0
+    worker: str = ""
 
 
 class AcceptedRequests(Accepted, frozen=True):

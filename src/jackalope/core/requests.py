@@ -92,7 +92,7 @@ def _serve(core: Core, queue: Queue, identity: bytes, same: Same, by: str) -> Se
         answer = cache.answers.get(identity)
         if answer is not None and answer.is_good(core.now_us):
             core.record(AnswerUsed(core.now_us, answer.task, by))
-            return Served(How.HIT, answer.task, identity)
+            return Served(How.HIT, answer.task, identity, answer.made_us, answer.worker)
     return None
 
 

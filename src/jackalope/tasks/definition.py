@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.link.address import Address
 from jackalope.link.errors import ConfigError
+from jackalope.tasks.fingerprint import fingerprint_of
 from jackalope.tasks.shape import Shape
 from jackalope.tasks.values import (
     CONTENTS,
@@ -100,6 +101,22 @@ class TaskDefinition:
                 raise EncodeFailed(f"content is bytes, so {self.name} takes one argument by place")
             return encode_value(content, args[0])
         return encode_value(content, (args, kwargs))
+
+    def canonical_payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """Encode a call so that equal calls have equal bytes. A worker reads it like any other.
+
+        Raises:
+            TypeError: the function does not take these arguments.
+            EncodeFailed: one of them has no encoding.
+        """
+        if self.content == "bytes":
+            return self.payload(args, kwargs)
+        return encode_value(self.content, self.shape.place(args, kwargs), is_canonical=True)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells this version of the function from others; empty if it has no source."""
+        return fingerprint_of(self.function)
 
     def result(self, data: bytes, content: Content | None = None) -> Any:
         """Decode a result into what the function says it returns, where that is possible.

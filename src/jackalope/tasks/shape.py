@@ -57,6 +57,17 @@ class Shape:
         if kwargs or not self._args_min <= len(args) <= self._args_max:
             self._signature.bind(*args, **kwargs)
 
+    def place(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Put the arguments of a call in their places, so that equal calls look alike.
+
+        Raises:
+            TypeError: as Python would say it.
+        """
+        bound = self._signature.bind(*args, **kwargs)
+        return bound.args, bound.kwargs
+
     def read(self, payload: bytes, content: Content) -> tuple[list[Any], dict[str, Any]]:
         """Decode the arguments of a call into the declared types.
 

@@ -72,8 +72,20 @@ _encoders: dict[str, Encode] = {
 }
 
 
-def encode_value(content: Content, value: Any) -> bytes:
+#: Equal values have equal bytes: keys are sorted, and sets.
+_canonical: dict[str, Encode] = {
+    "msgpack": msgspec.msgpack.Encoder(enc_hook=to_plain, order="deterministic").encode,
+    "json": msgspec.json.Encoder(enc_hook=to_plain, order="deterministic").encode,
+}
+
+
+def encode_value(content: Content, value: Any, *, is_canonical: bool = False) -> bytes:
     """Encode a value. None is no bytes at all.
+
+    Args:
+        content: in which way.
+        value: what.
+        is_canonical: see to it that equal values have equal bytes.
 
     Raises:
         EncodeFailed: it has no encoding in this content.
@@ -85,7 +97,7 @@ def encode_value(content: Content, value: Any) -> bytes:
             return bytes(value)
         raise EncodeFailed(f"content is bytes, so the value must be, not {type(value).__name__}")
     try:
-        return _encoders[content](value)
+        return (_canonical if is_canonical else _encoders)[content](value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise EncodeFailed(str(error)) from error
 

@@ -40,7 +40,7 @@ from jackalope.core.commands import (
     Tick,
 )
 from jackalope.core.durations import SECOND
-from jackalope.core.effects import Accepted, Answered, Assignment, Reply
+from jackalope.core.effects import Accepted, AcceptedRequests, Answered, Assignment, Reply
 from jackalope.core.explain import Explanation, explain, history
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
@@ -184,6 +184,8 @@ class VirtualBroker:
         answer = self._ask(SubmitTasks(tasks=[spec], by="test"))
         if isinstance(answer, Accepted) and answer.refused:
             raise _rejected(answer.refused[0][1])
+        if isinstance(answer, AcceptedRequests):
+            return VirtualHandle(self, answer.served[0][1].task, definition)
         return VirtualHandle(self, spec.id, definition)
 
     def run(self) -> int:

@@ -34,6 +34,7 @@ _BYTES: dict[str, Any] = {"application/octet-stream": {}}
 #: What the parts of paths are.
 _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
     "task_id": {"type": "string", "pattern": _UUID},
+    "identity": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
     "number": {"type": "integer", "minimum": 1, "maximum": 2**61},
     "tag": {"type": "string", "maxLength": TAG_CHARS_MAX, "pattern": "^[^\\x00/]+$"},
     "action": {"type": "string", "enum": [*(str(action) for action in Action), "cancel"]},

@@ -15,6 +15,7 @@ from jackalope.broker.ids import fresh_task_id
 from jackalope.broker.queries import Refused
 from jackalope.core.commands import Action, ActOnTasks, SubmitTasks
 from jackalope.core.effects import Accepted
+from jackalope.core.identity import Same
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.refusals import Code
 from jackalope.core.task import Options, TaskSpec
@@ -95,7 +96,8 @@ async def _spec_of(grid: Grid, queue: str, received: Received) -> TaskSpec:
     if key and await grid.has_id(key):
         raise _duplicate(key)
     headers = {DESCRIPTION: description} if description else {}
-    options = Options(alias=key, headers=headers) if key or headers else None
+    # A job is one of its own, whatever the queue does about others that are the same.
+    options = Options(alias=key, headers=headers, same=Same.RUN)
     task_id = fresh_task_id(grid.broker.now_us())
     return TaskSpec(
         task_id,

@@ -15,6 +15,7 @@ from jackalope.doors.http.rest import (
     events,
     keys,
     queues,
+    requests,
     series,
     stats,
     tasks,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 PATH = "/api/v1"
 
-_NOUNS = (tasks, blobs, actions, queues, workers, working, stats, series, events, keys)
+_NOUNS = (tasks, requests, blobs, actions, queues, workers, working, stats, series, events, keys)
 
 
 def routes(_: HttpDoor) -> Sequence[ControllerRouterHandler]:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from jackalope.core.durations import HOUR, MINUTE, SECOND
+from jackalope.core.identity import Same
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.limits import (
@@ -96,6 +97,10 @@ class TaskToSubmit(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     ] = OnDependency.DEAD
     parent_id: Annotated[Id | None, about("The task that this one belongs to.")] = None
     held: Annotated[bool, about("Whether it waits to be played.")] = False
+    same: Annotated[
+        Same | None, about("What to do if another asks for the same; else the queue decides.")
+    ] = None
+    version: Annotated[MaybeName, about("The version of the code, if that matters.")] = ""
 
 
 class TasksToSubmit(msgspec.Struct, forbid_unknown_fields=True):
@@ -262,6 +267,8 @@ def to_spec(task: TaskToSubmit, task_id: TaskId) -> TaskSpec:
         on_dependency=task.on_dependency,
         parent=_known_id(task.parent_id) if task.parent_id else NO_TASK,
         held=task.held,
+        same=task.same,
+        version=task.version,
     )
     return TaskSpec(
         _known_id(task.task_id) if task.task_id else task_id,

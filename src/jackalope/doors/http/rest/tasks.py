@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from litestar import HttpMethod, Response, get, post, route
@@ -12,7 +12,8 @@ from jackalope.broker.ids import fresh_task_id
 from jackalope.broker.queries import About, Refused, task_and_bodies
 from jackalope.broker.queries import answer as answer_query
 from jackalope.core.commands import SubmitTasks
-from jackalope.core.effects import Accepted
+from jackalope.core.effects import Accepted, AcceptedRequests, Served
+from jackalope.core.identity import Same, identity_of
 from jackalope.core.ids import NO_TASK
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.limits import INLINE_BYTES_MAX, TIME_US_MAX
@@ -64,9 +65,6 @@ from jackalope.doors.http.trace import carry_trace
 from jackalope.storage.ports import Sort
 from jackalope.wire.views import TaskView
 
-if TYPE_CHECKING:
-    from jackalope.doors.http.server import HttpDoor
-
 _LIMIT_DEFAULT = 100
 _LIMIT_MAX = 1_000
 _OFFSET_MAX = 100_000
@@ -83,10 +81,9 @@ _READING = [HttpMethod.GET, HttpMethod.HEAD]
 async def submit_task(request: Asked) -> Answer:
     """Submit a task. It is durable when the answer comes."""
     task = await read_body(request, TaskToSubmit)
-    door = door_of(request)
-    spec = await _to_keep(request, task)
-    await _submit_one(request, door, spec)
-    return answer(Submitted(to_text(spec.id)), 201)
+    spec = await to_keep(request, task)
+    served = await submit_one(request, spec)
+    return answer(Submitted(to_text(served.task if served else spec.id)), 201)
 
 
 @post(
@@ -106,8 +103,8 @@ async def submit_raw(request: Asked) -> Answer:
     async with receiving(request, door.broker.blobs, door.settings.upload_bytes_max) as received:
         spec = to_spec(task, fresh_task_id(door.broker.now_us()))
         spec.payload = received.body or b""
-        await _submit_one(request, door, spec)
-    return answer(Submitted(to_text(spec.id)), 201)
+        served = await submit_one(request, spec)
+    return answer(Submitted(to_text(served.task if served else spec.id)), 201)
 
 
 @post(
@@ -120,15 +117,14 @@ async def submit_tasks(request: Asked) -> Answer:
     If all are refused, the answer is the error of the first.
     """
     tasks = (await read_body(request, TasksToSubmit)).tasks
-    door = door_of(request)
-    specs = [await _to_keep(request, task) for task in tasks]
-    accepted = await _submit(request, door, specs)
-    refused = dict(accepted.refused)
+    specs = [await to_keep(request, task) for task in tasks]
+    accepted = await _submit(request, specs)
+    refused, served = dict(accepted.refused), _served(accepted)
     if len(refused) == len(specs):
         raise Refused(refused[0])
     submissions = [
         Submission(
-            to_text(spec.id),
+            to_text(served[index].task if index in served else spec.id),
             None if index in refused else Status.PENDING,
             refusal_body(refused[index]) if index in refused else None,
         )
@@ -137,7 +133,7 @@ async def submit_tasks(request: Asked) -> Answer:
     return answer(Submissions(submissions, len(specs) - len(refused), len(refused)), 201)
 
 
-async def _to_keep(request: Asked, task: TaskToSubmit) -> TaskSpec:
+async def to_keep(request: Asked, task: TaskToSubmit) -> TaskSpec:
     """Return a task as the core takes it; a large payload goes to the blob store first."""
     door = door_of(request)
     size_max = door.settings.payload_bytes_max
@@ -147,6 +143,7 @@ async def _to_keep(request: Asked, task: TaskToSubmit) -> TaskSpec:
     spec = to_spec(task, fresh_task_id(door.broker.now_us()))
     if len(task.payload) > INLINE_BYTES_MAX:
         blobs = door.broker.blobs
+        _identify(spec, task.payload)
         spec.payload = await blobs.off_loop(lambda: blobs.write([task.payload]))
     elif task.payload_ticket:
         if task.payload:
@@ -155,14 +152,33 @@ async def _to_keep(request: Asked, task: TaskToSubmit) -> TaskSpec:
     return spec
 
 
-async def _submit_one(request: Asked, door: HttpDoor, spec: TaskSpec) -> None:
-    accepted = await _submit(request, door, [spec])
+def _identify(spec: TaskSpec, payload: bytes) -> None:
+    """Say the identity of a request whose payload the broker will not see."""
+    options = spec.options
+    if options is not None and options.same not in (None, Same.RUN):
+        identity = identity_of(spec.queue, spec.name, spec.key, options.version, payload)
+        spec.options = msgspec.structs.replace(options, identity=identity)
+
+
+async def submit_one(request: Asked, spec: TaskSpec) -> Served | None:
+    """Submit a task, and return how it is served if it is a request.
+
+    Raises:
+        Refused: it was not accepted.
+    """
+    accepted = await _submit(request, [spec])
     if accepted.refused:
         raise Refused(accepted.refused[0][1])
+    return _served(accepted).get(0)
 
 
-async def _submit(request: Asked, door: HttpDoor, specs: list[TaskSpec]) -> Accepted:
+def _served(accepted: Accepted) -> dict[int, Served]:
+    return dict(accepted.served) if isinstance(accepted, AcceptedRequests) else {}
+
+
+async def _submit(request: Asked, specs: list[TaskSpec]) -> Accepted:
     """Submit tasks, and let go of the blobs of those that were refused."""
+    door = door_of(request)
     refusal = door.broker.admit(len(specs))
     if refusal is not None:
         raise Refused(refusal)

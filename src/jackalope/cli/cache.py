@@ -1,0 +1,188 @@
+"""Commands about answers that are kept: looking at them, pinning and purging them."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jackalope.cli.command import Exit, Failure, connected
+from jackalope.cli.options import Yes, duration_us, reading
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from jackalope.cli.backend import Backend
+    from jackalope.cli.screen import Screen
+    from jackalope.wire.views import AnswerView
+
+_IDENTITY_DIGITS = 64
+
+Identities = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="IDENTITY...", help="Of requests, as `cache list` shows them.", show_default=False
+    ),
+]
+Queue = Annotated[str, typer.Option("--queue", "-q", metavar="QUEUE", help="Of this queue.")]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Of tasks of this name.")]
+Version = Annotated[str, typer.Option("--version", metavar="TEXT", help="Of this version.")]
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add these commands."""
+    cache = typer.Typer(
+        help="Look at the answers that are kept for who asks again, pin them and purge them.",
+        rich_markup_mode="rich",
+        no_args_is_help=True,
+    )
+    for command in (list_, show, pin, unpin, purge):
+        cache.command(command.__name__.rstrip("_"))(connected(command))
+    app.add_typer(cache, name="cache", rich_help_panel=panel)
+
+
+async def list_(
+    backend: "Backend",
+    screen: "Screen",
+    *,
+    queue: Queue = "",
+    name: Name = "",
+    version: Version = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many.")] = 100,
+) -> None:
+    """List answers: who made them, how often they were used, how long they are good.
+
+    Examples:
+        jackalope cache list
+        jackalope cache list --queue sums --version 2 --format json
+    """
+    views = await backend.answers(queue=queue, name=name, version=version, limit=limit)
+    screen.show([_plain(view) for view in views], lambda: _draw(views))
+
+
+async def show(
+    backend: "Backend",
+    screen: "Screen",
+    identity: Annotated[
+        str, typer.Argument(metavar="IDENTITY", help="Of a request.", show_default=False)
+    ],
+) -> None:
+    """Show one request: the task that has its answer, or that is under way.
+
+    Examples:
+        jackalope cache show ec0859e2b31bd6d3197d9d6f71b4fb11df31581c8ee360977fd0a73ce1452aec
+    """
+    from jackalope.cli.screen import facts
+
+    plain = _plain(await backend.answer(_read(identity)))
+    screen.show(plain, lambda: facts((key, str(value)) for key, value in plain.items()))
+
+
+async def pin(backend: "Backend", screen: "Screen", identities: Identities) -> None:
+    """Keep answers from being evicted and from growing too old.
+
+    Examples:
+        jackalope cache pin ec0859e2b31bd6d3197d9d6f71b4fb11df31581c8ee360977fd0a73ce1452aec
+    """
+    await _act(backend, screen, "pin", identities=identities)
+
+
+async def unpin(backend: "Backend", screen: "Screen", identities: Identities) -> None:
+    """Let pinned answers be like all others again.
+
+    Examples:
+        jackalope cache unpin ec0859e2b31bd6d3197d9d6f71b4fb11df31581c8ee360977fd0a73ce1452aec
+    """
+    await _act(backend, screen, "unpin", identities=identities)
+
+
+async def purge(
+    backend: "Backend",
+    screen: "Screen",
+    *,
+    identities: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[IDENTITY...]", help="Of requests.", show_default=False),
+    ] = None,
+    queue: Queue = "",
+    name: Name = "",
+    version: Version = "",
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="DURATION", help="Made longer ago than this.")
+    ] = "",
+    yes: Yes = False,
+) -> None:
+    """Drop answers, by identity or all that match. Whoever asks next has them made again.
+
+    Examples:
+        jackalope cache purge --name app.resize --version 1
+        jackalope cache purge --older-than 1d --yes
+    """
+    from jackalope.cli.words import now_us
+
+    matching: dict[str, Any] = {"queue": queue, "name": name, "version": version}
+    if older_than:
+        matching["older_than_us"] = now_us() - reading(duration_us, older_than)
+    if identities and any(matching.values()):
+        raise Failure("name requests or say what to match, not both", code=Exit.USAGE)
+    is_all = not identities and not any(matching.values())
+    if is_all and not screen.confirm("purge all answers of the namespace?", is_sure=yes):
+        raise Failure("nothing was purged", "confirm with --yes")
+    await _act(backend, screen, "purge", identities=identities or [], **matching)
+
+
+async def _act(
+    backend: "Backend", screen: "Screen", action: str, *, identities: list[str], **matching: Any
+) -> None:
+    """Act, again and again if there are more than one command changes."""
+    meant = [_read(identity) for identity in identities]
+    acted = await backend.act_on_answers(action, meant, **matching)
+    changed = acted.changed
+    while acted.more:
+        acted = await backend.act_on_answers(action, meant, **matching)
+        changed += acted.changed
+    refused = [refusal.message for _, refusal in acted.refused]
+    for message in refused:
+        screen.warn(message)
+    screen.show({"changed": changed, "unknown": len(refused)}, f"{action}: {changed} answers")
+    if refused:
+        raise Failure(f"{len(refused)} of {len(meant)} requests are unknown")
+
+
+def _read(text: str) -> bytes:
+    try:
+        identity = bytes.fromhex(text)
+    except ValueError:
+        identity = b""
+    if 2 * len(identity) != _IDENTITY_DIGITS:
+        message = f"{text!r} is no identity; it has {_IDENTITY_DIGITS} hexadecimal digits"
+        raise Failure(message, code=Exit.USAGE)
+    return identity
+
+
+def _plain(view: "AnswerView") -> dict[str, Any]:
+    from jackalope.cli.plain import to_plain
+
+    shown: dict[str, Any] = to_plain(view)
+    return {**shown, "identity": view.identity.hex()}
+
+
+def _draw(views: "list[AnswerView]") -> "RenderableType":
+    from jackalope.cli.screen import dim, state, table
+    from jackalope.cli.words import ago, brief, size
+
+    if not views:
+        return dim("no answers are kept; a queue with same=cached keeps them")
+    columns = ("identity", "~queue", "~name", "~version", "state", ">size", ">made", ">uses", "~")
+    drawn = table(*columns)
+    for view in views:
+        drawn.add_row(
+            view.identity.hex(),
+            brief(view.queue, 20),
+            brief(view.name, 30),
+            brief(view.version, 16),
+            state(view.state),
+            size(view.size),
+            ago(view.made_us),
+            str(view.uses),
+            f"pinned by {brief(view.pinned_by, 20)}" if view.pinned_by else "",
+        )
+    return drawn

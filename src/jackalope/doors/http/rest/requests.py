@@ -1,0 +1,228 @@
+"""Requests over REST: asking once, and the answers that are kept."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import get, post
+from litestar.params import FromPath
+from msgspec import Meta
+
+from jackalope.broker.queries import Refused
+from jackalope.broker.queries import answer as answer_query
+from jackalope.core.commands import ActOnAnswers, AnswerAction
+from jackalope.core.effects import Acted, Served
+from jackalope.core.identity import IDENTITY_BYTES, How, Same
+from jackalope.core.lifecycle import State
+from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
+from jackalope.core.refusals import Code, Refusal
+from jackalope.doors.http.description import spec
+from jackalope.doors.http.desk import of_kind
+from jackalope.doors.http.exchange import (
+    Answer,
+    Asked,
+    answer,
+    by_of,
+    door_of,
+    namespace_of,
+    read_body,
+    read_query,
+    to_text,
+)
+from jackalope.doors.http.rest.shapes import TaskToSubmit
+from jackalope.doors.http.rest.tasks import submit_one, to_keep
+from jackalope.doors.http.rest.words import Id, Identity, MaybeName, Time, about, from_time, to_time
+from jackalope.wire.views import AnswerView
+
+_LIMIT_DEFAULT = 100
+_LIMIT_MAX = 1_000
+
+
+class RequestServed(msgspec.Struct):
+    """How a request is served, and the task that has the answer or will have it."""
+
+    task_id: Id
+    how: How
+    identity: Identity | None
+    made_at: Time | None
+    worker_id: str | None
+
+
+class AnswerShown(msgspec.Struct):
+    """A request: the task that has its answer or will have it, and who had use of that."""
+
+    identity: Identity
+    queue: str
+    task_id: Id
+    state: State
+    task_type: str
+    version: str
+    worker_id: str | None
+    size: int
+    made_at: Time | None
+    good_until: Time | None
+    uses: int
+    used_at: Time | None
+    used_by: str | None
+    pinned_by: str | None
+
+
+class AnswerList(msgspec.Struct):
+    """Answers that are kept, by queue, the most recently used first."""
+
+    answers: list[AnswerShown]
+
+
+class AnswersQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Which answers, and how many of them."""
+
+    queue: Annotated[MaybeName, about("Of this queue.")] = ""
+    task_type: Annotated[MaybeName, about("Of tasks of exactly this name.")] = ""
+    version: Annotated[MaybeName, about("Of this version of the code.")] = ""
+    limit: Annotated[int, about("How many at most.", ge=1, le=_LIMIT_MAX)] = _LIMIT_DEFAULT
+
+
+class AnswersMeant(msgspec.Struct, forbid_unknown_fields=True):
+    """Which answers: those named, or else all that match; what is left out matches all."""
+
+    identities: Annotated[tuple[Identity, ...], Meta(max_length=ITEMS_PER_COMMAND_MAX)] = ()
+    queue: MaybeName = ""
+    task_type: MaybeName = ""
+    version: MaybeName = ""
+    older_than: Annotated[Time | None, about("Made before.")] = None
+
+
+class AnswersChanged(msgspec.Struct):
+    """How many answers are now what was asked for, which are unknown, and whether more match."""
+
+    changed: int
+    unknown: list[Identity]
+    more: bool
+
+
+@post(
+    "/requests",
+    opt=spec("submit_tasks", RequestServed, status=201, body=TaskToSubmit, errors=(404, 409)),
+)
+async def send_request(request: Asked) -> Answer:
+    """Ask for what a task returns: run at most once for all who ask for the same.
+
+    `GET /tasks/{task_id}/result?wait=60` with the `task_id` of the answer has the result.
+    """
+    task = await read_body(request, TaskToSubmit)
+    asked = msgspec.structs.replace(task, same=task.same or Same.CACHED)
+    kept = await to_keep(request, asked)
+    served = await submit_one(request, kept) or Served(How.BYPASS, kept.id)
+    shown = RequestServed(
+        to_text(served.task),
+        served.how,
+        served.identity.hex() or None,
+        to_time(served.made_us),
+        served.worker or None,
+    )
+    return answer(shown, 201)
+
+
+@get("/requests/{identity:str}", opt=spec("read_tasks", AnswerShown, errors=(404,)))
+async def read_request(request: Asked, identity: FromPath[str]) -> Answer:
+    """Return a request by its identity: the task that is under way, or whose answer is kept."""
+    view = await _ask(request, "answer", {"identity": _identity_of(identity)})
+    return answer(_show(view))
+
+
+@get("/cache", opt=spec("read_tasks", AnswerList, query=AnswersQuery))
+async def list_answers(request: Asked) -> Answer:
+    """List the answers that are kept."""
+    query = read_query(request, AnswersQuery)
+    asked = {
+        "queue": query.queue,
+        "name": query.task_type,
+        "version": query.version,
+        "limit": query.limit,
+    }
+    return answer(AnswerList([_show(view) for view in await _ask(request, "answers", asked)]))
+
+
+@post("/cache/pin", opt=spec("cancel_tasks", AnswersChanged, body=AnswersMeant))
+async def pin_answers(request: Asked) -> Answer:
+    """Keep answers from being evicted and from growing too old."""
+    return await _act(request, AnswerAction.PIN)
+
+
+@post("/cache/unpin", opt=spec("cancel_tasks", AnswersChanged, body=AnswersMeant))
+async def unpin_answers(request: Asked) -> Answer:
+    """Let answers be like all others again."""
+    return await _act(request, AnswerAction.UNPIN)
+
+
+@post("/cache/purge", opt=spec("cancel_tasks", AnswersChanged, body=AnswersMeant))
+async def purge_answers(request: Asked) -> Answer:
+    """Drop answers. Whoever asks next has them made again."""
+    return await _act(request, AnswerAction.PURGE)
+
+
+async def _act(request: Asked, action: AnswerAction) -> Answer:
+    meant = await read_body(request, AnswersMeant)
+    command = ActOnAnswers(
+        action=action,
+        identities=tuple(bytes.fromhex(each) for each in meant.identities),
+        queue=meant.queue,
+        name=meant.task_type,
+        version=meant.version,
+        older_than_us=from_time(meant.older_than),
+        namespace=namespace_of(request),
+        by=by_of(request),
+    )
+    acted = of_kind(await door_of(request).desk.ask(command), Acted)
+    unknown = [identity.hex() for identity, _ in acted.refused]
+    return answer(AnswersChanged(acted.changed, unknown, acted.more))
+
+
+async def _ask(request: Asked, what: str, asked: dict[str, Any]) -> Any:
+    return await answer_query(door_of(request).broker, namespace_of(request), what, asked)
+
+
+def _identity_of(text: str) -> bytes:
+    """Return the identity that a path names.
+
+    Raises:
+        Refused: it is none, so there is no such request.
+    """
+    try:
+        identity = bytes.fromhex(text)
+    except ValueError:
+        identity = b""
+    if len(identity) != IDENTITY_BYTES:
+        message = f"no request {text!r}: an identity is {2 * IDENTITY_BYTES} hexadecimal digits"
+        raise Refused(Refusal(Code.UNKNOWN_REQUEST, message))
+    return identity
+
+
+def _show(view: AnswerView) -> AnswerShown:
+    return AnswerShown(
+        identity=view.identity.hex(),
+        queue=view.queue,
+        task_id=to_text(view.task),
+        state=view.state,
+        task_type=view.name,
+        version=view.version,
+        worker_id=view.worker or None,
+        size=view.size,
+        made_at=to_time(view.made_us),
+        good_until=to_time(view.until_us),
+        uses=view.uses,
+        used_at=to_time(view.used_us),
+        used_by=view.used_by or None,
+        pinned_by=view.pinned_by or None,
+    )
+
+
+ROUTES = (
+    send_request,
+    read_request,
+    list_answers,
+    pin_answers,
+    unpin_answers,
+    purge_answers,
+)
