@@ -310,7 +310,7 @@ def test_the_sync_facade_asks_as_well() -> None:
         assert checked is not None
         assert checked.value == 2.0
     finally:
-        app.sync(app.close())
+        app.sync.close()
         app.stop()
 
 

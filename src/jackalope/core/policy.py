@@ -168,6 +168,9 @@ PRESETS = {
 
 DEFAULT_POLICY = Policy()
 
+#: What a queue can do about tasks that ask for the same.
+SAME_OF_QUEUES = (Same.RUN, Same.UNIQUE, Same.CACHED)
+
 #: What has a limit of its own.
 _MOST = {
     "retention_us": NEVER,
@@ -211,9 +214,9 @@ def policy_problems(policy: Policy) -> list[str]:
         if getattr(policy, name) < 0
     ]
     problems += [
-        f"{name}: must be at most {_most(name)}, got {getattr(policy, name)}"
+        f"{name}: must be at most {most(name)}, got {getattr(policy, name)}"
         for name in (*_NOT_NEGATIVE, "batch_size")
-        if getattr(policy, name) > _most(name)
+        if getattr(policy, name) > most(name)
     ]
     if len(policy.result_becomes) > NAME_CHARS_MAX:
         problems.append(f"result_becomes: longer than {NAME_CHARS_MAX} characters")
@@ -221,12 +224,14 @@ def policy_problems(policy: Policy) -> list[str]:
         problems.append(f"retry_factor: must be between 1 and 100, got {policy.retry_factor}")
     if policy.batch_size < 1:
         problems.append(f"batch_size: must be at least 1, got {policy.batch_size}")
-    if policy.same is Same.REFRESH:
-        problems.append("same: refresh is for a single task; a queue has run, unique or cached")
+    if policy.same not in SAME_OF_QUEUES:
+        words = ", ".join(SAME_OF_QUEUES)
+        problems.append(f"same: {policy.same} is for a single task; a queue has {words}")
     return problems
 
 
-def _most(name: str) -> int:
+def most(name: str) -> int:
+    """Return the greatest value that a number of a policy may have."""
     if name in _MOST:
         return _MOST[name]
     return TIME_US_MAX if name.endswith("_us") else COUNT_MAX

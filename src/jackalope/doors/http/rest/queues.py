@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 from litestar import Response, delete, get, post, put
@@ -20,9 +20,11 @@ from jackalope.core.commands import (
     PauseQueue,
     ResumeQueue,
 )
+from jackalope.core.durations import NEVER
+from jackalope.core.identity import Same
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import COUNT_MAX, TIME_US_MAX
-from jackalope.core.policy import PRESETS, Policy
+from jackalope.core.policy import PRESETS, SAME_OF_QUEUES, Policy, most
 from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http.description import spec
 from jackalope.doors.http.errors import Rejected
@@ -74,11 +76,13 @@ _KEPT = (
 def _given_type(name: str, hint: Any) -> Any:
     """Return what a person may write for a field of a policy."""
     if name.endswith("_us"):
-        return _KEPT if name == "retention_us" else _DURATION
+        return _KEPT if most(name) == NEVER else _DURATION
+    if hint is Same:
+        return Literal[tuple(map(str, SAME_OF_QUEUES))]
     if name == "retry_factor":
         return Annotated[float, Meta(ge=1, le=100)]
     if hint is int:
-        return Annotated[int, Meta(ge=int(name == "batch_size"), le=COUNT_MAX)]
+        return Annotated[int, Meta(ge=int(name == "batch_size"), le=most(name))]
     return MaybeName if hint is str else hint
 
 
