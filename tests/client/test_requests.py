@@ -137,6 +137,24 @@ def test_a_run_that_is_served_by_another_task_waits_for_that_one() -> None:
     run(scenario())
 
 
+def test_an_answer_outlives_the_retention_of_its_task(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with open_house(tmp_path) as house, house.app() as app, Hand(app, "sums") as hand:
+            add = define(app)
+            await app.declare_queue("sums", changes={"retention_us": 0})
+            first = await add.request(1)
+            await house.broker.flush()  # The task leaves memory, and history forgets what it may.
+            again = await add.request(1)
+            assert (again.value, again.how, again.task) == (2.0, How.HIT, first.task)
+            await app.act_on_answers("purge")
+            await house.broker.flush()
+            with pytest.raises(Rejected, match="no task"):
+                await app.find(first.task)
+            assert len(hand.ran) == 1
+
+    run(scenario())
+
+
 def test_large_arguments_and_answers() -> None:
     async def scenario() -> None:
         async with open_house() as house, house.app() as app, Hand(app, "default") as hand:
