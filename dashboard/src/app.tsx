@@ -10,6 +10,7 @@ import { Cluster } from "./pages/cluster";
 import { DeadLetters } from "./pages/dead";
 import { Limits } from "./pages/limits";
 import { Overview } from "./pages/overview";
+import { Pools } from "./pages/pools";
 import { QueuePage, Queues } from "./pages/queues";
 import { SignIn } from "./pages/sign_in";
 import { Submit } from "./pages/submit";
@@ -31,6 +32,7 @@ const PAGES: { page: string; label: string; also?: string[] }[] = [
   { page: "batches", label: "Batches" },
   { page: "limits", label: "Limits" },
   { page: "workers", label: "Workers" },
+  { page: "pools", label: "Pools" },
   { page: "dead", label: "Dead letters" },
   { page: "cluster", label: "Cluster" },
   { page: "submit", label: "Submit" },
@@ -90,6 +92,7 @@ function Page({ route }: { route: Route }) {
     case "batches": return <Batches name={route.name} />;
     case "limits": return <Limits />;
     case "workers": return <Workers />;
+    case "pools": return <Pools />;
     case "dead": return <DeadLetters />;
     case "cluster": return <Cluster />;
     case "submit": return <Submit key={route.query.toString()} route={route} />;
@@ -155,7 +158,7 @@ function ConnectionBanner() {
 
 /** `g` and a letter goes to a page. */
 const LETTERS: Record<string, string> = {
-  o: "overview", t: "tasks", q: "queues", b: "batches", l: "limits", w: "workers", d: "dead", c: "cluster", s: "submit",
+  o: "overview", t: "tasks", q: "queues", b: "batches", l: "limits", w: "workers", p: "pools", d: "dead", c: "cluster", s: "submit",
 };
 
 function Shortcuts() {

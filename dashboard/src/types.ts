@@ -70,6 +70,40 @@ export interface Worker {
   failed: number;
 }
 
+export type GroupAction = "start" | "stop" | "pin" | "unpin";
+
+export interface Launch {
+  worker: string;
+  state: string;
+  version: string;
+  detail: string;
+}
+
+export interface Group {
+  key: string;
+  state: string;
+  wanted: number;
+  ready: number;
+  running: number;
+  workers: string[];
+  launches: Launch[];
+  is_pinned: boolean;
+  active_at: string | null;
+  rate: number;
+  failures: number;
+  trouble: string | null;
+}
+
+export interface Pool {
+  queue: string;
+  settings: Record<string, PolicyValue>;
+  groups_up: number;
+  groups_waiting: number;
+  launched: number;
+  failed: number;
+  groups: Group[];
+}
+
 export interface Pulse {
   type: "pulse";
   sequence: number;

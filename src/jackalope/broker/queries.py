@@ -19,6 +19,7 @@ from jackalope.broker.answers import find_answer, list_answers
 from jackalope.broker.census import count_tiers, gone_view, oldest_ready_us, worker_view
 from jackalope.broker.charts import BadSpan, chart
 from jackalope.broker.engine import Engine
+from jackalope.broker.fleet import pool_views
 from jackalope.broker.service import Broker
 from jackalope.core.durations import SECOND
 from jackalope.core.explain import explain, history
@@ -42,6 +43,7 @@ from jackalope.wire.views import (
     ExplanationView,
     HappeningView,
     LimitView,
+    PoolView,
     ProgressView,
     QueueView,
     RequestView,
@@ -320,6 +322,11 @@ async def _stats(broker: Broker, namespace: str, _: About) -> StatsView:
     return await broker.read(ask)
 
 
+async def _pools(broker: Broker, namespace: str, about: About) -> list[PoolView]:
+    views = await broker.read(lambda engine: pool_views(engine.core, namespace, sees))
+    return [view for view in views if about.queue in ("", view.queue)]
+
+
 async def _series(broker: Broker, namespace: str, about: About) -> SeriesView:
     seen = acting.get().queues  # Not to be asked for in the thread that reads.
     try:
@@ -388,6 +395,7 @@ _QUESTIONS: dict[str, Callable[[Broker, str, About], Coroutine[Any, Any, Any]]] 
     "batches": _batches,
     "stats": _stats,
     "series": _series,
+    "pools": _pools,
     "answer": _answer,
     "answers": _answers,
     KEYS_QUESTION: _api_keys,

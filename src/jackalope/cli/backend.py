@@ -47,6 +47,7 @@ from jackalope.wire.views import (
     ExplanationView,
     HappeningView,
     LimitView,
+    PoolView,
     QueueView,
     StatsView,
     TaskPage,
@@ -142,6 +143,10 @@ class Backend:
     async def workers(self) -> list[WorkerView]:
         """Show the workers, those that left lately included."""
         return await self._ask("workers", list[WorkerView])
+
+    async def pools(self, queue: str = "") -> list[PoolView]:
+        """Show the pools with their groups."""
+        return await self._ask("pools", list[PoolView], queue=queue)
 
     async def limits(self) -> list[LimitView]:
         """Show the limited tags."""

@@ -32,19 +32,19 @@ _COUNTED = {
 def register(app: typer.Typer, panel: str) -> None:
     """Add these commands."""
     queues = typer.Typer(rich_markup_mode="rich", invoke_without_command=True)
-    _call_without_command(queues, list_queues)
+    call_without_command(queues, list_queues)
     for command in (show, set_, pause, resume, delete):
         queues.command(command.__name__.rstrip("_"))(connected(command))
     app.add_typer(queues, name="queues", rich_help_panel=panel)
     limits = typer.Typer(rich_markup_mode="rich", invoke_without_command=True)
-    _call_without_command(limits, list_limits)
+    call_without_command(limits, list_limits)
     limits.command("set")(connected(set_limit))
     limits.command("remove")(connected(remove_limit))
     app.add_typer(limits, name="limits", rich_help_panel=panel)
     app.command("batches", rich_help_panel=panel)(connected(batches))
 
 
-def _call_without_command(group: typer.Typer, command: Async) -> None:
+def call_without_command(group: typer.Typer, command: Async) -> None:
     """Say what a group does when it is called without a command of its own."""
     alone = connected(command)
 

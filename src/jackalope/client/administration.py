@@ -19,6 +19,7 @@ from jackalope.core.commands import Action, RetryTerms
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.policy import Policy
+from jackalope.core.pool import PoolSettings
 from jackalope.link.address import Address
 from jackalope.link.answers import to_rejected
 from jackalope.link.errors import ConfigError, Rejected
@@ -27,6 +28,7 @@ from jackalope.wire.messages import Act, Hello, Manage, Query
 from jackalope.wire.views import (
     BatchView,
     LimitView,
+    PoolView,
     QueueView,
     StatsView,
     TaskPage,
@@ -218,6 +220,37 @@ class Administration(ABC):
     async def drain_worker(self, worker: str) -> None:
         """Give no more tasks to a worker, and tell it to finish and leave."""
         await self.manage("drain_worker", {"worker": worker})
+
+    # Pools.
+
+    async def pools(self, queue: str = "") -> list[PoolView]:
+        """Return every pool with its groups, or that of one queue."""
+        return await self.query("pools", {"queue": queue}, list[PoolView])
+
+    async def declare_pool(
+        self, queue: str, changes: Mapping[str, Any] | None = None
+    ) -> PoolSettings:
+        """Have workers started for a queue, or change how, and return the settings.
+
+        Args:
+            queue: its name, which is that of the pool.
+            changes: fields of `PoolSettings` and their values.
+
+        Raises:
+            Rejected: the settings cannot be; every problem is listed.
+        """
+        body = await self.manage("declare_pool", {"queue": queue, "changes": dict(changes or {})})
+        return msgspec.convert(body["settings"], PoolSettings)
+
+    async def delete_pool(self, queue: str) -> None:
+        """Have no more workers started for a queue; those there are go when they are idle."""
+        await self.manage("delete_pool", {"queue": queue}, can_repeat=False)
+
+    async def act_on_group(
+        self, queue: str, key: str, action: Literal["start", "stop", "pin", "unpin"]
+    ) -> None:
+        """Start or stop the workers of a key of a pool by hand, or let them stay up."""
+        await self.manage("act_on_group", {"queue": queue, "key": key, "action": action})
 
     async def stats(self) -> StatsView:
         """Return the broker in numbers."""

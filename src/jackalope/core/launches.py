@@ -18,6 +18,7 @@ from jackalope.core.pool import DEFAULT_POOL
 from jackalope.core.pools import adopt, settle
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.scaling import call_launcher, can_stop, fail, missing, retire
+from jackalope.core.sessions import give_up_resume
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
@@ -70,10 +71,18 @@ def _see(core: Core, launcher: str, seen: Seen) -> None:
         return
     launch.phase = seen.phase
     core.pools.touch(group)
+    if seen.phase is Phase.ENDED:
+        _bury(core, launch)
     if seen.phase in _OVER and not launch.is_retired:
         retire(core, launch)
         if seen.phase is Phase.ENDED:
             fail(core, group, f"worker {launch.id} ended: {seen.detail or 'nobody knows why'}")
+
+
+def _bury(core: Core, launch: Launch) -> None:
+    """Wait no longer for workers whose connections are gone: their launcher knows their end."""
+    for worker in list(launch.workers.values()):
+        give_up_resume(core, (worker.namespace.name, worker.id))
 
 
 def _find(core: Core, launcher: str, seen: Seen) -> Launch:

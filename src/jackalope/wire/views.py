@@ -13,6 +13,7 @@ from jackalope.core.access import Permission
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy
+from jackalope.core.pool import PoolSettings
 from jackalope.core.task import Error, Signal, Stage
 
 
@@ -315,3 +316,68 @@ class SeriesView(msgspec.Struct, frozen=True):
 
     step_s: int
     points: list[PointView]
+
+
+class LaunchView(msgspec.Struct, frozen=True):
+    """Something that was started for a group.
+
+    Attributes:
+        state: `starting` until it joins, `loading` until it is ready, `ready`, `draining`,
+            `stopping`, `ended`.
+        external_id: what its launcher's backend calls it.
+        detail: what its launcher says of it.
+    """
+
+    launch: str
+    state: str
+    version: str
+    launcher: str
+    ordered_us: int
+    external_id: str
+    detail: str
+
+
+class GroupView(msgspec.Struct, frozen=True):
+    """The workers of one key of a pool.
+
+    Attributes:
+        wanted: how many workers it should have.
+        ready: how many of its tasks wait for one.
+        leased: how many its workers have.
+        workers: those that are there.
+        rate: how many attempts a second its workers ended of late.
+        trouble: why its workers cannot be started, if they cannot.
+    """
+
+    key: str
+    state: str
+    generation: int
+    wanted: int
+    ready: int
+    leased: int
+    workers: tuple[str, ...]
+    launches: tuple[LaunchView, ...]
+    is_pinned: bool
+    active_us: int
+    rate: float
+    failures: int
+    trouble: str
+
+
+class PoolView(msgspec.Struct, frozen=True):
+    """A pool.
+
+    Attributes:
+        up: how many of its groups are up.
+        waiting: how many wait for a place.
+        launched: how many launches were ordered since the broker started.
+        failed: how many of them failed.
+    """
+
+    queue: str
+    settings: PoolSettings
+    up: int
+    waiting: int
+    launched: int
+    failed: int
+    groups: tuple[GroupView, ...]

@@ -15,7 +15,7 @@ from litestar.datastructures import State
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp, ControllerRouterHandler, Receive, Scope, Send
 
-from jackalope.doors.http import description_page, gridlike, health, metrics
+from jackalope.doors.http import description_page, gridlike, health, metrics, osrdyne
 from jackalope.doors.http.access import guard
 from jackalope.doors.http.dashboard import routes as dashboard
 from jackalope.doors.http.errors import HANDLERS
@@ -35,6 +35,7 @@ PARTS: list[Part] = [
     gridlike.routes,
     health.routes,
     metrics.routes,
+    osrdyne.routes,
     rest.routes,
 ]
 

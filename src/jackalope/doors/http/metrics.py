@@ -27,6 +27,7 @@ from prometheus_client.registry import Collector
 from jackalope import __version__
 from jackalope.broker.access import acting
 from jackalope.broker.census import Census, take_census
+from jackalope.broker.fleet import Fleet, take_fleet
 from jackalope.broker.meter import Machine, QueueName
 from jackalope.broker.reading import TIMES, Reading, Spread
 from jackalope.core.durations import SECOND
@@ -61,6 +62,7 @@ class Numbers(msgspec.Struct):
     totals: dict[QueueName, Reading]
     census: Census
     traffic: Traffic
+    fleet: Fleet = msgspec.field(default_factory=Fleet)
 
 
 @get("/metrics", opt={"permission": "read_tasks"})
@@ -94,6 +96,7 @@ def look(door: HttpDoor) -> Numbers:
         broker.meter.totals(),
         take_census(broker),
         deepcopy(door.traffic),
+        take_fleet(broker.engine.core),
     )
 
 
@@ -108,6 +111,7 @@ class Exposition(Collector):
         yield from self._of_task_queues()
         yield from self._of_tasks()
         yield from self._of_queues()
+        yield from self._of_pools()
         yield from self._of_storage()
         yield from self._of_the_broker()
         yield from self._of_http()
@@ -211,6 +215,27 @@ class Exposition(Collector):
                 answers.add_metric([*queue], counted.answers)
                 answer_bytes.add_metric([*queue], counted.answer_bytes)
         yield from (tasks, depth, limit, oldest, answers, answer_bytes)
+
+    def _of_pools(self) -> Iterator[Metric]:
+        fleet = self._numbers.fleet
+        groups = _family("pool_groups", "Groups of pools by state.", [*_QUEUE, "state"])
+        launches = _family("pool_workers", "What pools started, by state.", [*_QUEUE, "state"])
+        for family, counts in ((groups, fleet.groups), (launches, fleet.launches)):
+            for pool, states in sorted(counts.items()):
+                for state, number in sorted(states.items()):
+                    family.add_metric([*pool, state], number)
+            yield family
+        ordered = CounterMetricFamily(
+            "jackalope_pool_launches", "Workers that pools had started.", labels=_QUEUE
+        )
+        failed = CounterMetricFamily(
+            "jackalope_pool_launch_failures", "Launches of pools that failed.", labels=_QUEUE
+        )
+        for pool, (number, failures) in sorted(fleet.orders.items()):
+            ordered.add_metric([*pool], number)
+            failed.add_metric([*pool], failures)
+        yield ordered
+        yield failed
 
     def _of_storage(self) -> Iterator[Metric]:
         machine, census = self._numbers.machine, self._numbers.census

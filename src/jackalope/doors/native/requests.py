@@ -13,12 +13,15 @@ import msgspec
 from jackalope.broker.queries import Refused
 from jackalope.core.commands import (
     ActOnAnswers,
+    ActOnGroup,
     ActOnTasks,
     AnswerSignal,
     AnyCommand,
     ClaimTasks,
     CreateApiKey,
+    DeclarePool,
     DeclareQueue,
+    DeletePool,
     DeleteQueue,
     DrainWorker,
     FailAttempts,
@@ -190,6 +193,9 @@ MANAGEMENT: dict[str, tuple[type[Any], frozenset[str]]] = {
     "resume_queue": (ResumeQueue, frozenset({"queue"})),
     "limit_tag": (LimitTag, frozenset({"tag", "limit"})),
     "drain_worker": (DrainWorker, frozenset({"worker"})),
+    "declare_pool": (DeclarePool, frozenset({"queue", "changes"})),
+    "delete_pool": (DeletePool, frozenset({"queue"})),
+    "act_on_group": (ActOnGroup, frozenset({"queue", "key", "action"})),
     "create_api_key": (CreateApiKey, frozenset({"key"})),
     "revoke_api_key": (RevokeApiKey, frozenset({"key"})),
     "act_on_answers": (

@@ -40,7 +40,7 @@ from jackalope.doors.http.exchange import (
     read_query,
 )
 from jackalope.doors.http.rest.shapes import TaskList, show
-from jackalope.doors.http.rest.words import MaybeName, Time, about, from_seconds, to_time
+from jackalope.doors.http.rest.words import DURATION, MaybeName, Time, about, from_seconds, to_time
 from jackalope.wire.views import BatchView, QueueView
 
 
@@ -63,10 +63,6 @@ class QueueList(msgspec.Struct):
     queues: list[QueueShown]
 
 
-_DURATION = (
-    Annotated[float, Meta(ge=0, le=10**12)]
-    | Annotated[str, Meta(pattern="^([0-9]{1,6}(us|ms|s|m|h|d)){1,4}$")]
-)
 _KEPT = (
     Annotated[float, Meta(ge=0, le=10**12)]
     | Annotated[str, Meta(pattern="^(([0-9]{1,6}(us|ms|s|m|h|d)){1,4}|forever)$")]
@@ -76,7 +72,7 @@ _KEPT = (
 def _given_type(name: str, hint: Any) -> Any:
     """Return what a person may write for a field of a policy."""
     if name.endswith("_us"):
-        return _KEPT if most(name) == NEVER else _DURATION
+        return _KEPT if most(name) == NEVER else DURATION
     if hint is Same:
         return Literal[tuple(map(str, SAME_OF_QUEUES))]
     if name == "retry_factor":

@@ -14,6 +14,7 @@ from jackalope.doors.http.rest import (
     blobs,
     events,
     keys,
+    pools,
     queues,
     requests,
     series,
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 
 PATH = "/api/v1"
 
-_NOUNS = (tasks, requests, blobs, actions, queues, workers, working, stats, series, events, keys)
+_NOUNS = (
+    *(tasks, requests, blobs, actions, queues, pools, workers, working),
+    *(stats, series, events, keys),
+)
 
 
 def routes(_: HttpDoor) -> Sequence[ControllerRouterHandler]:

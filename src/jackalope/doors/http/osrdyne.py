@@ -1,0 +1,91 @@
+"""What osrdyne answers over HTTP, so that its clients need no change: which workers are ready.
+
+Owns the two paths and their shapes; the numbers are those of pools. `/health` is the door's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from litestar import get
+from litestar.types import ControllerRouterHandler
+
+from jackalope import __version__
+from jackalope.doors.http.description import spec
+from jackalope.doors.http.exchange import Answer, Asked, answer, read_query
+from jackalope.doors.http.rest.pools import views
+from jackalope.doors.http.rest.words import MaybeName, about
+
+if TYPE_CHECKING:
+    from jackalope.doors.http.server import HttpDoor
+
+#: States of launches that count as running.
+_LOADING, _READY = ("starting", "loading"), "ready"
+
+
+class Version(msgspec.Struct):
+    """Which version of the broker this is."""
+
+    git_describe: str | None
+
+
+class WorkerMetadata(msgspec.Struct):
+    """Which worker, and for which key. `metadata` has its pool and its version."""
+
+    external_id: str
+    worker_id: str
+    worker_key: str
+    metadata: dict[str, str]
+
+
+class WorkerReadiness(msgspec.Struct):
+    """How far a worker has come."""
+
+    worker_metadata: WorkerMetadata
+    status: Literal["Loading", "Ready"]
+
+
+class PoolStatus(msgspec.Struct):
+    """The workers that were started for pools, by id."""
+
+    workers: dict[str, WorkerReadiness]
+
+
+class StatusQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose workers."""
+
+    keys: Annotated[tuple[MaybeName, ...], about("Only of these keys.", max_length=1_000)] = ()
+    pool: Annotated[MaybeName, about("Only of this pool.")] = ""
+
+
+@get("/version", opt=spec("", Version))
+async def read_version() -> Answer:
+    """Tell which version of the broker this is."""
+    return answer(Version(__version__))
+
+
+@get("/status", opt={**spec("read_tasks", PoolStatus, query=StatusQuery), "namespace": True})
+async def read_status(request: Asked) -> Answer:
+    """Tell which workers of pools are ready, and which still load."""
+    query = read_query(request, StatusQuery)
+    workers: dict[str, WorkerReadiness] = {}
+    for pool in await views(request, query.pool):
+        for group in pool.groups:
+            if query.keys and group.key not in query.keys:
+                continue
+            for launch in group.launches:
+                if launch.state != _READY and launch.state not in _LOADING:
+                    continue
+                about_it = {"pool": pool.queue, "version": launch.version}
+                found = WorkerMetadata(launch.external_id, launch.launch, group.key, about_it)
+                status: Literal["Loading", "Ready"]
+                status = "Ready" if launch.state == _READY else "Loading"
+                workers[launch.launch] = WorkerReadiness(found, status)
+    return answer(PoolStatus(workers))
+
+
+def routes(_: HttpDoor) -> Sequence[ControllerRouterHandler]:
+    """Return the routes."""
+    return [read_version, read_status]

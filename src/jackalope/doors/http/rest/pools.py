@@ -1,0 +1,231 @@
+"""Pools over REST: their settings, their groups and workers; and acting on a group by hand.
+
+A key may be any text, the empty one and `/` included, so it stands in bodies and never in a path.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+from litestar import Response, delete, get, post, put
+from litestar.params import FromPath
+from msgspec import Meta
+
+from jackalope.broker.config import plain, pool_field, pool_value
+from jackalope.broker.queries import Refused
+from jackalope.broker.queries import answer as answer_query
+from jackalope.core.commands import (
+    ActOnGroup,
+    AnyCommand,
+    DeclarePool,
+    DeletePool,
+    GroupAction,
+)
+from jackalope.core.limits import COUNT_MAX
+from jackalope.core.pool import PoolSettings
+from jackalope.core.refusals import Code, Refusal
+from jackalope.doors.http.description import spec
+from jackalope.doors.http.exchange import (
+    Answer,
+    Asked,
+    answer,
+    by_of,
+    door_of,
+    namespace_of,
+    nothing,
+    read_body,
+)
+from jackalope.doors.http.rest.words import DURATION, MaybeName, Time, about, from_seconds, to_time
+from jackalope.wire.views import GroupView, LaunchView, PoolView
+
+
+class LaunchShown(msgspec.Struct):
+    """Something that was started for a group: a worker, or a group that scales itself."""
+
+    worker: str
+    state: str
+    version: str
+    launcher: str
+    started_at: Time | None
+    external_id: str
+    detail: str
+
+
+class GroupShown(msgspec.Struct):
+    """The workers of one key of a pool. `rate` is attempts that ended, a second."""
+
+    key: str
+    state: str
+    generation: int
+    wanted: int
+    ready: int
+    running: int
+    workers: list[str]
+    launches: list[LaunchShown]
+    is_pinned: bool
+    active_at: Time | None
+    rate: float
+    failures: int
+    trouble: str | None
+
+
+class PoolShown(msgspec.Struct):
+    """A pool: its settings, durations as text, and its groups."""
+
+    queue: str
+    settings: dict[str, Any]
+    groups_up: int
+    groups_waiting: int
+    launched: int
+    failed: int
+    groups: list[GroupShown]
+
+
+class PoolList(msgspec.Struct):
+    """The pools of a namespace, by name."""
+
+    pools: list[PoolShown]
+
+
+def _given_type(name: str, hint: Any) -> Any:
+    """Return what a person may write for a setting of a pool."""
+    if name.endswith("_us"):
+        return DURATION
+    return Annotated[int, Meta(ge=0, le=COUNT_MAX)] if hint is int else MaybeName
+
+
+#: The settings of a pool that change; durations in seconds or as text.
+PoolGiven: Any = msgspec.defstruct(
+    "PoolGiven",
+    [
+        (name.removesuffix("_us"), _given_type(name, hint) | msgspec.UnsetType, msgspec.UNSET)
+        for name, hint in get_type_hints(PoolSettings).items()
+    ],
+    forbid_unknown_fields=True,
+    frozen=True,
+    module=__name__,
+)
+
+
+class GroupActed(msgspec.Struct, forbid_unknown_fields=True):
+    """What to do with the group of a key."""
+
+    action: GroupAction
+    key: Annotated[MaybeName, about("Any text; empty for tasks without a key.")] = ""
+
+
+@get("/pools", opt=spec("read_tasks", PoolList))
+async def list_pools(request: Asked) -> Answer:
+    """List the pools, with their groups."""
+    return answer(PoolList([_show(view) for view in await views(request)]))
+
+
+@get("/pools/{queue:str}", opt=spec("read_tasks", PoolShown, errors=(404,)))
+async def read_pool(request: Asked, queue: FromPath[str]) -> Answer:
+    """Return the pool of a queue, with its groups."""
+    return answer(await _pool(request, queue))
+
+
+@put("/pools/{queue:str}", opt=spec("admin", PoolShown, body=PoolGiven, errors=(404, 409)))
+async def declare_pool(request: Asked, queue: FromPath[str]) -> Answer:
+    """Have workers started for a queue, or change how. What is not named stays as it is."""
+    given = await read_body(request, PoolGiven)
+    changes: dict[str, object] = {
+        pool_field(field): _core_value(field, value)
+        for field, value in msgspec.structs.asdict(given).items()
+        if value is not msgspec.UNSET
+    }
+    await _ask(request, DeclarePool(queue=queue, changes=changes))
+    return answer(await _pool(request, queue))
+
+
+@delete("/pools/{queue:str}", opt=spec("admin", status=204, errors=(404,)))
+async def delete_pool(request: Asked, queue: FromPath[str]) -> Response[None]:
+    """Have no more workers started for a queue. Those there are go when they are idle."""
+    await _ask(request, DeletePool(queue=queue))
+    return nothing()
+
+
+@post(
+    "/pools/{queue:str}/groups",
+    status_code=200,
+    opt=spec("admin", PoolShown, body=GroupActed, errors=(404, 409)),
+)
+async def act_on_group(request: Asked, queue: FromPath[str]) -> Answer:
+    """Start or stop the workers of a key by hand, or let them stay up."""
+    wanted = await read_body(request, GroupActed)
+    await _ask(request, ActOnGroup(queue=queue, key=wanted.key, action=wanted.action))
+    return answer(await _pool(request, queue))
+
+
+async def views(request: Asked, queue: str = "") -> list[PoolView]:
+    """Return the pools of the namespace that a request is about."""
+    found: list[PoolView] = await answer_query(
+        door_of(request).broker, namespace_of(request), "pools", {"queue": queue}
+    )
+    return found
+
+
+async def _pool(request: Asked, queue: str) -> PoolShown:
+    for view in await views(request, queue):
+        return _show(view)
+    raise Refused(Refusal(Code.UNKNOWN_POOL, f"queue {queue!r} has no pool; list the pools"))
+
+
+async def _ask(request: Asked, command: AnyCommand) -> None:
+    for name, value in (("namespace", namespace_of(request)), ("by", by_of(request))):
+        setattr(command, name, value)
+    await door_of(request).desk.ask(command)
+
+
+def _core_value(field: str, value: Any) -> Any:
+    if pool_field(field).endswith("_us") and isinstance(value, int | float):
+        return from_seconds(value)
+    return pool_value(field, value)
+
+
+def _show(view: PoolView) -> PoolShown:
+    settings = msgspec.structs.asdict(view.settings)
+    return PoolShown(
+        view.queue,
+        {name.removesuffix("_us"): plain(name, value) for name, value in settings.items()},
+        view.up,
+        view.waiting,
+        view.launched,
+        view.failed,
+        [_show_group(group) for group in view.groups],
+    )
+
+
+def _show_group(view: GroupView) -> GroupShown:
+    return GroupShown(
+        view.key,
+        view.state,
+        view.generation,
+        view.wanted,
+        view.ready,
+        view.leased,
+        list(view.workers),
+        [_show_launch(launch) for launch in view.launches],
+        view.is_pinned,
+        to_time(view.active_us),
+        view.rate,
+        view.failures,
+        view.trouble or None,
+    )
+
+
+def _show_launch(view: LaunchView) -> LaunchShown:
+    return LaunchShown(
+        view.launch,
+        view.state,
+        view.version,
+        view.launcher,
+        to_time(view.ordered_us),
+        view.external_id,
+        view.detail,
+    )
+
+
+ROUTES = (list_pools, read_pool, declare_pool, delete_pool, act_on_group)
