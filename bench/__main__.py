@@ -13,6 +13,7 @@ BENCHMARKS = {
     "peers": ("bench.peers.command", "Jackalope beside other task queues"),
     "http": ("bench.http", "requests over HTTP while tasks flow"),
     "cost": ("bench.cost", "requests and tasks, in CPU time"),
+    "pools": ("bench.pools", "a cold key's first answer beside its worker's own start"),
     "communicator": ("bench.communicator", "kiwipy over Jackalope and over RabbitMQ"),
     "aiida": ("bench.aiida", "an AiiDA daemon over Jackalope and over AiiDA's own brokers"),
     "amqp": ("bench.amqp.command", "RabbitMQ's clients over Jackalope and over RabbitMQ"),

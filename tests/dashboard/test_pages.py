@@ -269,6 +269,24 @@ def test_workers_show_what_they_run_and_are_drained(house: House, open_page: Ope
     assert house.workers["willow"].wait(30) == 0
 
 
+def test_pools_show_their_groups_and_pin_them(house: House, open_page: Open) -> None:
+    house.post("pools/keyed", {"groups_max": 7}, "PUT")
+    house.submit("model", 1, queue="keyed", key="paris/1")
+    page = open_page(f"{house.url}/#/pools")
+    card = page.get_by_role("region", name="keyed")
+    expect(card).to_contain_text("1 of 7 groups up")
+    row = card.get_by_role("row").filter(has_text="paris/1")
+    expect(row).to_contain_text("active")
+    row.get_by_role("button", name="Pin").click()
+    said(page, "stays up")
+    expect(row).to_contain_text("pinned")
+    row.get_by_role("button", name="Unpin").click()
+    expect(row).not_to_contain_text("pinned")
+    card.get_by_label("Key").fill("berlin")
+    card.get_by_role("button", name="Start").click()
+    expect(card.get_by_role("row").filter(has_text="berlin")).to_be_visible()
+
+
 def test_dead_letters_are_grouped_and_deleted(house: House, open_page: Open) -> None:
     charges = [
         house.submit("charge", customer, queue="payments", max_retries=0, tags=["heap"])

@@ -18,6 +18,7 @@ from jackalope.core.commands import (
     AnswerAction,
     Fail,
     Finish,
+    GroupAction,
     Held,
     RetryTerms,
     Verdict,
@@ -29,6 +30,7 @@ from jackalope.core.effects import (
     Assignment,
     Declared,
     Joined,
+    PoolSet,
     Served,
     TaskEnded,
 )
@@ -145,6 +147,10 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
     views.SeriesView,
     views.PointView,
     views.SpreadView,
+    PoolSet,
+    views.PoolView,
+    views.GroupView,
+    views.LaunchView,
 )
 
 
@@ -213,6 +219,7 @@ def words() -> Table:
         Answer,
         AnswerAction,
         CallStage,
+        GroupAction,
         How,
         OnDependency,
         Permission,

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+#: Prepares a worker for the keys that it serves.
+Startup = Callable[[tuple[str, ...]], Any]
+
 DEFAULT_ADDRESS = "jackalope://localhost:7420"
 
 #: The variable that has the token of whoever gives none.
@@ -69,6 +72,7 @@ class Jackalope(Requests, Messaging, Calling):
         address: where the broker is, with token and namespace.
         name: who acts, for histories and lists.
         functions: every task that was defined with `@app.task`, by name.
+        startups: what workers call before their first task.
         timeout_s: how long an answer of the broker may take unless the call says otherwise.
         traces: makes spans of submits and attempts, if that is wanted.
     """
@@ -113,6 +117,7 @@ class Jackalope(Requests, Messaging, Calling):
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
         self.timeout_s = timeout
         self.functions: dict[str, TaskDefinition] = {}
+        self.startups: list[Startup] = []
         self.traces = _load_traces() if telemetry else None
         self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
         self._embedded: EmbeddedBroker | None = None
@@ -214,6 +219,19 @@ class Jackalope(Requests, Messaging, Calling):
         """
         maker = TaskMaker(self, choices)
         return maker if function is None else maker(function)
+
+    def on_start(self, function: Startup) -> Startup:
+        """Have a worker call this function before it takes its first task.
+
+        It gets the keys that the worker serves; what it takes long to load for them is loaded then.
+        Meanwhile the broker knows that the worker is there and loads. If it raises, the worker
+        ends. Tasks that are isolated in processes of their own do not see what it did.
+
+            @app.on_start
+            def load(keys: tuple[str, ...]) -> None: ...
+        """
+        self.startups.append(function)
+        return function
 
     def register(self, definition: TaskDefinition) -> None:
         """Add a task to `functions`, where a worker finds it.

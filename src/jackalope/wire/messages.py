@@ -113,6 +113,7 @@ class Join(Message):
     lease_us: int = 30 * SECOND
     grace_us: int = 10 * SECOND
     generation: int = 0
+    ready: bool = True
 
 
 class Leave(Message):

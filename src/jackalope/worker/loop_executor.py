@@ -17,8 +17,9 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Coroutine
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -27,6 +28,8 @@ from jackalope.worker.attempt import Attempt, Outcome
 from jackalope.worker.context import TaskContext
 from jackalope.worker.drive import Ride, drive
 from jackalope.worker.loop import new_event_loop
+
+T = TypeVar("T")
 
 log = structlog.get_logger(component="worker")
 
@@ -61,6 +64,10 @@ class LoopExecutor:
         if not self._is_woken:
             self._is_woken = True
             self._loop.call_soon_threadsafe(self._take_over)
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine that belongs to no attempt, and return what it returns."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def stop(self, attempt: Attempt, level: int) -> str:
         """Cancel an attempt; say why it may go on if that was tried before.

@@ -85,6 +85,8 @@ class Membership:
         on_drain: called when the broker asks the worker to finish and leave.
         on_unwanted: called with the reason when the broker does not want this worker.
         stats: returns what heartbeats tell.
+        is_ready: whether the worker takes tasks; until then it is there, and loads. After a change
+            it joins again.
     """
 
     def __init__(self, standing: Standing, workload: Workload) -> None:
@@ -106,6 +108,7 @@ class Membership:
         self.on_drain: Callable[[], None] = _nothing
         self.on_unwanted: Callable[[str], None] = _nothing
         self.stats: Callable[[], dict[str, float]] = dict
+        self.is_ready = True
 
     def start(self) -> None:
         """Connect, and stay connected."""
@@ -266,6 +269,7 @@ class Membership:
                 lease_us=int(standing.lease_s * SECOND),
                 grace_us=int(standing.grace_s * SECOND),
                 generation=self._next_generation(),
+                ready=self.is_ready,
             ),
             answered,
         )

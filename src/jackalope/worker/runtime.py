@@ -7,6 +7,7 @@ code lives on another loop, in threads and in processes.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import signal
 import socket
@@ -116,6 +117,7 @@ class Runtime:
         self._membership.on_drain = lambda: self._drain.ask_first("the broker asks for it")
         self._membership.on_unwanted = self._give_up
         self._membership.stats = self._stats
+        self._startups = tuple(getattr(source, "startups", ()))
         self._processor = Processor()
         self._drain = Drain(settings.drain_s, settings.stop_s)
         self._code = DONE
@@ -135,9 +137,12 @@ class Runtime:
             queues=self._queues,
             concurrency=self._concurrency,
         )
+        self._membership.is_ready = not self._startups
         self._membership.start()
+        loading = asyncio.create_task(self._load(), name="jackalope-loading")
         try:
             await self._drain.asked.wait()
+            loading.cancel()
             self._workload.close()
             self._membership.join()  # With no slots: nothing more comes.
             is_told = await self._drain.finish(self._workload)
@@ -151,6 +156,23 @@ class Runtime:
     def stop(self, why: str) -> None:
         """Drain, and end; asked again, faster. From the loop's own thread."""
         self._drain.ask(why)
+
+    async def _load(self) -> None:
+        """Let the application prepare itself; the broker sees the worker load meanwhile."""
+        for function in self._startups:
+            try:
+                if inspect.iscoroutinefunction(function):
+                    await self._loop_executor.finish(function(self._settings.keys))
+                else:
+                    await asyncio.to_thread(function, self._settings.keys)
+            except Exception:
+                log.exception("the application cannot be prepared", function=str(function))
+                self._code = UNUSABLE
+                self._drain.abandon()
+                return
+        if self._startups:
+            self._membership.is_ready = True
+            self._membership.join()
 
     async def _close(self) -> None:
         await self._membership.disconnect()

@@ -146,6 +146,7 @@ def _join(message: Join, namespace: str, _: str) -> AnyCommand:
         lease_us=message.lease_us,
         grace_us=message.grace_us,
         generation=message.generation,
+        ready=message.ready,
     )
 
 
