@@ -38,7 +38,7 @@ class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         shrink_delay_us: a group that needs fewer workers for so long has fewer.
         clear_within_us: while the workers there are will clear what waits within this time, at
             the speed of late, no more are started; 0 looks at the number alone.
-        start_timeout_us: how long a worker may take from its start until it joins.
+        start_timeout_us: how long a worker may take from its start until it joins; 0 for any time.
         stop_grace_us: how long a stopped worker may take to end before it is ended by force.
     """
 
@@ -60,17 +60,13 @@ class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 DEFAULT_POOL = PoolSettings()
 
 #: What a number may be, at least and at most.
-_BOUNDS = {
+BOUNDS = {
     "workers_min": (0, WORKERS_PER_GROUP_MAX),
     "workers_max": (1, WORKERS_PER_GROUP_MAX),
     "tasks_per_worker": (1, COUNT_MAX),
     "spares": (0, WORKERS_PER_GROUP_MAX),
     "groups_max": (1, GROUPS_PER_POOL_MAX),
-    **{
-        name: (SECOND if name == "start_timeout_us" else 0, TIME_US_MAX)
-        for name in PoolSettings.__struct_fields__
-        if name.endswith("_us")
-    },
+    **{name: (0, TIME_US_MAX) for name in PoolSettings.__struct_fields__ if name.endswith("_us")},
 }
 
 
@@ -92,6 +88,10 @@ def change_pool(settings: PoolSettings, changes: dict[str, object]) -> PoolSetti
     problems += pool_problems(changed)
     if problems:
         return Refusal(Code.INVALID, "pool not changed. " + "; ".join(problems))
+    if changed.workers_min > changed.workers_max:
+        least, most = changed.workers_min, changed.workers_max
+        message = f"pool not changed. workers_min would be {least}, and workers_max {most}"
+        return Refusal(Code.WRONG_STATE, message + "; change both")
     return changed
 
 
@@ -99,7 +99,7 @@ def pool_problems(settings: PoolSettings) -> list[str]:
     """List what is wrong with the values of a pool, one sentence each."""
     problems = [
         f"{name}: must be {least} to {most}, got {value}"
-        for name, (least, most) in _BOUNDS.items()
+        for name, (least, most) in BOUNDS.items()
         if not least <= (value := getattr(settings, name)) <= most
     ]
     problems += [
@@ -110,9 +110,4 @@ def pool_problems(settings: PoolSettings) -> list[str]:
         )
         if not least <= size <= NAME_CHARS_MAX
     ]
-    if settings.workers_min > settings.workers_max:
-        problems.append(
-            f"workers_min: must be at most workers_max, {settings.workers_max}, "
-            f"got {settings.workers_min}"
-        )
     return problems

@@ -157,7 +157,7 @@ def _unknown_launcher(core: Core, settings: PoolSettings) -> Refusal | None:
     if settings.launcher in known:
         return None
     message = f"no launcher {settings.launcher!r} is configured; there are {', '.join(known)}"
-    return Refusal(Code.INVALID, message)
+    return Refusal(Code.WRONG_STATE, message)
 
 
 def _unfit(pool: Pool, command: ActOnGroup) -> Refusal | None:
@@ -376,7 +376,7 @@ def _set_timer(core: Core, group: Group) -> None:
         times += [
             launch.ordered_us + settings.start_timeout_us
             for launch in group.launches.values()
-            if not launch.is_retired and not launch.has_joined
+            if settings.start_timeout_us and not launch.is_retired and not launch.has_joined
         ]
     if group.wanted and now_us < group.next_try_us:
         times.append(group.next_try_us)

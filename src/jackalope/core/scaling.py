@@ -124,7 +124,7 @@ def fail(core: Core, group: Group, why: str) -> None:
 def give_up_late_starts(core: Core, group: Group) -> None:
     """Give up what was started and has not joined in time."""
     settings = group.pool.settings
-    if settings is None:
+    if settings is None or not settings.start_timeout_us:
         return
     for launch in group.launches.values():
         late_us = launch.ordered_us + settings.start_timeout_us

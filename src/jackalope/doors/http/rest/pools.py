@@ -22,8 +22,7 @@ from jackalope.core.commands import (
     DeletePool,
     GroupAction,
 )
-from jackalope.core.limits import COUNT_MAX
-from jackalope.core.pool import PoolSettings
+from jackalope.core.pool import BOUNDS, PoolSettings
 from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http.description import spec
 from jackalope.doors.http.exchange import (
@@ -36,7 +35,15 @@ from jackalope.doors.http.exchange import (
     nothing,
     read_body,
 )
-from jackalope.doors.http.rest.words import DURATION, MaybeName, Time, about, from_seconds, to_time
+from jackalope.doors.http.rest.words import (
+    DURATION,
+    MaybeName,
+    Name,
+    Time,
+    about,
+    from_seconds,
+    to_time,
+)
 from jackalope.wire.views import GroupView, LaunchView, PoolView
 
 
@@ -92,7 +99,10 @@ def _given_type(name: str, hint: Any) -> Any:
     """Return what a person may write for a setting of a pool."""
     if name.endswith("_us"):
         return DURATION
-    return Annotated[int, Meta(ge=0, le=COUNT_MAX)] if hint is int else MaybeName
+    if hint is int:
+        least, most = BOUNDS[name]
+        return Annotated[int, Meta(ge=least, le=most)]
+    return Name if name == "launcher" else MaybeName
 
 
 #: The settings of a pool that change; durations in seconds or as text.
