@@ -66,7 +66,15 @@ async def read_version() -> Answer:
     return answer(Version(__version__))
 
 
-@get("/status", opt={**spec("read_tasks", PoolStatus, query=StatusQuery), "namespace": True})
+_OPT = spec(
+    "read_tasks",
+    PoolStatus,
+    query=StatusQuery,
+    also={431: "So many keys make the head of the request too long."},
+)
+
+
+@get("/status", opt={**_OPT, "namespace": True})
 async def read_status(request: Asked) -> Answer:
     """Tell which workers of pools are ready, and which still load."""
     query = read_query(request, StatusQuery)
