@@ -53,6 +53,7 @@ class PoolService:
         self._rounds = {name: Rounds(name, each, every_s) for name, each in launchers.items()}
         self._following: asyncio.Task[None] | None = None
         self._desk: Desk | None = None
+        self._is_stopping = False
 
     async def start(self) -> None:
         """Tell the core which launchers there are: pools that name one can be declared then."""
@@ -68,6 +69,7 @@ class PoolService:
 
     async def stop(self) -> None:
         """Carry out no more orders. What runs goes on running."""
+        self._is_stopping = True
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
@@ -85,15 +87,19 @@ class PoolService:
         return desk
 
     async def _follow(self, desk: Desk) -> None:
-        """Let every launcher go its rounds; begin anew when the broker has lost its memory."""
-        while True:
+        """Let every launcher go its rounds; begin anew when the broker has lost its memory.
+
+        A group of tasks that ends by itself at the moment when it is cancelled swallows that: so
+        whether this is to stop is looked at as well.
+        """
+        while not self._is_stopping:
             try:
                 async with asyncio.TaskGroup() as group:
                     for rounds in self._rounds.values():
                         group.create_task(rounds.run(desk))
             except* SessionOver as over:
                 log.warning("pools are not followed", why=str(over.exceptions[0]))
-            while True:
+            while not self._is_stopping:
                 await asyncio.sleep(_RETRY_S)
                 try:
                     self._desk = desk = await self._open()
