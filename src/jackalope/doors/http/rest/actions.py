@@ -159,9 +159,19 @@ _EITHER = Annotated[
     ActionAsked,
     Meta(
         extra_json_schema={
-            "anyOf": [
-                {"required": ["filter"], "properties": {"filter": {"type": "object"}}},
-                {"required": ["task_ids"], "properties": {"task_ids": {"minItems": 1}}},
+            "allOf": [
+                {
+                    "anyOf": [
+                        {"required": ["filter"], "properties": {"filter": {"type": "object"}}},
+                        {"required": ["task_ids"], "properties": {"task_ids": {"minItems": 1}}},
+                    ]
+                },
+                {
+                    "anyOf": [
+                        {"properties": {"terms": {"type": "null"}}},
+                        {"properties": {"action": {"enum": [Action.RETRY]}}},
+                    ]
+                },
             ]
         }
     ),
