@@ -52,6 +52,8 @@ class Census(msgspec.Struct):
 
     Attributes:
         queues: by the name under which the meter counts them.
+        pending: tasks that wait.
+        connected: workers that are there.
         tiers: ready tasks by tier of priority.
         workers: workers by state.
         sessions: open connections.
@@ -63,6 +65,8 @@ class Census(msgspec.Struct):
     """
 
     queues: dict[QueueName, QueueCensus]
+    pending: int
+    connected: int
     tiers: dict[str, int]
     workers: Counter[str]
     sessions: int
@@ -72,17 +76,9 @@ class Census(msgspec.Struct):
     lag: int
     trouble: str
 
-    def pending(self) -> int:
-        """Return how many tasks wait."""
-        return sum(queue.depth for queue in self.queues.values())
-
     def in_progress(self) -> int:
         """Return how many tasks workers have."""
         return sum(queue.counts[state] for queue in self.queues.values() for state in LEASED)
-
-    def connected(self) -> int:
-        """Return how many workers are there."""
-        return sum(self.workers.values()) - self.workers["away"]
 
 
 def take_census(broker: Broker) -> Census:
@@ -96,6 +92,8 @@ def take_census(broker: Broker) -> Census:
     unwritten = len(core.book.dirty)
     return Census(
         queues=queues,
+        pending=count_pending(core),
+        connected=count_connected(core),
         tiers=count_tiers(there),
         workers=Counter(worker_state(worker) for worker in core.roster.workers.values()),
         sessions=broker.session_count(),
@@ -105,6 +103,18 @@ def take_census(broker: Broker) -> Census:
         lag=broker.engine.sequence - meter.machine.flushed if unwritten else 0,
         trouble=broker.trouble(),
     )
+
+
+def count_pending(core: Core) -> int:
+    """Return how many tasks wait."""
+    return sum(
+        queue.depth for world in core.book.namespaces.values() for queue in world.queues.values()
+    )
+
+
+def count_connected(core: Core) -> int:
+    """Return how many workers are there."""
+    return sum(1 for worker in core.roster.workers.values() if worker.session)
 
 
 def count_tiers(queues: Iterable[Queue]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from litestar import get
 from litestar.types import ControllerRouterHandler
 
 from jackalope.broker.access import acting
-from jackalope.broker.census import take_census
+from jackalope.broker.census import count_connected, count_pending
 from jackalope.core.access import Permission
 from jackalope.doors.http.description import spec
 from jackalope.doors.http.exchange import Answer, Asked, answer, door_of
@@ -86,6 +86,6 @@ def _health(request: Asked) -> Answer:
     health = Health("degraded" if trouble else "healthy")
     asking = acting.get()
     if asking.may(Permission.READ_TASKS) and not asking.is_limited():
-        census = take_census(door.broker)
-        health = Health(health.status, True, census.connected(), census.pending(), trouble)
+        core = door.broker.engine.core
+        health = Health(health.status, True, count_connected(core), count_pending(core), trouble)
     return answer(health, 503 if trouble else 200)

@@ -130,9 +130,9 @@ class Exposition(Collector):
             _add(took, [task_type], total.started, _TASK_BOUNDS)
         yield tasks
         yield took
-        yield _gauge("tq_tasks_pending", "Tasks that wait.", census.pending())
+        yield _gauge("tq_tasks_pending", "Tasks that wait.", census.pending)
         yield _gauge("tq_tasks_in_progress", "Tasks that workers have.", census.in_progress())
-        yield _gauge("tq_workers_connected", "Workers that are there.", census.connected())
+        yield _gauge("tq_workers_connected", "Workers that are there.", census.connected)
         depth = GaugeMetricFamily(
             "tq_broker_queue_depth", "Ready tasks by tier of priority.", labels=["priority"]
         )
