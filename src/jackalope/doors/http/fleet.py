@@ -84,6 +84,7 @@ class HttpWorker:
         self._claims: dict[int, _Claim] = {}
         self._signals: dict[TaskId, SignalAsked] = {}
         self._touched_us = 0
+        self._ended: Refusal | None = None
         self.is_draining = False
         self.is_gone = False
 
@@ -99,7 +100,7 @@ class HttpWorker:
         Raises:
             Refused: the answer is a refusal, or whoever acts may not ask this.
         """
-        refusal = acting.get().admit(command)
+        refusal = acting.get().admit(command) or self._ended
         if refusal is not None:
             raise Refused(refusal)
         ref = next(self._refs)
@@ -136,6 +137,8 @@ class HttpWorker:
         Raises:
             Refused: the claim is refused.
         """
+        if self._ended is not None:
+            raise Refused(self._ended)  # Since its last answer; there would not be another one.
         ref = next(self._refs)
         claim = self._claims[ref] = _Claim(asyncio.get_running_loop().create_future())
         self._post(ClaimTasks(ref=ref, count=number, wait_us=wait_us))
@@ -236,7 +239,7 @@ class HttpWorker:
     def end(self, why: str) -> None:
         """Tell everybody who waits that the session is over."""
         self.is_gone = True
-        refusal = Refusal(Code.STALE_SESSION, f"{why}; claim again")
+        refusal = self._ended = Refusal(Code.STALE_SESSION, f"{why}; claim again")
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_result(refusal)
