@@ -108,6 +108,25 @@ def test_who_reads_sees_a_start_that_waits(tmp_path: Path, monkeypatch: pytest.M
     asyncio.run(work())
 
 
+def test_a_read_needs_no_turn_when_none_is_under_way(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with working(tmp_path) as (broker, peer, given):
+            submit = SubmitTasks(session=peer.session, ref=3, tasks=[spec(2)])
+            broker.post(submit)
+            behind = broker.read(lambda engine: spec(2).id in engine.core.book.tasks)
+            with pytest.raises(asyncio.TimeoutError):
+                async with asyncio.timeout(0):
+                    await behind  # What was posted before comes first.
+            while (await peer.reply()).ref != submit.ref:
+                pass
+            at_once = broker.read(lambda engine: given.task in engine.core.book.tasks)
+            with pytest.raises(StopIteration) as answered:
+                at_once.send(None)
+            assert answered.value.value is True
+
+    asyncio.run(work())
+
+
 def test_a_start_that_waits_is_taken_before_the_broker_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,12 +1,18 @@
 import asyncio
+import socket
 import sys
 
 import httpx
 import pytest
+from litestar.routes import HTTPRoute
 
 from jackalope.cli.app import run as run_command
+from jackalope.doors.http.app import build
 from tests.doors.house import run
 from tests.doors.http.house import Serving, open_http
+
+#: Where Linux writes, in what it tells of a connection, how many segments with data have come.
+_SEGMENTS_IN = 152
 
 
 def test_door_answers_and_closes() -> None:
@@ -33,6 +39,49 @@ def test_unknown_paths_and_methods_have_the_one_error_body() -> None:
             assert wrong.status_code == 405
             assert wrong.json()["reason"] == "wrong_method"
             assert "GET" in wrong.headers["allow"]
+
+    run(check())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a socket receives")
+def test_an_answer_arrives_in_one_piece() -> None:
+    async def check() -> None:
+        async with open_http() as house:
+            reader, writer = await asyncio.open_connection("127.0.0.1", house.door.port)
+            for number in range(1, 4):
+                writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                size = int(head.partition("content-length: ")[2].partition("\r\n")[0])
+                assert (await reader.readexactly(size)).startswith(b"{")
+                info = writer.get_extra_info("socket").getsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_INFO, 256
+                )
+                assert (
+                    int.from_bytes(info[_SEGMENTS_IN : _SEGMENTS_IN + 4], sys.byteorder) == number
+                )
+            writer.close()
+
+    run(check())
+
+
+def test_no_route_asks_for_what_the_door_leaves_out() -> None:
+    async def check() -> None:
+        async with open_http() as house:
+            app = build(house.door)
+            handlers = [
+                handler
+                for route in app.routes
+                if isinstance(route, HTTPRoute)
+                for handler in route.route_handlers
+            ]
+            assert len(handlers) > 50
+            for handler in handlers:
+                names = set(handler.parsed_fn_signature.parameters)
+                assert not handler.resolve_dependencies(), handler
+                assert not handler.resolve_guards(), handler
+                assert not handler.resolve_before_request(), handler
+                assert not handler.cache, handler
+                assert handler.has_sync_callable or not names & {"data", "body", "state", "headers"}
 
     run(check())
 
