@@ -11,7 +11,9 @@ from jackalope.doors.http.traffic import Traffic
 from tests.docs.blocks import Table
 from tests.docs.wording import code
 
-_NOTHING = Numbers(0, 0, "", Machine(), {}, Census({}, 0, 0, {}, Counter(), 0, 0, 0, 0, 0, ""), Traffic())
+_NOTHING = Numbers(
+    0, 0, "", Machine(), {}, Census({}, 0, 0, {}, Counter(), 0, 0, 0, 0, 0, ""), Traffic()
+)
 
 
 def metrics(prefix: str) -> Table:
