@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from jackalope.tasks.context import current
     from jackalope.tasks.values import DecodeFailed, EncodeFailed
     from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
+    from jackalope.worker.fanout.ledger import ItemError
     from jackalope.worker.verdict import Reject, RetryLater
 
 __version__ = "0.1.0"
@@ -62,6 +63,7 @@ _HOMES = {
     "EncodeFailed": "jackalope.tasks.values",
     "Filter": "jackalope.core.filter",
     "Handle": "jackalope.client.handle",
+    "ItemError": "jackalope.worker.fanout.ledger",
     "Jackalope": "jackalope.client.app",
     "JackalopeError": "jackalope.link.errors",
     "MaxLength": "jackalope.link.errors",
@@ -99,6 +101,7 @@ __all__ = [
     "EncodeFailed",
     "Filter",
     "Handle",
+    "ItemError",
     "Jackalope",
     "JackalopeError",
     "MaxLength",

@@ -25,6 +25,7 @@ from jackalope.core.commands import (
     LeaveWorker,
     LimitTag,
     ReportLaunches,
+    RequestHelpers,
     RevokeApiKey,
     SubmitTasks,
     Tick,
@@ -36,6 +37,7 @@ from jackalope.core.effects import (
     Acted,
     Answered,
     Declared,
+    HelpersPromised,
     Joined,
     NothingToClaim,
     Orders,
@@ -56,8 +58,10 @@ from jackalope.core.limits import (
     DEPENDENCIES_PER_TASK_MAX,
     ERROR_CHARS_MAX,
     EXCHANGES_PER_NAMESPACE_MAX,
+    FANOUTS_MAX,
     HAPPENINGS_PER_TASK_MAX,
     HEADERS_BYTES_MAX,
+    HELPERS_PER_FANOUT_MAX,
     INLINE_BYTES_MAX,
     ITEMS_PER_COMMAND_MAX,
     KEYS_PER_WORKER_MAX,
@@ -452,6 +456,37 @@ def test_slots_per_worker_max(driver: Driver) -> None:
         answer = driver.join("w", 1, slots=slots)
         assert_refused(driver, answer, Code.INVALID, SLOTS_PER_WORKER_MAX)
     assert_accepted(driver.join("w", 1, slots=SLOTS_PER_WORKER_MAX))
+
+
+def ask_for_helpers(driver: Driver, number: int, count: int) -> Answered | None:
+    return driver.send(
+        RequestHelpers(
+            session=1_000_000,
+            task=task_id(number),
+            fence=driver.fence(number),
+            count=count,
+            where="here",
+        )
+    )
+
+
+def test_helpers_per_fanout_max(driver: Driver) -> None:
+    driver.join("w", 1)
+    driver.submit(1)
+    assert isinstance(ask_for_helpers(driver, 1, HELPERS_PER_FANOUT_MAX), HelpersPromised)
+    too_many = ask_for_helpers(driver, 1, HELPERS_PER_FANOUT_MAX + 1)
+    assert_refused(driver, too_many, Code.INVALID, HELPERS_PER_FANOUT_MAX)
+
+
+def test_fanouts_max(crowd: Driver) -> None:
+    crowd.join("w", 1, slots=FANOUTS_MAX + 1)
+    submit_many(crowd, FANOUTS_MAX + 1)
+    for number in range(1, FANOUTS_MAX + 1):
+        assert isinstance(ask_for_helpers(crowd, number, 1), HelpersPromised)
+    assert_refused(crowd, ask_for_helpers(crowd, FANOUTS_MAX + 1, 1), Code.TOO_MANY, FANOUTS_MAX)
+    assert isinstance(ask_for_helpers(crowd, 1, 2), HelpersPromised)
+    assert_accepted(ask_for_helpers(crowd, 1, 0))
+    assert isinstance(ask_for_helpers(crowd, FANOUTS_MAX + 1, 1), HelpersPromised)
 
 
 def test_claims_per_worker_max(crowd: Driver) -> None:

@@ -74,6 +74,10 @@ from jackalope.wire.messages import (
     Heard,
     Heartbeat,
     Hello,
+    HelpAsk,
+    HelpEnd,
+    HelperGone,
+    HelpersAsk,
     Join,
     Listen,
     Manage,
@@ -355,6 +359,10 @@ EXAMPLES: dict[str, Message] = {
     "listen": Listen(10, ("clerk",), (Interest("*", "door.*"),), True),
     "broadcast": Broadcast(11, "door.open", "lena", b"\xc3"),
     "heard": Heard("door.open", "lena", b"\xc3", 0),
+    "helpers": HelpersAsk(12, TASK, 18, 8, "score", "10.0.0.7:40123", "", "scores"),
+    "helper gone": HelperGone(TASK, 18, "builder-9", "unreachable: 10.0.0.7:40123"),
+    "help ask": HelpAsk(18, TASK, "images", "score", "10.0.0.7:40123", "dG9rZW4", ""),
+    "help end": HelpEnd(13, 18, ""),
     "notice": Notice("goodbye", "the broker stops; connect again later"),
 }
 

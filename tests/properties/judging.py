@@ -12,6 +12,7 @@ from jackalope.core.effects import (
     Declared,
     Dropped,
     Effect,
+    HelpersPromised,
     Joined,
     NothingToClaim,
     Orders,
@@ -150,7 +151,15 @@ def answer_of(body: Answered | None) -> Answer:
             return ("acted", changed, requested, codes)
         case Joined(resumed=resumed, drop=drop):
             return ("joined", resumed, drop)
-        case Declared() | PoolSet() | Orders() | QueueOpened() | Dropped() | Published():
+        case (
+            Declared()
+            | PoolSet()
+            | Orders()
+            | QueueOpened()
+            | Dropped()
+            | Published()
+            | HelpersPromised()
+        ):
             return ("declared",)
 
 

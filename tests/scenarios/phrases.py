@@ -310,6 +310,8 @@ class Teller:
             return f"opened {body.queue} ready={body.ready} consumers={body.consumers}"
         if isinstance(body, effects.Dropped):
             return f"dropped {body.count}"
+        if isinstance(body, effects.HelpersPromised):
+            return f"helpers promised token={body.token}"
         if not isinstance(body, effects.Published):
             raise TypeError(f"no words for {body!r}")
         failed = "" if body.failed is None else f"refused {self._refusal(body.failed[1])}"
@@ -436,6 +438,22 @@ class Teller:
     @tell.register
     def _(self, record: records.RuleCleared) -> str:
         return f"cleared rule {record.rule}"
+
+    @tell.register
+    def _(self, message: effects.HelpAsked) -> str:
+        return join(
+            f"asked to help {self._cast.name(message.task)} fence={message.fence}",
+            f"function={message.function} at={message.where} token={message.token}",
+            option("seal", message.seal),
+        )
+
+    @tell.register
+    def _(self, message: effects.HelpRecalled) -> str:
+        return f"asked to help no more fence={message.fence}"
+
+    @tell.register
+    def _(self, message: effects.HelperFailed) -> str:
+        return f"{message.worker} cannot help {self._cast.name(message.task)}: {message.why}"
 
     # Details.
 

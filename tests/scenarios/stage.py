@@ -262,6 +262,7 @@ class Stage:
             generation=order.number("generation"),
             ready=not order.flag("unready"),
             only=order.list("only"),
+            helps=-1 if order.flag("helpless") else self._fence_of(order.text("helps")),
         )
         self._cast.bind(worker, session)
         return self._send(command)
@@ -348,6 +349,35 @@ class Stage:
             detail=order.text("detail"),
         )
         return self._send(command)
+
+    # Fan-out.
+
+    def helpers(self, order: Order) -> list[str]:
+        """Ask for helpers, as the owner of a fan-out does, over a session of its own."""
+        task = order.word("a task")
+        count = int(order.word("how many"))
+        command = commands.RequestHelpers(
+            task=self._task(task),
+            fence=order.number("fence") or self._fence_of(task),
+            count=count,
+            session=self._cast.session(order.text("session", f"{task}-owner")),
+            function=order.text("function", "f"),
+            where=order.text("where", f"{task}-place") if count else "",
+            queue=order.text("queue"),
+            token=order.text("token", f"{task}-token"),
+            namespace=order.text("namespace", DEFAULT),
+        )
+        return self._send(command)
+
+    def free(self, order: Order) -> list[str]:
+        """Let a helper say that it is free again."""
+        session = self._worker(order.word("a worker"), order)
+        fence = self._fence_of(order.word("a task"))
+        return self._send(commands.EndHelp(session=session, fence=fence, why=order.text("why")))
+
+    def _fence_of(self, task: str) -> int:
+        task_id = self._task_or_none(task)
+        return self._cast.fence(task_id, self._cast.holder(task_id)) if task_id else 0
 
     # Actions.
 
@@ -531,7 +561,11 @@ class Stage:
             held = ",".join(self._cast.name(task) for task in worker.held)
             state = "draining" if worker.is_draining else ""
             away = "" if worker.session else "away"
-            lines.append(join(f"{where}{name}:", f"holds {held or 'nothing'}", state, away))
+            fanout = self.core.fanouts.get(worker.helps)
+            whom = self._cast.name(fanout.task.id) if fanout else "somebody"
+            helps = f"helps {whom}" if worker.helps > 0 else ""
+            holds = f"holds {held or 'nothing'}"
+            lines.append(join(f"{where}{name}:", holds, helps, state, away))
         departed = self.core.roster.departed
         return lines + [f"{departure.worker}: gone, {departure.why}" for departure in departed]
 
@@ -722,6 +756,8 @@ _VERBS: dict[str, Callable[[Stage, Order], list[str]]] = {
     "join": Stage.join,
     "heartbeat": Stage.heartbeat,
     "claim": Stage.claim,
+    "helpers": Stage.helpers,
+    "free": Stage.free,
     "cancel_claim": Stage.cancel_claim,
     "leave": Stage.leave,
     "close": Stage.close,

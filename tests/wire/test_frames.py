@@ -39,6 +39,8 @@ def test_numbers_are_for_ever() -> None:
         (23, "REPLY"),
         (24, "LISTEN"),
         (25, "BROADCAST"),
+        (26, "HELPERS"),
+        (27, "HELP"),
     ]
 
 

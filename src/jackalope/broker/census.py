@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from jackalope.core.helping import Fanout
 from jackalope.core.lifecycle import LEASED, State
 from jackalope.core.queue import Queue
 from jackalope.core.tally import NO_TALLY, Tally
@@ -139,7 +140,7 @@ def worker_state(worker: Worker) -> str:
         return "away"
     if worker.is_draining:
         return "draining"
-    return "active" if worker.held else "idle"
+    return "active" if worker.held or worker.helps > 0 else "idle"
 
 
 def gone_view(left: Departure, tally: Tally) -> WorkerView:
@@ -154,7 +155,7 @@ def gone_view(left: Departure, tally: Tally) -> WorkerView:
     )
 
 
-def worker_view(worker: Worker) -> WorkerView:
+def worker_view(worker: Worker, helped: Fanout | None) -> WorkerView:
     """Show a worker that is there, or that is waited for."""
     tally = worker.namespace.tallies.get(worker.id, NO_TALLY)
     return WorkerView(
@@ -170,6 +171,7 @@ def worker_view(worker: Worker) -> WorkerView:
         heard_us=worker.heard_us,
         succeeded=tally.succeeded,
         failed=tally.failed,
+        helps="" if helped is None else helped.task.id.hex(),
     )
 
 

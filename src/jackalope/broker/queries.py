@@ -242,7 +242,7 @@ async def _workers(broker: Broker, namespace: str, _: About) -> list[WorkerView]
     def ask(engine: Engine) -> list[WorkerView]:
         roster = engine.core.roster
         here = [
-            worker_view(worker)
+            worker_view(worker, engine.core.fanouts.get(worker.helps))
             for (world, _), worker in roster.workers.items()
             if world == namespace and any(map(sees, worker.queues))
         ]

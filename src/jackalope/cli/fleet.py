@@ -64,16 +64,17 @@ def _draw_workers(views: "list[WorkerView]") -> "RenderableType":
             brief(",".join(view.keys), 20),
             ago(view.heard_us).removesuffix(" ago"),
             ago(view.joined_us).removesuffix(" ago"),
-            f"{ago(view.gone_us)}: {view.why_gone}" if view.gone_us else _stats(view),
+            f"{ago(view.gone_us)}: {view.why_gone}" if view.gone_us else _doing(view),
         )
     return drawn
 
 
-def _stats(view: "WorkerView") -> str:
+def _doing(view: "WorkerView") -> str:
     from jackalope.cli.words import size
 
     rss = view.stats.get("rss_bytes")
-    return f"{size(int(rss))}" if rss else ""
+    helps = f"helps {view.helps[:8]}" if view.helps else ""
+    return " ".join(filter(None, (helps, f"{size(int(rss))}" if rss else "")))
 
 
 async def drain(

@@ -11,6 +11,7 @@ from jackalope.cli.options import reading, seconds
 
 _PROCESSES = "Tasks in processes"
 _TIMES = "Times"
+_FANOUT = "Fan-out"
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -114,6 +115,42 @@ class Processes(Options):
     ] = ""
 
 
+def _fanout(name: str, metavar: str, about: str, default: str) -> Any:
+    return typer.Option(
+        name, metavar=metavar, help=about, rich_help_panel=_FANOUT, show_default=default
+    )
+
+
+@dataclass
+class Fanout(Options):
+    """Where the helpers of its tasks find it."""
+
+    fanout_host: Annotated[
+        str,
+        _fanout(
+            "--fanout-host",
+            "HOST",
+            "Where to listen for helpers.",
+            "the address towards the broker",
+        ),
+    ] = ""
+    fanout_advertise: Annotated[
+        str, _fanout("--fanout-advertise", "HOST", "Where helpers shall look.", "the same")
+    ] = ""
+    fanout_cert: Annotated[
+        str,
+        _fanout(
+            "--fanout-cert",
+            "FILE",
+            "The certificate that helpers see where the broker has TLS.",
+            "one made by openssl",
+        ),
+    ] = ""
+    fanout_key: Annotated[
+        str, _fanout("--fanout-key", "FILE", "The key of that certificate.", "none")
+    ] = ""
+
+
 @dataclass
 class Log(Options):
     """What the worker logs."""
@@ -151,6 +188,7 @@ def worker(
     service: Service,
     times: Times,
     processes: Processes,
+    fanout: Fanout,
     log: Log,
 ) -> int:
     """Run the tasks of an application, until SIGTERM or Ctrl-C.
@@ -195,6 +233,10 @@ def worker(
             rss_bytes=reading(_size, processes.recycle_memory or "0"),
         ),
         log=look,
+        fanout_host=fanout.fanout_host,
+        fanout_advertise=fanout.fanout_advertise,
+        fanout_cert=fanout.fanout_cert,
+        fanout_key=fanout.fanout_key,
     )
     if problems := settings.problems():
         raise Failure("bad settings", code=Exit.USAGE, details=problems)

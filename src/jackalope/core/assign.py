@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from jackalope.core.effects import Assignment, DrainAsked, SendToSession
+from jackalope.core.helping import lend
 from jackalope.core.letters import letter_to_send
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.must import must
@@ -64,6 +65,8 @@ def drain(core: Core, worker: Worker) -> None:
 
 def serve(core: Core) -> None:
     """Bring together what the command touched: the best task first, to the least loaded worker."""
+    if core.fanouts or core.seeks_helpers:
+        lend(core)
     unserved, core.unserved = core.unserved, {}
     hungry = core.hungry
     if unserved:
@@ -193,7 +196,7 @@ def _expire(core: Core, task: Task) -> bool:
 
 def _assign(core: Core, task: Task, worker: Worker) -> None:
     claim = 0
-    if len(worker.held) >= worker.slots:
+    if len(worker.held) >= worker.slots - (worker.helps > 0):
         must(worker.claims, "a worker without free slots has claimed", worker.id)
         oldest = worker.claims[0]
         claim = oldest.ref

@@ -25,6 +25,7 @@ from jackalope.core import (
     dead_letters,
     declarations,
     exchanges,
+    helping,
     launches,
     opening,
     pools,
@@ -56,6 +57,7 @@ from jackalope.core.commands import (
     DeletePool,
     DeleteQueue,
     DrainWorker,
+    EndHelp,
     FailAttempts,
     FinishAttempts,
     FollowPools,
@@ -68,18 +70,19 @@ from jackalope.core.commands import (
     ReleaseAttempts,
     ReportLaunches,
     ReportProgress,
+    RequestHelpers,
     ResumeQueue,
     RevokeApiKey,
     StartAttempts,
     SubmitTasks,
     Tick,
     WatchTasks,
-    command_items,
 )
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.effects import Answered, Effect, Reply
 from jackalope.core.filter import Filter
 from jackalope.core.group import Pools
+from jackalope.core.helping import Fanout
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
@@ -146,6 +149,8 @@ class Core:
         refused: tasks that a full queue did not take, and that are dead letters.
         owned: the queues that are one session's alone, by session.
         idle: when queues that nobody uses are to go.
+        fanouts: the tasks that want helpers, by fence.
+        seeks_helpers: whether every worker must be looked at for them.
     """
 
     def __init__(self) -> None:
@@ -164,6 +169,8 @@ class Core:
         self.owned: dict[int, dict[tuple[str, str], None]] = {}
         self.idle: Timers[tuple[str, str]] = Timers()
         self._dead: deque[tuple[Task, Reason]] = deque()
+        self.fanouts: dict[int, Fanout] = {}
+        self.seeks_helpers = False
         self._records: list[AnyRecord] = []
         self._ended: deque[tuple[Task, tuple[TaskId, ...]]] = deque()
 
@@ -173,7 +180,7 @@ class Core:
             if now_us - self.now_us > STALL_US:
                 self._forgive_stall(now_us)
             self.now_us = now_us
-        if command_items(command) > ITEMS_PER_COMMAND_MAX:
+        if _items(command) > ITEMS_PER_COMMAND_MAX:
             self.reply(command, _too_many(command))
         else:
             _HANDLERS[type(command)](self, command)
@@ -183,6 +190,7 @@ class Core:
             or self.unserved
             or self.pools.touched
             or self._has_queues_to_settle()
+            or self.seeks_helpers
         ):
             while self._ended:
                 task, dependents = self._ended.popleft()
@@ -326,8 +334,21 @@ class Core:
         return missing
 
 
+def _items(command: Command) -> int:
+    """Return how many tasks or attempts a command is about."""
+    if isinstance(command, SubmitTasks | ActOnTasks | WatchTasks):
+        return len(command.tasks)
+    if isinstance(command, StartAttempts | FinishAttempts | FailAttempts | ReleaseAttempts):
+        return len(command.attempts)
+    if isinstance(command, ActOnAnswers):
+        return len(command.identities)
+    if isinstance(command, PublishMessages):
+        return len(command.messages)
+    return len(command.holding) if isinstance(command, JoinWorker) else 1
+
+
 def _too_many(command: Command) -> Refusal:
-    message = f"{command_items(command)} items in one command; send at most {ITEMS_PER_COMMAND_MAX}"
+    message = f"{_items(command)} items in one command; send at most {ITEMS_PER_COMMAND_MAX}"
     return Refusal(Code.TOO_MANY, message)
 
 
@@ -339,6 +360,8 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     ReleaseAttempts: attempts.release_attempts,
     ReportProgress: attempts.report_progress,
     AnswerSignal: attempts.answer_signal,
+    RequestHelpers: helping.request_helpers,
+    EndHelp: helping.end_help,
     Heartbeat: sessions.heartbeat,
     ClaimTasks: sessions.claim_tasks,
     CancelClaim: sessions.cancel_claim,

@@ -16,7 +16,7 @@ from jackalope.core.durations import SECOND
 from jackalope.core.filter import Filter
 from jackalope.core.group import Phase
 from jackalope.core.ids import TaskId
-from jackalope.core.messaging import AnyMessaging, PublishMessages
+from jackalope.core.messaging import AnyMessaging
 from jackalope.core.task import Body, Error, TaskSpec
 
 #: Names of other modules that belong to what this one offers.
@@ -133,6 +133,8 @@ class JoinWorker(Command):
         ready: whether it takes tasks just now. One that is not ready still counts as somebody who
             may take what failed elsewhere; it joins again, over the same session, to change this.
         only: if there are any, it may not take the place of a worker of other queues than these.
+        helps: the fence of the task that it helps, 0 for none; negative if it cannot help anybody.
+            Only the first join of a session is asked.
     """
 
     worker: str
@@ -147,6 +149,7 @@ class JoinWorker(Command):
     generation: int = 0
     ready: bool = True
     only: tuple[str, ...] = ()
+    helps: int = -1
 
 
 class Heartbeat(Command):
@@ -268,6 +271,27 @@ class AnswerSignal(Command):
     fence: int
     answer: Answer
     detail: str = ""
+
+
+class RequestHelpers(Command):
+    """Let up to `count` workers help with a running task; 0 when its fan-out is over."""
+
+    task: TaskId
+    fence: int
+    count: int
+    function: str = ""
+    where: str = ""
+    seal: str = ""
+    queue: str = ""
+    token: str = ""
+    namespace: str = DEFAULT_NAMESPACE
+
+
+class EndHelp(Command):
+    """The worker helps no more. `why`, if it could not help, keeps it from being asked again."""
+
+    fence: int
+    why: str = ""
 
 
 # Actions.
@@ -460,6 +484,8 @@ AnyCommand = (
     | ReleaseAttempts
     | ReportProgress
     | AnswerSignal
+    | RequestHelpers
+    | EndHelp
     | ActOnTasks
     | ActOnAnswers
     | WatchTasks
@@ -470,16 +496,3 @@ AnyCommand = (
     | ReportLaunches
     | AnyMessaging
 )
-
-
-def command_items(command: Command) -> int:
-    """Return how many tasks or attempts a command is about."""
-    if isinstance(command, SubmitTasks | ActOnTasks | WatchTasks):
-        return len(command.tasks)
-    if isinstance(command, StartAttempts | FinishAttempts | FailAttempts | ReleaseAttempts):
-        return len(command.attempts)
-    if isinstance(command, ActOnAnswers):
-        return len(command.identities)
-    if isinstance(command, PublishMessages):
-        return len(command.messages)
-    return len(command.holding) if isinstance(command, JoinWorker) else 1

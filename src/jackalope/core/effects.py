@@ -146,6 +146,12 @@ class NothingToClaim(msgspec.Struct, frozen=True):
     """The time of a claim is over."""
 
 
+class HelpersPromised(msgspec.Struct, frozen=True):
+    """Helpers will come when there are any, and prove themselves by this token."""
+
+    token: str
+
+
 Answered = (
     Accepted
     | Declared
@@ -157,6 +163,7 @@ Answered = (
     | PoolSet
     | Orders
     | NothingToClaim
+    | HelpersPromised
     | Refusal
 )
 
@@ -231,6 +238,33 @@ class ConsumerCancelled(msgspec.Struct, frozen=True):
     """The queue of a consumer is gone."""
 
 
+class HelpAsked(msgspec.Struct, frozen=True):
+    """The worker shall help a task with its fan-out, and say when that is over."""
+
+    task: TaskId
+    fence: int
+    queue: str
+    function: str
+    where: str
+    token: str
+    seal: str = ""
+
+
+class HelpRecalled(msgspec.Struct, frozen=True):
+    """The worker shall finish what it has in hand, and help this task no more."""
+
+    fence: int
+
+
+class HelperFailed(msgspec.Struct, frozen=True):
+    """A worker could not help."""
+
+    task: TaskId
+    fence: int
+    worker: str
+    why: str
+
+
 Message = (
     Assignment
     | SignalAsked
@@ -241,6 +275,9 @@ Message = (
     | TaskProgressed
     | OrdersDue
     | ConsumerCancelled
+    | HelpAsked
+    | HelpRecalled
+    | HelperFailed
 )
 
 

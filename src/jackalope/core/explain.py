@@ -44,6 +44,7 @@ class Why(StrEnum):
     ASSIGNED = "assigned"
     RUNNING = "running"
     STUCK = "stuck"
+    HELPED = "helped"
     WORKER_AWAITED = "worker_awaited"
     SIGNAL = "signal"
     ENDED = "ended"
@@ -194,6 +195,12 @@ def _why_leased(core: Core, task: Task) -> list[Cause]:
     else:
         text = f"was sent to worker {attempt.worker!r}, which has not yet said that it began"
         causes = [Cause(Why.ASSIGNED, text, {**facts, "since_us": attempt.assigned_us})]
+    fanout = core.fanouts.get(attempt.fence)
+    if fanout is not None:
+        text = f"has {len(fanout.helpers)} of {fanout.wanted} helpers for its fan-out"
+        names = ",".join(sorted(fanout.helpers)[:100])
+        helped: dict[str, str | int] = {"wanted": fanout.wanted, "helpers": names}
+        causes.append(Cause(Why.HELPED, text, helped))
     if is_stuck(attempt, task.queue.policy, core.now_us):
         limit_us = task.queue.policy.stuck_after_us
         text = f"seems stuck: it has run for longer than {format_duration(limit_us)}"

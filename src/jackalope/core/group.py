@@ -104,8 +104,8 @@ class Launch:
         return any(worker.session and worker.is_ready for worker in self.workers.values())
 
     def is_idle(self) -> bool:
-        """Tell whether none of its workers holds a task."""
-        return not any(worker.held for worker in self.workers.values())
+        """Tell whether none of its workers holds a task, or helps with one."""
+        return not any(worker.held or worker.helps > 0 for worker in self.workers.values())
 
     def fits(self, settings: PoolSettings) -> bool:
         """Tell whether it is what the pool would start today."""

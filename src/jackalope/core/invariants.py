@@ -44,6 +44,7 @@ def check(core: Core) -> None:
     _check_links(core)
     _check_answers(core)
     _check_roster(core)
+    _check_fanouts(core)
     _check_nothing_idle(core)
     check_pools(core)
 
@@ -165,6 +166,19 @@ def _check_roster(core: Core) -> None:
         must(worker.load == load, "a worker is placed by its load", name, worker.load, load)
     for session, worker in roster.sessions.items():
         must(worker.session == session, "a session has its worker", session)
+
+
+def _check_fanouts(core: Core) -> None:
+    for fence, fanout in core.fanouts.items():
+        must(fanout.fence == fence, "a fan-out is filed under its fence", fence)
+        helpers = {worker.id for worker in core.roster.workers.values() if worker.helps == fence}
+        must(set(fanout.helpers) == helpers, "a fan-out knows its helpers", fence, helpers)
+        attempt = fanout.task.attempt
+        if fanout.missing <= 0 or attempt is None or attempt.fence != fence:
+            continue
+        for worker in core.roster.workers.values():
+            is_free = worker.has_room() and worker.helps == 0 and len(worker.held) < worker.slots
+            must(not (is_free and fanout.may_have(worker)), "no helper is idle", worker.id)
 
 
 def _check_nothing_idle(core: Core) -> None:

@@ -41,6 +41,7 @@ from jackalope.core.effects import (
     SessionReplaced,
     SignalAsked,
 )
+from jackalope.core.helping import forget_session, free, resume_help
 from jackalope.core.limits import (
     CLAIM_WAIT_US_MAX,
     CLAIMS_PER_WORKER_MAX,
@@ -82,6 +83,8 @@ def join_worker(core: Core, command: JoinWorker, consumer: Consumer | None = Non
     offer_shunned(core, worker)
     _bind(core, worker, command)
     resumed, drop = ((), ()) if is_repeated else _settle(core, worker, command.holding)
+    if not is_repeated:
+        resume_help(core, worker, command.helps)
     core.reply(command, Joined(resumed, drop))
     adopt(core, worker)
     _repeat_requests(core, worker)
@@ -156,6 +159,8 @@ def close_session(core: Core, command: CloseSession) -> None:
     core.pools.forget_session(command.session)
     for name in core.owned.pop(command.session, ()):
         core.deserted[name] = None
+    if core.fanouts:
+        forget_session(core, command.session)
     worker = core.roster.sessions.pop(command.session, None)
     if worker is None:
         return
@@ -337,6 +342,8 @@ def _depart(core: Core, worker: Worker, why: str, *, is_lost: bool) -> None:
     for mate in worker.share.members if worker.share is not None else ():
         if mate is not worker:
             core.hungry[mate] = None
+    if worker.helps > 0:
+        free(core, worker)
     core.roster.remove(worker, core.now_us, why)
     abandon(core, worker)
     offer_shunned(core, worker)

@@ -89,6 +89,7 @@ class Worker:
         group: the group of a pool that it belongs to, if it does.
         consumer: what it is more if it is a consumer.
         share: the slots that it has together with others, if any.
+        helps: the fence of the task that it helps, which takes a slot; 0 for none, -1 if it cannot.
     """
 
     __slots__ = (
@@ -100,6 +101,7 @@ class Worker:
         "group",
         "heard_us",
         "held",
+        "helps",
         "id",
         "is_draining",
         "is_ready",
@@ -132,6 +134,7 @@ class Worker:
         self.heard_us = 0
         self.is_draining = False
         self.is_ready = True
+        self.helps = -1
         self.claims: deque[Claim] = deque()
         self.held: dict[TaskId, Task] = namespace.leases.setdefault(worker_id, {})
         self.consumer: Consumer | None = None
@@ -146,7 +149,7 @@ class Worker:
             self.session
             and self.is_ready
             and not self.is_draining
-            and (len(self.held) < self.slots or self.claims)
+            and (len(self.held) < self.slots - (self.helps > 0) or self.claims)
             and (self.consumer is None or self.consumer.can_take())
             and (self.share is None or self.share.has_room())
         )

@@ -34,6 +34,8 @@ from jackalope.wire.messages import (
     Claim,
     Heartbeat,
     Hello,
+    HelpEnd,
+    HelpersAsk,
     Join,
     Leave,
     Listen,
@@ -84,6 +86,8 @@ Requests = (
     | CallReply
     | Listen
     | Broadcast
+    | HelpersAsk
+    | HelpEnd
 )
 Answered = Callable[[Any, JackalopeError | None], None]
 

@@ -11,7 +11,9 @@ from contextvars import ContextVar
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from jackalope.core.ids import TaskId
+from jackalope.core.limits import HELPERS_PER_FANOUT_MAX
 from jackalope.link.errors import JackalopeError
+from jackalope.tasks.fanout import Helpers
 
 P = ParamSpec("P")
 H_co = TypeVar("H_co", covariant=True)
@@ -72,6 +74,15 @@ class Running(Protocol):
 
     async def spawn(self, task: Spawnable[P, H_co], *args: P.args, **kwargs: P.kwargs) -> H_co:
         """Submit a child of this task, once, however often this task is tried."""
+
+    def helpers(
+        self,
+        max: int = HELPERS_PER_FANOUT_MAX,  # noqa: A002  as the user reads it
+        *,
+        local: int = 1,
+        progress: bool = True,
+    ) -> Helpers:
+        """Let idle workers help with the items of this task."""
 
     def child_id(self, content: bytes) -> TaskId:
         """Return the id of the next child with this content: the same in every attempt."""

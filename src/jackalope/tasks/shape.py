@@ -16,7 +16,15 @@ from typing import Any, Optional, get_type_hints
 
 import msgspec
 
-from jackalope.tasks.values import Content, Decode, DecodeFailed, RawCall, decoder
+from jackalope.link.errors import ConfigError
+from jackalope.tasks.values import (
+    DEFAULT_CONTENT,
+    Content,
+    Decode,
+    DecodeFailed,
+    RawCall,
+    decoder,
+)
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -83,6 +91,42 @@ class Shape:
         except TypeError as error:
             raise DecodeFailed(str(error)) from None
         return args, kwargs
+
+    def kind_of_first(self) -> Any:
+        """Return the type of the first argument.
+
+        Raises:
+            ConfigError: the function takes none by place.
+        """
+        name = self._positional[0] if self._positional else self._rest
+        if not name:
+            raise ConfigError("it takes no argument by place, so it cannot be called with an item")
+        return self._kinds[name]
+
+    def read_named(self, data: bytes) -> dict[str, Any]:
+        """Decode arguments by name, all but the first, into the declared types.
+
+        Raises:
+            DecodeFailed: they do not fit; the message names the first that does not.
+        """
+        try:
+            raw = msgspec.msgpack.decode(data, type=dict[str, msgspec.Raw])
+        except (msgspec.DecodeError, ValueError) as error:
+            raise DecodeFailed(f"the fixed arguments are none: {error}") from None
+        reader = self._readers.get(DEFAULT_CONTENT)
+        if reader is None:
+            reader = self._readers[DEFAULT_CONTENT] = self._make_reader(DEFAULT_CONTENT)
+        named: dict[str, Any] = {}
+        for name, value in raw.items():
+            try:
+                named[name] = reader.named.get(name, reader.rest_named)(value)
+            except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
+                raise DecodeFailed(f"argument {name!r}: {error}") from None
+        try:
+            self.check((None,), named)
+        except TypeError as error:
+            raise DecodeFailed(str(error)) from None
+        return named
 
     def _make_reader(self, content: Content) -> _Reader:
         def read(name: str) -> tuple[str, Decode]:

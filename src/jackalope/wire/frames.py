@@ -49,6 +49,8 @@ class Kind(IntEnum):
     REPLY = 23
     LISTEN = 24
     BROADCAST = 25
+    HELPERS = 26
+    HELP = 27
 
 
 class FrameError(ValueError):
@@ -98,6 +100,6 @@ class FrameReader:
         return len(self._buffer)
 
 
-def frame(kind: Kind, body: bytes) -> bytes:
+def frame(kind: IntEnum, body: bytes) -> bytes:
     """Put a body into a frame."""
     return _HEADER.pack(len(body) + 1, kind) + body

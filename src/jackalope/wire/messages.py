@@ -7,8 +7,9 @@ answer; 0 asks for none. The same shapes serve both ends.
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Any
+from collections.abc import Mapping
+from enum import IntEnum, StrEnum
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,6 +29,8 @@ from jackalope.core.ids import TaskId
 from jackalope.core.task import Signal, TaskSpec
 from jackalope.wire.frames import VERSION, FrameError, Kind, frame
 from jackalope.wire.interest import Interest
+
+AnyKind = TypeVar("AnyKind", bound=IntEnum)
 
 
 class Message(msgspec.Struct, array_like=True, gc=False):
@@ -114,6 +117,7 @@ class Join(Message):
     grace_us: int = 10 * SECOND
     generation: int = 0
     ready: bool = True
+    helps: int = -1
 
 
 class Leave(Message):
@@ -229,6 +233,27 @@ class Broadcast(Message):
     body: bytes = b""
 
 
+class HelpersAsk(Message):
+    """Let up to `count` workers help with a running task. Answered by ACK with a token."""
+
+    ref: int
+    task: TaskId
+    fence: int
+    count: int
+    function: str = ""
+    where: str = ""
+    seal: str = ""
+    queue: str = ""
+
+
+class HelpEnd(Message):
+    """The worker helps no more; `why`, if it could not."""
+
+    ref: int
+    fence: int
+    why: str = ""
+
+
 # From the broker.
 
 
@@ -323,6 +348,27 @@ class Notice(Message):
     detail: str = ""
 
 
+class HelpAsk(Message):
+    """The worker shall help a task with its fan-out, or, without a place to go, do so no more."""
+
+    fence: int
+    task: TaskId = TaskId(b"")
+    queue: str = ""
+    function: str = ""
+    where: str = ""
+    token: str = ""
+    seal: str = ""
+
+
+class HelperGone(Message):
+    """A worker could not help."""
+
+    task: TaskId
+    fence: int
+    worker: str
+    why: str
+
+
 class Called(Message):
     """Somebody calls a recipient of this session. `call` is the number to reply under."""
 
@@ -368,6 +414,8 @@ TO_BROKER: dict[Kind, type[Message]] = {
     Kind.REPLY: CallReply,
     Kind.LISTEN: Listen,
     Kind.BROADCAST: Broadcast,
+    Kind.HELPERS: HelpersAsk,
+    Kind.HELP: HelpEnd,
 }
 
 FROM_BROKER: dict[Kind, type[Message]] = {
@@ -384,14 +432,20 @@ FROM_BROKER: dict[Kind, type[Message]] = {
     Kind.RPC: Called,
     Kind.REPLY: CallReplied,
     Kind.BROADCAST: Heard,
+    Kind.HELPERS: HelperGone,
+    Kind.HELP: HelpAsk,
 }
 
 
 class Codec:
     """Encodes one direction of the protocol and decodes the other."""
 
-    def __init__(self, sends: dict[Kind, type[Message]], hears: dict[Kind, type[Message]]) -> None:
-        self._kinds = {shape: kind for kind, shape in sends.items()}
+    def __init__(
+        self,
+        sends: Mapping[AnyKind, type[Message]],
+        hears: Mapping[AnyKind, type[Message]],
+    ) -> None:
+        self._kinds: dict[type[Message], IntEnum] = {shape: kind for kind, shape in sends.items()}
         self._decoders = {
             int(kind): msgspec.msgpack.Decoder(shape) for kind, shape in hears.items()
         }

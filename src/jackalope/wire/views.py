@@ -141,7 +141,8 @@ class QueueView(msgspec.Struct, frozen=True):
 class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
     """A worker. `state` is `active`, `idle`, `draining`, `away` or, for a while, `gone`.
 
-    `succeeded` and `failed` count attempts, over all sessions of a worker of this name.
+    `succeeded` and `failed` count attempts, over all sessions of a worker of this name. `helps` is
+    the task, in hexadecimal, that the worker helps with its fan-out.
     """
 
     worker: str
@@ -158,6 +159,7 @@ class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
     why_gone: str = ""
     succeeded: int = 0
     failed: int = 0
+    helps: str = ""
 
 
 class LimitView(msgspec.Struct, frozen=True):

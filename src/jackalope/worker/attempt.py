@@ -27,6 +27,7 @@ from jackalope.worker.verdict import Reject, RetryLater
 if TYPE_CHECKING:
     from jackalope.tasks.definition import TaskDefinition
     from jackalope.wire.messages import SignalAnswer
+    from jackalope.worker.surroundings import Surroundings
 
 
 class Cause(StrEnum):
@@ -103,6 +104,7 @@ class Attempt:
         assignment: what the broker sent.
         definition: the function.
         listener: who hears what becomes of it.
+        surroundings: where it runs; None where that is of no use.
         is_running: given to an executor, and not ended yet.
         has_begun: its user code runs, or is just about to.
         cause: why it shall stop, once it shall.
@@ -128,15 +130,21 @@ class Attempt:
         "refusal",
         "report",
         "rests",
+        "surroundings",
         "timers",
     )
 
     def __init__(
-        self, assignment: Assignment, definition: TaskDefinition, listener: Listener
+        self,
+        assignment: Assignment,
+        definition: TaskDefinition,
+        listener: Listener,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self.assignment = assignment
         self.definition = definition
         self.listener = listener
+        self.surroundings = surroundings
         self.is_running = False
         self.has_begun = False
         self.cause: Cause | None = None

@@ -1,7 +1,7 @@
 """The channel between a worker and a process that runs tasks for it.
 
-Owns the messages: the worker sends assignments, one at a time; the process answers with what
-becomes of each. MessagePack behind a length; never pickle.
+Owns the messages: the worker sends where the process is, then assignments, one at a time; the
+process answers with what becomes of each. MessagePack behind a length; never pickle.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import msgspec
 
 from jackalope.core.effects import Assignment
 from jackalope.worker.attempt import Failed, Finished, Stopped
+from jackalope.worker.surroundings import Surroundings
 
 LENGTH = Struct(">I")
 
@@ -50,10 +51,11 @@ Word = Ready | Unfit | Progressed | Rested | Ended
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_word = msgspec.msgpack.Decoder(Word).decode
+decode_surroundings = msgspec.msgpack.Decoder(Surroundings).decode
 decode_assignment = msgspec.msgpack.Decoder(Assignment).decode
 
 
-def packet(message: Word | Assignment) -> bytes:
+def packet(message: Word | Assignment | Surroundings) -> bytes:
     """Encode a message with its length."""
     body = _encode(message)
     return LENGTH.pack(len(body)) + body

@@ -42,12 +42,14 @@ from jackalope.worker.channel import (
     Unfit,
     Word,
     decode_assignment,
+    decode_surroundings,
     packet,
 )
 from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
 from jackalope.worker.coroutine import run_coroutine
 from jackalope.worker.exit_cause import OUT_OF_MEMORY
 from jackalope.worker.inherited_log import InheritedLog
+from jackalope.worker.surroundings import Surroundings
 from jackalope.worker.usage import rss_bytes
 
 UNFIT = 2
@@ -64,6 +66,7 @@ class Child:
         self._parent = parent
         self._memory_bytes_max = memory_bytes_max
         self._log = log
+        self._surroundings: Surroundings | None = None
         self._attempt: Attempt | None = None
         self._on_signal: Callable[[int], None] | None = None
         self._speaking = threading.Lock()
@@ -76,6 +79,7 @@ class Child:
         signal.signal(signal.SIGTERM, self._interrupt)
         signal.signal(signal.SIGALRM, self._interrupt)
         self._log.prepare()
+        self._surroundings = decode_surroundings(self._packet())
         try:
             source = load_application(application)
         except CannotLoad as error:
@@ -132,7 +136,11 @@ class Child:
         definition = source.functions.get(assignment.name)
         if definition is None:
             return unknown_task(source, assignment.name)
-        attempt = Attempt(assignment, definition, self)
+        if not assignment.attempt:
+            from jackalope.worker.fanout.stint import StintDefinition  # noqa: PLC0415  rarely needed
+
+            definition = StintDefinition(definition, source.functions)
+        attempt = Attempt(assignment, definition, self, self._surroundings)
         memory_bytes_max = definition.memory_bytes_max or self._memory_bytes_max
         try:
             try:
@@ -188,8 +196,12 @@ class Child:
             os._exit(1)  # The parent is gone, and with it whoever would want this.
 
     def _next(self) -> Assignment | None:
+        packet = self._packet()
+        return decode_assignment(packet) if packet else None
+
+    def _packet(self) -> bytes:
         head = self._receive(LENGTH.size)
-        return decode_assignment(self._receive(*LENGTH.unpack(head))) if head else None
+        return self._receive(*LENGTH.unpack(head)) if head else b""
 
     def _receive(self, size: int) -> bytes:
         data = bytearray()

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from jackalope.core.ids import successor_id
+from jackalope.core.limits import HELPERS_PER_FANOUT_MAX
 from jackalope.tasks.context import Spawnable, running
 
 if TYPE_CHECKING:
     from jackalope.core.ids import TaskId
     from jackalope.worker.attempt import Attempt
+    from jackalope.worker.fanout.team import Team
 
 P = ParamSpec("P")
 H = TypeVar("H")
@@ -128,6 +130,35 @@ class TaskContext:
             EncodeFailed: an argument cannot be sent.
         """
         return await task.spawn_in(self, *args, **kwargs)
+
+    def helpers(
+        self,
+        max: int = HELPERS_PER_FANOUT_MAX,  # noqa: A002  as the user reads it
+        *,
+        local: int = 1,
+        progress: bool = True,
+    ) -> Team:
+        """Let idle workers help with the items of this task.
+
+            async with current().helpers(max=8) as helpers:
+                async for result in helpers.map(score, candidates):
+                    ...
+
+        In a plain function, `with` and `for` do the same. Helpers come as workers are free, and go
+        at the end of the block.
+
+        Args:
+            max: how many helpers there may be.
+            local: how many threads of this task compute as well; 0 leaves it all to helpers. For a
+                function in processes, how many processes of this worker.
+            progress: tell the progress of the task by its items.
+
+        Raises:
+            ConfigError: nobody would be left to compute.
+        """
+        from jackalope.worker.fanout.team import Team  # noqa: PLC0415  most tasks have no items
+
+        return Team(self, self._attempt, helpers_max=max, local=local, has_progress=progress)
 
     def child_id(self, content: bytes) -> TaskId:
         """Return the id of the next child with this content: the same in every attempt."""

@@ -35,6 +35,8 @@ from jackalope.wire.messages import (
     Claim,
     Heartbeat,
     Hello,
+    HelpAsk,
+    HelpEnd,
     Join,
     Leave,
     Message,
@@ -84,6 +86,8 @@ class Membership:
     Attributes:
         on_drain: called when the broker asks the worker to finish and leave.
         on_unwanted: called with the reason when the broker does not want this worker.
+        on_help: called when the broker asks the worker to help the task of another.
+        helps: returns the fence of the attempt that the worker helps; 0 for none.
         stats: returns what heartbeats tell.
         is_ready: whether the worker takes tasks; until then it is there, and loads. After a change
             it joins again.
@@ -107,6 +111,8 @@ class Membership:
         self._why_unwanted = ""
         self.on_drain: Callable[[], None] = _nothing
         self.on_unwanted: Callable[[str], None] = _nothing
+        self.on_help: Callable[[HelpAsk], None] = _nothing
+        self.helps: Callable[[], int] = int
         self.stats: Callable[[], dict[str, float]] = dict
         self.is_ready = True
 
@@ -270,6 +276,7 @@ class Membership:
                 grace_us=int(standing.grace_s * SECOND),
                 generation=self._next_generation(),
                 ready=self.is_ready,
+                helps=self.helps(),
             ),
             answered,
         )
@@ -312,6 +319,12 @@ class Membership:
         if self._joined.is_set() and self._workload.slots != self._slots_told:
             self.join()
 
+    def free(self, fence: int, why: str) -> None:
+        """Tell that the worker helps no more. If this is lost, the next join tells it."""
+        connection = self._connection
+        if connection is not None and self._joined.is_set():
+            connection.ask(HelpEnd(0, fence, why), _whatever)
+
     # What the broker says.
 
     def _heard(self, message: Message) -> None:
@@ -319,6 +332,8 @@ class Membership:
             self._workload.assign(message.assignments)
         elif type(message) is SignalAsk:
             self._workload.signal(message)
+        elif type(message) is HelpAsk:
+            self.on_help(message)
         elif type(message) is Notice:
             self._on_notice(message)
 
@@ -340,4 +355,8 @@ class Membership:
 
 
 def _nothing(*_: object) -> None:
+    pass
+
+
+def _whatever(_: Any, __: JackalopeError | None) -> None:
     pass

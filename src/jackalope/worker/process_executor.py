@@ -18,8 +18,11 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from jackalope.core.must import must
 from jackalope.core.task import Error
+from jackalope.link.address import Address
 from jackalope.tasks.failure import error_of
 from jackalope.worker.attempt import Attempt, Failed, Outcome, Stopped
 from jackalope.worker.channel import (
@@ -40,8 +43,12 @@ from jackalope.worker.exit_cause import (
     oom_kill_count,
     signal_name,
 )
+from jackalope.worker.surroundings import Surroundings
 
 CHILD_COMMAND = (sys.executable, "-m", "jackalope.worker.child")
+
+#: Where a process is that nobody has told.
+_NOWHERE = Surroundings(address=Address("localhost"), worker="")
 
 #: How long a process that has hung up may take to be gone.
 _EXIT_S = 2.0
@@ -79,7 +86,11 @@ class ProcessExecutor:
         recycling: Recycling | None = None,
         command: tuple[str, ...] = CHILD_COMMAND,
         log: str = "",
+        surroundings: Surroundings | None = None,
     ) -> None:
+        self._surroundings = packet(
+            replace(surroundings, is_isolated=True) if surroundings is not None else _NOWHERE
+        )
         self._command = (*command, application)
         self._log = log
         self._memory_bytes_max = memory_bytes_max
@@ -158,7 +169,7 @@ class ProcessExecutor:
         child = Child()
         self._children.add(child)
         try:
-            await child.start(self._command, self._memory_bytes_max, self._log)
+            await child.start(self._command, self._memory_bytes_max, self._log, self._surroundings)
         except BaseException:
             self._children.discard(child)
             raise
@@ -209,7 +220,9 @@ class Child:
         """How long it has been there."""
         return time.monotonic() - self._started_at
 
-    async def start(self, command: tuple[str, ...], memory_bytes_max: int, log: str) -> None:
+    async def start(
+        self, command: tuple[str, ...], memory_bytes_max: int, log: str, surroundings: bytes
+    ) -> None:
         """Start the process, and wait until it is ready.
 
         Raises:
@@ -227,6 +240,7 @@ class Child:
                 start_new_session=True,
             )
         self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._say(surroundings)
         word = await self._hear()
         if type(word) is Ready:
             return

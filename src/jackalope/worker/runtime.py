@@ -20,14 +20,16 @@ from jackalope.link.address import Address
 from jackalope.tasks.definition import TaskSource
 from jackalope.worker.application import CannotLoad, load_application
 from jackalope.worker.drain import Drain
+from jackalope.worker.helping import Helping
 from jackalope.worker.loop import new_event_loop
 from jackalope.worker.loop_executor import LoopExecutor
 from jackalope.worker.membership import Membership, Standing
 from jackalope.worker.process_executor import ProcessExecutor
 from jackalope.worker.settings import WorkerSettings, fitting_concurrency
+from jackalope.worker.surroundings import Surroundings
 from jackalope.worker.thread_executor import ThreadExecutor
 from jackalope.worker.usage import Processor, rss_bytes
-from jackalope.worker.workload import Workload
+from jackalope.worker.workload import Executor, Workload
 
 log = structlog.get_logger(component="worker")
 
@@ -70,6 +72,20 @@ async def _run(settings: WorkerSettings, source: TaskSource) -> int:
     return await Runtime(settings, source).run()
 
 
+def _surroundings(settings: WorkerSettings, address: Address) -> Surroundings:
+    return Surroundings(
+        address=address,
+        worker=settings.name,
+        application=settings.application,
+        child_command=settings.child_command,
+        log=settings.log,
+        fanout_host=settings.fanout_host,
+        fanout_advertise=settings.fanout_advertise,
+        fanout_cert=settings.fanout_cert,
+        fanout_key=settings.fanout_key,
+    )
+
+
 class Runtime:
     """One worker."""
 
@@ -83,6 +99,7 @@ class Runtime:
             if not settings.queues or definition.queue in settings.queues
         ]
         self._queues = settings.queues or tuple(sorted({d.queue for d in served})) or ("default",)
+        surroundings = _surroundings(settings, self._address)
         self._loop_executor = LoopExecutor()
         self._threads = ThreadExecutor()
         self._processes = ProcessExecutor(
@@ -91,18 +108,24 @@ class Runtime:
             recycling=settings.recycling,
             command=settings.child_command,
             log=settings.log,
+            surroundings=surroundings,
         )
         self._concurrency = settings.concurrency or fitting_concurrency(served)
+        executors: dict[str, Executor] = {
+            "async": self._loop_executor,
+            "thread": self._threads,
+            "process": self._processes,
+        }
         self._workload = Workload(
             source,
-            {
-                "async": self._loop_executor,
-                "thread": self._threads,
-                "process": self._processes,
-            },
+            executors,
             concurrency=self._concurrency,
             prefetch=settings.prefetch,
             stop_s=settings.stop_s,
+            surroundings=surroundings,
+        )
+        self._helping = Helping(
+            source, executors, self._workload, worker=settings.name, stop_s=settings.stop_s
         )
         standing = Standing(
             address=self._address,
@@ -118,6 +141,9 @@ class Runtime:
         self._membership.on_unwanted = self._give_up
         self._membership.stats = self._stats
         self._startups = tuple(getattr(source, "startups", ()))
+        self._membership.on_help = self._helping.asked
+        self._membership.helps = lambda: self._helping.fence
+        self._helping.on_free = self._membership.free
         self._processor = Processor()
         self._drain = Drain(settings.drain_s, settings.stop_s)
         self._code = DONE
@@ -144,6 +170,7 @@ class Runtime:
             await self._drain.asked.wait()
             loading.cancel()
             self._workload.close()
+            self._helping.close()
             self._membership.join()  # With no slots: nothing more comes.
             is_told = await self._drain.finish(self._workload)
             await self._membership.leave()

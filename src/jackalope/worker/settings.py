@@ -52,6 +52,12 @@ class WorkerSettings:
         child_command: how such a process is started.
         log: the look of the log, level and form, that such a process inherits; empty if it has none
             of its own.
+        fanout_host: where it listens for helpers of its tasks; empty for the address from which it
+            reaches the broker.
+        fanout_advertise: where helpers find it instead; empty for the same.
+        fanout_cert: the file of the certificate that helpers see where the broker is encrypted;
+            empty for one that is made.
+        fanout_key: the file of its key.
     """
 
     application: str
@@ -71,6 +77,10 @@ class WorkerSettings:
     recycling: Recycling = field(default_factory=Recycling)
     child_command: tuple[str, ...] = CHILD_COMMAND
     log: str = ""
+    fanout_host: str = ""
+    fanout_advertise: str = ""
+    fanout_cert: str = ""
+    fanout_key: str = ""
 
     def problems(self) -> list[str]:
         """List everything that is wrong, one sentence each."""
@@ -94,11 +104,14 @@ class WorkerSettings:
             ("recycling age_s", self.recycling.age_s, 0, 2**62),
             ("recycling rss_bytes", self.recycling.rss_bytes, 0, 2**62),
         )
-        return [
+        problems = [
             f"{what}: must be {least:g} to {most:g}, got {value:g}"
             for what, value, least, most in bounds
             if not least <= value <= most
         ]
+        if bool(self.fanout_cert) != bool(self.fanout_key):
+            problems.append("fanout_cert and fanout_key: give both, or neither")
+        return problems
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from jackalope.worker.attempt import Attempt, Cause, Failed, Finished, Outcome
 from jackalope.worker.exit_cause import TIMEOUT
 from jackalope.worker.mailbox import Ended, Mailbox
 from jackalope.worker.reports import Reports
+from jackalope.worker.surroundings import Surroundings
 
 log = structlog.get_logger(component="worker")
 
@@ -79,6 +80,7 @@ class Workload:
         on_slots_changed: called when the worker wants more or fewer attempts than before.
         finished: how many attempts have ended well.
         failed: how many have failed.
+        lent: how many slots are taken by helping others. The broker counts them itself.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Workload:
         concurrency: int,
         prefetch: int = 0,
         stop_s: float = 5.0,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self._source = source
         self._definition_of: Callable[[str], TaskDefinition | None] = source.functions.get
@@ -96,6 +99,7 @@ class Workload:
         self._concurrency = concurrency
         self._prefetch = prefetch
         self._stop_s = stop_s
+        self._surroundings = surroundings
         self._loop = asyncio.get_running_loop()
         self._mailbox = Mailbox(
             self._loop,
@@ -119,6 +123,7 @@ class Workload:
         self.on_slots_changed: Callable[[], None] = _nothing
         self.finished = 0
         self.failed = 0
+        self.lent = 0
 
     # What the worker tells about itself.
 
@@ -164,7 +169,7 @@ class Workload:
             if assignment.fence in self._attempts:
                 continue  # Said twice.
             definition = self._definition_of(assignment.name)
-            attempt = Attempt(assignment, definition or _NOBODY, self._mailbox)
+            attempt = Attempt(assignment, definition or _NOBODY, self._mailbox, self._surroundings)
             self._attempts[assignment.fence] = attempt
             if self._is_closed:
                 self._report(attempt, attempt.held)
@@ -172,7 +177,7 @@ class Workload:
                 self._report(attempt, self._report_of(attempt, self._unknown(assignment.name)))
             else:
                 self._waiting.append(attempt)
-        self._begin()
+        self.begin()
         self.reports.flush()
 
     def signal(self, ask: SignalAsk) -> None:
@@ -257,10 +262,11 @@ class Workload:
 
     # Running.
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Begin as many attempts as there is room for."""
         batch: list[Attempt] = []
-        while self._waiting and self._running < self._room and not self._is_closed:
+        room = self._room - self.lent
+        while self._waiting and self._running < room and not self._is_closed:
             attempt = self._waiting.popleft()
             attempt.is_running = True
             self._running += 1
@@ -309,7 +315,7 @@ class Workload:
                 self._bury()
             elif attempt.report is None:
                 self._report(attempt, self._report_of(attempt, outcome))
-        self._begin()
+        self.begin()
         self.reports.flush()
 
     def _bury(self) -> None:
@@ -334,7 +340,7 @@ class Workload:
         if attempt.rests > 0 and not rested:
             self._resting += 1
             self.on_slots_changed()
-            self._begin()
+            self.begin()
         elif rested and attempt.rests <= 0:
             self._stop_resting()
 

@@ -16,6 +16,9 @@ from jackalope.core.effects import (
     Assignment,
     DrainAsked,
     Effect,
+    HelpAsked,
+    HelperFailed,
+    HelpRecalled,
     LeaseLost,
     NothingToClaim,
     Reply,
@@ -30,6 +33,8 @@ from jackalope.wire.messages import (
     Ack,
     Assign,
     Ended,
+    HelpAsk,
+    HelperGone,
     Message,
     Nack,
     Notice,
@@ -140,6 +145,23 @@ class Outgoing:
         elif isinstance(message, TaskProgressed):
             at_us, percent, note = message.at_us, message.percent, message.note
             self._add_frame(Progressed(message.task, at_us, percent, note))
+        elif isinstance(message, HelpAsked):
+            self._add_frame(
+                HelpAsk(
+                    message.fence,
+                    message.task,
+                    message.queue,
+                    message.function,
+                    message.where,
+                    message.token,
+                    message.seal,
+                )
+            )
+        elif isinstance(message, HelpRecalled):
+            self._add_frame(HelpAsk(message.fence))
+        elif isinstance(message, HelperFailed):
+            why = message.why
+            self._add_frame(HelperGone(message.task, message.fence, message.worker, why))
         else:
             self._add_frame(_NOTICES[type(message)])
 

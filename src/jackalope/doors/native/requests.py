@@ -5,6 +5,7 @@ Owns the translation, one function a kind of message. Decides nothing.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from jackalope.core.commands import (
     DeletePool,
     DeleteQueue,
     DrainWorker,
+    EndHelp,
     FailAttempts,
     FinishAttempts,
     JoinWorker,
@@ -32,6 +34,7 @@ from jackalope.core.commands import (
     PauseQueue,
     ReleaseAttempts,
     ReportProgress,
+    RequestHelpers,
     ResumeQueue,
     RevokeApiKey,
     StartAttempts,
@@ -43,6 +46,8 @@ from jackalope.core.refusals import Code, Refusal
 from jackalope.wire.messages import (
     Act,
     Claim,
+    HelpEnd,
+    HelpersAsk,
     Join,
     Leave,
     Manage,
@@ -54,6 +59,9 @@ from jackalope.wire.messages import (
     Submit,
     Watch,
 )
+
+#: Of chance in the token by which an owner and its helpers know each other.
+_TOKEN_BYTES = 24
 
 
 class Gathering:
@@ -147,6 +155,7 @@ def _join(message: Join, namespace: str, _: str) -> AnyCommand:
         grace_us=message.grace_us,
         generation=message.generation,
         ready=message.ready,
+        helps=message.helps,
     )
 
 
@@ -168,6 +177,24 @@ def _answer(message: SignalAnswer, _: str, __: str) -> AnyCommand:
     return AnswerSignal(
         task=message.task, fence=message.fence, answer=message.answer, detail=message.detail
     )
+
+
+def _helpers(message: HelpersAsk, namespace: str, _: str) -> AnyCommand:
+    return RequestHelpers(
+        task=message.task,
+        fence=message.fence,
+        count=message.count,
+        function=message.function,
+        where=message.where,
+        seal=message.seal,
+        queue=message.queue,
+        token=secrets.token_urlsafe(_TOKEN_BYTES),
+        namespace=namespace,
+    )
+
+
+def _end_help(message: HelpEnd, _: str, __: str) -> AnyCommand:
+    return EndHelp(fence=message.fence, why=message.why)
 
 
 def _act(message: Act, namespace: str, name: str) -> AnyCommand:
@@ -234,4 +261,6 @@ _TRANSLATIONS: dict[type, Callable[[Any, str, str], AnyCommand]] = {
     Act: _act,
     Watch: _watch,
     Manage: _manage,
+    HelpersAsk: _helpers,
+    HelpEnd: _end_help,
 }

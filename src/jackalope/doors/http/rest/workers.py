@@ -56,6 +56,7 @@ class WorkerShown(msgspec.Struct):
     why_gone: str | None
     succeeded: int
     failed: int
+    helps: str | None = None
 
 
 def show_worker(view: WorkerView) -> WorkerShown:
@@ -64,7 +65,8 @@ def show_worker(view: WorkerView) -> WorkerShown:
     if view.state in ("away", "gone"):
         status = WorkerStatus.DEAD
     else:
-        status = WorkerStatus.ACTIVE if view.load else WorkerStatus.IDLE
+        is_busy = view.load or view.helps
+        status = WorkerStatus.ACTIVE if is_busy else WorkerStatus.IDLE
     pid = labels.get("pid", "")
     return WorkerShown(
         worker_id=view.worker,
@@ -86,6 +88,7 @@ def show_worker(view: WorkerView) -> WorkerShown:
         why_gone=view.why_gone or None,
         succeeded=view.succeeded,
         failed=view.failed,
+        helps=view.helps or None,
     )
 
 

@@ -1,0 +1,365 @@
+"""The team: a task and its helpers, as the task's code uses them.
+
+Owns the way from a user's items to the ledger and from there to the user, in coroutines and in
+plain functions, and what is told about the progress.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sized
+from contextlib import suppress
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from jackalope.core.limits import HELPERS_PER_FANOUT_MAX
+from jackalope.link.errors import ConfigError, JackalopeError
+from jackalope.tasks.fanout import Mappable, OnError
+from jackalope.tasks.values import EncodeFailed, encode_value
+from jackalope.wire.fanout import DATA_BYTES_MAX
+from jackalope.worker.fanout.hub import Hub
+from jackalope.worker.fanout.ledger import Ledger
+from jackalope.worker.fanout.local import LocalPeer
+from jackalope.worker.fanout.run import Run
+
+if TYPE_CHECKING:
+    from jackalope.worker.attempt import Attempt
+    from jackalope.worker.context import TaskContext
+
+R = TypeVar("R")
+
+#: How often a plain function that waits for results looks whether it shall stop.
+_LOOK_S = 0.25
+#: How often the progress of a fan-out is told.
+_TELL_S = 0.5
+
+
+class Team:
+    """A task and its helpers. Made by `current().helpers(...)`."""
+
+    def __init__(
+        self,
+        context: TaskContext,
+        attempt: Attempt,
+        *,
+        helpers_max: int,
+        local: int,
+        has_progress: bool,
+    ) -> None:
+        if not 0 <= helpers_max <= HELPERS_PER_FANOUT_MAX:
+            raise ConfigError(f"max: 0 to {HELPERS_PER_FANOUT_MAX} helpers, not {helpers_max}")
+        if local < 0:
+            raise ConfigError(f"local: must not be negative, got {local}")
+        if not local and (not helpers_max or attempt.surroundings is None):
+            raise ConfigError("neither helpers nor this task itself may compute: nobody is left")
+        self._context = context
+        self._attempt = attempt
+        self._local = local
+        self._has_progress = has_progress
+        self._runs = 0
+        self._hub: Hub | None = None
+        self._max = helpers_max
+        self._results: TeamResults[Any] | None = None
+        self._is_over = False
+
+    @property
+    def count(self) -> int:
+        """How many helpers there are now."""
+        return 0 if self._hub is None else self._hub.helpers
+
+    @property
+    def by_broker(self) -> str:
+        """Why items go through the broker as child tasks; empty while they do not."""
+        return "" if self._hub is None else self._hub.by_broker
+
+    def map(
+        self,
+        task: Mappable[R],
+        items: Iterable[Any] | AsyncIterable[Any],
+        *,
+        fixed: Mapping[str, Any] | None = None,
+        ordered: bool = True,
+        retries: int = 0,
+        on_error: OnError = "fail",
+        total: int | None = None,
+    ) -> TeamResults[R]:
+        """Call a task's function on each item, here and at the helpers, and yield the results.
+
+        Items are taken as they are needed, so that there may be any number of them. One `map` runs
+        at a time; the helpers stay for the next.
+
+        Args:
+            task: a task of the application, which takes an item as its first argument.
+            items: what to call it on; an async iterable only with `async for`.
+            fixed: further arguments by name, the same for all items, sent once to each helper.
+            ordered: yield results in the order of the items, and not as they come.
+            retries: how often an item that failed is tried again.
+            on_error: what an item does that has failed for good: `fail` the whole, or `collect`:
+                then its result is an `ItemError`.
+            total: how many items there are, for the progress, where `len(items)` does not tell.
+
+        Raises:
+            ConfigError: it is no task, or another `map` is not over.
+        """
+        if self._is_over:
+            raise ConfigError("these helpers are gone; use them inside their with block")
+        if self._results is not None and not self._results.is_over:
+            raise ConfigError("another map of these helpers is not over; read its results first")
+        if total is None and isinstance(items, Sized):
+            total = len(items)
+        ledger = Ledger(is_ordered=ordered, retries=retries, on_error=on_error, total=total)
+        self._runs += 1
+        run = Run(self._runs, task, dict(fixed or {}), ledger)
+        self._results = TeamResults(self, run, items)
+        return self._results
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_over = True
+        if self._hub is not None:
+            self._hub.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_over = True
+        if self._hub is not None:
+            await asyncio.to_thread(self._hub.close)
+
+    # For the results.
+
+    def begin(self, run: Run) -> list[LocalPeer]:
+        """Let everybody begin with a run, and return those who compute here."""
+        surroundings, definition = self._attempt.surroundings, run.definition
+        must_be_apart = definition.isolation == "process" and not (
+            surroundings is None or surroundings.is_isolated
+        )
+        peers = [] if must_be_apart else [LocalPeer(run) for _ in range(self._local)]
+        is_alone = surroundings is None or not (self._max or must_be_apart)
+        if surroundings is not None and not is_alone:
+            if self._hub is not None and not self._hub.fits(definition):
+                self._hub.close()
+                self._hub = None
+            if self._hub is None:
+                stints = self._local if must_be_apart else 0
+                self._hub = Hub(self._attempt, surroundings, self._max, stints)
+            self._hub.begin(run)
+        return peers
+
+    def wake(self) -> None:
+        """Let helpers look for work."""
+        if self._hub is not None:
+            self._hub.wake()
+
+    def finish(self) -> None:
+        """End a run."""
+        if self._hub is not None:
+            self._hub.finish()
+
+    def tell(self, ledger: Ledger, rate: float) -> None:
+        """Tell how far a run has come."""
+        if not self._has_progress:
+            return
+        total, done = ledger.total, ledger.done
+        percent = min(100.0, 100.0 * done / total) if total else None
+        of = f"{done} of {total} items" if total is not None else f"{done} items"
+        way = ", through the broker" if self.by_broker else ""
+        helpers = "1 helper" if self.count == 1 else f"{self.count} helpers"
+        self._context.progress(percent, f"{of}, {rate:.0f}/s, {helpers}{way}")
+
+    def raise_if_cancelled(self) -> None:
+        """End here if somebody wants the task to stop."""
+        self._context.raise_if_cancelled()
+
+
+class TeamResults(Generic[R]):
+    """The results of one `map`. Read once.
+
+    Attributes:
+        is_over: nothing more comes of it.
+    """
+
+    def __init__(self, team: Team, run: Run, items: Iterable[Any] | AsyncIterable[Any]) -> None:
+        self._team = team
+        self._ledger = run.ledger
+        self._run = run
+        self._items = items
+        self._peers: list[LocalPeer] = []
+        self._is_begun = False
+        self._has_news = False
+        self._room = asyncio.Event()
+        self._pumping: asyncio.Task[None] | None = None
+        self._told = (time.monotonic(), 0)
+        self.is_over = False
+
+    def __iter__(self) -> Iterator[R]:
+        if isinstance(self._items, AsyncIterable):
+            raise ConfigError("async items need `async for`")
+        items, news, ledger = iter(self._items), threading.Event(), self._ledger
+        self._begin(news.set)
+        try:
+            while True:
+                self._fill(items)
+                results = self._take()
+                for result in results:
+                    yield result
+                    if self._has_news:
+                        self._has_news = False
+                        self._fill(items)
+                if ledger.is_over:
+                    return
+                if results:
+                    continue  # There may be more.
+                if not news.wait(_LOOK_S):
+                    self._team.raise_if_cancelled()
+                news.clear()
+                self._tell()
+        finally:
+            self._end()
+
+    async def __aiter__(self) -> AsyncIterator[R]:
+        loop, news, ledger = asyncio.get_running_loop(), asyncio.Event(), self._ledger
+
+        def look() -> None:
+            news.set()
+            self._room.set()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+                loop.call_soon_threadsafe(look)
+
+        self._begin(wake)
+        items: Iterator[Any] = iter(())
+        if isinstance(self._items, AsyncIterable):
+            self._pumping = loop.create_task(self._pump(self._items))
+        else:
+            items = iter(self._items)
+        try:
+            while True:
+                self._fill(items)
+                results = self._take()
+                for result in results:
+                    yield result
+                    if self._has_news:
+                        self._has_news = False
+                        self._fill(items)
+                if ledger.is_over:
+                    return
+                if results:
+                    continue  # There may be more.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        await news.wait()
+                news.clear()
+                self._tell()
+        finally:
+            if self._pumping is not None:
+                self._pumping.cancel()
+            self._end()
+
+    # Items in.
+
+    def _fill(self, items: Iterator[Any]) -> None:
+        """Give in items while they are wanted."""
+        ledger = self._ledger
+        if self._pumping is not None:
+            self._room.set()
+            return
+        while count := ledger.room():
+            chunk = list(islice(items, count))
+            if chunk:
+                self._offer(chunk)
+            if len(chunk) < count:
+                ledger.complete()
+
+    async def _pump(self, items: AsyncIterable[Any]) -> None:
+        """Give in items that are awaited."""
+        ledger = self._ledger
+        chunk: list[Any] = []
+        try:
+            async for item in items:
+                chunk.append(item)
+                while not (count := ledger.room()):
+                    self._room.clear()
+                    await self._room.wait()
+                if len(chunk) >= count or ledger.is_starved:
+                    self._offer(chunk)
+                    chunk = []
+            if chunk:
+                self._offer(chunk)
+            ledger.complete()
+            ledger.on_news()
+        except Exception as error:  # noqa: BLE001  it is raised where the results are read
+            ledger.fail(error)
+
+    def _offer(self, chunk: list[Any]) -> None:
+        try:
+            data = encode_value("msgpack", chunk)
+        except EncodeFailed as error:
+            raise EncodeFailed(f"an item of {self._run.definition.name}: {error}") from error
+        if len(data) <= DATA_BYTES_MAX:
+            self._ledger.offer(len(chunk), data)
+        elif len(chunk) > 1:
+            middle = len(chunk) // 2
+            self._offer(chunk[:middle])
+            self._offer(chunk[middle:])
+        else:
+            message = f"an item of {len(data)} bytes; at most {DATA_BYTES_MAX}"
+            raise EncodeFailed(message + ": send where it is")
+
+    # Results out.
+
+    def _take(self) -> list[R]:
+        failure = self._ledger.failure
+        if failure is not None:
+            raise failure
+        return self._ledger.take_results()
+
+    def _begin(self, wake: Any) -> None:
+        if self._is_begun:
+            raise JackalopeError("the results of a map can be read once")
+        self._is_begun = True
+
+        def on_news() -> None:
+            self._has_news = True
+            wake()
+
+        def on_work() -> None:
+            for peer in self._peers:
+                peer.wake()
+            self._team.wake()
+
+        self._ledger.on_news, self._ledger.on_work = on_news, on_work
+        self._peers = self._team.begin(self._run)
+        for peer in self._peers:
+            peer.start()
+
+    def _end(self) -> None:
+        self.is_over = True
+        for peer in self._peers:
+            peer.close()
+        self._team.finish()
+        self._tell(is_last=True)
+
+    def _tell(self, *, is_last: bool = False) -> None:
+        now, (then, done_then) = time.monotonic(), self._told
+        if now - then >= _TELL_S or is_last:
+            done = self._ledger.done
+            self._team.tell(self._ledger, (done - done_then) / max(now - then, 1e-3))
+            self._told = (now, done)
