@@ -30,7 +30,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     yield serving
     code, log = serving.stop()
     assert code == 0, log
-    assert "bug" not in log
+    assert "] bug " not in log
     assert TOKEN not in log
 
 
