@@ -206,6 +206,42 @@ def test_a_large_body_survives_both_ways(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_a_large_dead_letter_keeps_its_body(tmp_path: Path, *, is_durable: bool) -> None:
+    """On the way from queue to queue, all but one of which are only in memory."""
+    body = bytes(range(256)) * 2_000
+
+    async def test() -> None:
+        async with house(tmp_path / "data") as (broker, door):
+            peer = await connect(door)
+            for queue, following in (("one", "two"), ("two", "three"), ("three", "nowhere")):
+                to = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": following}
+                durable = queue == "one" or (queue == "three" and is_durable)
+                args = {"queue": queue, "durable": durable, "arguments": to}
+                await peer.ask("queue.declare", "queue.declare-ok", **args)
+            await peer.ask("confirm.select", "confirm.select-ok")
+            peer.publish("one", body)
+            await peer.method("basic.ack")
+            (blob,) = broker.blobs.names()
+            broker.blobs._flight.drop(blob)  # As if it had been written long ago.
+            for queue in ("one", "two", "three"):
+                await broker.flush()
+                assert await broker.blobs.sweep() == 0
+                assert list(broker.blobs.names()) == [blob]
+                got = await peer.ask("basic.get", "basic.get-ok", queue=queue)
+                assert await peer.body() == body
+                peer.send(1, "basic.reject", delivery_tag=got["delivery_tag"])
+                # The answer to this comes after the reject was heeded.
+                await peer.ask("queue.declare", "queue.declare-ok", queue=queue, passive=True)
+            async with asyncio.timeout(PATIENCE_S):
+                while list(broker.blobs.names()):
+                    # What has ended leaves with the next command.
+                    await peer.ask("queue.declare", "queue.declare-ok", queue="three", passive=True)
+                    await broker.flush()
+
+    run(test())
+
+
 def test_keys_are_passwords() -> None:
     token = new_token()
     key = ApiKey(id_of(token), hash_of(token), "ada", (Permission.SUBMIT_TASKS,), namespace="mine")

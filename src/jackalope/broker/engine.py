@@ -30,9 +30,12 @@ by the next `store`, which is the only writer of the journal.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from jackalope.broker.recovery import recover
+from jackalope.core.blobs import unnamed
 from jackalope.core.changes import Changes
 from jackalope.core.commands import AnyCommand
 from jackalope.core.durations import SECOND
@@ -43,7 +46,7 @@ from jackalope.core.limits import TASKS_PER_FILTER_MAX
 from jackalope.core.must import must
 from jackalope.core.records import AnyRecord, encode_batch, is_lasting
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.task import Task, blobs_of
+from jackalope.core.task import Task
 from jackalope.storage import Blobs, History, Journal, StorageFault
 
 #: History is synced, and the journal trimmed, when this many batches could go.
@@ -171,8 +174,7 @@ class Engine:
             # All that history lacks, at once: if there is room for that, there is room.
             changes = self.core.book.take_changes()
             self.core.book.stored(changes)
-            for blob in self.history.write(self.sequence, changes):
-                self.blobs.delete(blob)
+            self._delete_unnamed(self.history.write(self.sequence, changes))
         except StorageFault as fault:
             self.fault = fault
             self.core, self.sequence = recover(self._journal, self.history)
@@ -221,10 +223,7 @@ class Engine:
         self._flush = None
         self.core.book.stored(flush.changes)
         if flush.blobs:
-            # A task that was revived meanwhile has no row yet, but may still name its blob.
-            named = {blob for task in self.core.book.dirty.values() for blob in blobs_of(task)}
-            for blob in set(flush.blobs) - named:
-                self.blobs.delete(blob)
+            self._delete_unnamed(flush.blobs)
 
     def fail_flush(self, flush: Flush, fault: StorageFault) -> None:
         """Refuse writes from now on, because what history lacks can no longer be told apart."""
@@ -233,7 +232,16 @@ class Engine:
         self._flush = None
         self.core, self.sequence = recover(self._journal, self.history)
 
+    def _delete_unnamed(self, blobs: list[str]) -> None:
+        """Delete blobs that no row names, except those that a task in memory does."""
+        for blob in unnamed(self.core.book, blobs):
+            self.blobs.delete(blob)
+
     # Reading.
+
+    def unnamed(self, blobs: Iterable[str]) -> list[str]:
+        """Return those of the blobs that no task in memory names; none while there is a fault."""
+        return unnamed(self.core.book, blobs) if self.fault is None else []
 
     def find(self, namespace: str, task_id: TaskId, alias: str = "") -> Task | None:
         """Find a task by its id or alias, in memory or else in history."""

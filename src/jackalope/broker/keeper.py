@@ -11,11 +11,12 @@ A blob belongs to whoever names it. In the order of time that is:
 1. the upload that writes it, and then the request that hands it to the core: it is held, from its
    first byte until `HOLD_S` after its last, far longer than a command waits for its turn;
 2. a task in memory;
-3. a row in history, which a flush writes from memory.
+3. a row in history, which a flush writes from memory; or none ever, if the task is volatile.
 
-So a blob that is not held, and that history does not know after a flush, has no owner and never
-will: a crash, a refused submit or a failed delete left it behind. The sweep looks for such blobs
-beside all other work, a slice at a time, right after the start and then every `SWEEP_EVERY_S`.
+A dead letter goes back from the third to the second. So a blob that is not held, that no task in
+memory names, and that history does not know after a flush, has no owner and never will: a crash, a
+refused submit or a failed delete left it behind. The sweep looks for such blobs beside all other
+work, a slice at a time, right after the start and then every `SWEEP_EVERY_S`.
 
 Deleting happens later and is tried again until it works, so that a store that is out of reach
 neither slows nor stops the broker. What is not deleted before the broker ends is swept by the next.
@@ -78,22 +79,23 @@ class BlobKeeper(Blobs):
         store: Blobs,
         history: History,
         flush: Callable[[], Awaitable[None]],
-        is_well: Callable[[], bool],
+        unnamed: Callable[[Iterable[str]], list[str]],
         doubt_s: float = DOUBT_S,
     ) -> None:
         """Keep the blobs of a broker.
 
         Args:
             store: where they are.
-            history: what says who names them.
+            history: what says which rows name them.
             flush: returns when history has everything that has happened by now.
-            is_well: tells whether the last flush can be relied on.
+            unnamed: returns those of some blobs that no task in memory names; none while memory
+                and history cannot be relied on.
             doubt_s: how long a blob is kept whose writer gave up.
         """
         self._store = store
         self._history = history
         self._flush = flush
-        self._is_well = is_well
+        self._unnamed = unnamed
         self.doubt_s = doubt_s
         self.drafts_max = store.drafts_max
         self.links = store.links
@@ -267,16 +269,15 @@ class BlobKeeper(Blobs):
         """Delete those of the blobs that nobody names.
 
         The order matters: owners are looked up in the order in which a blob comes to them, so that
-        none is missed that changes hands meanwhile.
+        none is missed that changes hands meanwhile; and memory once more at the end, as a dead
+        letter may have its blob from a row.
         """
         unknown = await self.off_loop(lambda: self._history.unowned(names))
-        suspects = [name for name in unknown if not self._flight.has(name)]
+        suspects = self._unnamed(name for name in unknown if not self._flight.has(name))
         if not suspects:
             return 0
         await self._flush()
-        if not self._is_well():
-            return 0
-        unnamed = await self.off_loop(lambda: self._history.unowned(suspects))
+        unnamed = self._unnamed(await self.off_loop(lambda: self._history.unowned(suspects)))
         for name in unnamed:
             self.delete(name)
         return len(unnamed)

@@ -12,7 +12,7 @@ would forget.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -112,9 +112,7 @@ class Broker:
     ) -> None:
         self._storage = storage
         self._clock = clock or Clock()
-        self.blobs = BlobKeeper(
-            storage.blobs, storage.history, self.flush, lambda: self.engine.fault is None
-        )
+        self.blobs = BlobKeeper(storage.blobs, storage.history, self.flush, self._unnamed)
         self.engine = Engine(storage.journal, storage.history, self.blobs)
         self.access = access or Access()
         self.access.follow(self.engine.core.book)
@@ -440,6 +438,9 @@ class Broker:
             read()
 
     # Writing behind.
+
+    def _unnamed(self, blobs: Iterable[str]) -> list[str]:
+        return self.engine.unnamed(blobs)
 
     def _write_behind(self) -> None:
         """End a flush that is written, and begin the next when it is time."""

@@ -65,6 +65,7 @@ class Book:
         gone: tasks that storage has and must not have, as they last were if memory had them.
         recalled: ended tasks that are here for the moment; storage has them.
         has_volatile: whether there ever was anything that is not for the disk.
+        volatile_large: tasks that are not, but whose payload is a blob; also some that have left.
     """
 
     def __init__(self) -> None:
@@ -89,6 +90,7 @@ class Book:
         self.definitions_dirty: dict[tuple[str, str, str], Exchange | Binding | Rule | None] = {}
         self.blobs_gone: list[str] = []
         self.has_volatile = False
+        self.volatile_large: dict[TaskId, Task] = {}
         self._volatile_ended: list[TaskId] = []
         self._queues_leaving: dict[tuple[str, str], object] = {}
         self._names: dict[str, str] = {}
@@ -280,6 +282,8 @@ class Book:
         """Note that storage lacks the present state of a task, unless it is never to have it."""
         if not (self.has_volatile and is_volatile(task.id)):
             self.dirty[task.id] = task
+        elif isinstance(task.payload, BlobRef):
+            self.volatile_large[task.id] = task
 
     def drop(self, task: Task) -> None:
         """Let a task go that has not ended, without an end."""

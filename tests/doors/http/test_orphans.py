@@ -217,7 +217,7 @@ def test_failed_deletes_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None
 
     async def test() -> None:
         store = Failing()
-        blobs = BlobKeeper(store, MemoryHistory(), _flush, lambda: True)
+        blobs = BlobKeeper(store, MemoryHistory(), _flush, list)
         refs = [blobs.write([b"x"]) for _ in range(3)]
         blobs.start()
         store.is_down = True
@@ -237,7 +237,7 @@ def test_deletes_beyond_the_limit_are_left_to_the_sweep(monkeypatch: pytest.Monk
     monkeypatch.setattr(keeper, "DELETES_MAX", 2)
 
     async def test() -> None:
-        blobs = BlobKeeper(MemoryBlobs(), MemoryHistory(), _flush, lambda: True)
+        blobs = BlobKeeper(MemoryBlobs(), MemoryHistory(), _flush, list)
         for number in range(3):
             blobs.delete(f"{number:032x}")
         assert blobs.leaving_count() == 2
@@ -249,7 +249,7 @@ def test_deletes_beyond_the_limit_are_left_to_the_sweep(monkeypatch: pytest.Monk
 def test_nothing_is_swept_while_history_cannot_be_relied_on() -> None:
     async def test() -> None:
         store = MemoryBlobs()
-        blobs = BlobKeeper(store, MemoryHistory(), _flush, lambda: False)
+        blobs = BlobKeeper(store, MemoryHistory(), _flush, lambda _: [])
         store.write([b"x"])
         assert await blobs.sweep() == 0
         assert len(list(store.names())) == 1
