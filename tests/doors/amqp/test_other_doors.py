@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from jackalope import Jackalope, State, TaskFailed
 from tests.doors.amqp.house import JACKALOPE, PATIENCE_S, Serving
 
 QUEUE = "letters"
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +78,56 @@ def test_a_task_is_consumed_over_amqp(serving: Serving, channel: BlockingChannel
     assert task["state"] in ("assigned", "running")
     channel.basic_ack(method.delivery_tag)
     assert channel.queue_declare(QUEUE, passive=True).method.message_count == 0
+
+
+@pytest.fixture
+def app(serving: Serving) -> Iterator[Jackalope]:
+    app = Jackalope(serving.address)
+    yield app
+    app.sync.close()
+
+
+def test_a_worker_runs_messages(
+    serving: Serving, channel: BlockingChannel, app: Jackalope, tmp_path: Path
+) -> None:
+    """The type of each is the name of a function, its body what that takes."""
+    app.sync(app.declare_queue("shouts"))
+    for name, body in (("shout", b"hello"), ("add", b'[[1], {"b": 2}]')):
+        properties = pika.BasicProperties(type=name, delivery_mode=2, headers={"a": 1})
+        channel.basic_publish("", "shouts", body, properties, mandatory=True)
+    tasks = {task.name: task for task in app.sync.iterate(app.tasks(queue="shouts"))}
+    with (tmp_path / "worker.txt").open("w") as log:
+        words = ["--broker", serving.address, "worker", "tests.doors.amqp.letters_app:app"]
+        worker = subprocess.Popen([JACKALOPE, *words], cwd=ROOT, stdout=log, stderr=log)
+    try:
+        shouted = app.handle(tasks["shout"].id, content="bytes")
+        assert app.sync(shouted.result(PATIENCE_S)) == b"HELLO"
+        added = app.handle(tasks["add"].id, content="json")
+        assert app.sync(added.result(PATIENCE_S)) == 3
+    finally:
+        worker.terminate()
+        worker.wait(PATIENCE_S)
+
+
+def test_a_handle_hears_of_the_acknowledgement(channel: BlockingChannel, app: Jackalope) -> None:
+    app.sync(app.declare_queue("parcels"))
+    headers = {"colour": "red", "size": 3, "nested": {"a": [1, True]}}
+    send = partial(app.submit, "parcels", name="pack", headers=headers, priority=200)
+    handles = [app.sync(send(body)) for body in (b"small", b"large" * 50_000)]
+    for handle, expected in zip(handles, (b"small", b"large" * 50_000), strict=True):
+        method, properties, body = channel.basic_get("parcels")
+        assert method is not None
+        assert (method.exchange, method.routing_key) == ("", "parcels")
+        assert (properties.type, properties.message_id) == ("pack", handle.id.hex())
+        assert (properties.headers, properties.delivery_mode) == (headers, 2)
+        assert (properties.priority, properties.content_type) == (None, None)
+        assert body == expected
+        assert app.sync(app.find(handle)).state in (State.ASSIGNED, State.RUNNING)
+        channel.basic_ack(method.delivery_tag)
+        assert app.sync(handle.wait(PATIENCE_S)) is State.SUCCEEDED
+    # What is rejected is dead, and its handle says so.
+    handle = app.sync(send(b"broken"))
+    method, _, _ = channel.basic_get("parcels")
+    channel.basic_reject(method.delivery_tag, requeue=False)
+    with pytest.raises(TaskFailed, match="rejected"):
+        app.sync(handle.result(PATIENCE_S))
