@@ -62,7 +62,7 @@ class Serving:
                 text=True,
             )
         told = self._first_words()
-        native = re.search(r"at (jackalope://\S+?),", told)
+        native = re.search(r"at (jackalopes?://\S+?),", told)
         amqp = re.search(r"AMQP at amqps?://[^:]+:(\d+)", told)
         management = re.search(r"management API at https?://[^:]+:(\d+)", told)
         assert native, told + self._log.read_text()

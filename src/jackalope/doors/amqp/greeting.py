@@ -35,6 +35,10 @@ _CAPABILITIES = (
     "direct_reply_to",
 )
 
+#: What is said to those whose proof is a certificate, by a broker that wants one.
+_NO_CERTIFICATES = (
+    "Certificates prove nothing here: use PLAIN, with the token of an API key as password"
+)
 #: The virtual host that every client asks for unless told otherwise.
 ROOT = "/"
 
@@ -106,9 +110,11 @@ class Greeting:
         user, token = _credentials(args["mechanism"], args["response"])
         admitted = connection.broker.access.admit(token, connection.broker.now_us())
         if isinstance(admitted, Refusal):
+            is_external = args["mechanism"] == "EXTERNAL"
             text = (
                 f"Login was refused using authentication mechanism {args['mechanism']}. "
-                f"For details see the broker logfile. {admitted.message}"
+                f"For details see the broker logfile. "
+                f"{_NO_CERTIFICATES if is_external else admitted.message}"
             )
             raise ConnectionFault(403, text, method.class_id, method.method_id)
         connection.principal, connection.user = admitted, user
