@@ -24,7 +24,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 COMMANDS = commands(typer.main.get_command(app))
 
 #: Names that only gather other commands.
-GROUPS = (("config",), ("keys",))
+GROUPS = (("aiida",), ("cache",), ("config",), ("keys",))
 
 
 def test_every_command_of_the_published_admin_tool_has_its_counterpart() -> None:
