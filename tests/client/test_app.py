@@ -457,6 +457,7 @@ PUBLIC = [
     "EncodeFailed",
     "Filter",
     "Handle",
+    "ItemError",
     "Jackalope",
     "JackalopeError",
     "MaxLength",

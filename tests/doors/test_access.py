@@ -24,6 +24,8 @@ from jackalope.wire.messages import (
     Events,
     Heartbeat,
     Hello,
+    HelpEnd,
+    HelpersAsk,
     Join,
     Leave,
     Listen,
@@ -75,6 +77,8 @@ OTHERS: dict[Permission, list[Message]] = {
     Permission.SUBMIT_TASKS: [Call(0, "nobody")],
     Permission.WORK: [
         Claim(0),
+        HelpersAsk(0, NOBODYS, 1, 1),
+        HelpEnd(0, 1),
         Progress(0, NOBODYS, 1),
         SignalAnswer(0, NOBODYS, 1, "refused"),  # type: ignore[arg-type]
     ],

@@ -244,7 +244,7 @@ def test_stats(tmp_path: Path) -> None:
         ("task", {"id": b"short"}, "unknown_task"),
         ("task", {"id": 7}, "invalid"),
         ("task", {"alias": "nobody"}, "unknown_task"),
-        ("task", {"identity": b""}, "invalid"),
+        ("task", {"colour": "blue"}, "invalid"),
         ("history", {"id": b"\x01" * 16}, "unknown_task"),
         ("explain", {"id": b"\x01" * 16}, "unknown_task"),
         ("tasks", {"states": ["happy"]}, "invalid"),
