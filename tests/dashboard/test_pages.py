@@ -352,6 +352,8 @@ def test_keyboard_theme_and_phone(house: House, open_page: Open) -> None:
     page.reload()
     expect(page.locator("html")).to_have_attribute("data-theme", "light")
     expect(page.locator("h1")).to_have_text("Overview")
+    # From then on it listens to the keyboard, too.
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
     page.keyboard.press("g")
     page.keyboard.press("w")
     expect(page.locator("h1")).to_have_text("Workers")

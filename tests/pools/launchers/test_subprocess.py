@@ -221,9 +221,13 @@ def test_logs_of_the_past_are_kept_and_counted(backend: Subprocess) -> None:
             await reach(few, f"w-{number}", Phase.ENDED)
             await few.stop(f"w-{number}", 0)
             await until(lambda: is_empty(few))
-        past = sorted((backend.folder / "home" / "one" / ".past").iterdir())
-        assert [log.name for log in past] == ["w-2.log", "w-3.log"]
-        assert past[0].read_text() == "out of cheese\n"
+        past = backend.folder / "home" / "one" / ".past"
+
+        async def is_cleared_away() -> bool:
+            return sorted(log.name for log in past.iterdir()) == ["w-2.log", "w-3.log"]
+
+        await until(is_cleared_away)
+        assert (past / "w-2.log").read_text() == "out of cheese\n"
 
     play(backend, scenario)
 
