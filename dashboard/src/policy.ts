@@ -55,6 +55,15 @@ export const SECTIONS: Section[] = [
       field("done", "Done when", "A task counts as done", ["processed", "received"]),
     ],
   },
+  {
+    title: "Requests",
+    fields: [
+      field("same", "Asked for the same", "What to do with a task that asks for what another does", ["run", "unique", "cached"]),
+      field("cache", "Answers kept for", "How long an answer is good for who asks again; 0 keeps none"),
+      field("cache_entries", "Answers kept", "How many; the least recently used goes first"),
+      field("cache_bytes", "Bytes kept", "How many bytes they may have together"),
+    ],
+  },
 ];
 
 /** The sections, with whatever else the broker knows at the end. */

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
@@ -12,7 +14,7 @@ import pytest
 
 from jackalope.core.commands import Action
 from jackalope.core.lifecycle import TRANSITIONS, Event, State, can_lead
-from jackalope.core.policy import Done, OnLost, OnRestart, Policy
+from jackalope.core.policy import SAME_OF_QUEUES, Done, OnLost, OnRestart, Policy
 
 SOURCE = Path(__file__).resolve().parents[2] / "dashboard"
 
@@ -60,7 +62,12 @@ def test_policy_form_knows_every_field() -> None:
     known = {name for name, _ in fields}
     assert known == {field.name.removesuffix("_us") for field in msgspec.structs.fields(Policy)}
     choices = {name: set(re.findall(r'"(\w+)"', given)) for name, given in fields if given}
-    kinds = {"on_lost": OnLost, "on_restart": OnRestart, "done": Done}
+    kinds: dict[str, Iterable[StrEnum]] = {
+        "on_lost": OnLost,
+        "on_restart": OnRestart,
+        "done": Done,
+        "same": SAME_OF_QUEUES,
+    }
     assert choices == {name: {str(each) for each in kind} for name, kind in kinds.items()}
 
 
