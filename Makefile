@@ -78,7 +78,7 @@ $(AIIDA)/.ready: pyproject.toml constraints-aiida.txt
 
 .PHONY: test
 test: check aiida  ## Run every check and the whole test suite: what CI runs.
-	$(BIN)/pytest --numprocesses 2 --dist loadfile
+	$(BIN)/pytest --numprocesses 3 --dist loadfile
 
 .PHONY: check
 check: setup  ## Check format, lint, types, imports and tidiness, without the other tests.

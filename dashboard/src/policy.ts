@@ -59,9 +59,9 @@ export const SECTIONS: Section[] = [
     title: "Requests",
     fields: [
       field("same", "Asked for the same", "What to do with a task that asks for what another does", ["run", "unique", "cached"]),
-      field("cache", "Answers kept for", "How long an answer is good for who asks again; 0 keeps none"),
-      field("cache_entries", "Answers kept", "How many; the least recently used goes first"),
-      field("cache_bytes", "Bytes kept", "How many bytes they may have together"),
+      field("cache", "Answers good for", "How long an answer is good for who asks again; 0 keeps none"),
+      field("cache_entries", "Answers at most", "How many; the least recently used goes first"),
+      field("cache_bytes", "Bytes at most", "How many bytes they may have together"),
     ],
   },
 ];
