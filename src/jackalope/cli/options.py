@@ -5,7 +5,7 @@ Owns names, help and parsing.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -118,6 +118,30 @@ def reading(read: Callable[[str], T], text: str) -> T:
         return read(text)
     except ValueError as error:
         raise Failure(str(error), code=Exit.USAGE) from None
+
+
+def read_changes(
+    texts: Iterable[str], read: Callable[[str, str], tuple[str, Any]]
+) -> dict[str, Any]:
+    """Read settings that are written as key=value.
+
+    Raises:
+        Failure: with everything that is wrong.
+    """
+    changes: dict[str, Any] = {}
+    problems = []
+    for text in texts:
+        field, equals, value = text.partition("=")
+        try:
+            if not equals:
+                raise ValueError("write it as key=value")  # noqa: TRY301  one way for all
+            name, wanted = read(field, value)
+            changes[name] = wanted
+        except ValueError as error:
+            problems.append(f"{field}: {error}")
+    if problems:
+        raise Failure("; ".join(problems), code=Exit.USAGE)
+    return changes
 
 
 def _complete_states() -> Iterable[str]:

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jackalope.cli.command import Exit, Failure, connected
-from jackalope.cli.options import Every, Watch, Yes, every_s
+from jackalope.cli.command import Failure, connected
+from jackalope.cli.options import Every, Watch, Yes, every_s, read_changes
 from jackalope.cli.queues import call_without_command
 
 if TYPE_CHECKING:
@@ -180,26 +180,13 @@ async def set_(
 
 
 def _read_changes(texts: list[str]) -> dict[str, Any]:
-    """Read settings of a pool.
-
-    Raises:
-        Failure: with everything that is wrong.
-    """
+    """Read settings of a pool."""
     from jackalope.broker.config import pool_field, pool_value
 
-    changes: dict[str, Any] = {}
-    problems = []
-    for text in texts:
-        field, equals, value = text.partition("=")
-        try:
-            if not equals:
-                raise ValueError("write it as key=value")  # noqa: TRY301  one way for all
-            changes[pool_field(field)] = pool_value(field, value, is_text=True)
-        except ValueError as error:
-            problems.append(f"{field}: {error}")
-    if problems:
-        raise Failure("; ".join(problems), code=Exit.USAGE)
-    return changes
+    def read(field: str, value: str) -> tuple[str, Any]:
+        return pool_field(field), pool_value(field, value, is_text=True)
+
+    return read_changes(texts, read)
 
 
 async def _act(backend: "Backend", screen: "Screen", queue: str, key: str, action: str) -> None:

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jackalope.cli.command import Async, Exit, Failure, connected, hand_down
-from jackalope.cli.options import Every, Watch, Yes, every_s
+from jackalope.cli.command import Async, Failure, connected, hand_down
+from jackalope.cli.options import Every, Watch, Yes, every_s, read_changes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -179,25 +179,13 @@ async def set_(
 
 
 def _read_changes(texts: list[str]) -> dict[str, Any]:
-    """Read fields of a policy.
-
-    Raises:
-        Failure: with everything that is wrong.
-    """
+    """Read fields of a policy."""
     from jackalope.broker.config import policy_field, policy_value
 
-    changes: dict[str, Any] = {}
-    problems = []
-    for text in texts:
-        field, equals, value = text.partition("=")
-        try:
-            if not equals:
-                raise ValueError("write it as key=value")  # noqa: TRY301  one way for all
-            changes[policy_field(field)] = policy_value(field, value, is_text=True)
-        except ValueError as error:
-            problems.append(f"{field}: {error}")
-    if problems:
-        raise Failure("; ".join(problems), code=Exit.USAGE)
+    def read(field: str, value: str) -> tuple[str, Any]:
+        return policy_field(field), policy_value(field, value, is_text=True)
+
+    changes = read_changes(texts, read)
     return {name: getattr(value, "value", value) for name, value in changes.items()}
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from jackalope.core.commands import ClaimTasks, JoinWorker
 from jackalope.core.durations import NEVER
 from jackalope.core.effects import Accepted
-from jackalope.core.exchanges import locked, no_queue, told
+from jackalope.core.exchanges import find_open, told
 from jackalope.core.limits import LEASE_US_MAX, SLOTS_PER_WORKER_MAX
 from jackalope.core.messaging import (
     Consume,
@@ -44,14 +44,8 @@ def consumers_of(core: Core, queue: Queue) -> list[Worker]:
 
 def consume(core: Core, command: Consume) -> None:
     """Let a consumer in."""
-    queue = core.book.queue(command.namespace, command.queue)
-    refusal = (
-        no_queue(command.queue, command.namespace)
-        if queue is None
-        else locked(queue, command.owner)
-    )
-    if queue is None or refusal is not None:
-        core.reply(command, refusal or no_queue(command.queue, command.namespace))
+    queue = find_open(core, command)
+    if queue is None:
         return
     others = consumers_of(core, queue)
     is_taken = any(other.consumer and other.consumer.is_exclusive for other in others)
@@ -122,14 +116,8 @@ def limit_share(core: Core, command: LimitShare) -> None:
 
 def take_task(core: Core, command: TakeTask) -> None:
     """Give one task to a session that takes them one by one."""
-    queue = core.book.queue(command.namespace, command.queue)
-    refusal = (
-        no_queue(command.queue, command.namespace)
-        if queue is None
-        else locked(queue, command.owner)
-    )
-    if queue is None or refusal is not None:
-        core.reply(command, refusal or no_queue(command.queue, command.namespace))
+    queue = find_open(core, command)
+    if queue is None:
         return
     core.watch_idle(queue)
     if command.session not in core.roster.sessions:

@@ -23,9 +23,12 @@ from jackalope.core.limits import (
 from jackalope.core.messaging import (
     Bind,
     ClearRule,
+    Consume,
     OpenExchange,
+    PurgeQueue,
     RemoveExchange,
     SetRule,
+    TakeTask,
     Unbind,
 )
 from jackalope.core.records import (
@@ -62,6 +65,18 @@ def locked(queue: Queue, owner: int) -> Refusal | None:
     if queue.traits is None or queue.traits.owner in (0, owner):
         return None
     return exclusive_to_another(queue)
+
+
+def find_open(core: Core, command: Consume | TakeTask | PurgeQueue) -> Queue | None:
+    """Return the queue that a command names, or refuse the command."""
+    queue = core.book.queue(command.namespace, command.queue)
+    if queue is None:
+        core.reply(command, no_queue(command.queue, command.namespace))
+        return None
+    if refusal := locked(queue, command.owner):
+        core.reply(command, refusal)
+        return None
+    return queue
 
 
 def exclusive_to_another(queue: Queue) -> Refusal:

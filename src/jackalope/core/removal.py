@@ -12,7 +12,7 @@ from jackalope.core.consumers import consumers_of
 from jackalope.core.declarations import known_queue
 from jackalope.core.definitions import is_volatile_binding
 from jackalope.core.effects import Accepted, ConsumerCancelled, Dropped, SendToSession
-from jackalope.core.exchanges import drop_unused, locked, no_queue, told
+from jackalope.core.exchanges import drop_unused, find_open, locked, told
 from jackalope.core.ids import TaskId, is_volatile
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.messaging import PurgeQueue, RemoveQueue
@@ -59,14 +59,8 @@ def remove_queue(core: Core, command: RemoveQueue) -> None:
 
 def purge_queue(core: Core, command: PurgeQueue) -> None:
     """Drop every ready task of a queue."""
-    queue = core.book.queue(command.namespace, command.queue)
-    refusal = (
-        no_queue(command.queue, command.namespace)
-        if queue is None
-        else locked(queue, command.owner)
-    )
-    if queue is None or refusal is not None:
-        core.reply(command, refusal or no_queue(command.queue, command.namespace))
+    queue = find_open(core, command)
+    if queue is None:
         return
     core.watch_idle(queue)
     tasks = core.book.tasks

@@ -92,11 +92,16 @@ def delete_exchange(channel: Channel, method: Method) -> None:
 
 def bind_exchange(channel: Channel, method: Method) -> None:
     """Bind an exchange to another, or undo that."""
-    args, connection = method.args, channel.connection
+    args = method.args
     binding = Binding(
         args["source"], args["destination"], True, args["routing_key"], args["arguments"]
     )
-    shape = Bind if method.name == "exchange.bind" else Unbind
+    _bind(channel, method, binding)
+
+
+def _bind(channel: Channel, method: Method, binding: Binding) -> None:
+    connection = channel.connection
+    shape = Bind if method.name.endswith(".bind") else Unbind
     command = shape(
         binding=binding,
         owner=connection.session,
@@ -157,20 +162,12 @@ def _declare_reply_to(channel: Channel, method: Method) -> None:
 
 def bind_queue(channel: Channel, method: Method) -> None:
     """Bind a queue to an exchange, or undo that."""
-    args, connection = method.args, channel.connection
+    args = method.args
     queue, key = args["queue"], args["routing_key"]
     if not queue:
         queue = _last_queue(channel)
         key = key or queue
-    binding = Binding(args["exchange"], queue, False, key, args["arguments"])
-    shape = Bind if method.name == "queue.bind" else Unbind
-    command = shape(
-        binding=binding,
-        owner=connection.session,
-        namespace=connection.namespace,
-        by=connection.user,
-    )
-    channel.ask(command, method, _plain(channel, method, f"{method.name}-ok"))
+    _bind(channel, method, Binding(args["exchange"], queue, False, key, args["arguments"]))
 
 
 def purge_queue(channel: Channel, method: Method) -> None:

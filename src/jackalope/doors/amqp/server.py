@@ -1,7 +1,6 @@
 """The AMQP door: listens, lets connections in, and keeps an eye on all of them.
 
-Owns the listening socket, the number of connections, and who waits for direct replies. One timer
-looks at all connections.
+Owns what a connection is granted, and who waits for direct replies; `listener` has the rest.
 """
 
 from __future__ import annotations
@@ -15,15 +14,12 @@ from jackalope.broker.ids import TaskIds
 from jackalope.broker.service import Broker
 from jackalope.core.durations import SECOND
 from jackalope.doors.amqp.connection import Connection
+from jackalope.doors.listener import Listener
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.channel import Channel
 
 _LOOK_EVERY_S = 1.0
-
-#: How long peers may take to answer a goodbye, and how often that is looked at.
-_GOODBYE_S = 1.0
-_GOODBYE_LOOKS = 50
 
 
 @dataclass(frozen=True)
@@ -50,15 +46,16 @@ class Terms:
     stuck_us: int = 60 * SECOND
 
 
-class AmqpDoor:
+class AmqpDoor(Listener[Connection]):
     """A door for AMQP 0-9-1.
 
     Attributes:
-        port: where it listens, once started.
-        connections: all that are open.
         replies: the channel that waits for direct replies under each address.
         ids: makes the ids of tasks.
     """
+
+    name = "amqp"
+    goodbye = "broker forced connection closure with reason 'shutdown'"
 
     def __init__(
         self,
@@ -69,82 +66,33 @@ class AmqpDoor:
         *,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.broker = broker
-        self.host = host
-        self.port = port
-        self.terms = terms or Terms()
-        self.connections: dict[Connection, None] = {}
+        self.terms = terms = terms or Terms()
+        super().__init__(
+            broker,
+            host,
+            port,
+            tls=tls,
+            max_connections=terms.max_connections,
+            hello_us=terms.hello_us,
+        )
         self.replies: dict[str, Channel] = {}
         self.ids = TaskIds()
         self.has_tls = tls is not None
-        self._tls = tls
-        self._server: asyncio.Server | None = None
-        self._watch: asyncio.Task[None] | None = None
         self._shares = 0
 
-    async def start(self) -> None:
-        """Begin to listen.
-
-        Raises:
-            OSError: the address cannot be had.
-        """
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(self),
-            self.host,
-            self.port,
-            backlog=1024,
-            ssl=self._tls,
-            ssl_handshake_timeout=self.terms.hello_us / SECOND if self._tls else None,
-        )
-        self.port = self._server.sockets[0].getsockname()[1]
-        self.broker.access.changed.append(self._check_access)
-        self._watch = asyncio.create_task(self._look_after(), name="jackalope-amqp-door")
-
-    async def stop(self) -> None:
-        """Let nobody in any more, say goodbye to those who are there, and close."""
-        if self._server is None:
-            return
-        self._server.close()
-        self.broker.access.changed.remove(self._check_access)
-        if self._watch is not None:
-            self._watch.cancel()
-        for connection in list(self.connections):
-            connection.end("broker forced connection closure with reason 'shutdown'")
-        self._server = None
-        for _ in range(_GOODBYE_LOOKS):
-            if not self.connections:
-                return
-            await asyncio.sleep(_GOODBYE_S / _GOODBYE_LOOKS)
-        for connection in list(self.connections):
-            connection.abort()
-
-    def enter(self, connection: Connection) -> bool:
-        """Let a connection in, if there is room."""
-        if len(self.connections) >= self.terms.max_connections:
-            return False
-        self.connections[connection] = None
-        return True
-
-    def leave(self, connection: Connection) -> None:
-        """Forget a connection that is closed."""
-        self.connections.pop(connection, None)
+    def connect(self) -> Connection:
+        """Make a connection for a peer that has come."""
+        return Connection(self)
 
     def next_share(self) -> int:
         """Return a number for slots that the consumers of a channel have together."""
         self._shares += 1
         return self._shares
 
-    async def _look_after(self) -> None:
-        """Look at every connection now and then: who is silent, who is stuck, who needs a beat."""
-        while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            now_us = self.broker.now_us()
-            trouble = self.broker.trouble()
-            for connection in list(self.connections):
-                connection.look(now_us, trouble)
-            self._check_access()
-
-    def _check_access(self) -> None:
+    async def look(self) -> None:
+        """Wait a while, then look at every connection."""
+        await asyncio.sleep(_LOOK_EVERY_S)
+        now_us = self.broker.now_us()
+        trouble = self.broker.trouble()
         for connection in list(self.connections):
-            connection.check_access()
+            connection.look(now_us, trouble)

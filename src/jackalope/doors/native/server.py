@@ -1,7 +1,7 @@
 """The native door: listens, lets connections in, and keeps an eye on all of them.
 
-Owns the listening socket, the number of connections, and the pulses by which one connection keeps
-the session of another alive. One timer looks at all connections, however many there are.
+Owns what a connection is granted, and the pulses by which one connection keeps the session of
+another alive; `listener` has the rest.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ from dataclasses import dataclass
 
 from jackalope.broker.service import Broker
 from jackalope.core.durations import SECOND
+from jackalope.doors.listener import Listener
 from jackalope.doors.native.connection import Connection
 from jackalope.wire.frames import FRAME_BYTES_MAX
 
 _LOOKS_PER_HEARTBEAT = 4
-
-#: How long peers may take to read a goodbye, and how often that is looked at.
-_GOODBYE_S = 1.0
-_GOODBYE_LOOKS = 50
 
 
 @dataclass(frozen=True)
@@ -45,14 +42,15 @@ class Terms:
     stuck_us: int = 30 * SECOND
 
 
-class NativeDoor:
+class NativeDoor(Listener[Connection]):
     """A door for the native protocol.
 
     Attributes:
-        port: where it listens, once started.
-        connections: all that are open.
         pulses: the connection of each pulse.
     """
+
+    name = "native"
+    goodbye = "the broker stops; connect again later"
 
     def __init__(
         self,
@@ -63,64 +61,24 @@ class NativeDoor:
         *,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.broker = broker
-        self.host = host
-        self.port = port
-        self.terms = terms or Terms()
-        self._tls = tls
-        self.connections: dict[Connection, None] = {}
-        self.pulses: dict[str, Connection] = {}
-        self._server: asyncio.Server | None = None
-        self._watch: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Begin to listen.
-
-        Raises:
-            OSError: the address cannot be had.
-        """
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Connection(self),
-            self.host,
-            self.port,
-            backlog=1024,
-            ssl=self._tls,
-            # Who takes longer to begin than to say HELLO would not be waited for either.
-            ssl_handshake_timeout=self.terms.hello_us / SECOND if self._tls else None,
+        self.terms = terms = terms or Terms()
+        super().__init__(
+            broker,
+            host,
+            port,
+            tls=tls,
+            max_connections=terms.max_connections,
+            hello_us=terms.hello_us,
         )
-        self.port = self._server.sockets[0].getsockname()[1]
-        self.broker.access.changed.append(self._check_access)
-        self._watch = asyncio.create_task(self._look_after(), name="jackalope-native-door")
+        self.pulses: dict[str, Connection] = {}
 
-    async def stop(self) -> None:
-        """Let nobody in any more, say goodbye to those who are there, and close."""
-        if self._server is None:
-            return
-        self._server.close()
-        self.broker.access.changed.remove(self._check_access)
-        if self._watch is not None:
-            self._watch.cancel()
-        for connection in list(self.connections):
-            connection.end("the broker stops; connect again later", notice="goodbye")
-        self._server = None
-        for _ in range(_GOODBYE_LOOKS):
-            if not self.connections:
-                return
-            await asyncio.sleep(_GOODBYE_S / _GOODBYE_LOOKS)
-        for connection in list(self.connections):
-            connection.abort()
-
-    def enter(self, connection: Connection) -> bool:
-        """Let a connection in, if there is room."""
-        if len(self.connections) >= self.terms.max_connections:
-            return False
-        self.connections[connection] = None
-        return True
+    def connect(self) -> Connection:
+        """Make a connection for a peer that has come."""
+        return Connection(self)
 
     def leave(self, connection: Connection) -> None:
         """Forget a connection that is closed."""
-        self.connections.pop(connection, None)
+        super().leave(connection)
         self.pulses.pop(connection.pulse, None)
 
     def give_pulse(self, connection: Connection) -> str:
@@ -129,15 +87,9 @@ class NativeDoor:
         self.pulses[pulse] = connection
         return pulse
 
-    async def _look_after(self) -> None:
-        """Look at every connection now and then: who is silent, who is stuck, who needs a beat."""
-        while True:
-            await asyncio.sleep(self.terms.heartbeat_us / SECOND / _LOOKS_PER_HEARTBEAT)
-            now_us = self.broker.now_us()
-            for connection in list(self.connections):
-                connection.look(now_us)
-            self._check_access()  # A key may have come to its end.
-
-    def _check_access(self) -> None:
+    async def look(self) -> None:
+        """Wait a while, then look at every connection."""
+        await asyncio.sleep(self.terms.heartbeat_us / SECOND / _LOOKS_PER_HEARTBEAT)
+        now_us = self.broker.now_us()
         for connection in list(self.connections):
-            connection.check_access()
+            connection.look(now_us)

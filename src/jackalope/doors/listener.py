@@ -1,0 +1,134 @@
+"""A listener: what the doors that keep connections of their own have in common.
+
+Owns the listening socket, the room for connections, the timer that looks at all of them, however
+many there are, and the goodbye. What they speak is the door's own: nothing here knows a protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from abc import ABC, abstractmethod
+from typing import Generic, Protocol, TypeVar
+
+from jackalope.broker.service import Broker
+from jackalope.core.durations import SECOND
+
+#: How long peers may take to read a goodbye, and how often that is looked at.
+_GOODBYE_S = 1.0
+_GOODBYE_LOOKS = 50
+
+
+class Guest(Protocol):
+    """A connection, as far as a listener is concerned."""
+
+    def check_access(self) -> None:
+        """Let the peer go if it would not be let in any more."""
+
+    def end(self, why: str) -> None:
+        """Tell the peer why, and close."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+G = TypeVar("G", bound=Guest)
+
+
+class Listener(ABC, Generic[G]):
+    """A door that listens.
+
+    Attributes:
+        port: where it listens, once started.
+        connections: all that are open.
+    """
+
+    #: Its name, and what it says to whoever is there when it closes.
+    name: str
+    goodbye: str
+
+    def __init__(
+        self,
+        broker: Broker,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None,
+        max_connections: int,
+        hello_us: int,
+    ) -> None:
+        self.broker = broker
+        self.host = host
+        self.port = port
+        self.connections: dict[G, None] = {}
+        self._tls = tls
+        self._max_connections = max_connections
+        self._hello_us = hello_us
+        self._server: asyncio.Server | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    def connect(self) -> asyncio.Protocol:
+        """Make a connection for a peer that has come."""
+
+    @abstractmethod
+    async def look(self) -> None:
+        """Wait a while, then look at every connection: who is silent, stuck, in need of a beat."""
+
+    async def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self.connect,
+            self.host,
+            self.port,
+            backlog=1024,
+            ssl=self._tls,
+            # Who takes longer to begin than to introduce itself would not be waited for either.
+            ssl_handshake_timeout=self._hello_us / SECOND if self._tls else None,
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.broker.access.changed.append(self._check_access)
+        self._watch = asyncio.create_task(self._look_after(), name=f"jackalope-{self.name}-door")
+
+    async def stop(self) -> None:
+        """Let nobody in any more, say goodbye to those who are there, and close."""
+        if self._server is None:
+            return
+        self._server.close()
+        self.broker.access.changed.remove(self._check_access)
+        if self._watch is not None:
+            self._watch.cancel()
+        for connection in list(self.connections):
+            connection.end(self.goodbye)
+        self._server = None
+        for _ in range(_GOODBYE_LOOKS):
+            if not self.connections:
+                return
+            await asyncio.sleep(_GOODBYE_S / _GOODBYE_LOOKS)
+        for connection in list(self.connections):
+            connection.abort()
+
+    def enter(self, connection: G) -> bool:
+        """Let a connection in, if there is room."""
+        if len(self.connections) >= self._max_connections:
+            return False
+        self.connections[connection] = None
+        return True
+
+    def leave(self, connection: G) -> None:
+        """Forget a connection that is closed."""
+        self.connections.pop(connection, None)
+
+    async def _look_after(self) -> None:
+        while True:
+            await self.look()
+            self._check_access()  # A key may have come to its end.
+
+    def _check_access(self) -> None:
+        for connection in list(self.connections):
+            connection.check_access()
