@@ -7,7 +7,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.generation import GenerationMode
-from schemathesis.specs.openapi.checks import positive_data_acceptance
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from jackalope.doors.http.rest.words import WAIT_S_MAX
 from tests.docs.http import described
@@ -41,7 +41,10 @@ def test_api_is_as_described(case: Any, broker: Serving) -> None:
                 make_possible(part)
     # What steps a series can have depends on how long ago it is.
     excluded = [positive_data_acceptance] if case.path == "/api/v1/series" else []
-    case.call_and_validate(base_url=broker.url, excluded_checks=excluded)
+    response = case.call(base_url=broker.url)
+    if response.status_code == 431:  # A head too long is refused before anybody reads it.
+        excluded = [positive_data_acceptance, negative_data_rejection]
+    case.validate_response(response, excluded_checks=excluded)
 
 
 def wait_for_nothing(part: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from jackalope.doors.http.errors import MEANINGS, ErrorBody
 from jackalope.doors.http.exchange import NAMESPACE_HEADER
 
 #: What every route can answer, whatever it does.
-_ALWAYS = (400, 401, 403, 429, 500, 503)
+_ALWAYS = (400, 401, 403, 429, 431, 500, 503)
 
 _REF = "#/components/schemas/{name}"
 _PATH_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")

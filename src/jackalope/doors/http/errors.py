@@ -214,6 +214,7 @@ MEANINGS = {
     415: "The body is of a type that is not taken here.",
     416: "The range lies outside.",
     429: "Too many requests, or too many of something; see `Retry-After`.",
+    431: "The head of the request is too long.",
     500: "An error in the broker.",
     501: "The store of this broker cannot do that.",
     503: "The queue is full, or the broker cannot write just now; see `Retry-After`.",

@@ -56,7 +56,7 @@ class PoolStatus(msgspec.Struct):
 class StatusQuery(msgspec.Struct, forbid_unknown_fields=True):
     """Whose workers."""
 
-    keys: Annotated[tuple[MaybeName, ...], about("Only of these keys.", max_length=1_000)] = ()
+    keys: Annotated[tuple[MaybeName, ...], about("Only of these keys.", max_length=100)] = ()
     pool: Annotated[MaybeName, about("Only of this pool.")] = ""
 
 
@@ -66,15 +66,7 @@ async def read_version() -> Answer:
     return answer(Version(__version__))
 
 
-_OPT = spec(
-    "read_tasks",
-    PoolStatus,
-    query=StatusQuery,
-    also={431: "So many keys make the head of the request too long."},
-)
-
-
-@get("/status", opt={**_OPT, "namespace": True})
+@get("/status", opt={**spec("read_tasks", PoolStatus, query=StatusQuery), "namespace": True})
 async def read_status(request: Asked) -> Answer:
     """Tell which workers of pools are ready, and which still load."""
     query = read_query(request, StatusQuery)
