@@ -1,5 +1,7 @@
 """Blocking functions in threads."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -99,3 +101,28 @@ def test_soft_timeout_can_be_caught(executor: ThreadExecutor, ear: Ear) -> None:
     until(lambda: attempt.handle)
     executor.time_out_softly(attempt)
     assert value(ear.next()) == "cleaned up"
+
+
+def test_a_tracer_gets_through_after_threads_ran_and_were_stopped() -> None:
+    """An interpreter left looking for an exception hangs under a tracer: in a process apart."""
+    script = """
+import sys
+from jackalope.worker.attempt import Cause
+from jackalope.worker.thread_executor import ThreadExecutor
+from tests.worker.stage import Ear, attempt_at, until
+
+ear, executor = Ear(), ThreadExecutor()
+for n in range(300):
+    attempt = attempt_at(ear, "multiply", n, 2)
+    executor.run([attempt])
+    if n % 2:
+        until(lambda: attempt.handle)
+        attempt.cause = Cause.KILL
+        executor.stop(attempt, 1)
+    ear.next()
+sys.settrace(lambda *_: None)
+print((lambda: "through")())
+"""
+    command = [sys.executable, "-c", script]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == "through\n"
