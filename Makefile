@@ -67,7 +67,7 @@ browser:
 AIIDA := build/aiida
 
 .PHONY: aiida
-aiida: setup  ## Create build/aiida, where the tests run AiiDA; without it they are skipped.
+aiida:  ## Create build/aiida, where the tests run AiiDA; without it they are skipped.
 	@$(MAKE) --no-print-directory $(AIIDA)/.ready \
 		|| echo "make: AiiDA cannot be installed here: THE TESTS WITH IT ARE SKIPPED" >&2
 
@@ -77,8 +77,9 @@ $(AIIDA)/.ready: pyproject.toml constraints-aiida.txt
 	touch $@
 
 .PHONY: test
-test: check aiida  ## Run every check and the whole test suite: what CI runs.
-	$(BIN)/pytest --numprocesses 3 --dist loadfile
+test:  ## Run every check and the whole test suite: what CI runs.
+	@$(MAKE) --no-print-directory --jobs 3 check aiida
+	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: check
 check: setup  ## Check format, lint, types, imports and tidiness, without the other tests.
