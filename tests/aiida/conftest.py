@@ -11,6 +11,7 @@ from bench.peers import servers
 from bench.peers.place import Place
 from jackalope import Jackalope
 from tests.aiida.house import Switch
+from tests.aiida.lab import Lab
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -49,3 +50,16 @@ def our_switch(ours: str) -> Iterator[Switch]:
     switch = Switch(ours)
     yield switch
     switch.close()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab with a broker of its own, and a daemon with two workers."""
+    lab = Lab(tmp_path_factory.mktemp("lab"))
+    try:
+        lab.open()
+        lab.open_gate()
+        lab.start_daemon()
+        yield lab
+    finally:
+        lab.close()

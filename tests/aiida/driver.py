@@ -6,17 +6,26 @@ below and its arguments, and answers with a line of JSON.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from aiida import load_profile, orm
+from aiida.cmdline.commands.cmd_verdi import verdi
 from aiida.engine import submit
 from aiida.engine.daemon.client import get_daemon_client
 from aiida.manage import get_manager
-from aiida.manage.configuration import create_profile, get_config
+from aiida.manage.configuration import create_profile, get_config, reset_config
 from aiida.plugins import CalculationFactory, WorkflowFactory
+from click.testing import CliRunner
+
+from jackalope.cli.app import run as run_jackalope
+from jackalope.core.commands import DEFAULT_NAMESPACE
 
 PROFILE = "lab"
 
@@ -28,8 +37,8 @@ exec bash "$@"
 """
 
 
-def set_up(folder: str, backend: str, broker_config: dict[str, Any]) -> None:
-    """Make a profile with a computer, and a code that counts how often it is run."""
+def make_profile(backend: str, broker_config: dict[str, Any]) -> None:
+    """Make a profile."""
     config = get_config(create=True)
     create_profile(
         config,
@@ -47,6 +56,11 @@ def set_up(folder: str, backend: str, broker_config: dict[str, Any]) -> None:
     config.set_option("runner.poll.interval", 2, scope=PROFILE)
     config.set_option("daemon.default_workers", 2, scope=PROFILE)
     config.store()
+
+
+def furnish(folder: str) -> None:
+    """Load the profile as it is by now; add a computer, and a code that counts how often it ran."""
+    reset_config()
     load_profile(PROFILE)
     computer = orm.Computer(
         label="localhost",
@@ -98,6 +112,34 @@ def _describe(node: Any) -> dict[str, Any]:
     }
 
 
+def start_daemon(number: int) -> None:
+    """Start the daemon with so many workers, as `verdi daemon start` does."""
+    get_daemon_client().start_daemon(number)
+
+
+def access() -> dict[str, str]:
+    """Return what lets Jackalope's commands look at the profile: `jackalope aiida env`, at once."""
+    address = get_manager().get_broker().access()
+    return {
+        "JACKALOPE_BROKER": str(replace(address, namespace=DEFAULT_NAMESPACE)),
+        "JACKALOPE_NAMESPACE": address.namespace,
+        "JACKALOPE_TOKEN": address.token,
+        "JACKALOPE_CA": address.ca_file,
+    }
+
+
+def run(program: str, *words: str) -> dict[str, Any]:
+    """Run a command of `verdi` or `jackalope` right here, where AiiDA is loaded already."""
+    reset_config()  # What another process wrote counts.
+    if program == "verdi":
+        ran = CliRunner().invoke(verdi, words)
+        return {"code": ran.exit_code, "out": ran.output, "err": str(ran.exception or "")}
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run_jackalope(list(words))
+    return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
+
+
 def workers() -> list[int]:
     """Return the processes of the daemon's workers."""
     answer = get_daemon_client().get_worker_info(timeout=60)
@@ -110,8 +152,17 @@ def main() -> None:
     sys.stdout = sys.stderr  # AiiDA may print what it likes.
     if len(sys.argv) > 1:
         load_profile(sys.argv[1])
-    functions = (set_up, submit_adds, submit_chains, look, workers)
-    known = {function.__name__: function for function in functions}
+    known: dict[str, Callable[..., Any]] = {
+        "make_profile": make_profile,
+        "furnish": furnish,
+        "submit_adds": submit_adds,
+        "submit_chains": submit_chains,
+        "look": look,
+        "start_daemon": start_daemon,
+        "workers": workers,
+        "access": access,
+        "run": run,
+    }
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         answers.write(json.dumps(known[name](*arguments)) + "\n")

@@ -12,18 +12,49 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = ROOT / "build" / "aiida"
 PYTHON = ENVIRONMENT / "bin" / "python"
 READY = ENVIRONMENT / ".ready"
 
+NEEDS_AIIDA = [
+    # A loaded machine of two cores needs ten times as long as an idle one.
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        not READY.exists(), reason="AIIDA IS NOT INSTALLED: `make aiida` does it; NOTHING IS TESTED"
+    ),
+]
+
 #: What has not happened by then never will: a loaded machine of two cores is ten times as slow.
 PATIENCE_S = 300.0
 _LOOK_S = 0.5
+_END_LOOK_S = 0.05
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.well)
+
+    @property
+    def well(self) -> str:
+        assert self.code == 0, self.out + self.err
+        return self.out
 
 
 class Lab:
@@ -34,6 +65,7 @@ class Lab:
         self.runs = folder / "runs.log"
         self.runs.touch()
         self._gate = folder / "gate"
+        self._lock = folder / "share/jackalope/data/lock"
         others = {name: text for name, text in os.environ.items() if "JACKALOPE" not in name}
         self._environment = others | {
             "PATH": f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}",
@@ -44,15 +76,27 @@ class Lab:
             "COLUMNS": "200",
         }
         self._driver: subprocess.Popen[str] | None = None
-        self._has_daemon = False
-        self._access: dict[str, dict[str, str]] = {}
+        self._access: dict[str, str] = {}
 
     # AiiDA.
 
     def open(self, backend: str = "jackalope", config: dict[str, Any] | None = None) -> None:
-        """Make the profile."""
+        """Make the profile, with a computer and a code."""
+        self.make_profile(backend, config)
+        self.furnish()
+
+    def make_profile(self, backend: str, config: dict[str, Any] | None = None) -> None:
+        """Make the profile, and nothing else."""
         self._start_driver()
-        self.ask("set_up", str(self.folder), backend, config or {})
+        self.ask("make_profile", backend, config or {})
+
+    def furnish(self) -> None:
+        """Load the profile as it is by now, and give it a computer and a code."""
+        self.ask("furnish", str(self.folder))
+
+    def start_daemon(self) -> None:
+        """Start the daemon with two workers, without the seconds that `verdi` takes to start."""
+        self.ask("start_daemon", 2)
 
     def ask(self, name: str, *arguments: Any) -> Any:
         """Have the driver do something."""
@@ -77,7 +121,6 @@ class Lab:
 
     def verdi(self, *words: str) -> str:
         """Run a command of AiiDA to its good end, and return what it said."""
-        self._has_daemon = self._has_daemon or words[:2] == ("daemon", "start")
         ran = self.run("verdi", *words)
         assert ran.returncode == 0, f"verdi {' '.join(words)}: {ran.stdout}{ran.stderr}"
         return ran.stdout + ran.stderr
@@ -88,14 +131,28 @@ class Lab:
         assert ran.returncode == 0, f"jackalope {' '.join(words)}: {ran.stdout}{ran.stderr}"
         return ran.stdout
 
-    def look_at(self, profile: str, *words: str) -> str:
-        """Run a command of Jackalope that looks at a profile."""
-        if profile not in self._access:
-            told = self.jackalope("aiida", "env", profile, "--format", "json")
-            self._access[profile] = json.loads(told)
-        ran = self.run("jackalope", *words, **self._access[profile])
+    def quickly(self, *command: str) -> Said:
+        """Run a command of AiiDA or Jackalope within the driver, which has loaded AiiDA already."""
+        return Said(**self.ask("run", *command))
+
+    def look_at(self, *words: str) -> str:
+        """Run a command of Jackalope that looks at the profile."""
+        if not self._access:
+            self._access = self.ask("access")
+        ran = self.run("jackalope", *words, **self._access)
         assert ran.returncode == 0, f"jackalope {' '.join(words)}: {ran.stdout}{ran.stderr}"
         return ran.stdout
+
+    @contextmanager
+    def running(self, *command: str) -> Iterator[subprocess.Popen[str]]:
+        """Have a command run beside, whose output can be read; end it as Ctrl-C does."""
+        with subprocess.Popen(
+            command, env=self._environment, cwd=self.folder, stdout=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.send_signal(signal.SIGINT)
 
     def run(self, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the environment."""
@@ -151,9 +208,13 @@ class Lab:
         """Kill a process without a word."""
         os.kill(pid, signal.SIGKILL)
 
+    def has_own_broker(self) -> bool:
+        """Tell whether a broker was started for this lab."""
+        return self._lock.exists()
+
     def broker_pid(self) -> int:
-        """Return the process of the broker."""
-        return int((self.folder / "share/jackalope/data/lock").read_text().split()[0])
+        """Return the process of the lab's own broker."""
+        return int(self._lock.read_text().split()[0])
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for something that happens elsewhere."""
@@ -165,13 +226,14 @@ class Lab:
     def close(self) -> None:
         """End everything that was started."""
         self.open_gate()
-        if self._has_daemon:
-            self.run("verdi", "daemon", "stop")
         if self._driver is not None:
             with self._driver as driver:  # It closes the pipes.
                 driver.kill()
-        if (self.folder / "share/jackalope/data/lock").exists():
-            self.run("jackalope", "aiida", "stop")
+        # The daemon first: its workers would start the broker again.
+        for daemon in self.folder.glob(".aiida/daemon/circus-*.pid"):
+            _end(int(daemon.read_text()))
+        if self.has_own_broker():
+            _end(self.broker_pid())
 
     def _start_driver(self) -> None:
         command = [str(PYTHON), str(ROOT / "tests" / "aiida" / "driver.py")]
@@ -191,6 +253,16 @@ class Lab:
         logs = [self.folder / "driver.log", *self.folder.glob(".aiida/daemon/log/*.log")]
         logs += self.folder.glob("share/jackalope/broker.log")
         return "\n".join(f"{log}:\n{log.read_text(errors='replace')[-3000:]}" for log in logs)
+
+
+def _end(pid: int) -> None:
+    """End a process that is not our child, and see it gone."""
+    until = time.monotonic() + PATIENCE_S
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+        while time.monotonic() < until:
+            time.sleep(_END_LOOK_S)
+            os.kill(pid, 0)
 
 
 def _calculations(node: dict[str, Any]) -> list[dict[str, Any]]:
