@@ -211,6 +211,24 @@ def test_pulse_keeps_a_silent_session_alive(tmp_path: Path) -> None:
     run(test())
 
 
+def test_beat_of_a_pulse_is_answered_while_its_session_is_there(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with open_house(tmp_path) as house:
+            worker = await house.peer()
+            await worker.join()
+            pulse = await house.connect()
+            await pulse.greet(Hello(pulse=worker.welcome.pulse))
+            assert await pulse.ask_ok(Heartbeat(1)) == {"count": 1, "refused": []}
+            worker.close()
+            await house.until(lambda: len(house.door.connections) == 1)
+            await pulse.send(Heartbeat(2), Query(3, "stats"))
+            # Nothing before the error, which comes after the beat.
+            assert "a pulse only beats" in await _error_of(pulse)
+            assert not any(isinstance(heard, Ack) and heard.ref == 2 for heard in pulse.heard)
+
+    run(test())
+
+
 def test_pulse_only_beats() -> None:
     async def test() -> None:
         async with open_house(None) as house:

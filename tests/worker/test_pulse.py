@@ -7,17 +7,26 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import jackalope.worker.pulse as pulse_module
-from jackalope.worker.pulse import parent_state
+from jackalope.core.effects import Accepted
+from jackalope.wire.messages import Ack, Heartbeat, broker_codec
+from jackalope.worker.pulse import now, parent_state
 from tests.worker.stage import WAIT_S, until
 
 PULSE = str(Path(pulse_module.__file__))
 EVERY_S = 0.05
 HELLO, BEAT = b"hello", b"beat"
+
+#: How long a guarded parent lives after its last answer: soon over, or longer than a slow machine
+#: takes for an answer.
+SHORT_S, LONG_S = 0.5, 6.0
+
+codec = broker_codec()
 
 #: A stand-in for a worker: starts a pulse, prints its pid, and passes on what it is told.
 PARENT = """
@@ -30,6 +39,7 @@ print(pulse.pid, flush=True)
 for line in sys.stdin.buffer:
     pulse.stdin.write(line)
     pulse.stdin.flush()
+    print("told", flush=True)
 """
 
 #: Another that leaves its pulse behind, with an input that stays open.
@@ -77,6 +87,12 @@ class Broker:
             assert self._peer is not None
             self._peer.recv(65536)
 
+    def answer(self) -> None:
+        """Hear a beat, and answer it; something else comes first."""
+        assert self._peer is not None
+        self.hear(len(BEAT))
+        self._peer.sendall(codec.encode(Heartbeat()) + codec.encode(Ack(1, Accepted())))
+
     def hang_up(self) -> None:
         assert self._peer is not None
         self._peer.close()
@@ -95,10 +111,14 @@ class Parent:
         assert self.process.stdout is not None
         self.pulse = int(self.process.stdout.readline())
 
-    def tell(self, line: bytes) -> None:
+    def tell(self, lines: bytes) -> None:
+        """Have lines passed on, and return when they were."""
         assert self.process.stdin is not None
-        self.process.stdin.write(line)
+        assert self.process.stdout is not None
+        self.process.stdin.write(lines)
         self.process.stdin.flush()
+        for _ in lines.splitlines():
+            self.process.stdout.readline()
 
     def close(self) -> None:
         self.process.kill()
@@ -192,3 +212,61 @@ def test_heeds_no_signal_that_is_meant_for_the_worker(broker: Broker, parent: Pa
     os.kill(parent.pulse, signal.SIGTERM)
     os.kill(parent.pulse, signal.SIGINT)
     assert broker.hear(len(BEAT * 3)) == BEAT * 3
+
+
+def guard(limit_s: float, *, is_holding: bool = True) -> bytes:
+    return f"guard {limit_s} {now() + limit_s}\nholds {int(is_holding)}\n".encode()
+
+
+def is_killed(parent: Parent) -> bool:
+    return parent.process.wait(WAIT_S) == -signal.SIGKILL
+
+
+def test_who_is_guarded_lives_as_long_as_answers_come(broker: Broker, parent: Parent) -> None:
+    begin = now()
+    parent.tell(broker.orders() + guard(LONG_S))
+    broker.accept()
+    broker.hear(len(HELLO))
+    while now() - begin < LONG_S * 1.1:
+        broker.answer()
+    assert parent.process.poll() is None
+
+
+def test_who_is_guarded_is_killed_when_no_answers_come(broker: Broker, parent: Parent) -> None:
+    begin = now()
+    parent.tell(broker.orders() + guard(SHORT_S))
+    broker.accept()
+    assert is_killed(parent)
+    assert now() - begin >= SHORT_S
+
+
+def test_who_is_guarded_is_killed_when_it_cannot_be_told(broker: Broker, parent: Parent) -> None:
+    parent.tell(broker.orders() + guard(SHORT_S))
+    parent.process.send_signal(signal.SIGSTOP)
+    assert is_killed(parent)
+
+
+def test_who_holds_nothing_is_killed_only_when_it_does(broker: Broker, parent: Parent) -> None:
+    begin = now()
+    parent.tell(broker.orders() + guard(SHORT_S, is_holding=False))
+    broker.accept()
+    broker.hear(len(HELLO))
+    while now() - begin < SHORT_S * 2:
+        assert broker.hear(len(BEAT)) == BEAT
+    assert parent.process.poll() is None
+    parent.tell(b"holds 1\n")
+    assert is_killed(parent)
+
+
+def test_answers_of_a_new_connection_count_when_the_worker_has_joined(
+    broker: Broker, parent: Parent
+) -> None:
+    parent.tell(broker.orders() + guard(SHORT_S))
+    broker.accept()
+    parent.tell(broker.orders(b"again"))
+    broker.accept()
+    broker.hear(len(b"again"))
+    with suppress(OSError):
+        while parent.process.poll() is None:
+            broker.answer()
+    assert is_killed(parent)

@@ -69,6 +69,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
         async_task_timeout: float = TASK_TIMEOUT_S,
         describe: Callable[[Any], Traits] = lambda _: PLAIN,
         is_plain: bool = False,
+        lease: float = 0.0,
     ) -> None:
         """Connect.
 
@@ -87,6 +88,8 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
             describe: says what is known of a task that is sent to the default queue. It is called
                 by the thread that sends.
             is_plain: plain values need no encoder, also where one is given.
+            lease: after so many seconds without a sign of this process, tasks of the default queue
+                that it holds are given to others, and before that it is killed; 0 for never.
 
         Raises:
             Rejected: the broker does not want us.
@@ -110,7 +113,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
         except BaseException:
             self._thread.end()
             raise
-        self._default = self._new_queue(task_queue, task_prefetch_count)
+        self._default = self._new_queue(task_queue, task_prefetch_count, lease)
 
     @classmethod
     def connect(
@@ -235,7 +238,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
         self._ensure_open()
         return TaskQueue(self._new_queue(queue_name, prefetch_count), self._thread)
 
-    def _new_queue(self, name: str, prefetch: int) -> Queue:
+    def _new_queue(self, name: str, prefetch: int, lease_s: float = 0.0) -> Queue:
         async def make() -> Queue:
             return Queue(
                 self._session,
@@ -244,6 +247,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
                 prefetch=prefetch,
                 timeout_s=self._thread.timeout_s,
                 communicator=self,
+                lease_s=lease_s,
             )
 
         queue = self._thread.wait_for(make())

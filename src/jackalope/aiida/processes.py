@@ -22,6 +22,10 @@ log = logging.getLogger("jackalope.aiida")
 #: The queue of processes that a daemon shall run.
 QUEUE = "processes"
 
+#: For how long the broker bears the silence of a worker. One that is cut off for almost as long
+#: is killed, and its processes continue from their checkpoints.
+LEASE_S = 30.0
+
 #: What plumpy's broadcasts about states begin with, and what they end with while a process waits.
 _STATE_CHANGED = "state_changed."
 _WAITING = ".waiting"
@@ -36,13 +40,22 @@ class ProcessCommunicator(JackalopeCommunicator):
     """A communicator whose tasks are processes.
 
     A process has at most one unfinished task, so that no two workers run it. A parent that waits
-    for its children takes no place in its worker. If this worker was out of sight for so long that
-    a process of its was given to another, it ends itself: a daemon starts a new one.
+    for its children takes no place in its worker. A worker that the broker loses sight of is killed
+    before its processes are given to another, and ends itself if that has happened all the same: a
+    daemon starts a new one.
     """
 
-    def __init__(self, connection_params: Mapping[str, Any], look_up: LookUp, **settings: Any):
+    def __init__(
+        self,
+        connection_params: Mapping[str, Any],
+        look_up: LookUp,
+        *,
+        lease: float = LEASE_S,
+        **settings: Any,
+    ) -> None:
         super().__init__(
             connection_params,
+            lease=lease,
             task_queue=QUEUE,
             describe=lambda task: traits_of(task, look_up),
             is_plain=True,

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Any, cast
 
 import kiwipy
@@ -56,8 +57,13 @@ CHANGES: dict[str, Any] = {
     "retries": COUNT_MAX,
     "crash_limit": 0,
     "depth_limit": 0,
+    "restart_grace_us": 30 * SECOND,
     "retention_us": DAY,
 }
+
+#: A guarded worker ends when it has heard nothing for so much of the shortest time after which its
+#: tasks may be given to another. The rest is for clocks that differ, and for a slow machine.
+_GUARDED_PART = 0.9
 
 #: How often a task is sent again because one with its alias ended meanwhile.
 _SENDS_MAX = 5
@@ -90,8 +96,11 @@ class Queue:
         prefetch: int,
         timeout_s: float,
         communicator: Any,
+        lease_s: float = 0.0,
     ) -> None:
         self.name = name
+        self._lease_s = lease_s
+        self._restart_grace_s = lease_s
         self._session = session
         self._coding = coding
         self._prefetch = prefetch or SLOTS_PER_WORKER_MAX
@@ -221,7 +230,9 @@ class Queue:
                 message = Manage(0, "declare_queue", about)
                 await self._session.request(message, timeout_s=timeout_s)
                 queues[self.name] = CHANGES
-            self._has_endless_retries = queues[self.name]["retries"] >= COUNT_MAX
+            policy = queues[self.name]
+            self._has_endless_retries = policy["retries"] >= COUNT_MAX
+            self._restart_grace_s = policy["restart_grace_us"] / SECOND
         except Rejected as error:
             if error.code != Code.FORBIDDEN:
                 raise
@@ -271,7 +282,8 @@ class Queue:
             address = self._session.address
             self._workload = QueueWorkload(Source(address), self)
             name = f"kiwipy-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-            self._membership = Membership(Standing(address, name, (self.name,)), self._workload)
+            standing = self._guarded(Standing(address, name, (self.name,)))
+            self._membership = Membership(standing, self._workload)
             self._membership.on_unwanted = self._on_unwanted
             self._membership.start()
         async with Within(self._timeout_s, f"this process did not become a worker of {self.name}"):
@@ -280,6 +292,18 @@ class Queue:
             except ConnectionLost as error:
                 raise kiwipy.DeliveryFailed(str(error)) from error
         return self._workload, self._membership
+
+    def _guarded(self, standing: Standing) -> Standing:
+        """See to it that this process has ended before its tasks are given to another."""
+        if not self._lease_s:
+            return standing
+        shortest_s = min(self._lease_s, self._restart_grace_s)
+        return replace(
+            standing,
+            lease_s=self._lease_s,
+            grace_s=self._lease_s,
+            guard_s=shortest_s * _GUARDED_PART,
+        )
 
     def _on_unwanted(self, why: str) -> None:
         log.error("no more tasks of queue %s come here: %s", self.name, why)

@@ -43,6 +43,7 @@ from jackalope.wire.messages import (
     Notice,
     SignalAsk,
 )
+from jackalope.worker.pulse import now
 from jackalope.worker.pulse_keeper import PulseKeeper
 from jackalope.worker.workload import Workload
 
@@ -53,6 +54,8 @@ _JOIN_S = 30.0
 _LEAVE_S = 2.0
 #: Slots that change often are told together.
 _SLOTS_S = 0.02
+#: Most of the time that a guard gives shall be left for an outage.
+_BEATS_PER_GUARD = 4
 #: Refusals of HELLO or JOIN that may pass.
 _PASSING = frozenset({Code.TOO_MANY, Code.STORAGE_FAILED, Code.OVERLOADED, Code.STALE_SESSION})
 
@@ -69,6 +72,8 @@ class Standing:
         labels: what it says about itself.
         lease_s: how long its silence is borne.
         grace_s: how long it may take to come back after its connection closed.
+        guard_s: this process is killed when it holds tasks and the broker is silent for so long; 0
+            for never. With less than lease and grace, no task runs in two workers at once.
     """
 
     address: Address
@@ -78,6 +83,7 @@ class Standing:
     labels: Mapping[str, str] = field(default_factory=dict)
     lease_s: float = 30.0
     grace_s: float = 10.0
+    guard_s: float = 0.0
 
 
 class Membership:
@@ -99,6 +105,8 @@ class Membership:
         self._workload.on_forgotten = self._rejoin
         self._workload.on_slots_changed = self._tell_slots_later
         self._pulse = PulseKeeper()
+        if standing.guard_s:
+            self._workload.on_holding = self._on_holding
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._backoff = Backoff()
@@ -216,6 +224,8 @@ class Membership:
         try:
             welcome = connection.welcome
             beat_s = min(welcome.heartbeat_us / SECOND, standing.lease_s / 3)
+            if standing.guard_s:
+                beat_s = min(beat_s, standing.guard_s / _BEATS_PER_GUARD)
             self._workload.limit_results(welcome.frame_bytes_max)
             hello.pulse = welcome.pulse
             self._pulse.beat_for(address, hello, beat_s)
@@ -258,10 +268,13 @@ class Membership:
         if is_new:
             workload.reports.suspend()
         self._slots_told = workload.slots
+        sent = now()
 
         def answered(body: Any, error: JackalopeError | None) -> None:
             if connection is self._connection:
                 self._on_joined(connection, body, error, is_new=is_new)
+                if is_new and error is None and standing.guard_s:
+                    self._pulse.guard(standing.guard_s, sent)
 
         connection.ask(
             Join(
@@ -302,6 +315,9 @@ class Membership:
                 self._backoff.reset()
                 log.info("joined", worker_id=self._standing.worker, slots=self._slots_told)
                 self._workload.reports.resume(connection, self._workload.attempts)
+
+    def _on_holding(self, is_holding: bool) -> None:
+        self._pulse.hold(is_holding=is_holding)
 
     def _rejoin(self) -> None:
         """Join from scratch: the broker does not know this worker any more."""

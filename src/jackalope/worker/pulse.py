@@ -9,9 +9,19 @@ ends when its standard input does or when it is left to another parent. While th
 (as by SIGSTOP) or dead and not yet buried it says nothing, because then the worker must lose its
 lease.
 
-Each line on standard input replaces what it does: `host port every_s hello beat`, the last two in
-hexadecimal. Over TLS there follow `verify` or `trust`, and the file of authorities, if there is
-one, in hexadecimal too.
+Lines on standard input tell it what to do:
+
+- `host port every_s hello beat`, the last two in hexadecimal, replaces what it does. Over TLS there
+  follow `verify` or `trust`, and the file of authorities, if there is one, in hexadecimal too.
+- `guard limit_s until`: the broker knows the worker by this connection. From now on its answers
+  count, and until then its tasks are safe.
+- `holds 1` or `holds 0`: the worker holds tasks, or it does not.
+
+Guarding: a worker that the broker has lost sight of may be cut off, stopped or stuck, and its tasks
+are given to others when its lease is over. So that they do not run twice, the pulse kills its
+parent before that: when no heartbeat that was sent within the last `limit_s` has been answered, and
+the worker holds tasks. What counts is when a heartbeat was sent, on a clock that goes on while the
+machine sleeps: the broker's lease began later than that, and so it ends later.
 """
 
 import os
@@ -25,6 +35,12 @@ _CONNECT_TIMEOUT_S = 5.0
 _RETRY_S = 0.5
 _STEP_S = 1.0
 _READ_BYTES = 65536
+
+#: A frame is its length, which counts the kind, then its kind and body.
+_LENGTH_BYTES = 4
+_ACK = 5
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Target:
@@ -64,31 +80,37 @@ class Pulse:
         self._target: Target | None = None
         self._socket: socket.socket | None = None
         self._due = 0.0
+        self._guard = Guard()
 
     def run(self) -> None:
         """Beat until the parent is gone."""
         while self._listen() and os.getppid() == self._parent:
-            if self._target is None or time.monotonic() < self._due:
+            if self._guard.is_over():
+                self._kill()
+                return
+            if self._target is None or now() < self._due:
                 continue
             state = parent_state(self._parent)
             if state in "ZX":
                 return
             if state in "Tt":
-                self._due = time.monotonic() + min(self._target.every_s, _RETRY_S)
+                self._due = now() + min(self._target.every_s, _RETRY_S)
             else:
                 self._beat(self._target)
 
     def _listen(self) -> bool:
         """Wait for orders or until a beat is due; tell whether the parent is still there."""
-        wait_s = _STEP_S
+        wait_s = min(_STEP_S, self._guard.left_s())
         if self._target is not None:
-            wait_s = min(wait_s, max(0.0, self._due - time.monotonic()))
+            wait_s = min(wait_s, max(0.0, self._due - now()))
         sources: list[int | socket.socket] = [self._orders]
         if self._socket is not None:
             sources.append(self._socket)
         ready, _, _ = select.select(sources, [], [], wait_s)
+        if self._guard.is_over():
+            return True  # What comes too late does not count.
         if self._socket in ready:
-            self._discard()
+            self._hear()
         return self._orders not in ready or self._obey()
 
     def _obey(self) -> bool:
@@ -96,10 +118,18 @@ class Pulse:
         if not data:
             return False
         *lines, self._unread = (self._unread + data).split(b"\n")
-        if lines:
-            self._hang_up()
-            self._target = Target(lines[-1].decode())
-            self._due = 0.0
+        for line in lines:
+            word, _, rest = line.decode().partition(" ")
+            if word == "guard":
+                self._guard.begin(*map(float, rest.split(" ")))
+                self._due = 0.0
+            elif word == "holds":
+                self._guard.is_holding = rest == "1"
+            else:
+                self._hang_up()
+                self._guard.pause()
+                self._target = Target(line.decode())
+                self._due = 0.0
         return True
 
     def _beat(self, target: Target) -> None:
@@ -107,25 +137,101 @@ class Pulse:
             if self._socket is None:
                 self._socket = target.connect()
                 self._socket.sendall(target.hello)
+            self._guard.note_sent()
             self._socket.sendall(target.beat)
-            self._due = time.monotonic() + target.every_s
+            self._due = now() + target.every_s
         except OSError:
             self._hang_up()
 
-    def _discard(self) -> None:
-        """Read what the broker says, which is nothing that matters here."""
+    def _hear(self) -> None:
+        """Read what the broker says, of which nothing but answers matters here."""
         try:
-            if self._socket is None or self._socket.recv(_READ_BYTES):
-                return
+            data = b"" if self._socket is None else self._socket.recv(_READ_BYTES)
         except OSError:
-            pass
-        self._hang_up()
+            data = b""
+        if data:
+            self._guard.note_heard(data)
+        else:
+            self._hang_up()
 
     def _hang_up(self) -> None:
         if self._socket is not None:
             self._socket.close()
         self._socket = None
-        self._due = time.monotonic() + _RETRY_S
+        self._guard.forget()
+        self._due = now() + _RETRY_S
+
+    def _kill(self) -> None:
+        sys.stderr.write(
+            f"jackalope: no word from the broker for {self._guard.limit_s:g} s: process "
+            f"{self._parent} is killed before its tasks are given to another worker\n"
+        )
+        sys.stderr.flush()
+        os.kill(self._parent, signal.SIGKILL)
+
+
+class Guard:
+    """Knows until when the broker gives the worker's tasks to nobody else.
+
+    Attributes:
+        limit_s: for how long after a heartbeat was sent that was answered.
+        is_holding: the worker holds tasks.
+    """
+
+    def __init__(self) -> None:
+        self.limit_s = 0.0
+        self.is_holding = False
+        self._until: float | None = None
+        self._is_counting = False
+        self._sent: list[float] = []
+        self._heard = b""
+
+    def begin(self, limit_s: float, until: float) -> None:
+        """Count what is answered from now on. What was sent before says nothing of the worker."""
+        self._until = until if self._until is None else max(self._until, until)
+        self.limit_s = limit_s
+        self._is_counting = True
+        self._sent = [0.0] * len(self._sent)
+
+    def pause(self) -> None:
+        """Count nothing until the broker knows the worker by the new connection."""
+        self._is_counting = False
+
+    def forget(self) -> None:
+        """Take the word that the connection is gone, with all that was not answered."""
+        self._sent, self._heard = [], b""
+
+    def note_sent(self) -> None:
+        """Note that a heartbeat leaves now."""
+        self._sent.append(now())
+
+    def note_heard(self, data: bytes) -> None:
+        """Take what the broker said: heartbeats are answered in the order in which they came."""
+        self._heard += data
+        while len(self._heard) > _LENGTH_BYTES:
+            end = _LENGTH_BYTES + int.from_bytes(self._heard[:_LENGTH_BYTES], "big")
+            if len(self._heard) < end:
+                return
+            if self._heard[_LENGTH_BYTES] == _ACK and self._sent:
+                sent = self._sent.pop(0)
+                if self._is_counting and self._until is not None:
+                    self._until = max(self._until, sent + self.limit_s)
+            self._heard = self._heard[end:]
+
+    def left_s(self) -> float:
+        """Return for how long there is nothing to do."""
+        if self._until is None or not self.is_holding:
+            return _STEP_S
+        return max(0.0, self._until - now())
+
+    def is_over(self) -> bool:
+        """Tell whether the worker holds tasks that may be given to others soon."""
+        return self.is_holding and self._until is not None and now() >= self._until
+
+
+def now() -> float:
+    """Return the time of a clock that nobody sets, and that goes on while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
 
 
 def parent_state(pid: int) -> str:

@@ -18,6 +18,7 @@ import structlog
 from jackalope.link.address import Address
 from jackalope.link.backoff import Backoff
 from jackalope.wire.messages import Heartbeat, Hello, peer_codec
+from jackalope.worker.pulse import now
 
 log = structlog.get_logger(component="worker")
 
@@ -45,6 +46,8 @@ class PulseKeeper:
     def __init__(self) -> None:
         self.pid = 0
         self._orders = b""
+        self._guard_s = 0.0
+        self._is_holding = False
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -60,11 +63,37 @@ class PulseKeeper:
             f"{every_s:.3f}",
             # The pulse alone lets it in; the token is not its business.
             _codec.encode(msgspec.structs.replace(hello, token="")).hex(),
-            _codec.encode(Heartbeat()).hex(),
+            _codec.encode(Heartbeat(ref=1)).hex(),
             *_tls_words(address),
         )
-        self._orders = (" ".join(words) + "\n").encode()
-        self._tell()
+        self._orders, self._guard_s = (" ".join(words) + "\n").encode(), 0.0
+        self._tell(self._orders)
+
+    def guard(self, limit_s: float, joined: float) -> None:
+        """Have this process killed when it holds tasks and the broker is silent for so long.
+
+        Args:
+            limit_s: for how long.
+            joined: when, by the clock of the pulse, the word was sent by which the broker knows the
+                worker as that of the session for which the pulse beats.
+        """
+        self._guard_s = limit_s
+        self._tell(self._guarding(joined))
+
+    def hold(self, *, is_holding: bool) -> None:
+        """Take the word that the worker holds tasks, or that it does not."""
+        self._is_holding = is_holding
+        if self._guard_s:
+            self._tell(self._holds())
+
+    def _guarding(self, joined: float) -> bytes:
+        if not self._guard_s:
+            return b""
+        until = joined + self._guard_s
+        return f"guard {self._guard_s:.3f} {until:.3f}\n".encode() + self._holds()
+
+    def _holds(self) -> bytes:
+        return b"holds 1\n" if self._is_holding else b"holds 0\n"
 
     async def close(self) -> None:
         """End the pulse."""
@@ -96,10 +125,11 @@ class PulseKeeper:
             start_new_session=True,
         )
         self.pid = self._process.pid
-        self._tell()
+        if self._orders:
+            self._tell(self._orders + self._guarding(now()))
         return await self._process.wait()
 
-    def _tell(self) -> None:
-        if self._orders and self._process is not None and self._process.stdin is not None:
+    def _tell(self, lines: bytes) -> None:
+        if self._process is not None and self._process.stdin is not None:
             with suppress(OSError, RuntimeError):
-                self._process.stdin.write(self._orders)
+                self._process.stdin.write(lines)

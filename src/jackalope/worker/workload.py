@@ -78,6 +78,7 @@ class Workload:
         emptied: set while nothing is held.
         on_forgotten: called when the broker does not know this worker any more.
         on_slots_changed: called when the worker wants more or fewer attempts than before.
+        on_holding: called when something is held after nothing was, or the other way round.
         finished: how many attempts have ended well.
         failed: how many have failed.
         lent: how many slots are taken by helping others. The broker counts them itself.
@@ -121,6 +122,7 @@ class Workload:
         self._result_bytes_max = FRAME_BYTES_MAX - _FRAME_OVERHEAD_BYTES
         self.on_forgotten: Callable[[], None] = _nothing
         self.on_slots_changed: Callable[[], None] = _nothing
+        self.on_holding: Callable[[bool], None] = _nothing
         self.finished = 0
         self.failed = 0
         self.lent = 0
@@ -164,7 +166,9 @@ class Workload:
 
     def assign(self, assignments: list[Assignment]) -> None:
         """Take attempts, and begin as many as there is room for."""
-        self.emptied.clear()
+        if self.emptied.is_set():
+            self.emptied.clear()
+            self.on_holding(True)
         for assignment in assignments:
             if assignment.fence in self._attempts:
                 continue  # Said twice.
@@ -211,8 +215,9 @@ class Workload:
         for attempt in attempts:
             if table.pop(attempt.assignment.fence, None) is not None and attempt.is_running:
                 self._ghosts += 1
-        if not table:
+        if not table and not self.emptied.is_set():
             self.emptied.set()
+            self.on_holding(False)
 
     def disowned(self, attempts: Iterable[Attempt]) -> None:
         """Abandon attempts, and stop those that run."""
@@ -428,7 +433,7 @@ class Workload:
         return Failed(Error("TooLarge", message), Verdict.DEAD)
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     pass
 
 

@@ -198,10 +198,12 @@ class Connection(asyncio.Protocol):
         self._write(Notice(notice, why))
         self._close()
 
-    def touch(self) -> None:
-        """Take a heartbeat that came over the pulse."""
-        self._heard_us = self._broker.now_us()
-        self._broker.post(HeartbeatCommand(session=self.session))
+    def touch(self) -> bool:
+        """Take a heartbeat that came over the pulse; tell whether the session is still there."""
+        if self._transport is not None:
+            self._heard_us = self._broker.now_us()
+            self._broker.post(HeartbeatCommand(session=self.session))
+        return self._transport is not None
 
     def deliver(self, effects: list[Effect]) -> None:
         """Send what the core has to say, in as few frames as the order allows."""
@@ -310,9 +312,9 @@ class Connection(asyncio.Protocol):
     def _on_heartbeat(self, beat: Heartbeat) -> None:
         if len(beat.stats) > STATS_MAX:
             raise FrameError(f"a heartbeat tells at most {STATS_MAX} numbers")
-        if self._beats_for is not None:
-            self._beats_for.touch()
-        elif self._is_worker and (beat.ref or self._is_beat_due()):
+        if self._beats_for is not None and not self._beats_for.touch():
+            return  # A worker counts on it that an answer begins the lease anew.
+        if self._is_worker and (beat.ref or self._is_beat_due()):
             command = HeartbeatCommand(session=self.session, ref=beat.ref, stats=beat.stats)
             self._broker.post(command)
         elif beat.ref:
