@@ -11,6 +11,7 @@ from importlib import import_module
 BENCHMARKS = {
     "core": ("bench.core", "the core and its storage, without sockets"),
     "peers": ("bench.peers.command", "Jackalope beside other task queues"),
+    "fanout": ("bench.fanout.command", "fan-outs beside pools of processes, Dask and Ray"),
     "http": ("bench.http", "requests over HTTP while tasks flow"),
     "cost": ("bench.cost", "requests and tasks, in CPU time"),
     "pools": ("bench.pools", "a cold key's first answer beside its worker's own start"),

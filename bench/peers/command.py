@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import sys
 from pathlib import Path
@@ -32,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         return 2
     if not install.is_ready() or servers.missing():
         install.install()
-    _enter_environment()
+    install.enter(install.VENV)
     # So that a run that is told to end stops what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     settings = runs.Settings(
@@ -47,11 +46,3 @@ def run(args: argparse.Namespace) -> int:
     if args.save is not None:
         report.save(figures, args.save)
     return 0
-
-
-def _enter_environment() -> None:
-    """Go on in the environment that has the clients, if there is one."""
-    python = install.python(install.VENV)
-    if python.exists() and Path(sys.prefix) != python.parent.parent:
-        sys.stdout.flush()
-        os.execv(python, [str(python), "-m", "bench", *sys.argv[1:]])  # noqa: S606 - ourselves

@@ -2,7 +2,7 @@
 
 Debian's packages of the servers, where this is Debian, we are root and they are missing; and
 virtual environments below `build/` with the clients and Jackalope itself. One environment would
-do, but arq wants a Redis client older than the others can use.
+do, but arq wants a Redis client older than the others can use, and only fan-outs want Dask and Ray.
 
 Debian starts a server when it installs it. That is prevented while we install, and what we
 installed is kept from starting at boot: the benchmark starts servers of its own.
@@ -26,6 +26,7 @@ from bench.peers.processes import ROOT
 
 VENV = "peers-venv"
 VENV_ARQ = "peers-venv-arq"
+VENV_FANOUT = "fanout-venv"
 
 _CLIENTS = {
     VENV: [
@@ -46,6 +47,7 @@ _CLIENTS = {
         "uvloop",
     ],
     VENV_ARQ: ["arq", "uvloop"],
+    VENV_FANOUT: ["distributed", "ray", "uvloop"],
 }
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
@@ -57,16 +59,31 @@ def python(venv: str) -> Path:
 
 
 def is_ready() -> bool:
-    """Tell whether the environments are there and up to date."""
-    return all(_is_venv_ready(venv) for venv in _CLIENTS)
+    """Tell whether the environments of task queues are there and up to date."""
+    return all(_is_venv_ready(venv) for venv in (VENV, VENV_ARQ))
 
 
 def install() -> None:
     """Install what is missing. What fails is told, and the systems that need it will say so."""
     _attempt("the servers", _install_servers)
-    for venv in _CLIENTS:
-        if not _is_venv_ready(venv):
-            _attempt(venv, partial(_install_venv, venv))
+    for venv in (VENV, VENV_ARQ):
+        install_venv(venv)
+
+
+def install_venv(venv: str) -> None:
+    """Install an environment that is missing or out of date. What fails is told."""
+    if not _is_venv_ready(venv):
+        _attempt(venv, partial(_install_venv, venv))
+
+
+def enter(venv: str) -> None:
+    """Go on in an environment, if it is there."""
+    interpreter = python(venv)
+    if interpreter.exists() and Path(sys.prefix) != interpreter.parent.parent:
+        sys.stdout.flush()
+        os.execv(  # noqa: S606  ourselves
+            interpreter, [str(interpreter), "-m", "bench", *sys.argv[1:]]
+        )
 
 
 def _attempt(what: str, step: Callable[[], None]) -> None:

@@ -225,3 +225,22 @@ async def hold_back(seconds: float, folder: str) -> int:
         _ = [number async for number in helpers.map(meet, range(8), fixed=meeting)]
         results = helpers.map(hold_interpreter, [1, 2], fixed={"seconds": seconds})
         return sum([number async for number in results])
+
+
+CENSUS_ITEMS = 150
+
+
+@app.task(queue="items")
+def count_one(item: int, number: int) -> int:
+    end = time.perf_counter() + 0.002
+    while time.perf_counter() < end:
+        pass
+    return number + item
+
+
+@app.task(queue="owners", retries=0, version="1")
+async def census(number: int) -> list[int]:
+    """Return what came back, all of it: an item that is missing or there twice can be seen."""
+    async with current().helpers() as helpers:
+        results = helpers.map(count_one, range(CENSUS_ITEMS), fixed={"number": number})
+        return [result async for result in results]
