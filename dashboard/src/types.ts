@@ -150,6 +150,21 @@ export interface Task {
   signal: { signal: string; stage: string; by: string; at: string | null } | null;
   payload_size: number;
   result_size: number;
+  how: string | null;
+  answer: AnswerOf | null;
+}
+
+/** Who made the answer to a request, and who had use of it. */
+export interface AnswerOf {
+  identity: string;
+  version: string;
+  worker_id: string | null;
+  made_at: string | null;
+  good_until: string | null;
+  uses: number;
+  used_at: string | null;
+  used_by: string | null;
+  pinned_by: string | null;
 }
 
 export interface TaskList {

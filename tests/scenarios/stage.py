@@ -15,7 +15,7 @@ from jackalope.core import Core, commands, invariants
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import AnyCommand, Fail, Finish, Held
 from jackalope.core.durations import SECOND
-from jackalope.core.explain import explain, history
+from jackalope.core.explain import explain, whole_history
 from jackalope.core.filter import Filter
 from jackalope.core.group import Launch, Phase
 from jackalope.core.identity import IDENTITY_BYTES, Same
@@ -533,7 +533,7 @@ class Stage:
                     f"({it.detail})" if it.detail else "",
                 )
             )
-            for it in history(self._find(order))
+            for it in whole_history(self.core, self._find(order))
         ]
 
     def show(self, order: Order) -> list[str]:

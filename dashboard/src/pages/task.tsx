@@ -7,7 +7,7 @@ import { Body } from "../parts/body";
 import { Relatives } from "../parts/graph";
 import { attempt, notify } from "../parts/notices";
 import { toHash } from "../route";
-import type { Action, Explanation, Happening, Task, TaskList } from "../types";
+import type { Action, AnswerOf, Explanation, Happening, Task, TaskList } from "../types";
 import { ACTION_WORDS, actionsFor, isEnded, plural, ran, runSeconds, span } from "../words";
 
 interface Whole {
@@ -68,6 +68,7 @@ export function TaskPage({ id }: { id: string }) {
         </div>
         <div class="stack">
           <Facts task={task} />
+          {task.how && <AnswerCard how={task.how} answer={task.answer} />}
           {(task.parent_id || task.dependencies.length > 0 || data.children.length > 0) && (
             <Card title="Relatives" aside={data.children.length > 0 && <a href={toHash("tasks", "", { parent: task.task_id })}>Children</a>}>
               <Relatives task={{ ...task, dependencies: task.dependencies.slice(0, RELATIVES_MAX) }} known={data.relatives} children={data.children} />
@@ -155,6 +156,34 @@ function Why({ data: { task, explanation } }: { data: Whole }) {
         </div>
       )}
       {signal && <p class="dim">{signal.signal} by {signal.by || "somebody"}: {signal.stage} <Age at={signal.at} /></p>}
+    </Card>
+  );
+}
+
+const HOW_WORDS: Record<string, string> = {
+  miss: "nobody had asked for the same",
+  refresh: "it wanted a new answer",
+  bypass: "it wanted a run of its own",
+};
+
+/** A task that is a request: how it came to run, and who had use of what it returned. */
+function AnswerCard({ how, answer }: { how: string; answer: AnswerOf | null }) {
+  return (
+    <Card title="Request">
+      <dl class="facts">
+        <Fact name="Served">{how} <span class="dim">{HOW_WORDS[how]}</span></Fact>
+        {answer && !answer.made_at && <Fact name="Awaited">by {plural(answer.uses + 1, "request")}</Fact>}
+        {answer?.made_at && (
+          <>
+            <Fact name="Made"><Age at={answer.made_at} />{answer.worker_id && ` by ${answer.worker_id}`}</Fact>
+            <Fact name="Used">{plural(answer.uses, "time")}{answer.used_at && <>, last <Age at={answer.used_at} /></>}{answer.used_by && ` by ${answer.used_by}`}</Fact>
+            {answer.pinned_by ? <Fact name="Pinned">by {answer.pinned_by}</Fact> : <Fact name="Good until"><Age at={answer.good_until} /></Fact>}
+          </>
+        )}
+        {answer?.version && <Fact name="Version"><code>{answer.version}</code></Fact>}
+        {answer && <Fact name="Identity"><code class="whole">{answer.identity}</code></Fact>}
+        {!answer && how !== "bypass" && <Fact name="Answer">not kept, or not any more</Fact>}
+      </dl>
     </Card>
   );
 }

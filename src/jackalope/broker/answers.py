@@ -11,7 +11,10 @@ from jackalope.broker.access import sees
 from jackalope.core import Core
 from jackalope.core.cache import StoredAnswer
 from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.lifecycle import ENDED
 from jackalope.core.queue import Queue
+from jackalope.core.requests import joined
+from jackalope.core.task import Task
 from jackalope.wire.views import AnswerView
 
 
@@ -53,11 +56,31 @@ def find_answer(
 def _in_queue(core: Core, queue: Queue, identity: bytes) -> AnswerView | None:
     under_way = queue.cache.flights.get(identity)
     if under_way is not None:
-        task = core.book.tasks[under_way]
-        version = task.options.version
-        return AnswerView(identity, queue.name, task.id, task.state, task.name, version)
+        return _awaited(core.book.tasks[under_way])
     answer = queue.cache.answers.get(identity)
     return None if answer is None else view_of_answer(answer)
+
+
+def answer_of(core: Core, task: Task) -> AnswerView | None:
+    """Show who has use of a task's result, or is waiting for it; None if nobody else may."""
+    answer = core.book.answers.by_task.get(task.id)
+    if answer is not None:
+        return view_of_answer(answer)
+    is_under_way = task.options.identity and task.state not in ENDED
+    return _awaited(task) if is_under_way else None
+
+
+def _awaited(task: Task) -> AnswerView:
+    """Show the answer that a task will have."""
+    return AnswerView(
+        identity=task.options.identity,
+        queue=task.queue.name,
+        task=task.id,
+        state=task.state,
+        name=task.name,
+        version=task.options.version,
+        uses=joined(task),
+    )
 
 
 def view_of_answer(answer: StoredAnswer) -> AnswerView:

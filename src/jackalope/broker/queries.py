@@ -20,18 +20,19 @@ from jackalope.broker.census import count_tiers, gone_view, oldest_ready_us, wor
 from jackalope.broker.charts import BadSpan, chart
 from jackalope.broker.engine import Engine
 from jackalope.broker.fleet import pool_views
+from jackalope.broker.portrait import view_of_row, view_of_task
 from jackalope.broker.service import Broker
 from jackalope.core.durations import SECOND
-from jackalope.core.explain import explain, history
+from jackalope.core.explain import explain, whole_history
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
-from jackalope.core.lifecycle import ENDED, State
+from jackalope.core.lifecycle import State
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.queue import Namespace, Queue
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.requests import unknown
 from jackalope.core.tally import NO_TALLY
-from jackalope.core.task import BlobRef, Body, Task, TaskRow, size_of, to_row
+from jackalope.core.task import BlobRef, Body, Task
 from jackalope.storage import BadCursor
 from jackalope.storage.ports import Page
 from jackalope.wire.views import (
@@ -39,14 +40,11 @@ from jackalope.wire.views import (
     ApiKeyView,
     BatchView,
     CauseView,
-    ErrorView,
     ExplanationView,
     HappeningView,
     LimitView,
     PoolView,
-    ProgressView,
     QueueView,
-    RequestView,
     SeriesView,
     StatsView,
     TaskPage,
@@ -194,7 +192,9 @@ def _queues_meant(about: About) -> tuple[str, ...]:
 
 
 async def _history(broker: Broker, namespace: str, about: About) -> list[HappeningView]:
-    happened = await broker.read(lambda engine: history(_find(engine, namespace, about)))
+    happened = await broker.read(
+        lambda engine: whole_history(engine.core, _find(engine, namespace, about))
+    )
     return [HappeningView(h.at_us, h.what, h.by, h.detail) for h in happened]
 
 
@@ -414,72 +414,14 @@ def _find(engine: Engine, namespace: str, about: About) -> Task:
 
 def _view_of(engine: Engine, namespace: str, about: About) -> tuple[TaskView, tuple[Body, Body]]:
     task = _find(engine, namespace, about)
-    view = view_of_row(to_row(task))
-    progress = engine.core.progress.get(task.id)
-    if progress is not None:
-        shown = ProgressView(progress.at_us, progress.percent, progress.note)
-        view = msgspec.structs.replace(view, progress=shown)
-    return view, (task.payload, task.outcome.result if task.outcome else b"")
+    result = task.outcome.result if task.outcome else b""
+    return view_of_task(engine.core, task), (task.payload, result)
 
 
 async def _load(broker: Broker, body: Body) -> bytes:
     if not isinstance(body, BlobRef):
         return body
     return await broker.blobs.off_loop(lambda: b"".join(broker.blobs.read(body)))
-
-
-def view_of_row(row: TaskRow) -> TaskView:
-    """Show a task as it is stored, without its bodies."""
-    options, attempt, outcome = row.options, row.attempt, row.outcome
-    asked = attempt.request if attempt else None
-    return TaskView(
-        id=row.id,
-        namespace=row.namespace,
-        queue=row.queue,
-        state=row.state,
-        name=row.name,
-        key=row.key,
-        alias=options.alias,
-        priority=row.priority,
-        tags=options.tags,
-        headers=options.headers,
-        batch=row.batch,
-        parent=options.parent,
-        by=row.by,
-        created_us=row.created_us,
-        due_us=row.due_us,
-        expires_us=row.expires_us,
-        started_us=attempt.started_us if attempt else _last_start_us(row),
-        ended_us=outcome.ended_us if outcome else 0,
-        forget_us=outcome.forget_us if outcome else 0,
-        worker=attempt.worker if attempt else _last_worker(row),
-        fence=attempt.fence if attempt else 0,
-        attempts=row.attempts,
-        failures=row.failures,
-        crashes=row.crashes,
-        interruptions=row.interruptions,
-        waiting_for=row.waiting_for,
-        reason=outcome.reason if outcome else None,
-        error=ErrorView.of(outcome.error) if outcome and outcome.error else None,
-        request=RequestView(asked.signal, asked.stage, asked.by, asked.at_us) if asked else None,
-        payload_size=size_of(row.payload),
-        result_size=size_of(outcome.result) if outcome else 0,
-        updated_us=row.history[-1].at_us if row.history else row.created_us,
-        timeout_us=options.timeout_us,
-        retries=options.retry.retries if options.retry else None,
-    )
-
-
-def _last_start_us(row: TaskRow) -> int:
-    if row.state not in ENDED:
-        return 0
-    started = (happening.at_us for happening in reversed(row.history) if happening.what == "start")
-    return next(started, 0)
-
-
-def _last_worker(row: TaskRow) -> str:
-    assigned = (happening.by for happening in reversed(row.history) if happening.what == "assign")
-    return next(assigned, "")
 
 
 def _queue_view(engine: Engine, queue: Queue) -> QueueView:

@@ -18,7 +18,7 @@ import msgspec
 from jackalope import __version__
 from jackalope.cli.words import id_text, parse_id
 from jackalope.core.commands import Action, RetryTerms
-from jackalope.core.effects import TaskEnded
+from jackalope.core.effects import Served, TaskEnded
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.policy import Policy
@@ -201,15 +201,16 @@ class Backend:
 
     # Orders.
 
-    async def submit(self, tasks: list[TaskSpec]) -> dict[int, Rejected]:
-        """Submit tasks, and return which were refused, by their index.
+    async def submit(self, tasks: list[TaskSpec]) -> tuple[dict[int, Rejected], dict[int, Served]]:
+        """Submit tasks; return which were refused, and how requests are served, by their index.
 
         A request that is served by another task takes on the id of that one.
         """
         body = await self._connection.request(Submit(0, tasks))
-        for index, how in served(body).items():
+        hows = served(body)
+        for index, how in hows.items():
             tasks[index].id = how.task
-        return refusals(body)
+        return refusals(body), hows
 
     async def submit_and_wait(self, task: TaskSpec) -> TaskEnded:
         """Submit one task, and return when it has ended.

@@ -158,11 +158,28 @@ def _read(text: str) -> bytes:
     return identity
 
 
+def answer_text(view: "AnswerView") -> str:
+    """Say in a line who has use of a task's answer."""
+    from jackalope.cli.words import ago, now_us, plural, span
+    from jackalope.core.durations import NEVER
+
+    if not view.made_us:
+        return f"awaited by {plural(view.uses + 1, 'request')}"
+    parts = [f"used {plural(view.uses, 'time')}"]
+    if view.used_us:
+        parts.append(f"last {ago(view.used_us)}" + (f" by {view.used_by}" if view.used_by else ""))
+    if view.pinned_by:
+        parts.append(f"pinned by {view.pinned_by}")
+    elif view.until_us < NEVER:
+        parts.append(f"good for {span(max(0, view.until_us - now_us()))}")
+    return ", ".join(parts)
+
+
 def _plain(view: "AnswerView") -> dict[str, Any]:
     from jackalope.cli.plain import to_plain
 
     shown: dict[str, Any] = to_plain(view)
-    return {**shown, "identity": view.identity.hex()}
+    return shown
 
 
 def _draw(views: "list[AnswerView]") -> "RenderableType":

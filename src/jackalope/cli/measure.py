@@ -134,7 +134,7 @@ def _specs(queue: str, count: int, payload_bytes: int) -> list[TaskSpec]:
 
 
 async def _accepted(backend: Backend, specs: list[TaskSpec]) -> None:
-    refused = await backend.submit(specs)
+    refused, _ = await backend.submit(specs)
     for rejected in refused.values():
         raise Failure(f"{len(refused)} tasks were refused: {rejected.message}")
 

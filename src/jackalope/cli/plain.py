@@ -53,6 +53,8 @@ def _field(name: str, value: Any, content: str) -> Any:
         return id_text(value)
     if name in _BODIES:
         return decode_body(value, content)
+    if name == "identity":
+        return value.hex()
     return to_plain(value)
 
 

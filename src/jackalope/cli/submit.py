@@ -10,15 +10,19 @@ import typer
 
 from jackalope.cli.command import Exit, Failure, Options, connected
 from jackalope.cli.options import duration_us, find_all, moment_us
+from jackalope.core.identity import Same
 
 if TYPE_CHECKING:
     from jackalope.cli.backend import Backend
     from jackalope.cli.screen import Screen
+    from jackalope.core.effects import Served
     from jackalope.core.task import Options as TaskOptions
     from jackalope.core.task import Retry, TaskSpec
 
 _WHAT = "What to do"
 _WHEN = "When, and how often"
+_SHARED = "Whether somebody else's will do"
+_NOTES_MAX = 5
 
 
 def register(app: typer.Typer, panel: str) -> None:
@@ -196,6 +200,26 @@ class Terms(Options):
     held: Annotated[
         bool, typer.Option("--held", help="Not before it is played.", rich_help_panel=_WHEN)
     ] = False
+    same: Annotated[
+        Same | None,
+        typer.Option(
+            "--same",
+            metavar="[run|unique|cached|refresh]",
+            help="If others ask for the same: run anyway, share what is under way (unique), also "
+            "take an answer that is kept (cached), or have a new one made and kept (refresh).",
+            rich_help_panel=_SHARED,
+            show_default="as the queue says",
+        ),
+    ] = None
+    version: Annotated[
+        str,
+        typer.Option(
+            "--version",
+            metavar="TEXT",
+            help="Of the code; answers of another version are not the same.",
+            rich_help_panel=_SHARED,
+        ),
+    ] = ""
 
     async def options(self, backend: "Backend", queue: str) -> "TaskOptions":
         """Return these as the broker takes them, without the encoding of the payload."""
@@ -216,6 +240,8 @@ class Terms(Options):
             retry=None if self.retries is None else await _retry(backend, queue, self.retries),
             depends_on=tuple(await find_all(backend, self.depends_on or ())),
             held=self.held,
+            same=self.same,
+            version=self.version,
         )
 
 
@@ -230,7 +256,8 @@ async def submit(
 ) -> int:
     """Submit a task, or one for each line of a file.
 
-    Prints the id of each task on a line of its own. It is durable when this command ends.
+    Prints the id of each task on a line of its own. It is durable when this command ends. A request
+    may be served by the task of somebody else; its id is then that of the other one.
 
     Examples:
         jackalope submit --queue images --name app.resize --json '["cat.png", 320]'
@@ -238,6 +265,7 @@ async def submit(
         jackalope submit -q reports --name app.report --alias nightly --at 02:00 --retries 5
         jackalope submit -q blobs --payload-file picture.raw --priority 220 --wait
         jackalope submit -q images --name app.resize --from-lines arguments.jsonl
+        jackalope submit -q sums --name app.add --json '[1, 2]' --same cached --version 3 --wait
     """
     from jackalope.cli.tasks import wait_for
 
@@ -245,12 +273,14 @@ async def submit(
     if terms.alias and len(bodies) > 1:
         raise Failure("an alias names one task, not many", code=Exit.USAGE)
     specs = _specs(work, terms, bodies, await terms.options(backend, work.queue))
-    refused = await _send(backend, screen, specs)
+    refused, served = await _send(backend, screen, specs)
     accepted = [spec for index, spec in enumerate(specs) if index not in refused]
-    for rejected in list(refused.values())[:5]:
+    for rejected in list(refused.values())[:_NOTES_MAX]:
         screen.warn(rejected.message)
     if refused:
         screen.warn(f"{len(refused)} of {len(specs)} tasks were refused")
+    for how in list(served.values())[:_NOTES_MAX]:
+        screen.note(_told(how))
     code = Exit.FAILED if refused else Exit.DONE
     if not wait:
         _show_ids(screen, accepted)
@@ -290,18 +320,32 @@ def _specs(
     ]
 
 
-async def _send(backend: "Backend", screen: "Screen", specs: "list[TaskSpec]") -> dict[int, Any]:
-    """Submit in frames, and return which were refused."""
+async def _send(
+    backend: "Backend", screen: "Screen", specs: "list[TaskSpec]"
+) -> "tuple[dict[int, Any], dict[int, Served]]":
+    """Submit in frames; return which were refused, and how requests are served."""
     from jackalope.cli.backend import TASKS_PER_FRAME
 
     refused: dict[int, Any] = {}
+    served: dict[int, Served] = {}
     with screen.progress("submitting", len(specs)) as progress:
         for begin in range(0, len(specs), TASKS_PER_FRAME):
             part = specs[begin : begin + TASKS_PER_FRAME]
-            answer = await backend.submit(part)
-            refused |= {begin + index: rejected for index, rejected in answer.items()}
+            rejections, hows = await backend.submit(part)
+            refused |= {begin + index: rejected for index, rejected in rejections.items()}
+            served |= {begin + index: how for index, how in hows.items()}
             progress.advance(progress.task_ids[0], len(part))
-    return refused
+    return refused, served
+
+
+def _told(served: "Served") -> str:
+    """Say how a request is served."""
+    from jackalope.cli.words import ago, id_text
+
+    if served.how == "hit":
+        return f"hit: made {ago(served.made_us)} by {served.worker or 'somebody'}"
+    others = {"joined": f"joined: task {id_text(served.task)} is under way"}
+    return others.get(served.how, f"{served.how}: a task of its own")
 
 
 def _show_ids(screen: "Screen", specs: "list[TaskSpec]") -> None:

@@ -68,6 +68,7 @@ def draw_task(view: "TaskView") -> "RenderableType":
     """Draw one task."""
     from rich.console import Group
 
+    from jackalope.cli.cache import answer_text
     from jackalope.cli.plain import content_of, decode_body
     from jackalope.cli.screen import dim, facts, state
     from jackalope.cli.words import brief, id_text, plural, size
@@ -110,6 +111,8 @@ def draw_task(view: "TaskView") -> "RenderableType":
         ("worker", view.worker + (f"  (fence {view.fence})" if view.fence else "")),
         ("tries", ", ".join(tries)),
         ("progress", _progress(view)),
+        ("request", view.how or ""),
+        ("answer", answer_text(view.answer) if view.answer else ""),
         *_times(view),
         *bodies,
         *_error(view),

@@ -12,9 +12,11 @@ import msgspec
 
 from jackalope.core.durations import format_duration
 from jackalope.core.group import GroupState
+from jackalope.core.identity import How
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.limits import AHEAD_COUNT_MAX
 from jackalope.core.pool import NO_LAUNCHER
+from jackalope.core.requests import how_made, joined
 from jackalope.core.scaling import trouble
 from jackalope.core.task import Attempt, Happening, Task, lease_of
 
@@ -82,6 +84,20 @@ def explain(core: Core, task: Task) -> Explanation:
 def history(task: Task) -> list[Happening]:
     """Return what happened to a task, when and by whom, from its submission on."""
     return [Happening(task.created_us, "submit", task.by), *(task.history or ())]
+
+
+def whole_history(core: Core, task: Task) -> list[Happening]:
+    """Return the same with how its request was served, and the last use of the kept answer.
+
+    Uses leave no line of their own: there may be any number of them.
+    """
+    submitted, *rest = history(task)
+    how, answer = how_made(task.options), core.book.answers.by_task.get(task.id)
+    if how is not None:
+        submitted = msgspec.structs.replace(submitted, detail=f"request: {how}")
+    if answer is not None and (hits := answer.uses - joined(task)) > 0:
+        rest.append(Happening(answer.used_us, How.HIT, answer.used_by, str(hits)))
+    return [submitted, *rest]
 
 
 def is_stuck(attempt: Attempt | None, policy: Policy, now_us: int) -> bool:

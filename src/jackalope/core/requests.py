@@ -96,6 +96,11 @@ def _serve(core: Core, queue: Queue, identity: bytes, same: Same, by: str) -> Se
     return None
 
 
+def how_made(options: Options) -> How | None:
+    """Return how the request was served that made a task; None if it was no request."""
+    return None if options.same is None else how_run(options.same)
+
+
 def is_doubled(task: Task) -> bool:
     """Tell whether an ended task asks for what another one is running."""
     other = task.queue.cache.flights.get(task.options.identity, task.id)
@@ -131,7 +136,7 @@ def keep_answer(core: Core, task: Task) -> None:
         size,
         now_us,
         min(now_us + policy.cache_us, NEVER),
-        uses=_joined(task),
+        uses=joined(task),
         pinned_by=replaced.pinned_by if replaced is not None and not is_error else "",
     )
     core.record(AnswerStored(now_us, answer))
@@ -142,7 +147,7 @@ def _worker_of(task: Task) -> str:
     return next(assigned, "")
 
 
-def _joined(task: Task) -> int:
+def joined(task: Task) -> int:
     """Count the requests that were joined to a task."""
     return sum(int(each.detail) for each in task.history or () if each.what == JOINED)
 

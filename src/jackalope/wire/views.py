@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from jackalope.core.access import Permission
+from jackalope.core.identity import How
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy
@@ -47,8 +48,49 @@ class ErrorView(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(error.type, error.message, error.trace)
 
 
+class AnswerView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request: the task that has its answer or will have it, and who had use of that.
+
+    Attributes:
+        identity: what was asked for, as a hash.
+        queue: where.
+        task: the task whose result is the answer.
+        state: of that task. `succeeded` is an answer; `dead` and `killed` tell why there is none.
+        name: the name of the task.
+        version: the version of the code.
+        worker: who ran it.
+        size: how many bytes the answer has.
+        made_us: when it was made; 0 while the task is under way.
+        until_us: how long it is good.
+        uses: how often it was given to others than the first who asked, or is about to be.
+        used_us: when the last time.
+        used_by: to whom.
+        pinned_by: who keeps it.
+    """
+
+    identity: bytes
+    queue: str
+    task: TaskId
+    state: State
+    name: str = ""
+    version: str = ""
+    worker: str = ""
+    size: int = 0
+    made_us: int = 0
+    until_us: int = 0
+    uses: int = 0
+    used_us: int = 0
+    used_by: str = ""
+    pinned_by: str = ""
+
+
 class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task as anybody may see it. `payload` and `result` are there only if asked for."""
+    """A task as anybody may see it. `payload` and `result` are there only if asked for.
+
+    Attributes:
+        how: of a request, how the one was served that made this task: `miss`, `refresh`, `bypass`.
+        answer: who has use of its result, if others may; not in lists.
+    """
 
     id: TaskId
     namespace: str
@@ -87,6 +129,8 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     updated_us: int = 0
     timeout_us: int = 0
     retries: int | None = None
+    how: How | None = None
+    answer: AnswerView | None = None
 
 
 class TaskPage(msgspec.Struct, frozen=True):
@@ -168,42 +212,6 @@ class LimitView(msgspec.Struct, frozen=True):
     tag: str
     limit: int
     in_flight: int
-
-
-class AnswerView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request: the task that has its answer or will have it, and who had use of that.
-
-    Attributes:
-        identity: what was asked for, as a hash.
-        queue: where.
-        task: the task whose result is the answer.
-        state: of that task. `succeeded` is an answer; `dead` and `killed` tell why there is none.
-        name: the name of the task.
-        version: the version of the code.
-        worker: who ran it.
-        size: how many bytes the answer has.
-        made_us: when it was made; 0 while the task is under way. So for all that follows.
-        until_us: how long it is good.
-        uses: how often it was given to others than the first who asked.
-        used_us: when the last time.
-        used_by: to whom.
-        pinned_by: who keeps it.
-    """
-
-    identity: bytes
-    queue: str
-    task: TaskId
-    state: State
-    name: str = ""
-    version: str = ""
-    worker: str = ""
-    size: int = 0
-    made_us: int = 0
-    until_us: int = 0
-    uses: int = 0
-    used_us: int = 0
-    used_by: str = ""
-    pinned_by: str = ""
 
 
 class ApiKeyView(msgspec.Struct, frozen=True):

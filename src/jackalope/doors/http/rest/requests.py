@@ -14,7 +14,6 @@ from jackalope.broker.queries import answer as answer_query
 from jackalope.core.commands import ActOnAnswers, AnswerAction
 from jackalope.core.effects import Acted, Served
 from jackalope.core.identity import IDENTITY_BYTES, How, Same
-from jackalope.core.lifecycle import State
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http.description import spec
@@ -30,10 +29,9 @@ from jackalope.doors.http.exchange import (
     read_query,
     to_text,
 )
-from jackalope.doors.http.rest.shapes import TaskToSubmit
+from jackalope.doors.http.rest.shapes import AnswerShown, TaskToSubmit, show_answer
 from jackalope.doors.http.rest.tasks import submit_one, to_keep
 from jackalope.doors.http.rest.words import Id, Identity, MaybeName, Time, about, from_time, to_time
-from jackalope.wire.views import AnswerView
 
 _LIMIT_DEFAULT = 100
 _LIMIT_MAX = 1_000
@@ -47,25 +45,6 @@ class RequestServed(msgspec.Struct):
     identity: Identity | None
     made_at: Time | None
     worker_id: str | None
-
-
-class AnswerShown(msgspec.Struct):
-    """A request: the task that has its answer or will have it, and who had use of that."""
-
-    identity: Identity
-    queue: str
-    task_id: Id
-    state: State
-    task_type: str
-    version: str
-    worker_id: str | None
-    size: int
-    made_at: Time | None
-    good_until: Time | None
-    uses: int
-    used_at: Time | None
-    used_by: str | None
-    pinned_by: str | None
 
 
 class AnswerList(msgspec.Struct):
@@ -128,7 +107,7 @@ async def send_request(request: Asked) -> Answer:
 async def read_request(request: Asked, identity: FromPath[str]) -> Answer:
     """Return a request by its identity: the task that is under way, or whose answer is kept."""
     view = await _ask(request, "answer", {"identity": _identity_of(identity)})
-    return answer(_show(view))
+    return answer(show_answer(view))
 
 
 @get("/cache", opt=spec("read_tasks", AnswerList, query=AnswersQuery))
@@ -141,7 +120,7 @@ async def list_answers(request: Asked) -> Answer:
         "version": query.version,
         "limit": query.limit,
     }
-    return answer(AnswerList([_show(view) for view in await _ask(request, "answers", asked)]))
+    return answer(AnswerList([show_answer(view) for view in await _ask(request, "answers", asked)]))
 
 
 @post("/cache/pin", opt=spec("cancel_tasks", AnswersChanged, body=AnswersMeant))
@@ -197,25 +176,6 @@ def _identity_of(text: str) -> bytes:
         message = f"no request {text!r}: an identity is {2 * IDENTITY_BYTES} hexadecimal digits"
         raise Refused(Refusal(Code.UNKNOWN_REQUEST, message))
     return identity
-
-
-def _show(view: AnswerView) -> AnswerShown:
-    return AnswerShown(
-        identity=view.identity.hex(),
-        queue=view.queue,
-        task_id=to_text(view.task),
-        state=view.state,
-        task_type=view.name,
-        version=view.version,
-        worker_id=view.worker or None,
-        size=view.size,
-        made_at=to_time(view.made_us),
-        good_until=to_time(view.until_us),
-        uses=view.uses,
-        used_at=to_time(view.used_us),
-        used_by=view.used_by or None,
-        pinned_by=view.pinned_by or None,
-    )
 
 
 ROUTES = (

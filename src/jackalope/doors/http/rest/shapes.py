@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from jackalope.core.durations import HOUR, MINUTE, SECOND
-from jackalope.core.identity import Same
+from jackalope.core.identity import How, Same
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.limits import (
@@ -37,6 +37,7 @@ from jackalope.doors.http.rest.words import (
     Bytes,
     Count,
     Id,
+    Identity,
     MaybeName,
     Name,
     Priority,
@@ -49,7 +50,7 @@ from jackalope.doors.http.rest.words import (
     from_time,
     to_time,
 )
-from jackalope.wire.views import TaskView
+from jackalope.wire.views import AnswerView, TaskView
 
 #: Where tasks go that name no queue, and how long an attempt at one may take.
 QUEUE_DEFAULT = "default"
@@ -189,6 +190,25 @@ class SignalShown(msgspec.Struct):
     at: Time | None
 
 
+class AnswerShown(msgspec.Struct):
+    """A request: the task that has its answer or will have it, and who had use of that."""
+
+    identity: Identity
+    queue: str
+    task_id: Id
+    state: State
+    task_type: str
+    version: str
+    worker_id: str | None
+    size: int
+    made_at: Time | None
+    good_until: Time | None
+    uses: int
+    used_at: Time | None
+    used_by: str | None
+    pinned_by: str | None
+
+
 class TaskShown(msgspec.Struct, kw_only=True):
     """A task. `result` is there if it is small; `/result` has it whatever its size."""
 
@@ -230,6 +250,8 @@ class TaskShown(msgspec.Struct, kw_only=True):
     signal: SignalShown | None
     payload_size: int
     result_size: int
+    how: How | None
+    answer: AnswerShown | None
 
 
 class TaskList(msgspec.Struct):
@@ -357,6 +379,28 @@ def show(view: TaskView, result: bytes | None = None) -> TaskShown:
         else None,
         payload_size=view.payload_size,
         result_size=view.result_size,
+        how=view.how,
+        answer=show_answer(view.answer) if view.answer else None,
+    )
+
+
+def show_answer(view: AnswerView) -> AnswerShown:
+    """Show a request."""
+    return AnswerShown(
+        identity=view.identity.hex(),
+        queue=view.queue,
+        task_id=to_text(view.task),
+        state=view.state,
+        task_type=view.name,
+        version=view.version,
+        worker_id=view.worker or None,
+        size=view.size,
+        made_at=to_time(view.made_us),
+        good_until=to_time(view.until_us),
+        uses=view.uses,
+        used_at=to_time(view.used_us),
+        used_by=view.used_by or None,
+        pinned_by=view.pinned_by or None,
     )
 
 
