@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import zlib
 
 from jackalope import Jackalope, current
@@ -39,6 +40,21 @@ async def report(gate: str, percent: float = 40) -> str:
     while not os.access(gate, os.F_OK):  # noqa: ASYNC110 - another process makes the file
         await asyncio.sleep(0.02)
     return "done"
+
+
+@app.task(queue="reports", name="measure")
+def measure(number: int, gate: str) -> int:
+    """Let the last of ten items wait until somebody opens the gate."""
+    while number == 9 and not os.access(gate, os.F_OK):
+        time.sleep(0.02)
+    return number
+
+
+@app.task(queue="reports", name="survey")
+async def survey(gate: str) -> int:
+    async with current().helpers() as helpers:
+        results = helpers.map(measure, range(10), fixed={"gate": gate})
+        return sum([number async for number in results])
 
 
 @app.task(queue="payments", name="charge", retries=0)

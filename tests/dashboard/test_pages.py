@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.dashboard.conftest import PATIENCE_MS, Open
-from tests.dashboard.house import House
+from tests.dashboard.house import House, encoded
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -146,6 +146,30 @@ def test_running_task_is_followed_to_its_end(house: House, open_page: Open) -> N
     expect(page.get_by_role("region", name="Result").locator("pre")).to_have_text('"done"')
     assert page.evaluate("window.isTheSame") is True
     house.wait_for(late, "succeeded")
+
+
+def test_fan_out_says_how_far_it_is(house: House, open_page: Open) -> None:
+    gate = house.gate.with_name("survey")
+    task = house.submit("survey", str(gate), queue="reports")
+    page = open_page(f"{house.url}/#/task/{task}")
+    expect(page.locator(".progress")).to_contain_text(re.compile(r"\d of 10 items, \d+/s, \d help"))
+    expect(page.get_by_role("region", name="Why")).to_contain_text("helpers for its fan-out")
+    gate.touch()
+    expect(page.get_by_role("region", name="Result").locator("pre")).to_have_text("45")
+
+
+def test_answer_says_who_made_and_who_used_it(house: House, open_page: Open) -> None:
+    asked = {"task_type": "resize", "queue": "images", **encoded([["asked.png", 8], {}])}
+    task = house.post("requests", {**asked, "version": "7"})["task_id"]
+    house.wait_for(task, "succeeded")
+    page = open_page(f"{house.url}/#/task/{task}")
+    card = page.get_by_role("region", name="Request")
+    expect(card).to_contain_text("miss nobody had asked for the same")
+    expect(card).to_contain_text("by birch")
+    expect(card).to_contain_text("0 times")
+    assert house.post("requests", {**asked, "version": "7"})["how"] == "hit"
+    expect(card).to_contain_text("1 time, last")
+    expect(page.get_by_role("region", name="History")).to_contain_text("hit")
 
 
 def test_waiting_task_says_for_what(house: House, open_page: Open) -> None:
