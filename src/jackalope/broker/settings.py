@@ -407,6 +407,13 @@ class LaunchConfig(msgspec.Struct, frozen=True):
             "`jackalope://broker.example:7420`; empty for that of the native door."
         ),
     ] = ""
+    amqp: Annotated[
+        str,
+        _secret(
+            "The same for AMQP, such as `amqp://broker.example:5672`, with the token of an API key "
+            "as the password if one is needed; empty for that of the AMQP door, if it is open."
+        ),
+    ] = ""
     every_us: Annotated[
         int,
         _about(

@@ -66,16 +66,32 @@ async def start_pools(
     return service
 
 
-def begin_pools(service: PoolService | None, config: Config, port: int) -> None:
-    """Let workers be started, now that there is a door for them."""
+def begin_pools(service: PoolService | None, config: Config, port: int, amqp_port: int) -> None:
+    """Let workers be started, now that there are doors for them; AMQP's has no port if it is shut.
+
+    What is configured comes first: workers on another machine reach the broker otherwise.
+    """
     if service is not None:
         from jackalope.pools.environment import Reach
 
-        service.begin(Reach(config.launch.address or str(_address(config, port))))
+        address = config.launch.address or str(_address(config, port))
+        amqp = config.launch.amqp or (amqp_port and _amqp_address(config, amqp_port))
+        service.begin(Reach(address, amqp or ""))
 
 
 def _address(config: Config, port: int) -> Address:
     """Return where workers on the same machine reach the native door."""
-    host = config.native.host
-    own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  looked for, not used
-    return Address(own, port, tls=bool(config.tls.cert) and config.native.tls)
+    host = _here(config.native.host)
+    return Address(host, port, tls=bool(config.tls.cert) and config.native.tls)
+
+
+def _amqp_address(config: Config, port: int) -> str:
+    """Return where workers on the same machine reach the AMQP door."""
+    host = _here(config.amqp.host)
+    scheme = "amqps" if config.tls.cert and config.amqp.tls else "amqp"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _here(host: str) -> str:
+    """Return where somebody on the same machine finds what listens at a host."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  looked for, not used

@@ -148,12 +148,12 @@ async def _start(broker: Broker, config: Config) -> list[Door]:
     pools = await start_pools(broker, config, launchers)
     await _declare(broker, config)
     native = await _open_native(broker, config, tls)
-    begin_pools(pools, config, native.port)
-    # Said at once: the other door takes a while to load.
+    # Said at once: the other doors take a while to load.
     address = _announce(config, native)
+    amqp = await _open_amqp(broker, config, tls)
+    begin_pools(pools, config, native.port, 0 if amqp is None else amqp.port)
     http = await _open_http(broker, config, tls)
     pages = "" if http is None else _announce_http(config, http)
-    amqp = await _open_amqp(broker, config, tls)
     management = None if amqp is None else await _open_management(broker, config, amqp, tls)
     doors: list[Door] = [door for door in (management, amqp, http, native) if door is not None]
     level = config.data.durability.value

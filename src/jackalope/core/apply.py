@@ -375,12 +375,14 @@ def _answers_dropped(book: Book, record: AnswersDropped) -> None:
 def _pool_declared(book: Book, record: PoolDeclared) -> None:
     queue = book.namespaces[record.namespace].queues[record.queue]
     queue.pool = record.settings
+    queue.namespace.topology.put_pool(queue.name)
     book.queues_dirty[queue] = None
 
 
 def _pool_deleted(book: Book, record: PoolDeleted) -> None:
     queue = book.namespaces[record.namespace].queues[record.queue]
     queue.pool, queue.pins = None, {}
+    queue.namespace.topology.drop_pool(queue.name)
     book.queues_dirty[queue] = None
 
 

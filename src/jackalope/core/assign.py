@@ -18,7 +18,7 @@ from jackalope.core.letters import letter_to_send
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.must import must
 from jackalope.core.ready import Lane, order
-from jackalope.core.records import AttemptAssigned, AttemptFinished, TaskMoved
+from jackalope.core.records import AttemptAssigned, AttemptFinished, AttemptStarted, TaskMoved
 from jackalope.core.task import BlobRef
 
 if TYPE_CHECKING:
@@ -225,8 +225,12 @@ def _assign(core: Core, task: Task, worker: Worker) -> None:
             ),
         )
     )
-    if worker.consumer is not None and worker.consumer.credit is not None:
-        _finish_at_once(core, task, worker.consumer)
+    if worker.consumer is not None:
+        if worker.consumer.credit is not None:
+            _finish_at_once(core, task, worker.consumer)
+        elif queue.pool is not None:
+            # Nobody says so over AMQP. If the consumer is lost, the task has cost a worker.
+            core.record(AttemptStarted(core.now_us, task.id))
     if worker.crew is not None:
         worker.crew.place(worker)
         if worker.consumer is not None:

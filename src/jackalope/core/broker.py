@@ -31,6 +31,7 @@ from jackalope.core import (
     pools,
     publishing,
     removal,
+    replies,
     requests,
     sessions,
     submission,
@@ -147,6 +148,7 @@ class Core:
         deserted: queues that it took a consumer or the owner from, by namespace and name.
         crowded: queues that it may have made fuller than they may be.
         refused: tasks that a full queue did not take, and that are dead letters.
+        unanswered: requests to pools that it ended, and that the broker answers.
         owned: the queues that are one session's alone, by session.
         idle: when queues that nobody uses are to go.
         fanouts: the tasks that want helpers, by fence.
@@ -166,6 +168,7 @@ class Core:
         self.deserted: dict[tuple[str, str], None] = {}
         self.crowded: dict[Queue, None] = {}
         self.refused: list[tuple[Queue, TaskSpec, Letter]] = []
+        self.unanswered: list[Task] = []
         self.owned: dict[int, dict[tuple[str, str], None]] = {}
         self.idle: Timers[tuple[str, str]] = Timers()
         self._dead: deque[tuple[Task, Reason]] = deque()
@@ -231,7 +234,7 @@ class Core:
         return None
 
     def _has_queues_to_settle(self) -> bool:
-        return bool(self._dead or self.deserted or self.crowded or self.refused)
+        return bool(self._dead or self.deserted or self.crowded or self.refused or self.unanswered)
 
     def _settle_queues(self) -> None:
         """See to queues that are too full, have lost a consumer, or have dead letters to send."""
@@ -241,8 +244,12 @@ class Core:
         refused, self.refused = self.refused, []
         for queue, spec, letter in refused:
             dead_letters.dead_letter_refused(self, queue, spec, letter)
+            replies.answer_refused(self, queue, spec, letter)
         while self._dead:
             dead_letters.dead_letter(self, *self._dead.popleft())
+        unanswered, self.unanswered = self.unanswered, []
+        for task in unanswered:
+            replies.answer(self, task)
         deserted, self.deserted = self.deserted, {}
         for name in deserted:
             queue_to_go = consumers.settle_queue(self, *name)
@@ -276,16 +283,18 @@ class Core:
         """Write down the end of a task. Those who wait for it hear of it after the command."""
         task_id = record.task
         dependents = tuple(self.book.dependents.get(task_id, ()))
-        if self.pools.by_name:
-            pools.miss(self, self.book.tasks[task_id])
-        self.record(record)
         task = self.book.tasks[task_id]
+        if self.pools.by_name:
+            pools.miss(self, task)
+        if task.letter is not None and replies.is_unanswered(self, task, record):
+            self.unanswered.append(task)
+        self.record(record)
         if task.options.identity:
             requests.keep_answer(self, task)
         if dependents or task_id in self.watches.by_task:
             self._ended.append((task, dependents))
         reason = None if isinstance(record, AttemptFinished) else record.reason
-        if reason is not None and dead_letters.has_dead_letters(task.queue):
+        if reason is not None and dead_letters.has_dead_letters(task):
             self._dead.append((task, reason))
 
     def reply(self, command: Command, body: Answered) -> None:

@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from jackalope.core.worker import Worker
 
 
-def consumers_of(core: Core, queue: Queue) -> list[Worker]:
-    """Return who takes tasks of a queue, workers of other doors included."""
+def consumers_of(core: Core, queue: Queue, key: str | None = None) -> list[Worker]:
+    """Return who takes tasks of a queue, or of a key of it, workers of other doors included."""
     return [
         worker
         for crew in core.roster.crews(queue.namespace.name, queue.name)
+        if key is None or crew.serves(key)
         for worker in crew.members.values()
         if worker.slots
     ]
@@ -47,7 +48,7 @@ def consume(core: Core, command: Consume) -> None:
     queue = find_open(core, command)
     if queue is None:
         return
-    others = consumers_of(core, queue)
+    others = consumers_of(core, queue, command.key)
     is_taken = any(other.consumer and other.consumer.is_exclusive for other in others)
     if is_taken or (command.exclusive and others):
         message = f"queue {told(queue)} in exclusive use"
@@ -163,6 +164,7 @@ def _join(command: Consume | TakeTask, queue: str, slots: int) -> JoinWorker:
         ref=command.ref,
         worker=command.consumer,
         queues=(queue,),
+        keys=() if command.key is None else (command.key,),
         slots=slots,
         namespace=command.namespace,
         lease_us=LEASE_US_MAX,

@@ -14,6 +14,7 @@ from jackalope.core import properties
 from jackalope.core.durations import SECOND
 from jackalope.core.letters import letter_of
 from jackalope.core.lifecycle import Reason
+from jackalope.core.pool_names import dead_letter_exchange, is_request
 from jackalope.core.properties import BadProperties, Raw, long_number, long_string
 from jackalope.core.publishing import copies, enter, priority_in, routes, successor_in
 from jackalope.core.task import Letter, TaskSpec
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from jackalope.core.task import Task
 
 #: RabbitMQ's word for each reason. A worker of another door that fails has rejected the task.
-_REASONS = {
+REASONS = {
     Reason.REJECTED: "rejected",
     Reason.FAILED: "rejected",
     Reason.EXPIRED: "expired",
@@ -34,29 +35,40 @@ _REASONS = {
 }
 
 
-def has_dead_letters(queue: Queue) -> bool:
-    """Tell whether dead tasks of a queue go anywhere."""
-    return queue.traits is not None and queue.traits.dead_letter_exchange is not None
+def has_dead_letters(task: Task) -> bool:
+    """Tell whether a task that dies goes anywhere."""
+    traits = task.queue.traits
+    if traits is not None and traits.dead_letter_exchange is not None:
+        return True
+    return task.letter is not None and is_request(task.queue.name, task.letter)
 
 
 def dead_letter(core: Core, task: Task, reason: Reason) -> None:
     """Publish a dead task where its queue says."""
-    if reason in _REASONS:
+    if reason in REASONS:
         letter = task.letter or letter_of(task)
         spec = TaskSpec(task.id, task.queue.name, task.name, "", task.priority, task.payload)
-        _send(core, task.queue, spec, letter, _REASONS[reason])
+        _send(core, task.queue, spec, letter, REASONS[reason])
 
 
 def dead_letter_refused(core: Core, queue: Queue, spec: TaskSpec, letter: Letter) -> None:
     """Publish a task that a full queue did not take where the queue says."""
-    _send(core, queue, spec, letter, _REASONS[Reason.DISPLACED])
+    _send(core, queue, spec, letter, REASONS[Reason.DISPLACED])
 
 
 def _send(core: Core, queue: Queue, spec: TaskSpec, letter: Letter, reason: str) -> None:
     traits = queue.traits
-    if traits is None or traits.dead_letter_exchange is None:
-        return
-    world, exchange = queue.namespace, traits.dead_letter_exchange
+    if traits is not None and traits.dead_letter_exchange is not None:
+        _publish(core, queue, spec, letter, reason=reason, exchange=traits.dead_letter_exchange)
+    if is_request(queue.name, letter) and isinstance(spec.payload, bytes):
+        # For those who watch a pool: the caller has an answer of its own.
+        _publish(core, queue, spec, letter, reason=reason, exchange=dead_letter_exchange(queue.name))
+
+
+def _publish(
+    core: Core, queue: Queue, spec: TaskSpec, letter: Letter, *, reason: str, exchange: str
+) -> None:
+    world, traits = queue.namespace, queue.traits
     if exchange not in world.topology.exchanges:
         return
     try:
@@ -66,14 +78,14 @@ def _send(core: Core, queue: Queue, spec: TaskSpec, letter: Letter, reason: str)
     except BadProperties:
         return
     key = letter.key
-    if traits.dead_letter_key is not None:
+    if traits is not None and traits.dead_letter_key is not None:
         key = traits.dead_letter_key
         headers.pop("CC", None)
     raw.pop(properties.EXPIRATION, None)
     properties.put_headers(raw, dict(sorted(headers.items())))
     moved = Letter(core.book.share(exchange), core.book.share(key), properties.join(raw))
     known = properties.headline(moved.properties)
-    for name in routes(world, exchange, key, moved.properties):
+    for name, place_key in routes(world, exchange, key, moved.properties):
         if reason != "rejected" and _is_cycle(name, deaths):
             continue
         target = world.queues[name]
@@ -82,7 +94,7 @@ def _send(core: Core, queue: Queue, spec: TaskSpec, letter: Letter, reason: str)
             successor_in(spec.id, target, is_volatile=is_volatile),
             name,
             spec.name,
-            "",
+            place_key,
             priority_in(target, known.priority),
             spec.payload,
         )

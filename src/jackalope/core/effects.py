@@ -238,6 +238,14 @@ class ConsumerCancelled(msgspec.Struct, frozen=True):
     """The queue of a consumer is gone."""
 
 
+class DirectReply(msgspec.Struct, frozen=True):
+    """An answer that goes to who waits at this address, and into no queue."""
+
+    address: str
+    properties: bytes
+    body: Body
+
+
 class HelpAsked(msgspec.Struct, frozen=True):
     """The worker shall help a task with its fan-out, and say when that is over."""
 
@@ -275,6 +283,7 @@ Message = (
     | TaskProgressed
     | OrdersDue
     | ConsumerCancelled
+    | DirectReply
     | HelpAsked
     | HelpRecalled
     | HelperFailed

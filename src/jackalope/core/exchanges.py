@@ -194,6 +194,9 @@ def _remove_exchange(core: Core, command: RemoveExchange) -> Refusal | None:
         return Refusal(Code.FORBIDDEN, message)
     if world is None or command.exchange not in world.topology.exchanges:
         return None
+    if pool := world.topology.reserved.get(command.exchange):
+        message = f"exchange '{command.exchange}' goes with pool '{pool}'; delete that"
+        return Refusal(Code.FORBIDDEN, message)
     if command.if_unused and next(world.topology.from_source(command.exchange), None):
         where = f"'{command.exchange}' in namespace '{world.name}'"
         return Refusal(Code.IN_USE, f"exchange {where} in use")

@@ -64,7 +64,8 @@ class Launch:
         is_listed: its launcher has shown it once.
         is_retired: it gets no more tasks, and is stopped as soon as it holds none.
         is_stopping: its launcher was told to stop it.
-        has_joined: one of its workers has joined.
+        has_joined: one of its workers has joined, or has said over AMQP that it has started.
+        is_loaded: one that does not take tasks yet has said over AMQP that it is ready to.
         workers: those that came of it and are there.
     """
 
@@ -75,6 +76,7 @@ class Launch:
         "has_joined",
         "id",
         "is_listed",
+        "is_loaded",
         "is_retired",
         "is_stopping",
         "launcher",
@@ -92,6 +94,7 @@ class Launch:
         self.phase = Phase.STARTING
         self.ordered_us = 0
         self.is_listed = False
+        self.is_loaded = False
         self.is_retired = False
         self.is_stopping = False
         self.has_joined = False

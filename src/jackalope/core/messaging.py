@@ -20,7 +20,8 @@ class OpenQueue(Command):
     """Declare a queue: make it, or find it as it was declared before.
 
     With `passive` it must be there, and nothing else is looked at. Only a name that is `generated`
-    may begin with `amq.`.
+    may begin with `amq.`. With a `key` it is the queue of a pool, and what is opened are the
+    requests of the key: they are there as long as the pool is, like a queue that is not durable.
     """
 
     queue: str
@@ -33,6 +34,7 @@ class OpenQueue(Command):
     owner: int = 0
     namespace: str = DEFAULT_NAMESPACE
     by: str = ""
+    key: str | None = None
 
 
 class RemoveQueue(Command):
@@ -121,6 +123,7 @@ class Consume(Command):
         priority: consumers of a greater one are served first.
         owner: the session of its connection.
         labels: what it says about itself.
+        key: the key of the tasks that it takes; None for any.
     """
 
     queue: str
@@ -134,6 +137,7 @@ class Consume(Command):
     owner: int = 0
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     namespace: str = DEFAULT_NAMESPACE
+    key: str | None = None
 
 
 class StopConsuming(Command):
@@ -173,6 +177,7 @@ class TakeTask(Command):
     at_once: bool = False
     owner: int = 0
     namespace: str = DEFAULT_NAMESPACE
+    key: str | None = None
 
 
 class Publication(msgspec.Struct, gc=False):

@@ -14,6 +14,7 @@ from jackalope.core.effects import QueueOpened
 from jackalope.core.exchanges import exclusive_to_another, locked, no_queue, not_equivalent, told
 from jackalope.core.limits import ARGUMENTS_BYTES_MAX
 from jackalope.core.messaging import OpenQueue
+from jackalope.core.pool_names import requests_queue
 from jackalope.core.records import QueueDeclared
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import encoded_size
@@ -26,13 +27,32 @@ if TYPE_CHECKING:
 
 def open_queue(core: Core, command: OpenQueue) -> None:
     """Make a queue, or compare it with the one that is there."""
-    queue = _open(core, command)
+    queue = _open(core, command) if command.key is None else _open_key(core, command, command.key)
     if isinstance(queue, Refusal):
         core.reply(command, queue)
         return
     core.watch_idle(queue)
-    opened = QueueOpened(queue.name, queue.line.size, len(consumers_of(core, queue)))
-    core.reply(command, opened)
+    name, ready, key = queue.name, queue.line.size, command.key
+    if key is not None:
+        name = requests_queue(name, key)
+        ready = sum(lane.size for lane in queue.line.of_key(key))
+    core.reply(command, QueueOpened(name, ready, len(consumers_of(core, queue, key))))
+
+
+def _open_key(core: Core, command: OpenQueue, key: str) -> Queue | Refusal:
+    """Find the requests of a key, which are there because their pool is."""
+    queue = core.book.queue(command.namespace, command.queue)
+    name = requests_queue(command.queue, key)
+    if queue is None or queue.pool is None:
+        return no_queue(name, command.namespace)
+    where = f"queue '{name}' in namespace '{command.namespace}'"
+    for what in ("durable", "exclusive", "auto_delete"):
+        if getattr(command, what) and not command.passive:
+            return not_equivalent(what, where, True, False)
+    if command.arguments and not command.passive:
+        argument, value = next(iter(command.arguments.items()))
+        return not_equivalent(argument, where, value, None)
+    return queue
 
 
 def _open(core: Core, command: OpenQueue) -> Queue | Refusal:
@@ -74,6 +94,10 @@ def _unfit(core: Core, command: OpenQueue) -> Refusal | None:
         message = f"queue name '{command.queue}' contains reserved prefix 'amq.*'"
         return Refusal(Code.FORBIDDEN, message)
     where = f"queue '{command.queue}' in namespace '{command.namespace}'"
+    world = core.book.namespaces.get(command.namespace)
+    if world is not None and (pool := world.topology.reserved.get(command.queue)):
+        message = f"cannot obtain exclusive access to locked {where}: pool '{pool}' has it"
+        return Refusal(Code.LOCKED, message)
     if problem := argument_problem(command.arguments, where) or _not_of_quorum(command, where):
         return Refusal(Code.NOT_EQUIVALENT, problem)
     if encoded_size(command.arguments) > ARGUMENTS_BYTES_MAX:

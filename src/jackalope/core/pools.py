@@ -43,6 +43,7 @@ from jackalope.core.commands import ActOnGroup, DeclarePool, DeletePool, GroupAc
 from jackalope.core.declarations import open_queue
 from jackalope.core.effects import Accepted, PoolSet
 from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL, UP, Group, GroupState, Pool
+from jackalope.core.exchanges import unbind_one
 from jackalope.core.limits import (
     DEADLINES_PER_TICK_MAX,
     NAME_CHARS_MAX,
@@ -50,6 +51,7 @@ from jackalope.core.limits import (
 )
 from jackalope.core.policy import PRESETS
 from jackalope.core.pool import DEFAULT_POOL, NO_LAUNCHER, PoolSettings, change_pool
+from jackalope.core.pool_names import exchanges_of, own_queues
 from jackalope.core.records import GroupPinned, PoolDeclared, PoolDeleted
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.scaling import call_launcher, give_up_late_starts, is_fast_enough, resize
@@ -70,7 +72,7 @@ def declare_pool(core: Core, command: DeclarePool) -> None:
     settings = change_pool(before, command.changes)
     if isinstance(settings, PoolSettings):
         refusal = _unknown_launcher(core, settings) if settings != before else None
-        settings = refusal or settings
+        settings = refusal or _taken_name(core, command) or settings
     if isinstance(settings, Refusal):
         core.reply(command, settings)
         return
@@ -90,6 +92,7 @@ def delete_pool(core: Core, command: DeletePool) -> None:
     pool = _known(core, command)
     if pool is None:
         return
+    _unbind_all(core, pool)
     core.record(PoolDeleted(core.now_us, *pool.name, command.by))
     pool.queue = None
     for group in pool.groups.values():
@@ -150,6 +153,30 @@ def _known(core: Core, command: DeletePool | ActOnGroup) -> Pool | None:
         core.reply(command, Refusal(Code.UNKNOWN_POOL, message + "; declare it first"))
         return None
     return pool
+
+
+def _unbind_all(core: Core, pool: Pool) -> None:
+    """Undo what others have bound to the exchanges of a pool, or these to others."""
+    world = core.book.namespaces[pool.name[0]]
+    for exchange in exchanges_of(pool.name[1]):
+        for binding in world.topology.from_source(exchange):
+            unbind_one(core, world, binding)
+        for binding in world.topology.to_target(exchange, is_exchange=True):
+            unbind_one(core, world, binding)
+
+
+def _taken_name(core: Core, command: DeclarePool) -> Refusal | None:
+    """Refuse a pool whose exchanges or queues somebody else has."""
+    world = core.book.namespaces.get(command.namespace)
+    if world is None:
+        return None
+    wanted = (*exchanges_of(command.queue), *own_queues(command.queue))
+    for name in wanted:
+        is_there = name in world.topology.exchanges or name in world.queues
+        if is_there and world.topology.reserved.get(name) != command.queue:
+            message = f"the pool would have {name!r}, and there is one; delete it first"
+            return Refusal(Code.WRONG_STATE, message)
+    return None
 
 
 def _unknown_launcher(core: Core, settings: PoolSettings) -> Refusal | None:
@@ -230,6 +257,14 @@ def abandon(core: Core, worker: Worker) -> None:
             launch.has_joined, launch.ordered_us = False, core.now_us
             call_launcher(core, launch.launcher)
     core.pools.touch(group)
+
+
+def stir(core: Core, group: Group) -> None:
+    """Note that a group that is up does something, though no task says so."""
+    if group.state in UP:
+        group.active_us = core.now_us
+        group.pool.idle.pop(group.key, None)
+        _turn(core, group, GroupState.ACTIVE)
 
 
 # Judging.

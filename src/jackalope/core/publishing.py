@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jackalope.core import properties
+from jackalope.core import activity, properties
 from jackalope.core.assign import offer, serve
 from jackalope.core.declarations import open_namespace
 from jackalope.core.effects import Published
 from jackalope.core.exchanges import no_exchange
 from jackalope.core.ids import TaskId, successor_id, volatile_id
 from jackalope.core.lifecycle import Event, Reason, State
+from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.messaging import Publication, PublishMessages
+from jackalope.core.pool_names import is_request
 from jackalope.core.records import TaskMoved, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import PRIORITY_DEFAULT, Body, Letter, TaskSpec, size_of
-from jackalope.core.topology import DEFAULT_EXCHANGE, Overflow
+from jackalope.core.topology import DEFAULT_EXCHANGE, Overflow, Place
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
@@ -37,16 +39,19 @@ def publish_messages(core: Core, command: PublishMessages) -> None:
     refused: list[int] = []
     failed = None
     for index, message in enumerate(command.messages):
-        queues = _queues_of(world, command, message)
-        if isinstance(queues, Refusal):
-            failed = (index, queues)
+        places = _places_of(world, command, message)
+        if isinstance(places, Refusal):
+            failed = (index, places)
             _drop_blobs(core, command.messages[index:])
             break
-        if not queues:
+        is_heard = message.exchange in world.topology.activities
+        if is_heard:
+            activity.hear(core, world, message)
+        if not places:
             core.book.drop_blob(message.blob or b"")
-            if message.mandatory:
+            if message.mandatory and not is_heard:
                 unrouted.append(index)
-        elif not _publish(core, world, command.by, message, queues):
+        elif not _publish(core, world, command.by, message, places):
             refused.append(index)
     answer = Published(len(command.messages), tuple(unrouted), tuple(refused), failed)
     core.reply(command, answer)
@@ -57,12 +62,12 @@ def _drop_blobs(core: Core, messages: list[Publication]) -> None:
         core.book.drop_blob(message.blob or b"")
 
 
-def _queues_of(
+def _places_of(
     world: Namespace, command: PublishMessages, message: Publication
-) -> list[str] | Refusal:
-    """Return the queues that a message leads to."""
+) -> list[Place] | Refusal:
+    """Return the places that a message leads to."""
     if message.exchange == DEFAULT_EXCHANGE and b"CC" not in message.properties:
-        queues = [message.key] if message.key in world.queues else []
+        places = [(message.key, "")] if message.key in world.queues else []
     else:
         exchange = world.topology.exchanges.get(message.exchange)
         if exchange is None:
@@ -71,14 +76,20 @@ def _queues_of(
             where = f"'{exchange.name}' in namespace '{world.name}'"
             text = f"cannot publish to internal exchange {where}"
             return Refusal(Code.FORBIDDEN, text)
-        queues = list(routes(world, message.exchange, message.key, message.properties))
-    if command.only and not set(queues).issubset(command.only):
+        places = list(routes(world, message.exchange, message.key, message.properties))
+        if any(len(key) > NAME_CHARS_MAX for _, key in places):
+            text = f"a key has at most {NAME_CHARS_MAX} characters, and this one has more"
+            return Refusal(Code.INVALID, text)
+    reached = {queue for queue, _ in places}
+    if message.exchange in world.topology.activities:
+        reached.add(world.topology.activities[message.exchange])
+    if command.only and not reached.issubset(command.only):
         return Refusal(Code.FORBIDDEN, "the API key does not cover all queues of this message")
-    return queues
+    return places
 
 
-def routes(world: Namespace, exchange: str, key: str, raw: bytes) -> dict[str, None]:
-    """Return the queues that a message leads to, by its own key and those of CC and BCC."""
+def routes(world: Namespace, exchange: str, key: str, raw: bytes) -> dict[Place, None]:
+    """Return the places that a message leads to, by its own key and those of CC and BCC."""
 
     def headers() -> dict[str, Any]:
         found = properties.headers_of(properties.split(raw))
@@ -88,10 +99,10 @@ def routes(world: Namespace, exchange: str, key: str, raw: bytes) -> dict[str, N
     if b"CC" in raw:
         present = headers()
         keys += [*copies(present.get("CC")), *copies(present.get("BCC"))]
-    queues: dict[str, None] = {}
+    places: dict[Place, None] = {}
     for each in keys:
-        queues |= world.topology.route(exchange, each, headers, world.queues)
-    return queues
+        places |= world.topology.route(exchange, each, headers, world.queues)
+    return places
 
 
 def copies(value: object) -> list[str]:
@@ -100,7 +111,7 @@ def copies(value: object) -> list[str]:
 
 
 def _publish(
-    core: Core, world: Namespace, by: str, message: Publication, queues: list[str]
+    core: Core, world: Namespace, by: str, message: Publication, places: list[Place]
 ) -> bool:
     """Put a message into its queues, and tell whether none of them refused it."""
     raw = message.properties
@@ -108,7 +119,7 @@ def _publish(
         raw = _without_blind_copies(raw)
     letter = Letter(core.book.share(message.exchange), core.book.share(message.key), raw)
     is_taken, is_blob_taken, task_id = True, False, message.id
-    for name in queues:
+    for name, key in places:
         queue = world.queues[name]
         is_volatile = not message.persistent or queue.is_volatile()
         body: Body = message.body if is_volatile or message.blob is None else message.blob
@@ -116,7 +127,7 @@ def _publish(
             volatile_id(task_id) if is_volatile else task_id,
             name,
             message.name,
-            "",
+            key,
             priority_in(queue, message.priority),
             body,
         )
@@ -124,7 +135,7 @@ def _publish(
             is_blob_taken |= not is_volatile
         else:
             is_taken = False
-        task_id = successor_id(message.id, name)
+        task_id = successor_id(message.id, name + key)
     if message.blob is not None and not is_blob_taken:
         core.book.drop_blob(message.blob)
     return is_taken
@@ -188,7 +199,8 @@ def _make_room(core: Core, queue: Queue, spec: TaskSpec, letter: Letter) -> bool
     serve(core)  # What came just now may not have to wait.
     if not _is_full(queue, spec.payload):
         return True
-    if traits is not None and traits.overflow is Overflow.REJECT_DEAD_LETTER:
+    is_told = traits is not None and traits.overflow is Overflow.REJECT_DEAD_LETTER
+    if is_told or is_request(queue.name, letter):
         core.refused.append((queue, spec, letter))
     return False
 

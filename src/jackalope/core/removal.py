@@ -16,6 +16,7 @@ from jackalope.core.exchanges import drop_unused, find_open, locked, told
 from jackalope.core.ids import TaskId, is_volatile
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.messaging import PurgeQueue, RemoveQueue
+from jackalope.core.pool_names import is_request
 from jackalope.core.records import AttemptEnded, QueueDeleted, TaskMoved, TasksDropped, Unbound
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import NO_OPTIONS, Task
@@ -153,6 +154,7 @@ def _is_linked(core: Core, task: Task) -> bool:
         or task.id in book.children
         or task.id in book.dependents
         or task.id in core.watches.by_task
+        or is_request(task.queue.name, task.letter)
     )
 
 

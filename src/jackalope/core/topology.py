@@ -2,10 +2,11 @@
 
 Owns their shapes and the indexes over them. Only `apply` changes them. A message that is published
 to an exchange goes to the queues that the bindings lead to, through other exchanges if need be, and
-to each queue once.
+to each queue once; the exchange of a pool leads to the pool, where its routing key is the key.
 
-The exchanges that every namespace has are not written down: they are always there. A rule gives
-arguments to the queues and exchanges whose names match a pattern (RabbitMQ calls it a policy).
+The exchanges that every namespace has are not written down: they are always there; nor are those of
+a pool, which come and go with it. A rule gives arguments to the queues and exchanges whose names
+match a pattern (RabbitMQ calls it a policy).
 """
 
 from __future__ import annotations
@@ -16,6 +17,14 @@ from typing import Any
 
 import msgspec
 
+from jackalope.core.pool_names import (
+    activity_exchange,
+    dead_letter_exchange,
+    exchanges_of,
+    own_queues,
+    requests_exchange,
+    second_dead_letter_exchange,
+)
 from jackalope.core.routing import ROUTERS, Headers, Kind, Router
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -133,6 +142,9 @@ GIVEN_NAMES = frozenset(exchange.name for exchange in GIVEN)
 #: A destination: the name of a queue, or of an exchange.
 Destination = tuple[bool, str]
 
+#: Where a message becomes a task: a queue, and the key of the task there.
+Place = tuple[str, str]
+
 
 class Topology:
     """The exchanges, bindings and rules of a namespace.
@@ -141,14 +153,30 @@ class Topology:
         exchanges: all of them, by name.
         rules: all of them, by name.
         bindings: all of them, by their own names.
+        requests: the pools, by the exchange that takes requests for each.
+        activities: the pools, by the exchange that takes reports of the workers of each.
+        reserved: the pools, by each exchange and queue that is theirs alone.
     """
 
-    __slots__ = ("_by_source", "_by_target", "_routers", "bindings", "exchanges", "rules")
+    __slots__ = (
+        "_by_source",
+        "_by_target",
+        "_routers",
+        "activities",
+        "bindings",
+        "exchanges",
+        "requests",
+        "reserved",
+        "rules",
+    )
 
     def __init__(self) -> None:
         self.exchanges: dict[str, Exchange] = {}
         self.rules: dict[str, Rule] = {}
         self.bindings: dict[str, Binding] = {}
+        self.requests: dict[str, str] = {}
+        self.activities: dict[str, str] = {}
+        self.reserved: dict[str, str] = {}
         self._routers: dict[str, Router[Destination]] = {}
         self._by_source: dict[str, dict[str, Binding]] = {}
         self._by_target: dict[Destination, dict[str, Binding]] = {}
@@ -167,6 +195,28 @@ class Topology:
         """Remove an exchange without bindings."""
         del self.exchanges[name]
         del self._routers[name]
+
+    def put_pool(self, pool: str) -> None:
+        """Add what a pool is reached by; it is safe to repeat."""
+        self.requests[requests_exchange(pool)] = pool
+        self.activities[activity_exchange(pool)] = pool
+        for name, kind in exchanges_of(pool).items():
+            self.reserved[name] = pool
+            if name not in self.exchanges:
+                self.put_exchange(Exchange(name, kind, durable=False))
+                if name == dead_letter_exchange(pool):
+                    on = (True, second_dead_letter_exchange(pool))
+                    self._routers[name].bind("", {}, on)
+        self.reserved.update(dict.fromkeys(own_queues(pool), pool))
+
+    def drop_pool(self, pool: str) -> None:
+        """Remove what a pool was reached by, which has no bindings any more."""
+        del self.requests[requests_exchange(pool)]
+        del self.activities[activity_exchange(pool)]
+        for name in exchanges_of(pool):
+            if not self.exchanges[name].durable:
+                self.drop_exchange(name)
+        self.reserved = {name: each for name, each in self.reserved.items() if each != pool}
 
     def bind(self, binding: Binding) -> None:
         """Add a binding."""
@@ -202,8 +252,8 @@ class Topology:
 
     def route(
         self, exchange: str, key: str, headers: Headers, known: Container[str]
-    ) -> dict[str, None]:
-        """Return the queues that a message goes to.
+    ) -> dict[Place, None]:
+        """Return the places that a message goes to.
 
         Args:
             exchange: where it is published.
@@ -211,7 +261,7 @@ class Topology:
             headers: returns its headers.
             known: the queues that there are: the default exchange leads to each by its name.
         """
-        queues: dict[str, None] = {}
+        places: dict[Place, None] = {}
         seen = {exchange}
         open_exchanges = [exchange]
         while open_exchanges:
@@ -219,18 +269,21 @@ class Topology:
             found = self.exchanges.get(name)
             if found is None:
                 continue
-            leads_on = False
+            pool = self.requests.get(name)
+            leads_on = pool is not None
+            if pool is not None:
+                places[pool, key] = None
             for is_exchange, to in self._matching(name, key, headers, known):
                 leads_on = True
                 if not is_exchange:
-                    queues[to] = None
+                    places[to, ""] = None
                 elif to not in seen:
                     seen.add(to)
                     open_exchanges.append(to)
             if not leads_on and found.alternate is not None and found.alternate not in seen:
                 seen.add(found.alternate)
                 open_exchanges.append(found.alternate)
-        return queues
+        return places
 
     def _matching(
         self, exchange: str, key: str, headers: Headers, known: Container[str]

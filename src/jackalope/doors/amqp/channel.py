@@ -21,13 +21,15 @@ from jackalope.core.commands import (
     Verdict,
 )
 from jackalope.core.effects import Answered
+from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL
 from jackalope.core.messaging import Consume, LimitShare, Publication, PublishMessages, TakeTask
 from jackalope.core.refusals import Refusal
+from jackalope.core.replies import REPLY_TO, address_of
 from jackalope.core.task import Error
 from jackalope.doors.amqp.declaring import DECLARING
 from jackalope.doors.amqp.errors import AmqpError, ChannelFault, ConnectionFault, fault_of
 from jackalope.doors.amqp.outlets import NO_ACK_WINDOW, Delivery, Outlet, Subscription, Taker
-from jackalope.doors.amqp.publishing import REPLY_TO, Publisher
+from jackalope.doors.amqp.publishing import Publisher
 from jackalope.wire import amqp
 
 if TYPE_CHECKING:
@@ -262,24 +264,7 @@ class Channel:
         if queue == REPLY_TO:
             self._wait_for_replies(tag, args)
             return
-        no_ack = args["no_ack"]
-        command = Consume(
-            queue=queue,
-            consumer="",
-            slots=NO_ACK_WINDOW if no_ack else self.prefetch or PREFETCH_MAX,
-            credit=NO_ACK_WINDOW if no_ack else None,
-            share=0 if no_ack else self.share[0],
-            share_slots=self.share[1],
-            exclusive=args["exclusive"],
-            priority=self._priority(queue, args["arguments"]),
-            owner=connection.session,
-            labels={
-                "door": "amqp",
-                "tag": tag,
-                "peer": f"{connection.peer[0]}:{connection.peer[1]}",
-            },
-            namespace=connection.namespace,
-        )
+        no_ack, command = args["no_ack"], self._consumer(queue, tag, args)
         refusal = connection.admit(command)
         if refusal is not None:
             self.refuse(refusal, method.class_id, method.method_id)
@@ -290,6 +275,36 @@ class Channel:
         command.session, command.ref = subscription.session, 1
         command.consumer = f"{connection.user or 'amqp'}-{subscription.session}"
         connection.broker.post(command)
+
+    def _consumer(self, name: str, tag: str, args: dict[str, Any]) -> Consume:
+        """Return the command that lets a consumer in."""
+        no_ack, connection = args["no_ack"], self.connection
+        queue, key = connection.place_of(name)
+        labels = {
+            "door": "amqp",
+            "tag": tag,
+            "peer": f"{connection.peer[0]}:{connection.peer[1]}",
+        }
+        slots = self.prefetch or PREFETCH_MAX
+        if key is not None:
+            # By its user a worker says which launch it came of. One that names no prefetch is given
+            # one request at a time: what it dies of shall cost no other request a try.
+            labels |= {POOL_LABEL: queue, LAUNCH_LABEL: connection.user}
+            slots = self.prefetch or (PREFETCH_MAX if self.share[1] else 1)
+        return Consume(
+            queue=queue,
+            key=key,
+            consumer="",
+            slots=NO_ACK_WINDOW if no_ack else slots,
+            credit=NO_ACK_WINDOW if no_ack else None,
+            share=0 if no_ack else self.share[0],
+            share_slots=self.share[1],
+            exclusive=args["exclusive"],
+            priority=self._priority(name, args["arguments"]),
+            owner=connection.session,
+            labels=labels,
+            namespace=connection.namespace,
+        )
 
     def _priority(self, queue: str, arguments: dict[str, Any]) -> int:
         """Return the priority of a consumer."""
@@ -305,7 +320,7 @@ class Channel:
             raise ChannelFault(406, "reply consumer cannot acknowledge")
         if self.reply_to[0]:
             raise ChannelFault(406, "reply consumer already set")
-        self.reply_to = (f"{REPLY_TO}.{token_urlsafe(24)}", tag)
+        self.reply_to = (address_of(self.connection.session, token_urlsafe(24)), tag)
         self.connection.door.replies[self.reply_to[0]] = self
         if not args["no_wait"]:
             self.send("basic.consume-ok", consumer_tag=tag)
@@ -330,8 +345,10 @@ class Channel:
         queue = args["queue"] or self.last_queue
         if not queue:
             raise ChannelFault(404, "no previously declared queue")
+        place, key = connection.place_of(queue)
         command = TakeTask(
-            queue=queue,
+            queue=place,
+            key=key,
             consumer="",
             at_once=args["no_ack"],
             owner=connection.session,

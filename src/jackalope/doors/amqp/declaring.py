@@ -19,10 +19,10 @@ from jackalope.core.messaging import (
     RemoveQueue,
     Unbind,
 )
+from jackalope.core.replies import REPLY_TO
 from jackalope.core.routing import Kind
 from jackalope.core.topology import Binding, Exchange
 from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
-from jackalope.doors.amqp.publishing import REPLY_TO
 from jackalope.wire.amqp import Method
 
 if TYPE_CHECKING:
@@ -123,8 +123,10 @@ def declare_queue(channel: Channel, method: Method) -> None:
         return
     if not name:
         name = "" if args["passive"] else f"amq.gen-{token_urlsafe(16)}"
+    queue, key = connection.place_of(name)
     command = OpenQueue(
-        queue=name,
+        queue=queue,
+        key=key,
         durable=args["durable"],
         exclusive=args["exclusive"],
         auto_delete=args["auto_delete"],

@@ -1,7 +1,7 @@
 """What a channel publishes: messages as they arrive, confirmations, returns and transactions.
 
-Owns the message that is just arriving, the count of confirmations, what a transaction holds back,
-and direct replies, which go from channel to channel and never into a queue.
+Owns the message that is just arriving, the count of confirmations, and what a transaction holds
+back.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from jackalope.core.properties import (
     split,
 )
 from jackalope.core.refusals import Refusal
+from jackalope.core.replies import REPLY_TO
 from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
+from jackalope.doors.amqp.replies import write
 from jackalope.wire import amqp
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.channel import Channel
-
-#: Where whoever waits for direct replies consumes, and what its messages name.
-REPLY_TO = "amq.rabbitmq.reply-to"
 
 #: The largest properties of a message, headers included.
 PROPERTIES_BYTES_MAX = 128 * 1024
@@ -130,7 +129,8 @@ class Publisher:
             properties,
             body,
             args["mandatory"],
-            known.is_persistent,
+            # What a pool is asked is kept, whatever its sender says: it will be answered.
+            known.is_persistent or connection.is_request(args["exchange"]),
             known.priority,
             _expiration_us(known.expiration),
             known.name[:NAME_CHARS_MAX],
@@ -156,18 +156,9 @@ class Publisher:
         if waiting is None:
             return
         message.mandatory = False
-        number, connection = waiting.number, waiting.connection
-        tag = waiting.next_tag()
-        consumer = amqp.short_string(waiting.reply_to[1].encode())
-        route = amqp.encode_route("", message.key)
-        connection.write(
-            amqp.encode_deliver(number, consumer, tag, redelivered=False, route=route)
-            + amqp.encode_content(
-                number, message.properties, message.body, connection.frame_bytes_max
-            )
-        )
-        if connection is not self._connection:
-            connection.flush()
+        write(waiting, message.key, message.properties, message.body)
+        if waiting.connection is not self._connection:
+            waiting.connection.flush()
 
     # Handing over to the broker.
 
