@@ -14,35 +14,47 @@ import msgspec
 from tests.acceptance.house import wait_until
 
 LIGHT_WORKER = Path(__file__).with_name("light_worker.py")
+PIKA = Path(__file__).with_name("pika_worker.py")
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class PoolHouse:
-    """A broker on a folder, with a subprocess launcher and pools.
+    """A broker on a folder, with subprocess launchers and pools.
 
     Attributes:
         address: where clients reach it.
+        amqp: where clients reach it over AMQP.
     """
 
-    def __init__(self, folder: Path, pools: dict[str, dict[str, object]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        pools: dict[str, dict[str, object]],
+        queues: dict[str, dict[str, object]] | None = None,
+    ) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.port, self._amqp_port = _free_ports()
         self.address = f"jackalope://127.0.0.1:{self.port}"
+        self.amqp = f"amqp://guest:guest@127.0.0.1:{self._amqp_port}/%2F"
         self._process: subprocess.Popen[bytes] | None = None
         self._config = folder / "jackalope.yaml"
-        command = [sys.executable, "-E", str(LIGHT_WORKER), f"--of={folder}"]
-        launcher = {"type": "subprocess", "command": command}
         config = {
             "data": {"folder": str(folder / "data")},
             "native": {"port": self.port},
             "http": {"enabled": False},
-            "launchers": {"local": launcher},
+            "amqp": {"enabled": True, "port": self._amqp_port},
+            "launchers": {"local": self._launcher(LIGHT_WORKER), "pika": self._launcher(PIKA)},
+            "queues": queues or {},
             "pools": {name: {"launcher": "local", **each} for name, each in pools.items()},
         }
         self._config.write_bytes(msgspec.yaml.encode(config))
 
+    def _launcher(self, worker: Path) -> dict[str, object]:
+        command = [sys.executable, "-E", str(worker), f"--of={self.folder}"]
+        return {"type": "subprocess", "command": command}
+
     def start(self) -> None:
-        """Start the broker, and return when its door is open."""
+        """Start the broker, and return when its doors are open."""
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         with (self.folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -51,7 +63,7 @@ class PoolHouse:
                 stdout=log,
                 stderr=log,
             )
-        wait_until(self._is_open, "the broker's door is open", 60)
+        wait_until(self._is_open, "the broker's doors are open", 60)
 
     def kill(self) -> None:
         """Kill the broker without a word."""
@@ -83,12 +95,16 @@ class PoolHouse:
         return found
 
     def _is_open(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        return all(map(_is_listening, (self.port, self._amqp_port)))
 
 
-def _free_port() -> int:
+def _is_listening(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]

@@ -24,6 +24,7 @@ from jackalope.core.messaging import (
     StopConsuming,
     TakeTask,
     Unbind,
+    WaitForReplies,
 )
 from jackalope.core.routing import Kind
 from jackalope.core.topology import AppliesTo, Binding, Exchange, Rule
@@ -34,11 +35,15 @@ if TYPE_CHECKING:
     from tests.scenarios.stage import Stage
 
 
+_NO_KEY = "(none)"
+
+
 def open_queue(stage: Stage, order: Order) -> AnyCommand:
     queue = order.word("a queue")
     session, owner = stage.client(order), stage.session(order.text("owner", "client"))
     return OpenQueue(
         queue=queue,
+        key=_key(order),
         durable=not order.flag("volatile"),
         exclusive=order.flag("exclusive"),
         auto_delete=order.flag("auto-delete"),
@@ -112,8 +117,11 @@ def publish(stage: Stage, order: Order) -> AnyCommand:
     priority, expires = order.number("priority"), order.duration_us("expires", -1)
     payload, only = order.text("payload"), order.list("only")
     names = order.names("the names of messages")
-    headers = {name: properties.field_of(value) for name, value in _arguments(order).items()}
     raw: properties.Raw = {properties.DELIVERY_MODE: b"\2" if persistent else b"\1"}
+    for flag, name in ((properties.CORRELATION_ID, "id"), (properties.REPLY_TO, "reply_to")):
+        if text := order.text(name):
+            raw[flag] = properties.short(text)
+    headers = {name: properties.field_of(value) for name, value in _arguments(order).items()}
     if headers:
         properties.put_headers(raw, headers)
     if priority:
@@ -141,6 +149,7 @@ def consume(stage: Stage, order: Order) -> AnyCommand:
         consumer=consumer,
         session=stage.session(consumer),
         queue=order.text("queue"),
+        key=_key(order),
         slots=order.number("slots", 1),
         share=order.number("share"),
         share_slots=order.number("share_slots"),
@@ -177,8 +186,21 @@ def take(stage: Stage, order: Order) -> AnyCommand:
         consumer=consumer,
         session=stage.session(consumer),
         queue=order.text("queue"),
+        key=_key(order),
         owner=stage.session(order.text("owner", "client")),
     )
+
+
+def wait_for_replies(stage: Stage, order: Order) -> AnyCommand:
+    session = stage.client(order)
+    address, is_over = order.word("an address"), order.flag("no-more")
+    return WaitForReplies(session=session, address=address, is_over=is_over)
+
+
+def _key(order: Order) -> str | None:
+    """Return the key of whose requests a command is; none if it does not say."""
+    key = order.text("key", _NO_KEY)
+    return None if key == _NO_KEY else key
 
 
 def _arguments(order: Order) -> dict[str, Any]:
@@ -207,5 +229,6 @@ MESSAGING = {
     "hold-consumer": hold_consumer,
     "grant": grant,
     "share": share,
+    "wait-for-replies": wait_for_replies,
     "take": take,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import singledispatchmethod
 from typing import Any
 
-from jackalope.core import commands, effects, records
+from jackalope.core import commands, effects, properties, records
 from jackalope.core.durations import NEVER
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.messaging import ClearRule, OpenQueue, SetRule
@@ -406,6 +406,13 @@ class Teller:
     @tell.register
     def _(self, _message: effects.ConsumerCancelled) -> str:
         return "consumer cancelled"
+
+    @tell.register
+    def _(self, message: effects.DirectReply) -> str:
+        raw = properties.split(message.properties)
+        status = properties.value(properties.headers_of(raw)["x-status"]).decode()
+        id_ = properties.text(raw, properties.CORRELATION_ID)
+        return join(f"reply {status}", option("id", id_), tell_body("body", message.body))
 
     # Messaging.
 

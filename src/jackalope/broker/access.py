@@ -67,6 +67,7 @@ from jackalope.core.messaging import (
     StopConsuming,
     TakeTask,
     Unbind,
+    WaitForReplies,
 )
 from jackalope.core.refusals import Code, Refusal
 
@@ -304,6 +305,7 @@ _NEEDS: dict[type, tuple[Permission, Callable[[Any], Iterable[str]]]] = {
     StopConsuming: (Permission.WORK, _no_queues),
     HoldConsumer: (Permission.WORK, _no_queues),
     GrantCredit: (Permission.WORK, _no_queues),
+    WaitForReplies: (Permission.SUBMIT_TASKS, _no_queues),
     LimitShare: (Permission.WORK, _no_queues),
     PublishMessages: (Permission.SUBMIT_TASKS, _no_queues),
 }

@@ -83,7 +83,7 @@ def launch_state(launch: Launch) -> str:
         return "stopping"
     if launch.is_retired:
         return "draining"
-    if launch.is_ready():
+    if launch.is_ready() or launch.is_loaded:
         return "ready"
     return "loading" if launch.has_joined else "starting"
 

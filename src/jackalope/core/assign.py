@@ -226,11 +226,7 @@ def _assign(core: Core, task: Task, worker: Worker) -> None:
         )
     )
     if worker.consumer is not None:
-        if worker.consumer.credit is not None:
-            _finish_at_once(core, task, worker.consumer)
-        elif queue.pool is not None:
-            # Nobody says so over AMQP. If the consumer is lost, the task has cost a worker.
-            core.record(AttemptStarted(core.now_us, task.id))
+        _begin(core, task, worker.consumer)
     if worker.crew is not None:
         worker.crew.place(worker)
         if worker.consumer is not None:
@@ -241,12 +237,16 @@ def _assign(core: Core, task: Task, worker: Worker) -> None:
                 member.crew.place(member)
 
 
-def _finish_at_once(core: Core, task: Task, consumer: Consumer) -> None:
-    """Be done with a task that its consumer will never answer.
+def _begin(core: Core, task: Task, consumer: Consumer) -> None:
+    """Write down what a consumer never says: that it has begun, or that it will not answer.
 
-    A body in the blob store is still to be loaded, and goes with the task: there the door answers.
+    What a pool is asked has begun: if the consumer is lost, that has cost a worker. A body in the
+    blob store is still to be loaded, and goes with the task: there the door answers.
     """
-    if consumer.credit is not None and not isinstance(task.payload, BlobRef):
+    if consumer.credit is None:
+        if task.queue.pool is not None:
+            core.record(AttemptStarted(core.now_us, task.id))
+    elif not isinstance(task.payload, BlobRef):
         consumer.credit -= 1
         core.end_task(AttemptFinished(core.now_us, task.id))
         if task.options.tags:

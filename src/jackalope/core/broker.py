@@ -104,6 +104,7 @@ from jackalope.core.messaging import (
     StopConsuming,
     TakeTask,
     Unbind,
+    WaitForReplies,
 )
 from jackalope.core.queue import Queue
 from jackalope.core.ready import Lane
@@ -149,6 +150,7 @@ class Core:
         crowded: queues that it may have made fuller than they may be.
         refused: tasks that a full queue did not take, and that are dead letters.
         unanswered: requests to pools that it ended, and that the broker answers.
+        waiting: the addresses at which sessions wait for direct replies, by session.
         owned: the queues that are one session's alone, by session.
         idle: when queues that nobody uses are to go.
         fanouts: the tasks that want helpers, by fence.
@@ -169,6 +171,7 @@ class Core:
         self.crowded: dict[Queue, None] = {}
         self.refused: list[tuple[Queue, TaskSpec, Letter]] = []
         self.unanswered: list[Task] = []
+        self.waiting: dict[int, set[str]] = {}
         self.owned: dict[int, dict[tuple[str, str], None]] = {}
         self.idle: Timers[tuple[str, str]] = Timers()
         self._dead: deque[tuple[Task, Reason]] = deque()
@@ -402,6 +405,7 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     StopConsuming: consumers.stop_consuming,
     HoldConsumer: consumers.hold_consumer,
     GrantCredit: consumers.grant_credit,
+    WaitForReplies: replies.wait_for_replies,
     LimitShare: consumers.limit_share,
     TakeTask: consumers.take_task,
     PublishMessages: publishing.publish_messages,

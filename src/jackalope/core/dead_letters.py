@@ -62,7 +62,9 @@ def _send(core: Core, queue: Queue, spec: TaskSpec, letter: Letter, reason: str)
         _publish(core, queue, spec, letter, reason=reason, exchange=traits.dead_letter_exchange)
     if is_request(queue.name, letter) and isinstance(spec.payload, bytes):
         # For those who watch a pool: the caller has an answer of its own.
-        _publish(core, queue, spec, letter, reason=reason, exchange=dead_letter_exchange(queue.name))
+        _publish(
+            core, queue, spec, letter, reason=reason, exchange=dead_letter_exchange(queue.name)
+        )
 
 
 def _publish(

@@ -166,6 +166,13 @@ class HoldConsumer(Command):
     is_held: bool
 
 
+class WaitForReplies(Command):
+    """The session waits for direct replies at this address, or no longer does."""
+
+    address: str
+    is_over: bool = False
+
+
 class TakeTask(Command):
     """Give one ready task of a queue to this session, or say that there is none.
 
@@ -234,6 +241,7 @@ AnyMessaging = (
     | LimitShare
     | HoldConsumer
     | GrantCredit
+    | WaitForReplies
     | TakeTask
     | PublishMessages
 )

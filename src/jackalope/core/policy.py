@@ -157,10 +157,12 @@ PRESETS = {
         retention_us=7 * DAY,
     ),
     # As with rpc, but the workers are started for their key and outlive the broker's restarts, and
-    # an answer stays for a caller who has to come back for it.
+    # an answer stays for a caller who has to come back for it. A worker that hands every request
+    # back must not be given the same one for ever.
     "pool": Policy(
         retries=0,
         crash_limit=3,
+        interruption_limit=20,
         time_to_live_us=3 * MINUTE,
         retention_us=10 * MINUTE,
     ),

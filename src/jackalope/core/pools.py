@@ -42,8 +42,8 @@ from typing import TYPE_CHECKING
 from jackalope.core.commands import ActOnGroup, DeclarePool, DeletePool, GroupAction
 from jackalope.core.declarations import open_queue
 from jackalope.core.effects import Accepted, PoolSet
-from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL, UP, Group, GroupState, Pool
 from jackalope.core.exchanges import unbind_one
+from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL, UP, Group, GroupState, Pool
 from jackalope.core.limits import (
     DEADLINES_PER_TICK_MAX,
     NAME_CHARS_MAX,
@@ -254,7 +254,8 @@ def abandon(core: Core, worker: Worker) -> None:
     for launch in group.launches.values():
         if launch.workers.pop(worker.id, None) is not None and not launch.workers:
             # It may still run, unable to join again: that too is given no more than a start's time.
-            launch.has_joined, launch.ordered_us = False, core.now_us
+            launch.has_joined = launch.is_loaded = False
+            launch.ordered_us = core.now_us
             call_launcher(core, launch.launcher)
     core.pools.touch(group)
 

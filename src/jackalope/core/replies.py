@@ -14,7 +14,7 @@ import msgspec
 
 from jackalope.core import properties
 from jackalope.core.dead_letters import REASONS
-from jackalope.core.effects import DirectReply, SendToSession
+from jackalope.core.effects import Accepted, DirectReply, SendToSession
 from jackalope.core.ids import TaskId, successor_id, volatile_id
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.pool_names import is_request
@@ -25,10 +25,11 @@ from jackalope.core.task import BlobRef, Body, Error, Letter, TaskSpec
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
+    from jackalope.core.messaging import WaitForReplies
     from jackalope.core.queue import Queue
     from jackalope.core.task import Task
 
-#: What a direct reply is sent to begins so; then come the session that waits, and a secret.
+#: Where direct replies are waited for: an address begins so.
 REPLY_TO = "amq.rabbitmq.reply-to"
 
 OK, APPLICATION_ERROR = "ok", "core_error"
@@ -39,8 +40,23 @@ _OTHERWISE = REASONS[Reason.REJECTED]
 _PERSISTENT = b"\2"
 
 
+def wait_for_replies(core: Core, command: WaitForReplies) -> None:
+    """Note that a session waits for direct replies, or does not any more.
+
+    Addresses are secrets, and not used again: after a restart nobody waits at those of before.
+    """
+    waiting = core.waiting.setdefault(command.session, set())
+    if command.is_over:
+        waiting.discard(command.address)
+    else:
+        waiting.add(command.address)
+    if not waiting:
+        del core.waiting[command.session]
+    core.reply(command, Accepted())
+
+
 def address_of(session: int, secret: str) -> str:
-    """Return where direct replies to a session are sent."""
+    """Return the address at which a session waits."""
     return f"{REPLY_TO}.{session}.{secret}"
 
 
@@ -92,8 +108,10 @@ def _send(core: Core, queue: Queue, letter: Letter, reply: _Reply) -> None:
     except BadProperties:
         return
     to = properties.text(asked, properties.REPLY_TO)
-    session = _session_of(to)
-    if session:
+    if to.startswith(REPLY_TO):
+        session = _session_of(to)
+        if to not in core.waiting.get(session, ()):
+            return
         told = properties.join(_properties(asked, reply.status))
         core.effects.append(SendToSession(session, DirectReply(to, told, reply.body)))
         return
@@ -122,8 +140,7 @@ def _properties(asked: Raw, status: str) -> Raw:
 
 def _session_of(address: str) -> int:
     """Return the session that waits for direct replies at an address; 0 if it is none."""
-    rest = address.removeprefix(f"{REPLY_TO}.")
-    number = rest.partition(".")[0] if rest != address else ""
+    number = address.removeprefix(f"{REPLY_TO}.").partition(".")[0]
     return int(number) if number.isascii() and number.isdigit() and len(number) < 20 else 0
 
 

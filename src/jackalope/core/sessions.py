@@ -157,6 +157,7 @@ def close_session(core: Core, command: CloseSession) -> None:
     """Wait for a worker whose connection is gone to come back."""
     core.watches.forget_session(command.session)
     core.pools.forget_session(command.session)
+    core.waiting.pop(command.session, None)
     for name in core.owned.pop(command.session, ()):
         core.deserted[name] = None
     if core.fanouts:

@@ -22,7 +22,14 @@ from jackalope.core.commands import (
 )
 from jackalope.core.effects import Answered
 from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL
-from jackalope.core.messaging import Consume, LimitShare, Publication, PublishMessages, TakeTask
+from jackalope.core.messaging import (
+    Consume,
+    LimitShare,
+    Publication,
+    PublishMessages,
+    TakeTask,
+    WaitForReplies,
+)
 from jackalope.core.refusals import Refusal
 from jackalope.core.replies import REPLY_TO, address_of
 from jackalope.core.task import Error
@@ -110,7 +117,7 @@ class Channel:
             return
         self._is_closed = True
         self.connection.flush()
-        self.connection.door.replies.pop(self.reply_to[0], None)
+        self._tell_waiting(is_over=True)
         for outlet in list(self.outlets()):
             outlet.close()
         self.subscriptions.clear()
@@ -321,9 +328,21 @@ class Channel:
         if self.reply_to[0]:
             raise ChannelFault(406, "reply consumer already set")
         self.reply_to = (address_of(self.connection.session, token_urlsafe(24)), tag)
-        self.connection.door.replies[self.reply_to[0]] = self
+        self._tell_waiting(is_over=False)
         if not args["no_wait"]:
             self.send("basic.consume-ok", consumer_tag=tag)
+
+    def _tell_waiting(self, *, is_over: bool) -> None:
+        """Tell the door, whose other channels reply, and the broker who waits for replies."""
+        address, connection = self.reply_to[0], self.connection
+        if not address:
+            return
+        if is_over:
+            connection.door.replies.pop(address, None)
+        else:
+            connection.door.replies[address] = self
+        command = WaitForReplies(session=connection.session, address=address, is_over=is_over)
+        connection.broker.post(command)
 
     def _on_cancel(self, method: amqp.Method) -> None:
         tag, no_wait = method.args["consumer_tag"], method.args["no_wait"]
@@ -335,7 +354,7 @@ class Channel:
             subscription.stop(0 if no_wait else 1)
             return
         if tag and tag == self.reply_to[1]:
-            self.connection.door.replies.pop(self.reply_to[0], None)
+            self._tell_waiting(is_over=True)
             self.reply_to = ("", "")
         if not no_wait:
             self.send("basic.cancel-ok", consumer_tag=tag)

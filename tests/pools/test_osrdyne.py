@@ -1,0 +1,220 @@
+"""A client and a worker that were written for osrdyne, with pika alone, find what they know.
+
+The worker is a real process, started by the pool's launcher; see `pika_worker`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import ChannelClosedByBroker
+from pika.spec import BasicProperties
+
+from jackalope import Jackalope
+from tests.acceptance.house import wait_until
+from tests.pools.house import PoolHouse
+
+PATIENCE_S = 60
+DIRECT = "amq.rabbitmq.reply-to"
+ODD_KEYS = ["42", "infra=42,timetable=24", "42-7", "héllo/ü", "", "a-req-b", "%2D #*", "core"]
+
+
+class Answer(NamedTuple):
+    """What came back for a request."""
+
+    correlation_id: str
+    status: bytes
+    body: bytes
+    is_last: bool
+
+
+class Client:
+    """Asks as osrdyne's client does: mandatory, with an id, and with a direct reply."""
+
+    def __init__(self, url: str, reply_to: str = DIRECT) -> None:
+        parameters = pika.URLParameters(url)
+        parameters.blocked_connection_timeout = PATIENCE_S
+        self.connection = pika.BlockingConnection(parameters)
+        self.channel: BlockingChannel = self.connection.channel()
+        self.reply_to = reply_to
+        self.returned: list[str] = []
+        self.channel.add_on_return_callback(lambda _, method, __, ___: self.returned.append(method))
+        # The consumer must be there before the first request.
+        next(self.channel.consume(reply_to, auto_ack=True, inactivity_timeout=0.01))
+
+    def ask(self, pool: str, key: str, body: str, **properties: object) -> str:
+        """Send a request, and return its id."""
+        correlation_id = str(uuid.uuid4())
+        told = BasicProperties(
+            reply_to=self.reply_to,
+            correlation_id=correlation_id,
+            headers={"x-rpc-path": b"/test"},
+            **properties,
+        )
+        exchange = f"{pool}-req-xchg"
+        self.channel.basic_publish(exchange, key, body.encode(), told, mandatory=True)
+        return correlation_id
+
+    def answer(self) -> Answer:
+        """Return the next answer."""
+        for method, properties, body in self.channel.consume(
+            self.reply_to, auto_ack=True, inactivity_timeout=PATIENCE_S
+        ):
+            assert method is not None, f"no answer within {PATIENCE_S} s"
+            headers = properties.headers
+            is_last = not headers.get("x-non-terminating-response", False)
+            return Answer(properties.correlation_id, headers["x-status"], body, is_last)
+        raise AssertionError("the consumer was cancelled")
+
+    def call(self, pool: str, key: str, body: str, **properties: object) -> Answer:
+        """Send a request, and return its answer."""
+        correlation_id = self.ask(pool, key, body, **properties)
+        answer = self.answer()
+        assert answer.correlation_id == correlation_id
+        return answer
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolHouse]:
+    house = PoolHouse(
+        tmp_path_factory.mktemp("osrdyne"),
+        {
+            "core": {"launcher": "pika"},
+            "native": {"launcher": "local"},
+            "by-hand": {"launcher": "none"},
+            "tiny": {"launcher": "none"},
+        },
+        {
+            "core": {"preset": "pool", "restart_grace": "1s"},
+            "tiny": {"preset": "pool", "depth_limit": 1},
+        },
+    )
+    house.start()
+    yield house
+    house.stop()
+
+
+@pytest.fixture
+def client(house: PoolHouse) -> Iterator[Client]:
+    client = Client(house.amqp)
+    yield client
+    assert not client.returned, "nothing that goes to a pool is unroutable"
+    client.connection.close()
+
+
+def test_a_cold_key_is_answered_with_its_id_and_status(client: Client) -> None:
+    answer = client.call("core", "cold", "hello")
+    assert (answer.status, answer.body) == (b"ok", b"cold|hello")
+
+
+@pytest.mark.timeout(180)
+def test_every_key_has_its_worker_however_odd(client: Client) -> None:
+    asked = {client.ask("core", key, "hello"): key for key in ODD_KEYS}
+    for _ in ODD_KEYS:
+        answer = client.answer()
+        key = asked.pop(answer.correlation_id)
+        assert (answer.status, answer.body.decode()) == (b"ok", f"{key}|hello")
+
+
+def test_a_worker_is_told_what_osrdyne_tells(client: Client) -> None:
+    told = json.loads(client.call("core", "42-7", "env").body)
+    assert told["WORKER_KEY"] == "42-7"
+    assert told["WORKER_POOL"] == "core"
+    assert told["WORKER_REQUESTS_QUEUE"] == "core-req-42-7"
+    assert told["WORKER_ACTIVITY_EXCHANGE"] == "core-activity-xchg"
+    assert told["WORKER_AMQP_URI"].startswith(f"amqp://{told['WORKER_ID']}:")
+
+
+def test_errors_parts_and_second_tries_of_the_application(client: Client) -> None:
+    assert client.call("core", "k", "error").status == b"core_error"
+    assert client.call("core", "k", "reject").status == b"rejected"
+    assert client.call("core", "k", "requeue").body == b"k|requeue"
+    client.ask("core", "k", "parts")
+    answers = [client.answer() for _ in range(4)]
+    assert [answer.is_last for answer in answers] == [False, False, False, True]
+    assert [answer.body for answer in answers] == [b"0", b"1", b"2", b"k|parts"]
+
+
+def test_a_request_survives_a_worker_that_is_killed(client: Client) -> None:
+    answer = client.call("core", "killed", "once")
+    assert (answer.status, answer.body) == (b"ok", b"killed|once")
+
+
+@pytest.mark.timeout(120)
+def test_a_poisonous_request_is_answered_and_listed(client: Client, house: PoolHouse) -> None:
+    assert client.call("core", "poisoned", "die").status == b"delivery_limit"
+
+    async def listed() -> list[tuple[str, str | None]]:
+        async with Jackalope(house.address) as app:
+            tasks = app.tasks(queue="core", states=("dead",))
+            return [(task.key, task.reason) async for task in tasks if task.key == "poisoned"]
+
+    assert asyncio.run(listed()) == [("poisoned", "crashed")]
+    assert client.call("core", "poisoned", "sound").status == b"ok"
+
+
+def test_requests_that_nobody_begins_or_that_find_no_room(client: Client) -> None:
+    assert client.call("by-hand", "k", "late", expiration="200").status == b"expired"
+    first = client.ask("tiny", "k", "first", expiration="2000")
+    assert client.call("tiny", "k", "second").status == b"maxlen"
+    answer = client.answer()
+    assert (answer.correlation_id, answer.status) == (first, b"expired")
+
+
+def test_workers_of_another_door_answer_too(client: Client) -> None:
+    answer = client.call("native", "ü", "hello")
+    assert (answer.status, answer.body.decode()) == (b"ok", "ü|hello")
+
+
+def test_workers_report_what_they_do_to_whoever_listens(client: Client) -> None:
+    queue = client.channel.queue_declare("", exclusive=True).method.queue
+    client.channel.queue_bind(queue, "core-activity-xchg")
+    client.call("core", "heard", "hello")
+    events: list[str] = []
+    while len(events) < 3:
+        method, properties, _ = client.channel.basic_get(queue, auto_ack=True)
+        if method is not None and method.routing_key == "heard":
+            events.append(properties.headers["x-event"])
+    assert events == ["started", "ready", "request-received"]
+
+
+def test_the_topology_is_there_and_is_the_brokers(client: Client) -> None:
+    channel = client.connection.channel()
+    channel.exchange_declare("core-req-xchg", "direct", durable=False)
+    for name in ("activity", "orphan", "dl", "deadletter"):
+        channel.exchange_declare(f"core-{name}-xchg", "fanout", durable=False)
+    assert channel.queue_declare("core-req-any", durable=False).method.queue == "core-req-any"
+    with pytest.raises(ChannelClosedByBroker, match="RESOURCE_LOCKED"):
+        channel.queue_declare("core-orphan", durable=True, exclusive=True)
+    channel = client.connection.channel()
+    with pytest.raises(ChannelClosedByBroker, match="ACCESS_REFUSED"):
+        channel.exchange_delete("core-req-xchg")
+
+
+@pytest.mark.timeout(180)
+def test_a_request_survives_the_broker(house: PoolHouse, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    before = pika.BlockingConnection(pika.URLParameters(house.amqp))
+    channel = before.channel()
+    channel.queue_declare("answers", durable=True)
+    channel.confirm_delivery()
+    told = BasicProperties(reply_to="answers", correlation_id="one")
+    channel.basic_publish("core-req-xchg", "restarted", f"wait {gate}".encode(), told)
+    before.close()
+    wait_until(Path(f"{gate}.begun").exists, "the worker has begun", PATIENCE_S)
+    house.kill()
+    gate.touch()
+    house.start()
+    client = Client(house.amqp, "answers")
+    answer = client.answer()
+    assert (answer.correlation_id, answer.status) == ("one", b"ok")
+    assert client.call("core", "restarted", "again").body == b"restarted|again"
+    client.connection.close()
