@@ -141,8 +141,6 @@ class Book:
         for row in queues:
             world = self.world(row.namespace)
             world.queues[row.queue] = Queue.from_row(world, row)
-            if row.pool is not None:
-                world.topology.put_pool(row.queue)
         for defined in in_order(definitions):
             define(self.world(defined.namespace), defined.definition)
         for limit in limits:

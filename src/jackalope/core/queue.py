@@ -94,6 +94,8 @@ class Queue:
         queue.paused_by, queue.traits = row.paused_by, row.traits
         queue.batch, queue.batch_fill = row.batch, row.batch_fill
         queue.pool, queue.pins = row.pool, dict.fromkeys(row.pins)
+        if row.pool is not None:
+            namespace.topology.put_pool(row.queue)
         return queue
 
     def is_volatile(self) -> bool:

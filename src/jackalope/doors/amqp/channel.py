@@ -11,7 +11,6 @@ from itertools import count
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
-from jackalope.core.arguments import kind_of
 from jackalope.core.commands import (
     AnyCommand,
     Fail,
@@ -21,9 +20,7 @@ from jackalope.core.commands import (
     Verdict,
 )
 from jackalope.core.effects import Answered
-from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL
 from jackalope.core.messaging import (
-    Consume,
     LimitShare,
     Publication,
     PublishMessages,
@@ -33,17 +30,15 @@ from jackalope.core.messaging import (
 from jackalope.core.refusals import Refusal
 from jackalope.core.replies import REPLY_TO, address_of
 from jackalope.core.task import Error
+from jackalope.doors.amqp.consuming import consumer_of, place_of
 from jackalope.doors.amqp.declaring import DECLARING
 from jackalope.doors.amqp.errors import AmqpError, ChannelFault, ConnectionFault, fault_of
-from jackalope.doors.amqp.outlets import NO_ACK_WINDOW, Delivery, Outlet, Subscription, Taker
+from jackalope.doors.amqp.outlets import Delivery, Outlet, Subscription, Taker
 from jackalope.doors.amqp.publishing import Publisher
 from jackalope.wire import amqp
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.connection import Connection
-
-#: How many tasks a consumer without a limit of its own may hold: as many as one could ask for.
-PREFETCH_MAX = 65_535
 
 CONSUMERS_PER_CHANNEL_MAX = 10_000
 TAKERS_PER_CHANNEL_MAX = 64
@@ -271,7 +266,7 @@ class Channel:
         if queue == REPLY_TO:
             self._wait_for_replies(tag, args)
             return
-        no_ack, command = args["no_ack"], self._consumer(queue, tag, args)
+        no_ack, command = args["no_ack"], consumer_of(self, queue, tag, args)
         refusal = connection.admit(command)
         if refusal is not None:
             self.refuse(refusal, method.class_id, method.method_id)
@@ -282,45 +277,6 @@ class Channel:
         command.session, command.ref = subscription.session, 1
         command.consumer = f"{connection.user or 'amqp'}-{subscription.session}"
         connection.broker.post(command)
-
-    def _consumer(self, name: str, tag: str, args: dict[str, Any]) -> Consume:
-        """Return the command that lets a consumer in."""
-        no_ack, connection = args["no_ack"], self.connection
-        queue, key = connection.place_of(name)
-        labels = {
-            "door": "amqp",
-            "tag": tag,
-            "peer": f"{connection.peer[0]}:{connection.peer[1]}",
-        }
-        slots = self.prefetch or PREFETCH_MAX
-        if key is not None:
-            # By its user a worker says which launch it came of. One that names no prefetch is given
-            # one request at a time: what it dies of shall cost no other request a try.
-            labels |= {POOL_LABEL: queue, LAUNCH_LABEL: connection.user}
-            slots = self.prefetch or (PREFETCH_MAX if self.share[1] else 1)
-        return Consume(
-            queue=queue,
-            key=key,
-            consumer="",
-            slots=NO_ACK_WINDOW if no_ack else slots,
-            credit=NO_ACK_WINDOW if no_ack else None,
-            share=0 if no_ack else self.share[0],
-            share_slots=self.share[1],
-            exclusive=args["exclusive"],
-            priority=self._priority(name, args["arguments"]),
-            owner=connection.session,
-            labels=labels,
-            namespace=connection.namespace,
-        )
-
-    def _priority(self, queue: str, arguments: dict[str, Any]) -> int:
-        """Return the priority of a consumer."""
-        priority = arguments.get("x-priority", 0)
-        if isinstance(priority, int):
-            return priority
-        where = f"queue '{queue}' in vhost '{self.connection.vhost}'"
-        reason = f'"expected integer, got {kind_of(priority)}"'
-        raise ChannelFault(406, f"invalid arg 'x-priority' for {where}: {reason}")
 
     def _wait_for_replies(self, tag: str, args: dict[str, Any]) -> None:
         if not args["no_ack"]:
@@ -364,7 +320,7 @@ class Channel:
         queue = args["queue"] or self.last_queue
         if not queue:
             raise ChannelFault(404, "no previously declared queue")
-        place, key = connection.place_of(queue)
+        place, key = place_of(connection, queue)
         command = TakeTask(
             queue=place,
             key=key,

@@ -24,7 +24,6 @@ from jackalope.core.effects import Answered, DirectReply, Effect, Reply
 from jackalope.core.ids import TaskId
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.messaging import HoldConsumer, Publication
-from jackalope.core.pool_names import lane_of
 from jackalope.core.refusals import Refusal
 from jackalope.doors.amqp.channel import Channel
 from jackalope.doors.amqp.errors import AmqpError, ChannelFault, ConnectionFault
@@ -177,17 +176,6 @@ class Connection(asyncio.Protocol):
         self._refs += 1
         self._asked[self._refs] = done
         return self._refs
-
-    def place_of(self, name: str) -> tuple[str, str | None]:
-        """Return the queue that a name means, and the key if it means the requests of a pool."""
-        world = self.broker.engine.core.book.namespaces.get(self.namespace)
-        lane = None if world is None or name in world.queues else lane_of(world.queues, name)
-        return (name, None) if lane is None else lane
-
-    def is_request(self, exchange: str) -> bool:
-        """Tell whether what is published to an exchange is a request to a pool."""
-        world = self.broker.engine.core.book.namespaces.get(self.namespace) if exchange else None
-        return world is not None and exchange in world.topology.requests
 
     def admit(self, command: AnyCommand) -> Refusal | None:
         """Refuse a command that is not permitted."""

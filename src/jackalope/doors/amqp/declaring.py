@@ -22,6 +22,7 @@ from jackalope.core.messaging import (
 from jackalope.core.replies import REPLY_TO
 from jackalope.core.routing import Kind
 from jackalope.core.topology import Binding, Exchange
+from jackalope.doors.amqp.consuming import place_of
 from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
 from jackalope.wire.amqp import Method
 
@@ -123,7 +124,7 @@ def declare_queue(channel: Channel, method: Method) -> None:
         return
     if not name:
         name = "" if args["passive"] else f"amq.gen-{token_urlsafe(16)}"
-    queue, key = connection.place_of(name)
+    queue, key = place_of(connection, name)
     command = OpenQueue(
         queue=queue,
         key=key,

@@ -130,11 +130,17 @@ class Publisher:
             body,
             args["mandatory"],
             # What a pool is asked is kept, whatever its sender says: it will be answered.
-            known.is_persistent or connection.is_request(args["exchange"]),
+            known.is_persistent or self._is_request(args["exchange"]),
             known.priority,
             _expiration_us(known.expiration),
             known.name[:NAME_CHARS_MAX],
         )
+
+    def _is_request(self, exchange: str) -> bool:
+        """Tell whether what is published to an exchange is a request to a pool."""
+        book = self._connection.broker.engine.core.book
+        world = book.namespaces.get(self._connection.namespace) if exchange else None
+        return world is not None and exchange in world.topology.requests
 
     def _with_address(self, properties: bytes) -> bytes:
         """Put the address under which this channel waits for replies into properties."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jackalope.broker.links import Link, LinkChannel, LinkConsumer
-from jackalope.doors.amqp.channel import PREFETCH_MAX, Channel
+from jackalope.doors.amqp.channel import Channel
+from jackalope.doors.amqp.consuming import PREFETCH_MAX
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.connection import Connection
