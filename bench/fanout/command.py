@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
     parser.add_argument("--only", metavar="WORD", help="systems with this in their name, and ours")
     parser.add_argument("--quick", action="store_true", help="coarse, within a minute")
-    parser.add_argument("--repeats", type=int, metavar="N", help="5, or 1 with --quick")
+    parser.add_argument("--repeats", type=int, metavar="N", help="3, or 1 with --quick")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         rounds=4 if args.quick else 8,
     )
     taken: dict[str, list[Figures]] = {name: [] for name in names}
-    for _ in range(args.repeats or (1 if args.quick else 5)):
+    for _ in range(args.repeats or (1 if args.quick else 3)):
         for name in names:
             if not any("error" in figures for figures in taken[name]):
                 taken[name].append(_measure(name, plan, is_quick=args.quick))

@@ -16,7 +16,7 @@ from typing import Any
 #: The name of a function, its items, and its further arguments.
 Map = Callable[[str, Sequence[int], dict[str, Any]], Iterable[Any]]
 
-_POINTS_PER_CHUNK = 200
+_POINTS_PER_CHUNK = 500
 _CENTRES = 8
 _ITERATIONS_PROBE = 200_000
 

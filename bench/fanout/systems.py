@@ -181,9 +181,9 @@ SYSTEMS: dict[str, tuple[Callable[[Plan], Measured], int]] = {
     "processes that never talk": (_apart, 0),
     "jackalope": (_jackalope, 200_000),
     "multiprocessing.Pool.map": (_by(_pool), 200_000),
-    "ProcessPoolExecutor.map": (_by(partial(_executor, 1)), 5_000),
+    "ProcessPoolExecutor.map": (_by(partial(_executor, 1)), 2_000),
     f"ProcessPoolExecutor.map, chunks of {_CHUNK}": (_by(partial(_executor, _CHUNK)), 100_000),
-    "Dask Client.map": (_by(_dask), 4_000),
-    "Ray tasks": (_by(_ray), 10_000),
+    "Dask Client.map": (_by(_dask), 2_000),
+    "Ray tasks": (_by(_ray), 2_000),
     "Ray util.multiprocessing.Pool.map": (_by(_ray_pool), 100_000),
 }

@@ -33,8 +33,16 @@ def test_a_request_is_run_once_and_its_answer_kept() -> None:
             assert result.content == b"small"
             kept = (await client.get(f"/api/v1/requests/{identity}")).json()
             assert (kept["state"], kept["uses"], kept["size"]) == ("succeeded", 2, 5)
+            shown = (await client.get(f"/api/v1/tasks/{hit['task_id']}")).json()
+            assert (shown["how"], shown["answer"]) == ("miss", kept)
+            for same, how in (("refresh", "refresh"), ("run", "bypass")):
+                asked = body_of(version="2", same=same)
+                served = (await client.post("/api/v1/requests", json=asked)).json()
+                assert served["how"] == how
+                own = (await client.get(f"/api/v1/tasks/{served['task_id']}")).json()
+                assert (own["how"], own["answer"] is None) == (how, how == "bypass")
             metrics = (await client.get("/metrics")).text
-            for how in ("hit", "miss", "joined"):
+            for how in ("hit", "miss", "joined", "refresh", "bypass"):
                 labels = f'how="{how}",namespace="default",queue="images"'
                 assert f"jackalope_requests_total{{{labels}}} 1.0" in metrics
             assert 'jackalope_cache_bytes{namespace="default",queue="images"} 5.0' in metrics

@@ -180,6 +180,19 @@ async def move_points(count: int) -> list[list[int]]:
 
 
 @app.task(queue="owners", retries=0)
+async def move_in_rounds(count: int, rounds: int, folder: str) -> list[list[int]]:
+    """Wait for a helper, then move points round after round, each time by something else."""
+    points = [Point(n, -n) for n in range(count)]
+    async with current().helpers() as helpers:
+        meeting = {"folder": folder, "wanted": 2}
+        _ = [number async for number in helpers.map(meet, range(8), fixed=meeting)]
+        for by in range(rounds):
+            fixed = {"move": Point(1, 0), "by": by}
+            points = [point async for point in helpers.map(add_points, points, fixed=fixed)]
+        return [[point.x, point.y] for point in points]
+
+
+@app.task(queue="owners", retries=0)
 async def complain(count: int, choices: dict[str, Any]) -> list[Any]:
     async with current().helpers(0) as helpers:
         return [told(result) async for result in helpers.map(fussy, range(count), **choices)]

@@ -99,6 +99,12 @@ def test_a_worker_alone_does_it_all(place: Place) -> None:
     assert ahead <= 70_000
 
 
+def test_each_round_has_its_own_arguments(place: Place, tmp_path: Path) -> None:
+    place.populate(1)
+    points = run(place.app, "move_in_rounds", 400, 20, str(tmp_path / "meeting"))
+    assert points == [[n + 20, -n + sum(range(20))] for n in range(400)]
+
+
 def test_items_that_fail(place: Place) -> None:
     place.populate(0)
     collected = run(place.app, "complain", 20, {"on_error": "collect", "retries": 2})

@@ -62,12 +62,16 @@ class Meeting:
         attempt = Attempt(assignment("add", 1, 2), DOUBLE.definition, Ear())
         self.hub = Hub(attempt, around, 5)
         self.hub.tokens.add("token")
-        self.ledger = Ledger(on_error="collect")
-        self.ledger.on_work = self.hub.wake
-        self.hub.begin(Run(1, DOUBLE, {"by": 1}, self.ledger))
+        self.begin(1, by=1)
         until(lambda: self.hub._where, WAIT_S)
         self.order = Order("helper", self.hub._where, "token", self.hub._seal)
         self.outcomes: list[BaseException | None] = []
+
+    def begin(self, number: int, **fixed: Any) -> None:
+        """Begin a run."""
+        self.ledger = Ledger(on_error="collect")
+        self.ledger.on_work = self.hub.wake
+        self.hub.begin(Run(number, DOUBLE, fixed, self.ledger))
 
     def help(self, order: Order | None = None, task: Task = DOUBLE) -> None:
         """Help in a thread, and note how that ends."""
@@ -123,6 +127,30 @@ def test_a_helper_computes_until_the_owner_is_done() -> None:
         assert there.hub.helpers == 1
     until(lambda: there.outcomes, WAIT_S)
     assert there.outcomes == [None]
+
+
+def test_a_helper_need_not_say_twice_that_it_can() -> None:
+    with meeting() as there:
+        there.help()
+        assert there.compute(1, 2, 3) == [3, 5, 7]
+        for by in range(2, 9):
+            there.hub.finish()
+            there.begin(by, by=by)
+            assert there.compute(1, 2, 3) == [2 + by, 4 + by, 6 + by]
+
+
+def test_items_of_a_run_that_is_refused_are_not_computed_as_those_before() -> None:
+    with meeting() as there:
+        there.help()
+        assert there.compute(1) == [3]
+        there.hub.finish()
+        there.begin(2, by="much")
+        there.ledger.offer(1, msgspec.msgpack.encode([1]))
+        until(lambda: there.outcomes, WAIT_S)
+        [error] = there.outcomes
+        assert isinstance(error, CannotHelp), error
+        assert str(error).startswith("double: ")
+        assert there.ledger.take_results() == []
 
 
 def test_whoever_lacks_the_token_is_not_let_in() -> None:

@@ -226,6 +226,12 @@ def test_batches_grow_to_a_certain_time() -> None:
     assert sizes[-1] == BATCH_S / 0.001
 
 
+def test_batches_begin_as_large_as_is_known_to_be_right() -> None:
+    assert Ledger().room() == 1
+    assert Ledger(item_s=BATCH_S / 500).room() == 500
+    assert Ledger(item_s=BATCH_S / 500, total=30).room() == 10
+
+
 def test_batches_have_limits_and_shrink_towards_the_end() -> None:
     ledger = Ledger(total=100_000)
     sizes = []

@@ -123,6 +123,7 @@ class Ledger:
 
     Attributes:
         total: how many items there will be, if that is known.
+        item_s: how long an item takes, as far as is known.
         done: how many have a result.
         failure: why the whole has failed.
         on_work: called when there may be something to take.
@@ -136,6 +137,7 @@ class Ledger:
         retries: int = 0,
         on_error: OnError = "fail",
         total: int | None = None,
+        item_s: float = 0.0,
     ) -> None:
         self._lock = threading.Lock()
         self._is_ordered = is_ordered
@@ -157,9 +159,10 @@ class Ledger:
         self._unread = 0
         self._bytes = 0
         self._is_complete = False
-        self._item_s = 0.0
+        self.item_s = item_s
         self._item_bytes = 0.0
-        self._size = 0
+        # What is known need not be felt for with small batches first.
+        self._size = BATCH_ITEMS_MAX if item_s else 0
         self._peers = 1
 
     # The owner's side: items in, results out.
@@ -383,14 +386,14 @@ class Ledger:
         self._settle(batch)
 
     def _learn(self, item_s: float) -> None:
-        known = self._item_s
-        self._item_s = item_s if not known else 0.7 * known + 0.3 * item_s
+        known = self.item_s
+        self.item_s = item_s if not known else 0.7 * known + 0.3 * item_s
 
     def _fitting(self) -> int:
         """Return how many items make a batch of the right size now."""
-        if not self._item_s:
+        if not self.item_s:
             return 1
-        size = min(BATCH_S / max(self._item_s, 1e-7), 4 * max(self._size, 1), BATCH_ITEMS_MAX)
+        size = min(BATCH_S / max(self.item_s, 1e-7), 4 * max(self._size, 1), BATCH_ITEMS_MAX)
         size = min(size, BATCH_BYTES / max(self._item_bytes, 1))
         if self.total is not None:
             size = min(size, (self.total - self._items_in) / (3 * self._peers))

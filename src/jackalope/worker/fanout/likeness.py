@@ -8,12 +8,15 @@ calls, and not the data that it reads.
 from __future__ import annotations
 
 import inspect
+from functools import lru_cache
 from hashlib import blake2b
 
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.tasks.fingerprint import fingerprint_of
 
 
+# Finding the source takes as long as some items; each `map` of a fan-out asks for it.
+@lru_cache(maxsize=1_000)
 def likeness_of(definition: TaskDefinition) -> bytes:
     """Return 16 bytes that differ where the code or its types do."""
     parts = (

@@ -78,6 +78,7 @@ class RemotePeer(asyncio.Protocol):
         self._nonce = os.urandom(NONCE_BYTES)
         self._run: Run | None = None
         self._is_ready = False
+        self._can: set[bytes] = set()
         self._heard_at = self._sent_at = self._loop.time()
         self.worker = ""
         self.is_silent = False
@@ -85,9 +86,10 @@ class RemotePeer(asyncio.Protocol):
     # From the hub.
 
     def begin(self, run: Run) -> None:
-        """Tell what is to be done."""
-        self._run, self._is_ready = run, False
+        """Tell what is to be done. Whoever could do it before need not say so again."""
+        self._run, self._is_ready = run, run.begin.likeness in self._can
         self._send(run.begin)
+        self.feed()
 
     def rest(self) -> None:
         """Hand out nothing more of the run, which is over."""
@@ -169,6 +171,7 @@ class RemotePeer(asyncio.Protocol):
                 self._desk.refused(self, message.refusal)
             else:
                 self._is_ready = True
+                self._can.add(self._run.begin.likeness)
                 self.feed()
 
     def _greeted(self, message: Message) -> None:

@@ -366,6 +366,7 @@ class Line(asyncio.Protocol):
         if not self._is_welcome:
             self._finish()
             return
+        self._calculation = None  # Items of a run that is refused are not for the one before.
         definition = self._functions.get(message.function)
         refusal = _mismatch(definition, self._definition, message)
         if not refusal and definition is not None:

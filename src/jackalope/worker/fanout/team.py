@@ -60,6 +60,7 @@ class Team:
         self._local = local
         self._has_progress = has_progress
         self._runs = 0
+        self._before: tuple[object, Ledger] | None = None
         self._hub: Hub | None = None
         self._max = helpers_max
         self._results: TeamResults[Any] | None = None
@@ -110,11 +111,23 @@ class Team:
             raise ConfigError("another map of these helpers is not over; read its results first")
         if total is None and isinstance(items, Sized):
             total = len(items)
-        ledger = Ledger(is_ordered=ordered, retries=retries, on_error=on_error, total=total)
+        ledger = Ledger(
+            is_ordered=ordered,
+            retries=retries,
+            on_error=on_error,
+            total=total,
+            item_s=self._known_item_s(task),
+        )
+        self._before = (task, ledger)
         self._runs += 1
         run = Run(self._runs, task, dict(fixed or {}), ledger)
         self._results = TeamResults(self, run, items)
         return self._results
+
+    def _known_item_s(self, task: object) -> float:
+        """Return how long items took when the same task was mapped before."""
+        task_before, ledger = self._before or (None, None)
+        return ledger.item_s if ledger is not None and task_before is task else 0.0
 
     def __enter__(self) -> Self:
         return self
