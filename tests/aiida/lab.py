@@ -60,8 +60,9 @@ class Said:
 class Lab:
     """A profile of AiiDA, and what belongs to it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patience_s: float = PATIENCE_S) -> None:
         self.folder = folder
+        self._patience_s = patience_s
         self.runs = folder / "runs.log"
         self.runs.touch()
         self._gate = folder / "gate"
@@ -162,7 +163,7 @@ class Lab:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=self._patience_s,
             check=False,
         )
 
@@ -218,9 +219,10 @@ class Lab:
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for something that happens elsewhere."""
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + self._patience_s
         while not condition():
-            assert time.monotonic() < until, f"not within {PATIENCE_S} s: {what}: {self._said()}"
+            late = f"not within {self._patience_s:g} s: {what}"
+            assert time.monotonic() < until, f"{late}\n{self._said()}"
             time.sleep(_LOOK_S)
 
     def close(self) -> None:
