@@ -118,6 +118,8 @@ def _dask() -> Iterator[Map]:
 def _ray_started() -> Iterator[Any]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    # It would step back for whatever else the machine does, which no other system here does.
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  as Ray reads it
     import ray  # noqa: PLC0415  not everywhere
 
     ray.init(num_cpus=CORES, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

@@ -14,7 +14,7 @@ import msgspec
 
 from jackalope.core import Core
 from jackalope.core.changes import Changes
-from jackalope.core.effects import Assignment, Effect, SendToSession, TaskEnded
+from jackalope.core.effects import Assignment, Effect, HelpAsked, SendToSession, TaskEnded
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.records import (
@@ -178,6 +178,8 @@ class Checker:
             message = effect.message
             if isinstance(message, Assignment):
                 _demand(message.fence <= self._last_fence, "told only when durable", message)
+            if isinstance(message, HelpAsked):
+                self.counts["HelpAsked"] += 1
             if isinstance(message, TaskEnded):
                 is_true = (message.task, message.state) in self._ends
                 _demand(is_true, "an end that is told is durable", message)

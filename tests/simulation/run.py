@@ -17,6 +17,8 @@ from tests.simulation.world import BEGIN_US, World
 
 _FAULTY_US = 90 * SECOND
 _PATIENCE_US = 2 * HOUR
+#: Nobody helps for longer, not even one who was frozen.
+_HELP_US = 60 * SECOND
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,11 @@ def simulate(
         raise Violation(f"everything ends once faults stop: {len(unfinished)} do not: {states}")
     if asking := [client.requests for client in clients if client.requests]:
         raise Violation(f"everybody who asks is answered: {asking}")
+    world.run(world.now_us + _HELP_US, stop=lambda: False)
     if node.engine is not None:
         check(node.engine.core)
+        roster = node.engine.core.roster
+        if helping := [worker.id for worker in roster.workers.values() if worker.helps > 0]:
+            raise Violation(f"whoever helped nobody any more has its slot back: {helping}")
     virtual_s = (world.now_us - BEGIN_US) // SECOND
     return Report(seed, len(checker.accepted), node.restarts, virtual_s, dict(checker.counts))

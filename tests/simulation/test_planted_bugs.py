@@ -12,8 +12,9 @@ from jackalope.broker.engine import Engine, Turn
 from jackalope.core import actions, attempts, broker, lifecycle, requests, sessions
 from jackalope.core.book import Book
 from jackalope.core.cache import StoredAnswer
-from jackalope.core.commands import JoinWorker, Recover
+from jackalope.core.commands import EndHelp, JoinWorker, Recover
 from jackalope.core.durations import SECOND
+from jackalope.core.effects import Accepted
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.must import BrokenInvariant
@@ -169,6 +170,23 @@ def test_history_loses_answers(monkeypatch: Patch) -> None:
 
     monkeypatch.setattr(Book, "restore", lossy)
     assert _caught()
+
+
+def test_helpers_not_freed(monkeypatch: Patch) -> None:
+    """A worker says that it helps no more, and nobody listens."""
+    deaf = lambda core, command: core.reply(command, Accepted())  # noqa: E731
+    monkeypatch.setitem(broker._HANDLERS, EndHelp, deaf)
+    assert "has its slot back" in _caught()
+
+
+def test_helpers_of_two(monkeypatch: Patch) -> None:
+    """A worker that joins again helps another task, and the one before still counts it."""
+
+    def careless(core: broker.Core, worker: Worker, fence: int) -> None:
+        worker.helps = fence
+
+    monkeypatch.setattr(sessions, "resume_help", careless)
+    assert "a fan-out knows its helpers" in _caught()
 
 
 def _caught(make_engine: Callable[..., Engine] = Engine) -> str:

@@ -24,11 +24,12 @@ def test_seeds(begin: int) -> None:
 
 
 def test_worlds_are_eventful() -> None:
-    """The worlds see what they are there for: restarts, losses, signals, retries."""
+    """The worlds see what they are there for: restarts, losses, signals, retries, help."""
     reports = [simulate(seed) for seed in range(10)]
     kinds = {kind for report in reports for kind in report.counts}
     assert sum(report.restarts for report in reports) >= 20
     assert {"RequestJoined", "AnswerStored", "AnswerUsed", "AnswersDropped"} <= kinds
+    assert "HelpAsked" in kinds
     assert {"AttemptEnded", "SignalAdvanced", "TaskRevived", "TaskPurged", "TagLimited"} <= kinds
 
 

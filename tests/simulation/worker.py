@@ -12,6 +12,7 @@ from jackalope.core.commands import (
     Answer,
     AnswerSignal,
     Command,
+    EndHelp,
     Fail,
     FailAttempts,
     Finish,
@@ -22,6 +23,7 @@ from jackalope.core.commands import (
     LeaveWorker,
     ReleaseAttempts,
     ReportProgress,
+    RequestHelpers,
     StartAttempts,
     Verdict,
 )
@@ -30,6 +32,8 @@ from jackalope.core.effects import (
     Assignment,
     DrainAsked,
     Effect,
+    HelpAsked,
+    HelpRecalled,
     Joined,
     LeaseLost,
     Reply,
@@ -52,6 +56,7 @@ class Run:
 
     held: Held
     is_over: bool = False
+    wants: int = 0
 
 
 class SimWorker:
@@ -76,6 +81,7 @@ class SimWorker:
         self.link: Link | None = None
         self.runs: dict[TaskId, Run] = {}
         self.outbox: dict[int, Command] = {}
+        self.helps = 0
         self.frozen_until_us = 0
         self.life = 0
         self._refs = 0
@@ -113,9 +119,7 @@ class SimWorker:
         if self.world.rng.random() < 0.5:
             self.name = f"{self.name.split('.')[0]}.{self.life}"
             self.node.checker.slots[self.name] = self.slots
-        self.life += 1
-        self.runs.clear()
-        self.outbox.clear()
+        self._forget()
         if self.link is not None:
             self.link.peer_knows = True
             self.link.cut()
@@ -130,7 +134,12 @@ class SimWorker:
         self._send(LeaveWorker())
         if self.link is not None:
             self.link.cut()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin another life, with empty hands."""
         self.life += 1
+        self.helps = 0
         self.runs.clear()
         self.outbox.clear()
 
@@ -152,6 +161,7 @@ class SimWorker:
                 lease_us=_LEASE_US,
                 grace_us=self.world.rng.choice((0, 5 * SECOND)),
                 generation=self._generation,
+                helps=self.helps,
             )
         )
 
@@ -201,6 +211,10 @@ class SimWorker:
             self._on_assignment(message)
         elif isinstance(message, SignalAsked):
             self._on_signal(message)
+        elif isinstance(message, HelpAsked):
+            self._on_help(message)
+        elif isinstance(message, HelpRecalled):
+            self._end_help(message.fence)
         elif isinstance(message, SessionReplaced | LeaseLost):
             self._reconnect()
         elif isinstance(message, DrainAsked):
@@ -218,6 +232,8 @@ class SimWorker:
             self._has_joined = True
             for held in body.drop:
                 self._drop(held)
+            for run in self.runs.values():
+                self._ask_for_helpers(run)
             return
         if isinstance(body, Refusal) and body.code in (Code.UNKNOWN_SESSION, Code.STALE_SESSION):
             self._reconnect()
@@ -247,6 +263,9 @@ class SimWorker:
         self._report(StartAttempts(attempts=[run.held]))
         if world.rng.random() < 0.2:
             self._send(ReportProgress(task=message.task, fence=message.fence, percent=50))
+        if world.rng.random() < 0.3:
+            run.wants = world.rng.randrange(1, 4)
+            self._ask_for_helpers(run)
         longest_us = 60 * SECOND if world.rng.random() < 0.1 else 2 * SECOND
         life = self.life
         wait_us = world.rng.randrange(MILLISECOND, longest_us)
@@ -262,6 +281,9 @@ class SimWorker:
             return
         run.is_over = True
         task, fence = run.held.task, run.held.fence
+        if run.wants and self.world.rng.random() < 0.5:
+            # Otherwise the end of the attempt says it.
+            self._send(RequestHelpers(task=task, fence=fence, count=0))
         mark = f"{fence}:{self.name}"
         chance = self.world.rng.random()
         if chance < 0.8:
@@ -287,3 +309,33 @@ class SimWorker:
         run.is_over = True
         stopped = Answer.STOPPED
         self._report(AnswerSignal(task=message.task, fence=message.fence, answer=stopped))
+
+    # Whom it helps. What they do together, the broker does not see.
+
+    def _ask_for_helpers(self, run: Run) -> None:
+        if run.wants and not run.is_over:
+            task, fence = run.held.task, run.held.fence
+            count, where = run.wants, f"{self.name}:1"
+            self._send(RequestHelpers(task=task, fence=fence, count=count, where=where))
+
+    def _on_help(self, message: HelpAsked) -> None:
+        if self.helps:
+            if message.fence != self.helps:
+                self._send(EndHelp(fence=message.fence, why="helps another task"))
+            return
+        world, life = self.world, self.life
+        self.helps = message.fence
+        why = "unreachable" if world.rng.random() < 0.1 else ""
+        wait_us = world.rng.randrange(MILLISECOND, 10 * SECOND)
+        end = lambda: self._end_help(message.fence, why) if life == self.life else None  # noqa: E731
+        world.after(wait_us, end)
+
+    def _end_help(self, fence: int, why: str = "") -> None:
+        """Be free again, and say so; whoever is about to join anew says it by that."""
+        if self.helps != fence:
+            return
+        self.helps = 0
+        if self._has_joined:
+            self._send(EndHelp(fence=fence, why=why))
+        else:
+            self._reconnect()
