@@ -82,10 +82,10 @@ async def first_answers(folder: Path, keys: int) -> tuple[list[float], float]:
         await app.declare_pool("core", {"launcher": "local"})
         for number in range(keys):
             begin = time.perf_counter()
-            await app.call("core", str(number), number, name="echo")
+            await app.call("core", str(number), number)
             took.append(time.perf_counter() - begin)
         begin = time.perf_counter()
-        await app.call("core", "0", 0, name="echo")
+        await app.call("core", "0", 0)
         warm = time.perf_counter() - begin
         await app.delete_pool("core")
         while await launcher.list():  # noqa: ASYNC110  what ends tells nobody here

@@ -112,7 +112,11 @@ async def status_is_told(home: Open, worker: str) -> None:
     assert told[worker]["status"] == "Ready"
     assert told[worker]["worker_metadata"]["worker_key"] == "a/b"
     assert (await home.http.get("/status", params={"keys": "c"})).json() == {"workers": {}}
-    assert (await home.http.get("/version")).json()["git_describe"]
+    for path in ("/version", "/osrdyne/version"):
+        assert (await home.http.get(path)).json()["git_describe"]
+    assert (await home.http.get("/osrdyne/health")).json() == {"status": "ok"}
+    same = (await home.http.get("/osrdyne/status", params={"keys": ["a/b", "c"]})).json()
+    assert same["workers"] == told
 
 
 def test_another_version_replaces_the_workers(tmp_path: Path) -> None:

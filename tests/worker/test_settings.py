@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
+from jackalope.tasks.definition import TaskDefinition, find_task
 from jackalope.worker.application import CannotLoad, load_application, unknown_task
 from jackalope.worker.exit_cause import exit_error, oom_kill_count, signal_name
 from jackalope.worker.settings import WorkerSettings, fitting_concurrency
@@ -71,6 +72,18 @@ def test_unknown_task_names_what_is_known() -> None:
     assert "'nothing'" in message
     assert "add_later" in message
     assert "more" in message
+
+
+def test_a_task_without_a_name_is_for_the_only_function_of_its_queue() -> None:
+    functions = {
+        name: TaskDefinition(lambda: None, name=name, queue=queue)
+        for name, queue in (("one", "single"), ("two", "several"), ("three", "several"))
+    }
+    assert find_task(functions, "", "single") is functions["one"]
+    assert find_task(functions, "two", "single") is functions["two"]
+    assert find_task(functions, "", "several") is None
+    assert find_task(functions, "four", "single") is None
+    assert "does not say which" in unknown_task(app, "").error.message
 
 
 def test_exit_causes() -> None:

@@ -92,7 +92,7 @@ class Calling(ABC):
             payload: bytes go to the worker as they are, and its answer comes so. Otherwise they
                 are the arguments of its function: a dict by name, a list or tuple in order,
                 anything else is the only one.
-            name: which function of the worker is meant, if it has several.
+            name: which function of the worker is meant, if its queue has several.
             timeout: how many seconds the answer may take; None for as long as it takes.
 
         Raises:

@@ -192,6 +192,20 @@ class TaskSource(Protocol):
         """Where its broker is."""
 
 
+def find_task(
+    functions: Mapping[str, TaskDefinition], name: str, queue: str
+) -> TaskDefinition | None:
+    """Return the function that a task is for.
+
+    A task that names none, as calls and messages may, is for the only one of its queue.
+    """
+    found = functions.get(name)
+    if found is not None or name:
+        return found
+    of_queue = [each for each in functions.values() if each.queue == queue]
+    return of_queue[0] if len(of_queue) == 1 else None
+
+
 def default_name(function: Callable[..., Any]) -> str:
     """Return `module.function`, the same whether the module is imported or run as a program.
 

@@ -56,7 +56,8 @@ def unknown_task(source: TaskSource, name: str) -> Failed:
     shown = ", ".join(known[:_NAMES_SHOWN_MAX]) or "none"
     if len(known) > _NAMES_SHOWN_MAX:
         shown += f" and {len(known) - _NAMES_SHOWN_MAX} more"
-    return Failed(Error("UnknownTask", f"this worker has no task {name!r}; it has {shown}"))
+    what = f"this worker has no task {name!r}" if name else "the task does not say which it is"
+    return Failed(Error("UnknownTask", f"{what}; it has {shown}"))
 
 
 def _in_one_line(error: Exception) -> str:

@@ -29,7 +29,7 @@ from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
 from jackalope.core.task import Error
 from jackalope.tasks.context import running
-from jackalope.tasks.definition import TaskSource
+from jackalope.tasks.definition import TaskSource, find_task
 from jackalope.tasks.failure import error_of
 from jackalope.worker.application import CannotLoad, load_application, unknown_task
 from jackalope.worker.attempt import Attempt, Cause, Failed, Outcome
@@ -133,7 +133,7 @@ class Child:
     # One attempt.
 
     def _run(self, source: TaskSource, assignment: Assignment) -> Outcome:
-        definition = source.functions.get(assignment.name)
+        definition = find_task(source.functions, assignment.name, assignment.queue)
         if definition is None:
             return unknown_task(source, assignment.name)
         if not assignment.attempt:

@@ -31,7 +31,7 @@ from jackalope.core.commands import Answer, Fail, Finish, Held, Verdict
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
 from jackalope.core.task import Error
-from jackalope.tasks.definition import TaskDefinition, TaskSource
+from jackalope.tasks.definition import TaskDefinition, TaskSource, find_task
 from jackalope.wire.frames import FRAME_BYTES_MAX
 from jackalope.wire.messages import SignalAnswer, SignalAsk
 from jackalope.worker.application import unknown_task
@@ -95,7 +95,7 @@ class Workload:
         surroundings: Surroundings | None = None,
     ) -> None:
         self._source = source
-        self._definition_of: Callable[[str], TaskDefinition | None] = source.functions.get
+        self._functions = source.functions
         self._executors = executors
         self._concurrency = concurrency
         self._prefetch = prefetch
@@ -172,7 +172,7 @@ class Workload:
         for assignment in assignments:
             if assignment.fence in self._attempts:
                 continue  # Said twice.
-            definition = self._definition_of(assignment.name)
+            definition = find_task(self._functions, assignment.name, assignment.queue)
             attempt = Attempt(assignment, definition or _NOBODY, self._mailbox, self._surroundings)
             self._attempts[assignment.fence] = attempt
             if self._is_closed:

@@ -80,12 +80,17 @@ def routes(_: HttpDoor) -> Sequence[ControllerRouterHandler]:
     return [read_health, read_health_of_api, read_readiness, read_life]
 
 
-def _health(request: Asked) -> Answer:
+def trouble_of(request: Asked) -> str:
+    """Return why the broker cannot take tasks just now; empty if it can."""
     door = door_of(request)
-    trouble = "the broker stops" if door.closing.is_set() else door.broker.trouble()
+    return "the broker stops" if door.closing.is_set() else door.broker.trouble()
+
+
+def _health(request: Asked) -> Answer:
+    trouble = trouble_of(request)
     health = Health("degraded" if trouble else "healthy")
     asking = acting.get()
     if asking.may(Permission.READ_TASKS) and not asking.is_limited():
-        core = door.broker.engine.core
+        core = door_of(request).broker.engine.core
         health = Health(health.status, True, count_connected(core), count_pending(core), trouble)
     return answer(health, 503 if trouble else 200)

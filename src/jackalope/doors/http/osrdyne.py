@@ -1,6 +1,7 @@
 """What osrdyne answers over HTTP, so that its clients need no change: which workers are ready.
 
-Owns the two paths and their shapes; the numbers are those of pools. `/health` is the door's own.
+Owns the paths and their shapes; the numbers are those of pools. `/health` is the door's own and has
+another shape: who wants osrdyne's takes `/osrdyne` for the address of its API.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from litestar.types import ControllerRouterHandler
 from jackalope import __version__
 from jackalope.doors.http.description import spec
 from jackalope.doors.http.exchange import Answer, Asked, answer, read_query
+from jackalope.doors.http.health import trouble_of
 from jackalope.doors.http.rest.pools import views
 from jackalope.doors.http.rest.words import MaybeName, about
 
@@ -60,15 +62,47 @@ class StatusQuery(msgspec.Struct, forbid_unknown_fields=True):
     pool: Annotated[MaybeName, about("Only of this pool.")] = ""
 
 
+class OsrdyneHealth(msgspec.Struct):
+    """Whether the broker can write."""
+
+    status: Literal["ok", "degraded"]
+
+
+@get("/osrdyne/health", opt=spec("", OsrdyneHealth, also={503: "It cannot write just now."}))
+async def read_osrdyne_health(request: Asked) -> Answer:
+    """Tell whether the broker can write, in osrdyne's words."""
+    trouble = trouble_of(request)
+    return answer(OsrdyneHealth("degraded" if trouble else "ok"), 503 if trouble else 200)
+
+
 @get("/version", opt=spec("", Version))
 async def read_version() -> Answer:
     """Tell which version of the broker this is."""
     return answer(Version(__version__))
 
 
-@get("/status", opt={**spec("read_tasks", PoolStatus, query=StatusQuery), "namespace": True})
+@get("/osrdyne/version", opt=spec("", Version))
+async def read_osrdyne_version() -> Answer:
+    """Tell which version of the broker this is; the same as `/version`."""
+    return answer(Version(__version__))
+
+
+_STATUS = {**spec("read_tasks", PoolStatus, query=StatusQuery), "namespace": True}
+
+
+@get("/status", opt=_STATUS)
 async def read_status(request: Asked) -> Answer:
     """Tell which workers of pools are ready, and which still load."""
+    return await _status(request)
+
+
+@get("/osrdyne/status", opt=_STATUS)
+async def read_osrdyne_status(request: Asked) -> Answer:
+    """Tell which workers of pools are ready, and which still load; the same as `/status`."""
+    return await _status(request)
+
+
+async def _status(request: Asked) -> Answer:
     query = read_query(request, StatusQuery)
     workers: dict[str, WorkerReadiness] = {}
     for pool in await views(request, query.pool):
@@ -88,4 +122,10 @@ async def read_status(request: Asked) -> Answer:
 
 def routes(_: HttpDoor) -> Sequence[ControllerRouterHandler]:
     """Return the routes."""
-    return [read_version, read_status]
+    return [
+        read_version,
+        read_status,
+        read_osrdyne_health,
+        read_osrdyne_version,
+        read_osrdyne_status,
+    ]
