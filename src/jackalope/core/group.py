@@ -121,6 +121,7 @@ class Group:
 
     Attributes:
         generation: grows with each change of state, of any group, also over restarts.
+        since_us: since when it has its state.
         active_us: when it last had something to do.
         wanted: how many workers it should have.
         shrinks_us: since when it needs fewer than that; 0 if it does not.
@@ -145,6 +146,7 @@ class Group:
         "next_try_us",
         "pool",
         "shrinks_us",
+        "since_us",
         "state",
         "wanted",
         "workers",
@@ -155,6 +157,7 @@ class Group:
         self.key = key
         self.state = GroupState.INACTIVE
         self.generation = 0
+        self.since_us = 0
         self.active_us = 0
         self.wanted = 0
         self.shrinks_us = 0

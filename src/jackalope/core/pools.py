@@ -14,8 +14,15 @@ A group comes up when a task of its key is ready and nobody takes it, or when so
     unbound --> active                   a task came
     unbound --> inactive                 still nothing for the stop delay
     active, unbound --> inactive         nothing to do, and another group waits for the place
+    active --> waiting                   another has waited for a turn, and this one has had one
 
 Each change of state has a generation, a number that only grows.
+
+Places are given out in the order in which groups began to wait. A group that always has something
+to do would keep its place for ever; so when another has waited for a turn, the one that has had its
+place for longest makes room: its workers end what they hold, and it waits in line again. One that
+has held a task for longer than a turn is not asked: nobody knows when that ends, and until then
+neither would get anything done.
 
 A group is never stopped under a task. The hazard, as those know it who watch a queue from outside:
 
@@ -41,6 +48,7 @@ from typing import TYPE_CHECKING
 
 from jackalope.core.commands import ActOnGroup, DeclarePool, DeletePool, GroupAction
 from jackalope.core.declarations import open_queue
+from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, PoolSet
 from jackalope.core.exchanges import unbind_one
 from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL, UP, Group, GroupState, Pool
@@ -60,6 +68,9 @@ if TYPE_CHECKING:
     from jackalope.core.broker import Core
     from jackalope.core.task import Task
     from jackalope.core.worker import Worker
+
+#: How long a group waits for a place before one that has had it for so long makes room.
+TURN_US = 30 * SECOND
 
 
 # Commands.
@@ -345,7 +356,7 @@ def _activate(core: Core, group: Group, settings: PoolSettings) -> None:
     if group.state is GroupState.ACTIVE:
         return
     has_place = len(pool.up) < settings.groups_max and next(iter(pool.line), key) == key
-    if key in pool.up or has_place:
+    if has_place or (key in pool.up and group.state is not GroupState.WAITING):
         pool.up[key] = None
         pool.line.pop(key, None)
         _turn(core, group, GroupState.ACTIVE)
@@ -376,8 +387,38 @@ def _make_room(core: Core, pool: Pool) -> None:
     wanting = len(pool.line) - leaving - (settings.groups_max - len(pool.up))
     for key in list(pool.idle)[: max(wanting, 0)]:
         _stop(core, pool.groups[key])
+    _take_turns(core, pool, leaving + settings.groups_max - len(pool.up))
     if len(pool.up) < settings.groups_max:
         core.pools.touched[pool, next(iter(pool.line))] = None
+
+
+def _take_turns(core: Core, pool: Pool, coming: int) -> None:
+    """Let groups that have had a turn make room for those that have waited for one.
+
+    Args:
+        core: the core.
+        pool: the pool.
+        coming: how many places are free, or will be as soon as their workers are gone.
+    """
+    late = sum(_is_turn_over(core, pool.groups[key]) for key in islice(pool.line, len(pool.up)))
+    for key in list(pool.up) if late > coming else ():
+        group = pool.groups[key]
+        if late > coming and _can_yield(core, group):
+            coming += 1
+            pool.line[key] = None
+            _turn(core, group, GroupState.WAITING)
+
+
+def _can_yield(core: Core, group: Group) -> bool:
+    """Tell whether a group has had its turn, and will have ended what it holds before long."""
+    if group.state not in UP or group.pool.is_pinned(group.key) or not _is_turn_over(core, group):
+        return False
+    attempts = [task.attempt for worker in group.workers.values() for task in worker.held.values()]
+    return all(each is None or core.now_us - each.assigned_us < TURN_US for each in attempts)
+
+
+def _is_turn_over(core: Core, group: Group) -> bool:
+    return core.now_us - group.since_us >= TURN_US
 
 
 def _stop(core: Core, group: Group) -> None:
@@ -388,7 +429,7 @@ def _stop(core: Core, group: Group) -> None:
 def _turn(core: Core, group: Group, state: GroupState) -> None:
     """Change the state of a group, and look at it again."""
     if group.state is not state:
-        group.state = state
+        group.state, group.since_us = state, core.now_us
         group.generation = core.pools.next_generation(core.now_us)
     core.pools.touch(group)
 
@@ -414,6 +455,8 @@ def _set_timer(core: Core, group: Group) -> None:
             for launch in group.launches.values()
             if settings.start_timeout_us and not launch.is_retired and not launch.has_joined
         ]
+    if group.state is GroupState.WAITING:
+        times.append(max(group.since_us + TURN_US, now_us + SECOND))
     if group.wanted and now_us < group.next_try_us:
         times.append(group.next_try_us)
     if times:
