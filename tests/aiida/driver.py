@@ -92,6 +92,15 @@ def submit_chains(number: int) -> list[int]:
     ]
 
 
+def states(pks: list[int]) -> list[str]:
+    """Return the states of processes: what is asked for again and again must cost little."""
+    get_manager().get_profile_storage().get_session().commit()  # What was read before is over.
+    query = orm.QueryBuilder().append(
+        orm.ProcessNode, filters={"id": {"in": pks}}, project="attributes.process_state"
+    )
+    return [state or "" for state in query.all(flat=True)]
+
+
 def look(pks: list[int]) -> list[dict[str, Any]]:
     """Say how processes are, and all that they called."""
     get_manager().get_profile_storage().get_session().commit()  # What was read before is over.
@@ -158,6 +167,7 @@ def main() -> None:
         "submit_adds": submit_adds,
         "submit_chains": submit_chains,
         "look": look,
+        "states": states,
         "start_daemon": start_daemon,
         "workers": workers,
         "access": access,

@@ -188,7 +188,7 @@ class Lab:
         ends = {"finished", "excepted", "killed"}
 
         def are_over() -> bool:
-            return all(node["state"] in ends for node in self.ask("look", wanted))
+            return all(state in ends for state in self.ask("states", wanted))
 
         self.wait(are_over, f"{wanted} end")
         for node in self.ask("look", wanted):
