@@ -1,24 +1,28 @@
 """`python -m bench amqp`: the clients of RabbitMQ over Jackalope and over RabbitMQ, in one run.
 
-The same programs, one after the other, on the same machine: a durable queue and persistent
-messages, each broker with its defaults, as a process of its own. What differs is the address. The
-clients take most of the time, the same for both, so that the ratios understate the difference.
+The same programs, in turns, on the same machine: a durable queue and persistent messages, each
+broker with its defaults, as a process of its own. What differs is the address. Both brokers are up
+all the time and each round asks one after the other, so that whatever else the machine does is the
+same for both; the median of the rounds counts. The clients take most of the time, the same for
+both, so that the ratios understate the difference; the CPU time of the brokers does not.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from bench import beside
 from bench.amqp import aio_pika_client, kombu_client, pika_client
 from bench.peers import servers
 from bench.peers.place import Place
-from bench.peers.processes import Started, free_port, is_listening, resident_mb
+from bench.peers.processes import Started, cpu_s, free_port, is_listening, resident_mb
 
 
 class Client(Protocol):
@@ -34,62 +38,99 @@ class Client(Protocol):
         """Call a server on another connection, one call after the other."""
 
 
+class Rival(NamedTuple):
+    """A broker that runs: its name, its address and its processes."""
+
+    name: str
+    url: str
+    pids: list[int]
+
+
 CLIENTS: dict[str, Client] = {
     "aio-pika": aio_pika_client,
     "kombu": kombu_client,
     "pika": pika_client,
 }
 _MEMORY = "MB more for the messages"
+_CPU = "µs of broker CPU"
+
+#: For one broker, what was measured in each round.
+Rounds = dict[str, list[float]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--number", type=int, default=5_000, help="how many messages")
+    parser.add_argument("--number", type=int, default=1_000, help="messages in a round")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each broker is asked")
     parser.add_argument("--kept", type=int, default=100_000, help="how many at once in memory")
     parser.add_argument("--client", choices=CLIENTS, action="append", help="these clients only")
 
 
 def run(args: argparse.Namespace) -> int:
-    figures = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         place = Place.new("amqp", Path(folder), "always", "classic")
-        figures["jackalope"] = _with_jackalope(place, args)
+        rivals = [stack.enter_context(_jackalope(place))]
         if "rabbitmq-server" in servers.missing():
             print("rabbitmq-server is not installed: nothing to compare with")
         else:
-            figures["rabbitmq"] = _with_rabbitmq(place, args)
-    beside.print_table(figures, less_is_better=[_MEMORY])
+            rivals.append(stack.enter_context(_rabbitmq(place)))
+        figures: dict[str, Rounds] = {rival.name: {} for rival in rivals}
+        for name in args.client or CLIENTS:
+            for _ in range(args.rounds):
+                for rival in rivals:
+                    _measure(name, rival, args.number, figures[rival.name])
+        if args.kept:
+            for rival in rivals:
+                before = resident_mb(rival.pids)
+                aio_pika_client.confirmed(rival.url, "kept", args.kept)
+                figures[rival.name][_MEMORY] = [resident_mb(rival.pids) - before]
+    medians = {
+        name: {what: statistics.median(each) for what, each in rounds.items()}
+        for name, rounds in figures.items()
+    }
+    less = [what for what in medians["jackalope"] if what == _MEMORY or what.endswith(_CPU)]
+    beside.print_table(medians, less_is_better=less)
     return 0
 
 
-def _with_jackalope(place: Place, args: argparse.Namespace) -> dict[str, float]:
+@contextmanager
+def _jackalope(place: Place) -> Iterator[Rival]:
     port = free_port()
     command = [sys.executable, "-m", "jackalope", "serve", "--no-http", "--port", "0"]
     command += ["--amqp", "--amqp-port", str(port), "--data", str(place.path / "data")]
     broker = Started(command, place.path / "jackalope.log")
     try:
         broker.wait_until(lambda: is_listening(port))
-        url = f"amqp://guest:guest@127.0.0.1:{port}/%2F"
-        return _measure(url, args, lambda: resident_mb([broker.pid]))
+        yield Rival("jackalope", f"amqp://guest:guest@127.0.0.1:{port}/%2F", [broker.pid])
     finally:
         broker.stop()
 
 
-def _with_rabbitmq(place: Place, args: argparse.Namespace) -> dict[str, float]:
+@contextmanager
+def _rabbitmq(place: Place) -> Iterator[Rival]:
     server = servers.start_rabbitmq(place)
     try:
-        return _measure(place.amqp_url, args, lambda: resident_mb(server.pids))
+        yield Rival("rabbitmq", place.amqp_url, server.pids)
     finally:
         server.stop()
 
 
-def _measure(url: str, args: argparse.Namespace, memory: Callable[[], float]) -> dict[str, float]:
-    figures = {}
-    for name in args.client or CLIENTS:
-        client = CLIENTS[name]
-        figures[f"{name}: confirmed/s"] = client.confirmed(url, name, args.number)
-        figures[f"{name}: drained/s"] = client.drained(url, name, args.number)
-        figures[f"{name}: calls/s"] = client.called(url, f"{name}-calls", args.number // 5)
-    before = memory()
-    aio_pika_client.confirmed(url, "kept", args.kept)
-    figures[_MEMORY] = memory() - before
-    return figures
+def _measure(name: str, rival: Rival, number: int, rounds: Rounds) -> None:
+    client, url = CLIENTS[name], rival.url
+    calls = max(1, number // 2)
+    for what, ask, queue, many in (
+        ("confirmed", client.confirmed, name, number),
+        ("drained", client.drained, name, number),
+        ("calls", client.called, f"{name}-calls", calls),
+    ):
+        rate, spent_us = _timed(ask, rival.pids, url, queue, many)
+        rounds.setdefault(f"{name}: {what}/s", []).append(rate)
+        rounds.setdefault(f"{name}: {what}, {_CPU}", []).append(spent_us)
+
+
+def _timed(
+    ask: Callable[[str, str, int], float], pids: list[int], url: str, queue: str, many: int
+) -> tuple[float, float]:
+    """Return how many a second there were, and what each cost the broker."""
+    before = cpu_s(pids)
+    rate = ask(url, queue, many)
+    return rate, (cpu_s(pids) - before) * 1e6 / many

@@ -22,9 +22,12 @@ from jackalope.core.commands import (
     LeaveWorker,
     StartAttempts,
     SubmitTasks,
+    Verdict,
 )
 from jackalope.core.durations import SECOND
-from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.ids import NO_TASK, TaskId, volatile_id
+from jackalope.core.messaging import Consume, OpenQueue, Publication, PublishMessages
+from jackalope.core.properties import NOTHING
 from jackalope.core.task import Error, TaskSpec
 from jackalope.storage import Level, Storage
 from jackalope.wire.messages import Happened
@@ -196,3 +199,21 @@ def test_subscribers_hear_it_as_well() -> None:
     house.chronicle.subscribe(Subscription(heard.extend, "default", "", NO_TASK))
     house.submit(1)
     assert [event.what for event in heard] == ["submit"]
+
+
+def test_volatile_tasks_that_go_well_are_for_debug() -> None:
+    told = {}
+    for level in (LogLevel.INFO, LogLevel.DEBUG):
+        house = House(level)
+        with capture_logs() as logs:
+            house.do(OpenQueue(queue="calls", exclusive=True, owner=1))
+            message = Publication(task_id(1), "", "calls", NOTHING, b"x")
+            house.do(PublishMessages(messages=[message]))
+            consumer = Consume(session=2, queue="calls", consumer="c", slots=1, owner=1)
+            house.do(consumer)
+            volatile = volatile_id(task_id(1))
+            fail = Fail(volatile, 1, Error("Rejected", "no"), Verdict.REJECT)
+            house.do(FailAttempts(session=2, attempts=[fail]))
+        told[level] = said(logs)
+    assert told[LogLevel.INFO] == ["queue declared", "task dead"]
+    assert told[LogLevel.DEBUG][:3] == ["queue declared", "task submitted", "task assigned"]

@@ -3,7 +3,7 @@
 Owns the words and their levels. It hears every durable record, and looks at workers and queues once
 a second. At tens of thousands of tasks a second nobody reads a line for each of them, and writing
 those would cost more than the tasks: what goes beyond some lines a second is counted, and the count
-is one line.
+is one line. That a volatile task, such as a call or its answer, came and went well is for debug.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ from jackalope.core.records import (
     TasksDropped,
     TaskSubmitted,
     Unbound,
+    is_lasting,
 )
 from jackalope.core.task import Task
 
@@ -127,6 +128,10 @@ _BY_EVENT: dict[Event, tuple[int, str]] = {
 }
 
 
+#: What happens to every task that nothing happens to.
+_ROUTINE = frozenset({TaskSubmitted, AttemptAssigned, AttemptStarted, AttemptFinished})
+
+
 class Chronicle(Events):
     """Events that are logged as well."""
 
@@ -144,7 +149,13 @@ class Chronicle(Events):
     def take(self, records: list[AnyRecord], core: Core) -> None:
         """Log the records of a turn that is durable."""
         super().take(records, core)
-        if self._rank == _ERROR or not records:
+        if self._rank == _ERROR:
+            return
+        if core.book.has_volatile and self._rank != _DEBUG and not self._slow_us:
+            records = [
+                record for record in records if type(record) not in _ROUTINE or is_lasting(record)
+            ]
+        if not records:
             return
         if records[-1].at_us - self._since_us >= SECOND:
             self.settle(records[-1].at_us)

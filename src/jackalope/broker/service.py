@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import structlog
 
 from jackalope.broker.access import Access
+from jackalope.broker.alarm import Alarm
 from jackalope.broker.clock import Clock
 from jackalope.broker.engine import Engine, Flush, Turn
 from jackalope.broker.events import Events
@@ -125,6 +126,7 @@ class Broker:
         self._patience: asyncio.TimerHandle | None = None
         self._reads: list[Callable[[], None]] = []
         self._wake = asyncio.Event()
+        self._alarm = Alarm(self._wake.set)
         self._journal_thread = ThreadPoolExecutor(1, "jackalope-journal")
         self._history_thread = ThreadPoolExecutor(1, "jackalope-history")
         self._flushed: asyncio.Future[None] | None = None
@@ -168,6 +170,7 @@ class Broker:
                 await self._task
                 self._task = None
         finally:
+            self._alarm.cancel()
             if self._watching is not None:
                 self._watching.cancel()
             await self.blobs.stop()
@@ -329,14 +332,9 @@ class Broker:
         if self.engine.fault is not None:
             deadlines.append(now_us + _HEAL_EVERY_US)
         until_us = min((at for at in deadlines if at is not None), default=None)
-        if until_us is None:
-            await self._wake.wait()
-            return
-        # A timer that sets the same event: `wait_for` would make a task of the wait each time.
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(max(0, until_us - now_us) / SECOND, self._wake.set)
+        if until_us is not None:
+            self._alarm.set(now_us, until_us)
         await self._wake.wait()
-        timer.cancel()
 
     async def _turn(self) -> None:
         engine, now_us = self.engine, self._clock.now_us()

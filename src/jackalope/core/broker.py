@@ -14,7 +14,7 @@ An exception in here is a bug: the caller stops before it writes anything.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from jackalope.core import (
@@ -179,6 +179,12 @@ class Core:
         self.seeks_helpers = False
         self._records: list[AnyRecord] = []
         self._ended: deque[tuple[Task, tuple[TaskId, ...]]] = deque()
+        book, roster = self.book, self.roster
+        self._timers: tuple[Timers[Any], ...] = (
+            *(book.due, book.expiry, book.timeouts, book.answers.expiry),
+            *(roster.leases, roster.resumes, roster.claims, roster.orphans, self.idle),
+            self.pools.timers,
+        )
 
     def handle(self, now_us: int, command: AnyCommand) -> tuple[list[AnyRecord], list[Effect]]:
         """Decide about one command, and return what happened and what the world must hear."""
@@ -219,7 +225,12 @@ class Core:
 
     def next_deadline_us(self) -> int | None:
         """Return when `Tick` must come at the latest, or None if nothing is set."""
-        return min((at for timers in self._timers() if (at := timers.next_us())), default=None)
+        deadline_us = None
+        for timers in self._timers:
+            at_us = timers.next_us()
+            if at_us is not None and (deadline_us is None or at_us < deadline_us):
+                deadline_us = at_us
+        return deadline_us
 
     def missing(self, command: AnyCommand) -> Missing | None:
         """Return what of storage the command needs, or None, as nearly always."""
@@ -321,12 +332,6 @@ class Core:
             self.roster.claims.set(worker.session, min(claim.until_us for claim in worker.claims))
         else:
             self.roster.claims.cancel(worker.session)
-
-    def _timers(self) -> Iterator[Any]:
-        book, roster = self.book, self.roster
-        yield from (book.due, book.expiry, book.timeouts, book.answers.expiry)
-        yield from (roster.leases, roster.resumes, roster.claims, roster.orphans, self.idle)
-        yield self.pools.timers
 
     def _forgive_stall(self, now_us: int) -> None:
         deadline_us = self.next_deadline_us()

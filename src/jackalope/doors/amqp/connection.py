@@ -74,7 +74,8 @@ class Connection(asyncio.Protocol):
         self.properties: dict[str, Any] = {}
         self.channels: dict[int, Channel] = {}
         self.frame_bytes_max = door.terms.frame_bytes_max
-        self.opened_us = self._heard_us = self._sent_us = self._beat_us = door.broker.now_us()
+        self.opened_us = self._beat_us = self._looked_us = door.broker.now_us()
+        self._heard_us = self._sent_us = self.opened_us
         self.heartbeat_s = 0
         self.peer: tuple[str, int] = ("", 0)
         self._greeting: Greeting | None = Greeting(self)
@@ -89,6 +90,7 @@ class Connection(asyncio.Protocol):
         self._items_left = ITEMS_PER_TURN_MAX
         self._holds: set[str] = set()
         self._stuck_since_us = 0
+        self._is_heard = self._is_sent = False
         self._is_blocked = self._is_closing = False
         self._unsent: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -121,7 +123,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, and act on each frame that is now whole."""
-        self._heard_us = self.broker.now_us()
+        self._is_heard = True
         if len(self._head) < len(amqp.HEADER):
             missing = len(amqp.HEADER) - len(self._head)
             self._head, data = self._head + data[:missing], data[missing:]
@@ -189,6 +191,11 @@ class Connection(asyncio.Protocol):
             if now_us - self.opened_us > self.door.terms.hello_us:
                 self.abort()
             return
+        # Of what came or went since the last look nobody noted the time; it counts in the favour
+        # of the peer.
+        self._heard_us = now_us if self._is_heard else self._heard_us
+        self._sent_us = self._looked_us if self._is_sent else self._sent_us
+        self._is_heard, self._is_sent, self._looked_us = False, False, now_us
         beat_us = self.heartbeat_s * SECOND
         if self._stuck_since_us and now_us - self._stuck_since_us > self.door.terms.stuck_us:
             log.warning("peer does not read", peer=self.peer)
@@ -449,7 +456,7 @@ class Connection(asyncio.Protocol):
     def _send(self) -> None:
         if self._unsent and self._transport is not None:
             data = b"".join(self._unsent) if len(self._unsent) > 1 else self._unsent[0]
-            self._sent_us = self.broker.now_us()
+            self._is_sent = True
             self._transport.write(data)
         self._unsent.clear()
 

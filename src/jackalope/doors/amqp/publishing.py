@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from jackalope.core.access import Permission
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.effects import Answered, Published
 from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
@@ -152,19 +153,22 @@ class Publisher:
         return join(raw)
 
     def _publish(self, message: Publication) -> None:
-        if message.key.startswith(REPLY_TO) and not message.exchange:
-            self._reply(message)
-        self._connection.publish(self._channel, message)
+        is_direct = message.key.startswith(REPLY_TO) and not message.exchange
+        # To the broker a direct reply leads nowhere: it need not hear of one that has arrived,
+        # unless a confirmation of it must keep its place among others.
+        if not (is_direct and self._reply(message)) or self.is_confirming:
+            self._connection.publish(self._channel, message)
 
-    def _reply(self, message: Publication) -> None:
-        """Hand a direct reply over; in no queue it is confirmed as one that led nowhere is."""
+    def _reply(self, message: Publication) -> bool:
+        """Hand a direct reply over, and tell whether somebody waited for it."""
         waiting = self._connection.door.replies.get(message.key)
-        if waiting is None:
-            return
+        if waiting is None or not self._connection.principal.may(Permission.SUBMIT_TASKS):
+            return False
         message.mandatory = False
         write(waiting, message.key, message.properties, message.body)
         if waiting.connection is not self._connection:
             waiting.connection.flush()
+        return True
 
     # Handing over to the broker.
 
