@@ -26,7 +26,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Full, Queue
-from threading import Thread
+from threading import Event, Thread
 from typing import TextIO, cast
 
 import msgspec
@@ -49,6 +49,10 @@ _FIRST = ("timestamp", "level", "message", "component")
 LINES_WAITING_MAX = 10_000
 
 _CLOSE_TIMEOUT_S = 2.0
+
+#: How long the thread that writes rests after it has. To wake it costs whoever logs more than the
+#: line itself, and so is done this often at most.
+_REST_S = 0.05
 
 
 def set_up(
@@ -153,6 +157,7 @@ class LineWriter:
         self.dropped = 0
         self._stream = stream
         self._lines: Queue[str | None] = Queue(lines_max)
+        self._closing = Event()
         self._thread = Thread(target=self._work, name="jackalope-log", daemon=True)
         self._thread.start()
 
@@ -168,6 +173,7 @@ class LineWriter:
 
     def close(self) -> None:
         """Write what waits, as far as somebody reads it; safe to repeat."""
+        self._closing.set()
         with suppress(Full):
             self._lines.put(None, timeout=_CLOSE_TIMEOUT_S)
             self._thread.join(_CLOSE_TIMEOUT_S)
@@ -179,6 +185,8 @@ class LineWriter:
                 if self._lines.empty():
                     self._tell_dropped()
                     self._stream.flush()
+            if self._lines.empty():
+                self._closing.wait(_REST_S)
 
     def _tell_dropped(self) -> None:
         if self.dropped:

@@ -20,12 +20,15 @@ class Alarm:
         self._at_us = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def set(self, now_us: int, at_us: int) -> None:
-        """Ring at a time at the latest; an alarm that is set for an earlier one stays."""
+    def set(self, now_us: int, at_us: int | None) -> None:
+        """Ring at a time at the latest, if there is one; what is set for an earlier one stays."""
+        if at_us is None:
+            return
         if self._timer is not None:
-            # One whose time is over already has missed a step of the clock.
             if now_us < self._at_us <= at_us:
                 return
+            # One whose time is over has missed a step of the clock, and rings now.
+            at_us = min(at_us, self._at_us)
             self._timer.cancel()
         loop = asyncio.get_running_loop()
         self._at_us = at_us
