@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import structlog
 
 from jackalope.broker.access import Access
+from jackalope.broker.admission import Admission
 from jackalope.broker.alarm import Alarm
 from jackalope.broker.clock import Clock
 from jackalope.broker.engine import Engine, Flush, Turn
@@ -41,7 +42,7 @@ from jackalope.core.commands import (
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.effects import Effect
 from jackalope.core.must import must
-from jackalope.core.refusals import Code, Refusal
+from jackalope.core.refusals import Refusal
 from jackalope.storage import DiskFull, Storage, StorageFault
 
 if TYPE_CHECKING:
@@ -53,12 +54,6 @@ log = structlog.get_logger(component="broker")
 
 #: How many tasks, results and other items one turn takes on; what is left makes the next turn.
 ITEMS_PER_TURN_MAX = 2_000
-
-#: Beyond this many items in the inbox a submit is refused, with the time to try again.
-INBOX_ITEMS_MAX = 200_000
-
-#: Beyond this many tasks that history lacks a submit is refused too.
-UNWRITTEN_TASKS_MAX = 1_000_000
 
 #: How far history may be behind, in time and in tasks. A task that ends before it is written is
 #: written once, not twice, and is still in memory when somebody asks for its result.
@@ -79,7 +74,6 @@ _SMALL_BODY_BYTES = 16 * 1024
 _QUICK_DISK_US = 3 * MILLISECOND
 _HEAL_EVERY_US = SECOND
 _STUCK_DISK_US = 10 * SECOND
-_OVERLOAD_RETRY_US = 500 * MILLISECOND
 
 
 class Outlet(Protocol):
@@ -110,7 +104,11 @@ class Broker:
     """
 
     def __init__(
-        self, storage: Storage, clock: Clock | None = None, access: Access | None = None
+        self,
+        storage: Storage,
+        clock: Clock | None = None,
+        access: Access | None = None,
+        free_bytes_min: int = 0,
     ) -> None:
         self._storage = storage
         self._clock = clock or Clock()
@@ -118,6 +116,7 @@ class Broker:
         self.engine = Engine(storage.journal, storage.history, self.blobs)
         self.access = access or Access()
         self.access.follow(self.engine.core.book)
+        self._admission = Admission(storage.room_bytes, free_bytes_min)
         self._outlets: dict[int, Outlet] = {}
         self._sessions = 0
         self._inbox: list[AnyCommand] = []
@@ -219,17 +218,11 @@ class Broker:
 
     def admit(self, tasks: int) -> Refusal | None:
         """Refuse tasks for which there is no room just now, before they cost anything."""
-        waiting = self._inbox_items + tasks
-        unwritten = len(self.engine.core.book.dirty)
-        if waiting <= INBOX_ITEMS_MAX and unwritten <= UNWRITTEN_TASKS_MAX:
-            return None
-        self.meter.refuse(SubmitTasks.__name__, Code.OVERLOADED)
-        return Refusal(
-            Code.OVERLOADED,
-            f"the broker has {self._inbox_items} items to work on and {unwritten} tasks to write; "
-            "submit again a little later",
-            _OVERLOAD_RETRY_US,
-        )
+        items, unwritten = self._inbox_items + tasks, len(self.engine.core.book.dirty)
+        refusal = self._admission.refuse(self._clock.now_us(), items, unwritten)
+        if refusal is not None:
+            self.meter.refuse(SubmitTasks.__name__, refusal.code)
+        return refusal
 
     async def read(self, question: Callable[[Engine], T]) -> T:
         """Ask something of the engine between two turns, when all that it shows is durable.
@@ -296,6 +289,10 @@ class Broker:
         if storing_us > _STUCK_DISK_US:
             return f"the disk has not answered for {storing_us // SECOND} s"
         return ""
+
+    def shortage(self) -> str:
+        """Return why nothing new can be taken in for a while; nothing if all is well."""
+        return self.trouble() or self._admission.lack(self._clock.now_us())
 
     # The work.
 

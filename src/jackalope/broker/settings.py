@@ -69,6 +69,14 @@ class DataConfig(msgspec.Struct, frozen=True):
         int,
         _about("How often the disk is synced at durability `interval`.", ge=MILLISECOND, le=MINUTE),
     ] = INTERVAL_US_DEFAULT
+    free_bytes_min: Annotated[
+        int,
+        _about(
+            "How much of the disk must be free for new tasks to be taken; those that are there go "
+            "on. 0 for no such limit.",
+            ge=0,
+        ),
+    ] = 50 * MEBIBYTE
 
 
 class BlobsConfig(msgspec.Struct, frozen=True):

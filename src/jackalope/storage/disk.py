@@ -36,3 +36,9 @@ def make_folder(folder: Path) -> None:
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
     sync_folder(folder.parent)
+
+
+def free_bytes(folder: Path) -> int:
+    """Return how much of the disk of a folder is free for whoever asks."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize

@@ -14,8 +14,8 @@ from uuid import uuid4
 from jackalope.core.changes import Changes
 from jackalope.core.must import BrokenInvariant
 from jackalope.storage.blobs import FolderBlobs
-from jackalope.storage.disk import make_folder, sync_file, sync_folder
-from jackalope.storage.faults import Corrupt, FolderBusy, naming_faults
+from jackalope.storage.disk import free_bytes, make_folder, sync_file, sync_folder
+from jackalope.storage.faults import Corrupt, FolderBusy, StorageFault, naming_faults
 from jackalope.storage.history import SqliteHistory
 from jackalope.storage.journal import SqliteJournal
 from jackalope.storage.memory import MemoryBlobs, MemoryHistory, MemoryJournal, MemorySeries
@@ -41,6 +41,7 @@ class Storage:
     blobs: Blobs
     series: Series
     _opened: ExitStack = field(repr=False, compare=False)
+    path: Path | None = None
 
     @classmethod
     def open(
@@ -86,7 +87,7 @@ class Storage:
             opened.callback(series.close)
             sync_folder(path)
             check_sequences(path, journal, history)
-            return cls(level, journal, history, blobs, series, opened.pop_all())
+            return cls(level, journal, history, blobs, series, opened.pop_all(), path)
 
     @classmethod
     def _open_memory(cls) -> "Storage":
@@ -104,6 +105,19 @@ class Storage:
         """
         self.journal.sync()
         return self.history.write(sequence, changes)
+
+    def room_bytes(self) -> int | None:
+        """Return how much more can be written; None where there is no disk, or it does not say.
+
+        What the files have to spare counts: they are written over before they grow.
+        """
+        if self.path is None:
+            return None
+        try:
+            spare = self.journal.spare_bytes() + self.history.spare_bytes()
+            return free_bytes(self.path) + spare
+        except (OSError, StorageFault):
+            return None
 
     def close(self) -> None:
         """Close everything and let go of the folder; safe to repeat."""

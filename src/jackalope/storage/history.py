@@ -229,6 +229,10 @@ class SqliteHistory:
         self._db.sync()
         return applied
 
+    def spare_bytes(self) -> int:
+        """Return how much of the file is free to be written over."""
+        return self._db.spare_bytes()
+
     def load(self) -> Snapshot:
         """Return all that has not ended."""
         with ExitStack() as stack:

@@ -109,6 +109,10 @@ class SqliteJournal:
         if self._syncer is not None:
             self._db.sync()
 
+    def spare_bytes(self) -> int:
+        """Return how much of the file is free to be written over."""
+        return self._db.spare_bytes()
+
     def last(self) -> int:
         """Return the sequence of the last batch ever appended."""
         with self._db.reading() as connection:

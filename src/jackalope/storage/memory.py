@@ -50,6 +50,10 @@ class MemoryJournal:
     def sync(self) -> None:
         """Do nothing: there is nothing more durable."""
 
+    def spare_bytes(self) -> int:
+        """Return 0: there is no file."""
+        return 0
+
     def last(self) -> int:
         """Return the sequence of the last batch ever appended."""
         return self._log.trimmed + len(self._log.bodies)

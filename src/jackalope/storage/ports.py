@@ -150,6 +150,10 @@ class Journal(Protocol):
         """Return when every batch appended before is durable."""
         ...
 
+    def spare_bytes(self) -> int:
+        """Return how much can be written before more of the disk is needed."""
+        ...
+
     def last(self) -> int:
         """Return the sequence of the last batch ever appended; 0 when there is none."""
         ...
@@ -206,6 +210,10 @@ class History(Protocol):
 
         Only through this sequence may the journal be trimmed. May be called from any thread.
         """
+        ...
+
+    def spare_bytes(self) -> int:
+        """Return how much can be written before more of the disk is needed."""
         ...
 
     def load(self) -> Snapshot:

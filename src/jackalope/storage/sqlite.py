@@ -150,6 +150,12 @@ class Database:
             finally:
                 self._give_back(reader)
 
+    def spare_bytes(self) -> int:
+        """Return how much of the file is free to be written over."""
+        with self.reading() as reader:
+            (pages,) = reader.execute("PRAGMA freelist_count").fetchone()
+        return int(pages) * PAGE_BYTES
+
     def sync(self) -> None:
         """Return when every transaction committed before is on the disk.
 

@@ -44,18 +44,24 @@ class Broker:
 class Serving:
     """A broker of ours in a process of its own.
 
+    Args:
+        folder: where its data and its log are.
+        flags: more words of its command line.
+        within: what to run the command with, such as a disk of its own.
+
     Attributes:
         broker: where it speaks as RabbitMQ does.
         address: where it speaks its own protocol.
     """
 
-    def __init__(self, folder: Path, *flags: str) -> None:
+    def __init__(self, folder: Path, *flags: str, within: tuple[str, ...] = ()) -> None:
         self._log = folder / "log.txt"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("JACKALOPE_")}
         ports = ["--port", "0", "--no-http", "--amqp-port", "0", "--amqp-management-port", "0"]
         with self._log.open("a") as log:
+            serve = [JACKALOPE, "serve", "--amqp", "--data", str(folder / "data")]
             self._process = subprocess.Popen(
-                [JACKALOPE, "serve", "--amqp", "--data", str(folder / "data"), *ports, *flags],
+                [*within, *serve, *ports, *flags],
                 env=environment,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -78,6 +84,11 @@ class Serving:
         while "management API at" not in told and (line := out.readline()):
             told += line
         return told
+
+    @property
+    def pid(self) -> int:
+        """Return the id of its process."""
+        return self._process.pid
 
     def kill(self) -> None:
         """End it without a word, as a power cut would."""

@@ -1,8 +1,9 @@
 """One connection of the AMQP door: frames in, commands out.
 
 Owns the bytes of one peer, its greeting, its channels, and the limits that keep it from harming
-others: a peer that does not read is given nothing more; one that sends more than a turn takes, or
-while nothing can be written, is not read from meanwhile.
+others: a peer that does not read is given nothing more; one that sends more than a turn takes is
+not read from meanwhile. Nor is one that publishes while there is no room for more, and that is
+told so (`connection.blocked`); while nothing at all can be written, everybody waits.
 
 Messages and acknowledgements that arrive together become one command of each kind: messages first,
 so that what follows from a task is there before the task is done with.
@@ -40,6 +41,10 @@ log = structlog.get_logger(component="amqp")
 
 #: How many messages and acknowledgements of one connection one turn takes. More wait for the next.
 ITEMS_PER_TURN_MAX = 5_000
+
+#: Why nothing is read: one of several reasons, which the others do not touch.
+_BODIES, _OVERLOAD, _SHORTAGE = "bodies", "overload", "shortage"
+_HOLDING_MESSAGES = (_BODIES, _OVERLOAD, _SHORTAGE)
 
 _WRITE_HIGH_BYTES = 1024 * 1024
 _OVERLOADED_S = 0.05
@@ -90,8 +95,7 @@ class Connection(asyncio.Protocol):
         self._items_left = ITEMS_PER_TURN_MAX
         self._holds: set[str] = set()
         self._stuck_since_us = 0
-        self._is_heard = self._is_sent = False
-        self._is_blocked = self._is_closing = False
+        self._is_heard = self._is_sent = self._is_blocked = self._is_closing = False
         self._unsent: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -114,9 +118,7 @@ class Connection(asyncio.Protocol):
         self.flush()
         for task in self._tasks:
             task.cancel()
-        for channel in list(self.channels.values()):
-            channel.close()
-        self.channels.clear()
+        self._close_channels()
         if self.session:
             self.broker.close_session(self.session)
             self.session = 0
@@ -185,14 +187,13 @@ class Connection(asyncio.Protocol):
 
     # The door's side.
 
-    def look(self, now_us: int, trouble: str) -> None:
-        """See whether the peer is silent, stuck, in need of a heartbeat, or to be told to wait."""
+    def look(self, now_us: int, shortage: str) -> None:
+        """See whether the peer is silent, stuck, in need of a heartbeat, or need wait no longer."""
         if self._greeting is not None:
             if now_us - self.opened_us > self.door.terms.hello_us:
                 self.abort()
             return
-        # Of what came or went since the last look nobody noted the time; it counts in the favour
-        # of the peer.
+        # When it came or went since the last look nobody noted: the peer has the benefit of it.
         self._heard_us = now_us if self._is_heard else self._heard_us
         self._sent_us = self._looked_us if self._is_sent else self._sent_us
         self._is_heard, self._is_sent, self._looked_us = False, False, now_us
@@ -210,7 +211,9 @@ class Connection(asyncio.Protocol):
             self._beat_us = now_us
             for session in self._sessions():
                 self.broker.post(Heartbeat(session=session))
-        self._block(trouble)
+        if _SHORTAGE in self._holds and not shortage:
+            self._tell_blocked("")
+            self._release(_SHORTAGE)
 
     def check_access(self) -> None:
         """Let the peer go if it would not be let in any more."""
@@ -234,10 +237,7 @@ class Connection(asyncio.Protocol):
             return False
         if self._head != amqp.HEADER:
             self.write(amqp.HEADER)
-            self._send()
-            self._is_closing = True
-            if self._transport is not None:
-                self._transport.close()
+            self.hang_up()
             return False
         if self._greeting is not None:
             self._greeting.begin()
@@ -247,7 +247,12 @@ class Connection(asyncio.Protocol):
     def _go_on(self) -> None:
         """Act on the frames that have arrived, unless something speaks against it."""
         while self._frames and not self._holds:
-            kind, number, payload = self._frames.popleft()
+            kind, number, payload = self._frames[0]
+            if number and self.broker.engine.fault is not None:
+                # Nothing can be decided: what is refused now would only be lost.
+                self._hold_for(self.broker.shortage())
+                break
+            self._frames.popleft()
             try:
                 self._on_frame(kind, number, payload)
             except ChannelFault as fault:
@@ -286,11 +291,9 @@ class Connection(asyncio.Protocol):
         method = amqp.decode_method(payload)
         if method.name == "connection.close":
             self.flush()
-            for channel in list(self.channels.values()):
-                channel.close()
-            self.channels.clear()
+            self._close_channels()
             self.write(amqp.encode_method(0, "connection.close-ok"))
-            self._close()
+            self.hang_up()
         elif method.name == "connection.update-secret":
             self.write(amqp.encode_method(0, "connection.update-secret-ok"))
         elif method.name != "connection.close-ok":
@@ -325,9 +328,8 @@ class Connection(asyncio.Protocol):
             name = amqp.decode_method(payload).name
             if name == "connection.close":
                 self.write(amqp.encode_method(0, "connection.close-ok"))
-                self._send()
             if name in ("connection.close", "connection.close-ok"):
-                self._close()
+                self.hang_up()
 
     # Messages and acknowledgements.
 
@@ -358,13 +360,16 @@ class Connection(asyncio.Protocol):
 
     def _post_messages(self) -> bool:
         """Hand messages to the broker, unless they must wait; tell whether that was so."""
-        if "bodies" in self._holds or "overload" in self._holds:
+        if not self._holds.isdisjoint(_HOLDING_MESSAGES):
             return False
         waiting = sum(map(len, self._publishing.values()))
         if self._transport is not None and self.broker.admit(waiting) is not None:
-            self._hold("overload")
-            loop = asyncio.get_running_loop()
-            loop.call_later(_OVERLOADED_S, lambda: self._release("overload"))
+            if shortage := self.broker.shortage():
+                self._hold_for(shortage)
+            else:
+                self._hold(_OVERLOAD)
+                loop = asyncio.get_running_loop()
+                loop.call_later(_OVERLOADED_S, lambda: self._release(_OVERLOAD))
             return False
         large = [
             message
@@ -373,7 +378,7 @@ class Connection(asyncio.Protocol):
             if message.persistent and len(message.body) > INLINE_BYTES_MAX and not message.blob
         ]
         if large:
-            self._hold("bodies")
+            self._hold(_BODIES)
             self.run(self._store_bodies(large))
             return False
         publishing, self._publishing = self._publishing, {}
@@ -393,7 +398,7 @@ class Connection(asyncio.Protocol):
         except StorageFault as fault:
             self._publishing.clear()
             self.fail(ConnectionFault(541, f"the message could not be stored: {fault}"))
-        self._release("bodies")
+        self._release(_BODIES)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside, as long as the connection is there."""
@@ -418,16 +423,18 @@ class Connection(asyncio.Protocol):
         if not self._holds and self._transport is not None:
             self._transport.resume_reading()
 
-    def _block(self, trouble: str) -> None:
-        """Tell the peer that nothing can be written, and that it can again."""
-        if bool(trouble) == self._is_blocked:
-            return
-        self._is_blocked = bool(trouble)
-        if self.can("connection.blocked"):
-            name = "connection.blocked" if trouble else "connection.unblocked"
-            args = {"reason": trouble} if trouble else {}
-            self.write(amqp.encode_method(0, name, **args))
+    def _hold_for(self, shortage: str) -> None:
+        """Wait until there is room again; `look` sees when that is."""
+        self._hold(_SHORTAGE)
+        self._tell_blocked(shortage)
+
+    def _tell_blocked(self, why: str) -> None:
+        """Tell the peer that it has to wait, or that it has no longer."""
+        if self.can("connection.blocked") and bool(why) != self._is_blocked:
+            name = "connection.blocked" if why else "connection.unblocked"
+            self.write(amqp.encode_method(0, name, **({"reason": why} if why else {})))
             self._send()
+        self._is_blocked = bool(why)
 
     def _hold_consumers(self, *, is_held: bool) -> None:
         for session in self._sessions():
@@ -465,19 +472,13 @@ class Connection(asyncio.Protocol):
         self.frame_bytes_max = self._reader.frame_bytes_max = frame_bytes_max
         self.heartbeat_s = heartbeat_s
 
-    def hang_up(self) -> None:
-        """Send what is to be sent, and close."""
-        self._close()
-
     def fail(self, fault: AmqpError) -> None:
         """Tell the peer what it did, take everything back, and wait for it to have heard."""
         if self._is_closing or self._transport is None:
             return
         self._is_closing = True
         self._publishing.clear()
-        for channel in list(self.channels.values()):
-            channel.close()
-        self.channels.clear()
+        self._close_channels()
         self.write(
             amqp.encode_method(
                 0,
@@ -489,9 +490,15 @@ class Connection(asyncio.Protocol):
             )
         )
         self._send()
-        asyncio.get_running_loop().call_later(_CLOSE_S, self._close)
+        asyncio.get_running_loop().call_later(_CLOSE_S, self.hang_up)
 
-    def _close(self) -> None:
+    def _close_channels(self) -> None:
+        for channel in list(self.channels.values()):
+            channel.close()
+        self.channels.clear()
+
+    def hang_up(self) -> None:
+        """Send what is to be sent, and close."""
         self._is_closing = True
         self._send()
         if self._transport is not None:

@@ -93,6 +93,6 @@ class AmqpDoor(Listener[Connection]):
         """Wait a while, then look at every connection."""
         await asyncio.sleep(_LOOK_EVERY_S)
         now_us = self.broker.now_us()
-        trouble = self.broker.trouble()
+        shortage = self.broker.shortage()
         for connection in list(self.connections):
-            connection.look(now_us, trouble)
+            connection.look(now_us, shortage)

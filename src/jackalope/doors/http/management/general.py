@@ -224,7 +224,6 @@ def _show_vhost(world: Namespace) -> Item:
 
 
 def _show_node(room: Room) -> Item:
-    trouble = room.broker.trouble()
     return {
         "name": NODE,
         "type": "disc",
@@ -233,7 +232,7 @@ def _show_node(room: Room) -> Item:
         "uptime": (room.broker.now_us() - room.broker.started_us) // MILLISECOND,
         "processors": os.cpu_count(),
         "mem_alarm": False,
-        "disk_free_alarm": bool(trouble),
+        "disk_free_alarm": bool(room.broker.shortage()),
         "partitions": [],
         "exchange_types": _exchange_types(),
     }
