@@ -13,7 +13,7 @@ answered like one that never was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -223,6 +223,20 @@ class Access:
         if key is not None and is_bearer and not _is_over(key, now_us):
             return Principal(key)
         return Refusal(Code.UNAUTHORISED, "this token is of no API key here, or the key is over")
+
+    def admit_certified(self, names: Collection[str], now_us: int) -> Principal | Refusal:
+        """Let somebody in whose certificate has these names, as the key that has one of them."""
+        if self.is_open:
+            return ANYONE
+        if not names:
+            message = "no certificate that is trusted here was shown; use the token of an API key"
+            return Refusal(Code.UNAUTHORISED, message)
+        named = [key for key in self.all_keys() if key.name in names and not _is_over(key, now_us)]
+        if len(named) == 1:
+            return Principal(named[0])
+        told = ", ".join(map(repr, names))
+        which = "more than one API key has" if named else "no API key has, or the key is over,"
+        return Refusal(Code.UNAUTHORISED, f"{which} the name of the certificate: {told}")
 
     def is_current(self, principal: Principal, now_us: int) -> bool:
         """Tell whether somebody who was let in would be let in again."""

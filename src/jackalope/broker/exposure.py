@@ -63,13 +63,20 @@ def _exposed(config: Config) -> Iterable[tuple[str, str, bool]]:
         yield "amqp", amqp.host, has_certificate and amqp.tls
 
 
-def server_context(tls: TlsConfig) -> ssl.SSLContext | None:
+def server_context(tls: TlsConfig, client_ca: str = "") -> ssl.SSLContext | None:
     """Return what the doors encrypt with; None without a certificate.
+
+    Args:
+        tls: the settings of encryption.
+        client_ca: the file of authorities whose certificates clients may show; empty if clients
+            are not asked for any.
 
     Raises:
         ValueError: the files cannot be used; the text says why.
     """
     if not tls.cert and not tls.key:
+        if client_ca:
+            raise ValueError("amqp.client_ca needs TLS; set tls.cert and tls.key")
         return None
     if not tls.cert or not tls.key:
         raise ValueError("tls.cert and tls.key belong together; set both")
@@ -81,7 +88,19 @@ def server_context(tls: TlsConfig) -> ssl.SSLContext | None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
         raise ValueError(f"tls.cert {tls.cert}, tls.key {tls.key}: {reason}") from None
+    if client_ca:
+        _ask_clients(context, client_ca)
     return context
+
+
+def _ask_clients(context: ssl.SSLContext, client_ca: str) -> None:
+    """Ask clients for a certificate; those that have none may prove otherwise who they are."""
+    try:
+        context.load_verify_locations(client_ca)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
+        raise ValueError(f"amqp.client_ca {client_ca}: {reason}") from None
+    context.verify_mode = ssl.CERT_OPTIONAL
 
 
 def _no_password() -> str:

@@ -264,6 +264,13 @@ class AmqpConfig(msgspec.Struct, frozen=True):
         ),
     ] = 60 * SECOND
     tls: Annotated[bool, _about("Whether the door speaks TLS if `tls.cert` is set.")] = True
+    client_ca: Annotated[
+        str,
+        _about(
+            "The file of authorities, in PEM form, whose certificates prove who a client is "
+            "(EXTERNAL): the API key that has the name of the certificate."
+        ),
+    ] = ""
     management: Annotated[
         bool,
         _about(

@@ -150,7 +150,7 @@ async def _start(broker: Broker, config: Config) -> list[Door]:
     native = await _open_native(broker, config, tls)
     # Said at once: the other doors take a while to load.
     address = _announce(config, native)
-    amqp = await _open_amqp(broker, config, tls)
+    amqp = await _open_amqp(broker, config)
     begin_pools(pools, config, native.port, 0 if amqp is None else amqp.port)
     http = await _open_http(broker, config, tls)
     pages = "" if http is None else _announce_http(config, http)
@@ -164,9 +164,9 @@ async def _start(broker: Broker, config: Config) -> list[Door]:
     return doors if pools is None else [pools, *doors]
 
 
-def _tls(config: Config) -> ssl.SSLContext | None:
+def _tls(config: Config, client_ca: str = "") -> ssl.SSLContext | None:
     try:
-        return server_context(config.tls)
+        return server_context(config.tls, client_ca)
     except ValueError as error:
         raise bad_config([str(error)]) from None
 
@@ -205,7 +205,7 @@ async def _open_http(broker: Broker, config: Config, tls: ssl.SSLContext | None)
     return door
 
 
-async def _open_amqp(broker: Broker, config: Config, tls: ssl.SSLContext | None) -> AmqpDoor | None:
+async def _open_amqp(broker: Broker, config: Config) -> AmqpDoor | None:
     """Open the AMQP door, if it is wanted."""
     amqp = config.amqp
     if not amqp.enabled:
@@ -220,12 +220,13 @@ async def _open_amqp(broker: Broker, config: Config, tls: ssl.SSLContext | None)
         message_bytes_max=amqp.message_bytes_max,
         heartbeat_s=amqp.heartbeat_us // SECOND,
     )
-    door = AmqpDoor(broker, amqp.host, amqp.port, terms, tls=tls if amqp.tls else None)
+    context = _tls(config, amqp.client_ca) if amqp.tls else None
+    door = AmqpDoor(broker, amqp.host, amqp.port, terms, tls=context)
     try:
         await door.start()
     except OSError as error:
         raise _cannot_listen(error, amqp.host, amqp.port, "--amqp-port") from None
-    scheme = "amqps" if config.tls.cert and amqp.tls else "amqp"
+    scheme = "amqps" if context else "amqp"
     typer.echo(f"AMQP at {scheme}://{amqp.host}:{door.port}")
     return door
 

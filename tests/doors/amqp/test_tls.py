@@ -1,4 +1,4 @@
-"""pika over TLS, and who says that its certificate is its proof."""
+"""pika over TLS, and certificates of clients as their proof."""
 
 from __future__ import annotations
 
@@ -9,21 +9,35 @@ from collections.abc import Iterator
 import pika
 import pytest
 from pika.credentials import ExternalCredentials
-from pika.exceptions import AMQPConnectionError, ProbableAuthenticationError
+from pika.exceptions import (
+    AMQPConnectionError,
+    ChannelClosedByBroker,
+    ProbableAuthenticationError,
+)
 
+from jackalope.broker.exposure import server_context
+from jackalope.broker.settings import TlsConfig
 from jackalope.broker.tokens import hash_of, id_of, new_token
-from tests.certificates import certificates
+from tests.certificates import Certificates, certificates, issued_by
 from tests.doors.amqp.house import Broker, Serving
 
 TOKEN = new_token()
+#: Who signs for the clients; the broker trusts nobody else.
+OURS = certificates("ours.example")
+
+
+def api_key(name: str, token: str) -> dict[str, object]:
+    permissions = ["submit_tasks", "work"]
+    return {"id": id_of(token), "hash": hash_of(token), "name": name, "permissions": permissions}
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     folder, made = tmp_path_factory.mktemp("tls"), certificates()
-    key = {"id": id_of(TOKEN), "hash": hash_of(TOKEN), "name": "ada", "permissions": ["admin"]}
+    names = ("worker.example", "twins", "twins")
+    keys = [api_key("ada", TOKEN), *(api_key(name, new_token()) for name in names)]
     config = folder / "jackalope.yaml"
-    config.write_text(json.dumps({"auth": {"keys": [key]}}))
+    config.write_text(json.dumps({"auth": {"keys": keys}, "amqp": {"client_ca": OURS.ca}}))
     serving = Serving(
         folder, "--config", str(config), "--tls-cert", made.cert, "--tls-key", made.key
     )
@@ -35,10 +49,14 @@ def parameters(
     broker: Broker,
     credentials: pika.PlainCredentials | ExternalCredentials,
     trusted: str | None,
+    shown: Certificates | None = None,
 ) -> pika.ConnectionParameters:
     options = None
     if trusted is not None:
-        options = pika.SSLOptions(ssl.create_default_context(cafile=trusted), "localhost")
+        context = ssl.create_default_context(cafile=trusted)
+        if shown is not None:
+            context.load_cert_chain(shown.cert, shown.key)
+        options = pika.SSLOptions(context, "localhost")
     return pika.ConnectionParameters(
         "127.0.0.1", broker.port, credentials=credentials, ssl_options=options
     )
@@ -66,9 +84,53 @@ def test_a_broker_that_is_not_trusted_and_plain_text_come_to_nothing(broker: Bro
             pika.BlockingConnection(parameters(broker, credentials, trusted))
 
 
-def test_a_certificate_of_a_client_is_no_key(broker: Broker) -> None:
-    asked = parameters(broker, ExternalCredentials(), certificates().ca)
-    with pytest.raises(
-        ProbableAuthenticationError, match="use PLAIN, with the token of an API key"
-    ):
+@pytest.mark.parametrize(
+    ("names", "common_name", "user"),
+    [
+        (("ada.example",), "ada", "ada"),
+        (("other.example", "worker.example"), "", "worker.example"),
+    ],
+)
+def test_a_certificate_proves_who_a_client_is(
+    broker: Broker, names: tuple[str, ...], common_name: str, user: str
+) -> None:
+    shown = issued_by(OURS, *names, common_name=common_name)
+    asked = parameters(broker, ExternalCredentials(), certificates().ca, shown)
+    with pika.BlockingConnection(asked) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("certified", durable=True)
+        # Whose name it is, the broker knows too: it refuses every other.
+        channel.basic_publish("", "certified", b"x", pika.BasicProperties(user_id=user))
+        with pytest.raises(ChannelClosedByBroker, match=r"403.*lacks the permission"):
+            channel.queue_purge("certified")
+
+
+@pytest.mark.parametrize(
+    ("common_name", "problem"),
+    [("nobody", "no API key has"), ("twins", "more than one"), (None, "no certificate")],
+)
+def test_another_certificate_or_none_is_refused(
+    broker: Broker, common_name: str | None, problem: str
+) -> None:
+    shown = None if common_name is None else issued_by(OURS, "x.example", common_name=common_name)
+    asked = parameters(broker, ExternalCredentials(), certificates().ca, shown)
+    with pytest.raises(ProbableAuthenticationError, match=f"403.*EXTERNAL.*{problem}"):
         pika.BlockingConnection(asked)
+
+
+def test_a_certificate_of_another_authority_comes_to_nothing(broker: Broker) -> None:
+    shown = issued_by(certificates("another.example"), "ada.example", common_name="ada")
+    asked = parameters(broker, ExternalCredentials(), certificates().ca, shown)
+    with pytest.raises((AMQPConnectionError, ssl.SSLError, OSError)):
+        pika.BlockingConnection(asked)
+
+
+def test_an_authority_that_cannot_be_read_is_named() -> None:
+    made = certificates()
+    with pytest.raises(ValueError, match=r"amqp\.client_ca /nowhere\.pem: No such file"):
+        server_context(made.config, "/nowhere.pem")
+    with pytest.raises(ValueError, match=r"amqp\.client_ca .*key\.pem: "):
+        server_context(made.config, made.key)
+    with pytest.raises(ValueError, match=r"amqp\.client_ca needs TLS"):
+        server_context(TlsConfig(), made.ca)

@@ -68,6 +68,7 @@ class Connection(asyncio.Protocol):
         user: who the peer says it is.
         properties: what the peer says about itself.
         opened_us: since when it is there.
+        certificate: what the peer has shown of itself and somebody trusted has signed.
     """
 
     def __init__(self, door: AmqpDoor) -> None:
@@ -83,6 +84,7 @@ class Connection(asyncio.Protocol):
         self._heard_us = self._sent_us = self.opened_us
         self.heartbeat_s = 0
         self.peer: tuple[str, int] = ("", 0)
+        self.certificate: dict[str, Any] = {}
         self._greeting: Greeting | None = Greeting(self)
         self._reader = amqp.FrameReader(door.terms.frame_bytes_max)
         self._head = b""
@@ -105,6 +107,7 @@ class Connection(asyncio.Protocol):
         """Let the peer in, if there is room."""
         self._transport = transport  # type: ignore[assignment]
         self.peer = (transport.get_extra_info("peername") or ("", 0))[:2]
+        self.certificate = transport.get_extra_info("peercert") or {}
         if not self.door.enter(self):
             log.warning("connection refused: too many are open", most=len(self.door.connections))
             transport.close()
@@ -129,7 +132,8 @@ class Connection(asyncio.Protocol):
         if len(self._head) < len(amqp.HEADER):
             missing = len(amqp.HEADER) - len(self._head)
             self._head, data = self._head + data[:missing], data[missing:]
-            if not self._is_greeted():
+            if self._greeting is None or not self._greeting.hear(self._head):
+                self._send()
                 return
         try:
             self._frames.extend(self._reader.feed(data))
@@ -230,19 +234,6 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     # Frames.
-
-    def _is_greeted(self) -> bool:
-        """Answer the first bytes of a peer, and tell whether it speaks this protocol."""
-        if len(self._head) < len(amqp.HEADER) and amqp.HEADER.startswith(self._head):
-            return False
-        if self._head != amqp.HEADER:
-            self.write(amqp.HEADER)
-            self.hang_up()
-            return False
-        if self._greeting is not None:
-            self._greeting.begin()
-            self._send()
-        return True
 
     def _go_on(self) -> None:
         """Act on the frames that have arrived, unless something speaks against it."""

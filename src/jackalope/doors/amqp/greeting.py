@@ -1,7 +1,8 @@
 """The greeting of an AMQP connection: who is there, what is agreed, and which virtual host.
 
 Owns the four steps before a connection is open, and the ways to prove who one is. The password is
-the token of an API key; a broker without keys lets everybody in.
+the token of an API key, or a certificate has the name of one; a broker without keys lets everybody
+in.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jackalope import __version__
+from jackalope.broker.access import Principal
 from jackalope.core.commands import DEFAULT_NAMESPACE
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Refusal
@@ -35,10 +37,9 @@ _CAPABILITIES = (
     "direct_reply_to",
 )
 
-#: What is said to those whose proof is a certificate, by a broker that wants one.
-_NO_CERTIFICATES = (
-    "Certificates prove nothing here: use PLAIN, with the token of an API key as password"
-)
+#: The way to prove who one is by a certificate.
+_EXTERNAL = "EXTERNAL"
+
 #: The virtual host that every client asks for unless told otherwise.
 ROOT = "/"
 
@@ -60,7 +61,17 @@ class Greeting:
         self._connection = connection
         self._expected = "connection.start-ok"
 
-    def begin(self) -> None:
+    def hear(self, head: bytes) -> bool:
+        """Answer the first bytes of a peer, and tell whether it speaks this protocol."""
+        if head != amqp.HEADER:
+            if len(head) == len(amqp.HEADER) or not amqp.HEADER.startswith(head):
+                self._connection.write(amqp.HEADER)
+                self._connection.hang_up()
+            return False
+        self._begin()
+        return True
+
+    def _begin(self) -> None:
         """Say who we are."""
         self._connection.write(
             amqp.encode_method(
@@ -77,7 +88,7 @@ class Greeting:
                     "cluster_name": "jackalope",
                     "capabilities": dict.fromkeys(_CAPABILITIES, True),
                 },
-                mechanisms="PLAIN AMQPLAIN EXTERNAL",
+                mechanisms=f"PLAIN AMQPLAIN {_EXTERNAL}",
                 locales="en_US",
             )
         )
@@ -107,14 +118,11 @@ class Greeting:
     def _start(self, method: amqp.Method) -> None:
         connection, args = self._connection, method.args
         connection.properties = args["client_properties"]
-        user, token = _credentials(args["mechanism"], args["response"])
-        admitted = connection.broker.access.admit(token, connection.broker.now_us())
+        user, admitted = self._admit(args["mechanism"], args["response"])
         if isinstance(admitted, Refusal):
-            is_external = args["mechanism"] == "EXTERNAL"
             text = (
                 f"Login was refused using authentication mechanism {args['mechanism']}. "
-                f"For details see the broker logfile. "
-                f"{_NO_CERTIFICATES if is_external else admitted.message}"
+                f"For details see the broker logfile. {admitted.message}"
             )
             raise ConnectionFault(403, text, method.class_id, method.method_id)
         connection.principal, connection.user = admitted, user
@@ -129,6 +137,22 @@ class Greeting:
             )
         )
         self._expected = "connection.tune-ok"
+
+    def _admit(self, mechanism: str, response: bytes) -> tuple[str, Principal | Refusal]:
+        """Return who the peer is, and whether it is let in.
+
+        Raises:
+            ConnectionFault: the peer proves it in a way that is not known, or not at all.
+        """
+        access, now_us = self._connection.broker.access, self._connection.broker.now_us()
+        if mechanism != _EXTERNAL:
+            user, token = _credentials(mechanism, response)
+            return user, access.admit(token, now_us)
+        names = _names_of(self._connection.certificate)
+        admitted = access.admit_certified(names, now_us)
+        if isinstance(admitted, Principal) and admitted.key is not None:
+            return admitted.key.name, admitted
+        return names[0] if names else response.decode(errors="replace"), admitted
 
     def _tune(self, args: dict[str, Any]) -> None:
         terms = self._connection.door.terms
@@ -169,6 +193,16 @@ def _credentials(mechanism: str, response: bytes) -> tuple[str, str]:
             return str(table["LOGIN"]), str(table["PASSWORD"])
     except (ValueError, KeyError, FrameError):
         raise ConnectionFault(403, f"response to {mechanism} cannot be read") from None
-    if mechanism == "EXTERNAL":
-        return response.decode(errors="replace"), ""
     raise ConnectionFault(403, f"unknown authentication mechanism {mechanism}")
+
+
+def _names_of(certificate: dict[str, Any]) -> list[str]:
+    """Return the names that a certificate has: its common name, then those beside it."""
+    subject = [pair for part in certificate.get("subject", ()) for pair in part]
+    common = [value for kind, value in subject if kind == "commonName"]
+    beside = [value for kind, value in certificate.get("subjectAltName", ()) if kind in _NAMES]
+    return [*dict.fromkeys([*common, *beside])]
+
+
+#: The kinds of names of a certificate, beside the common one, that are names of whoever has it.
+_NAMES = ("DNS", "email", "URI")
