@@ -9,6 +9,7 @@ import msgspec
 
 from jackalope.broker.answers import answer_of
 from jackalope.core import Core
+from jackalope.core.letters import headers_shown
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.requests import how_made
 from jackalope.core.task import Task, TaskRow, size_of, to_row
@@ -39,7 +40,7 @@ def view_of_row(row: TaskRow) -> TaskView:
         alias=options.alias,
         priority=row.priority,
         tags=options.tags,
-        headers=options.headers,
+        headers=headers_shown(options.headers, row.letter),
         batch=row.batch,
         parent=options.parent,
         by=row.by,

@@ -1,7 +1,7 @@
-"""Letters: how a task that did not come as a message looks to who consumes messages.
+"""Letters: how a task that did not come as a message looks to who consumes messages, and back.
 
 Owns the mapping. The name of the task is the type, its id the message id, its headers the headers;
-its payload is the body as it is.
+its payload is the body as it is. What a message says of itself is shown among the headers.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from typing import Any
 
 from jackalope.core import properties
 from jackalope.core.ids import TaskId
-from jackalope.core.properties import Raw, field_of, short
+from jackalope.core.properties import BadProperties, Raw, field_of, short
 from jackalope.core.task import Letter, Task
+
+#: The header that shows what a message says of itself.
+AMQP = "amqp"
 
 _PERSISTENT = b"\2"
 
@@ -34,6 +37,30 @@ def letter_to_send(task: Task) -> Letter | None:
     headers["x-delivery-count"] = properties.long_number(task.attempts - 1)
     properties.put_headers(raw, headers)
     return Letter(letter.exchange, letter.key, properties.join(raw))
+
+
+def headers_shown(headers: dict[str, Any], letter: Letter | None) -> dict[str, Any]:
+    """Return the headers of a task as workers and people see them.
+
+    Those of a message are its own, and `amqp` has the way that it came and its properties.
+    """
+    if letter is None:
+        return headers
+    try:
+        shown = properties.plain(letter.properties)
+    except BadProperties:
+        return headers
+    own = shown.pop("headers", {})
+    way = {"exchange": letter.exchange, "routing_key": letter.key}
+    return {**headers, **_readable(own), AMQP: {**way, **shown}}
+
+
+def _readable(value: Any) -> Any:
+    """Return a value whose names can be written as text: those of AMQP are any bytes."""
+    if isinstance(value, dict):
+        names = (name.encode(errors="surrogateescape").decode(errors="replace") for name in value)
+        return dict(zip(names, map(_readable, value.values()), strict=True))
+    return [_readable(each) for each in value] if isinstance(value, list) else value
 
 
 def make_letter(queue: str, task_id: TaskId, name: str, headers: dict[str, Any]) -> Letter:

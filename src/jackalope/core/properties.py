@@ -38,6 +38,21 @@ USER_ID = 1 << 4
 APP_ID = 1 << 3
 CLUSTER_ID = 1 << 2
 
+#: The properties that are short strings, and those that are small numbers, by their names.
+TEXTS = {
+    "content_type": CONTENT_TYPE,
+    "content_encoding": CONTENT_ENCODING,
+    "correlation_id": CORRELATION_ID,
+    "reply_to": REPLY_TO,
+    "expiration": EXPIRATION,
+    "message_id": MESSAGE_ID,
+    "type": TYPE,
+    "user_id": USER_ID,
+    "app_id": APP_ID,
+    "cluster_id": CLUSTER_ID,
+}
+OCTETS = {"delivery_mode": DELIVERY_MODE, "priority": PRIORITY}
+
 _IN_ORDER = tuple(1 << bit for bit in range(15, 1, -1))
 _OCTETS = DELIVERY_MODE | PRIORITY
 _PERSISTENT = 2
@@ -127,6 +142,22 @@ def split(properties: bytes) -> Raw:
     if HEADERS in raw:
         entries(raw[HEADERS][4:])
     return raw
+
+
+def plain(properties: bytes) -> dict[str, Any]:
+    """Return properties by their names, and the headers among them as plain values.
+
+    Raises:
+        BadProperties: the bytes are not properties.
+    """
+    raw = split(properties)
+    shown: dict[str, Any] = {name: text(raw, flag) for name, flag in TEXTS.items() if flag in raw}
+    shown |= {name: raw[flag][0] for name, flag in OCTETS.items() if flag in raw}
+    if TIMESTAMP in raw:
+        shown["timestamp"] = int.from_bytes(raw[TIMESTAMP], "big")
+    if HEADERS in raw:
+        shown["headers"] = {name: value(each) for name, each in headers_of(raw).items()}
+    return shown
 
 
 def join(raw: Raw) -> bytes:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from jackalope.core.ids import successor_id
+from jackalope.core.letters import headers_shown
 from jackalope.core.limits import HELPERS_PER_FANOUT_MAX
 from jackalope.tasks.context import Spawnable, running
 
@@ -76,8 +77,9 @@ class TaskContext:
 
     @property
     def headers(self) -> dict[str, Any]:
-        """The submitter's own data."""
-        return self._attempt.assignment.options.headers
+        """The submitter's own data; of a message of AMQP its headers, and `amqp` has the rest."""
+        given = self._attempt.assignment
+        return headers_shown(given.options.headers, given.letter)
 
     @property
     def log(self) -> Any:

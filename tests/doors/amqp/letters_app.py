@@ -1,6 +1,8 @@
 """An application whose tasks come as messages."""
 
-from jackalope import Jackalope
+from typing import Any
+
+from jackalope import Jackalope, current
 
 app = Jackalope()
 
@@ -13,3 +15,9 @@ async def shout(text: bytes) -> bytes:
 @app.task(name="add", queue="shouts", content="json")
 async def add(a: int, b: int) -> int:
     return a + b
+
+
+@app.task(name="describe", queue="shouts", content="json")
+async def describe() -> dict[str, Any]:
+    headers = current().headers
+    return {**headers, "raw": headers["raw"].hex()}

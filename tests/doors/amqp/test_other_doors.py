@@ -51,10 +51,25 @@ def cli(serving: Serving, *words: str) -> Any:
 
 
 def test_the_command_line_sees_messages(serving: Serving, channel: BlockingChannel) -> None:
-    properties = pika.BasicProperties(type="greeting", delivery_mode=2)
+    headers = {"colour": "red", "raw": b"\xff", "nested": {"a": [1, True]}}
+    properties = pika.BasicProperties(
+        type="greeting", delivery_mode=2, content_type="text/plain", headers=headers
+    )
     channel.basic_publish("", QUEUE, b"hello", properties)
     (task,) = cli(serving, "list", "--queue", QUEUE)
     assert (task["name"], task["state"], task["by"]) == ("greeting", "ready", "guest")
+    # Bytes are shown as JSON shows them everywhere here.
+    assert task["headers"] == {
+        **headers,
+        "raw": {"base64": "/w=="},
+        "amqp": {
+            "exchange": "",
+            "routing_key": QUEUE,
+            "content_type": "text/plain",
+            "type": "greeting",
+            "delivery_mode": 2,
+        },
+    }
     assert cli(serving, "queues", "show", QUEUE)["counts"] == {"ready": 1}
     # No worker of any door is there.
     causes = cli(serving, "explain", task["id"])["causes"]
@@ -92,8 +107,11 @@ def test_a_worker_runs_messages(
 ) -> None:
     """The type of each is the name of a function, its body what that takes."""
     app.sync(app.declare_queue("shouts"))
-    for name, body in (("shout", b"hello"), ("add", b'[[1], {"b": 2}]')):
-        properties = pika.BasicProperties(type=name, delivery_mode=2, headers={"a": 1})
+    headers = {"a": 1, "raw": b"\0\xff"}
+    for name, body in (("shout", b"hello"), ("add", b'[[1], {"b": 2}]'), ("describe", b"[[], {}]")):
+        properties = pika.BasicProperties(
+            type=name, delivery_mode=2, headers=headers, correlation_id="c1", timestamp=7
+        )
         channel.basic_publish("", "shouts", body, properties, mandatory=True)
     tasks = {task.name: task for task in app.sync.iterate(app.tasks(queue="shouts"))}
     with (tmp_path / "worker.txt").open("w") as log:
@@ -104,6 +122,19 @@ def test_a_worker_runs_messages(
         assert app.sync(shouted.result(PATIENCE_S)) == b"HELLO"
         added = app.handle(tasks["add"].id, content="json")
         assert app.sync(added.result(PATIENCE_S)) == 3
+        described = app.handle(tasks["describe"].id, content="json")
+        assert app.sync(described.result(PATIENCE_S)) == {
+            "a": 1,
+            "raw": "00ff",
+            "amqp": {
+                "exchange": "",
+                "routing_key": "shouts",
+                "correlation_id": "c1",
+                "type": "describe",
+                "delivery_mode": 2,
+                "timestamp": 7,
+            },
+        }
     finally:
         worker.terminate()
         worker.wait(PATIENCE_S)

@@ -35,6 +35,7 @@ from jackalope.core.commands import (
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Assignment
 from jackalope.core.ids import TaskId
+from jackalope.core.letters import headers_shown
 from jackalope.core.limits import (
     ERROR_CHARS_MAX,
     ITEMS_PER_COMMAND_MAX,
@@ -258,7 +259,7 @@ def _show_assignment(given: Assignment) -> AssignedTask:
         payload=None if isinstance(payload, BlobRef) else payload,
         payload_size=payload.size if isinstance(payload, BlobRef) else len(payload),
         timeout_seconds=given.timeout_us / SECOND if given.timeout_us else None,
-        headers=given.options.headers,
+        headers=headers_shown(given.options.headers, given.letter),
         tags=given.options.tags,
     )
 
