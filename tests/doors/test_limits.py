@@ -306,7 +306,7 @@ def test_flood_of_tiny_frames_slows_nobody(tmp_path: Path, monkeypatch: pytest.M
                 await peer.send_bytes(codec.encode(Start(0, [])) * 100_000)
                 await peer.ask_ok(Query(1, "stats"))
             assert most < 20_000
-            assert latency.slowest_s < 1.0
+            assert latency.slowest_s < 3.0
 
     run(test())
 

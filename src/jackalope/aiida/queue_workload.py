@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from jackalope.aiida.traits import PARENT_HEADER, TASK_NAME
+from jackalope.core.effects import Assignment
 from jackalope.core.limits import SLOTS_PER_WORKER_MAX
 from jackalope.link.address import Address
 from jackalope.tasks.definition import TaskDefinition
@@ -40,9 +41,7 @@ class QueueWorkload(Workload):
 
     def __init__(self, source: Source, executor: Executor) -> None:
         super().__init__(source, {"async": executor}, concurrency=SLOTS_PER_WORKER_MAX)
-        # What a task is called matters to people alone: the subscribers take them all.
-        definition = TaskDefinition(_nothing, name=TASK_NAME)
-        self._definition_of = lambda _: definition
+        self._definition = TaskDefinition(_nothing, name=TASK_NAME)
         self._settling: dict[Attempt, asyncio.Future[None]] = {}
         self._parents: dict[str, Attempt] = {}
 
@@ -52,6 +51,10 @@ class QueueWorkload(Workload):
         if not self.slots_wanted:
             return 0
         return min(self.slots_wanted + min(self._resting, RESTING_MAX), SLOTS_PER_WORKER_MAX)
+
+    def definition_of(self, assignment: Assignment) -> TaskDefinition:  # noqa: ARG002  all alike
+        """Return the same for all: a task's name matters to people alone, subscribers take any."""
+        return self._definition
 
     def note_begun(self, attempt: Attempt) -> None:
         """Remember a parent by its alias."""

@@ -95,7 +95,6 @@ class Workload:
         surroundings: Surroundings | None = None,
     ) -> None:
         self._source = source
-        self._functions = source.functions
         self._executors = executors
         self._concurrency = concurrency
         self._prefetch = prefetch
@@ -162,6 +161,10 @@ class Workload:
         """The same, as they are here."""
         return list(self._attempts.values())
 
+    def definition_of(self, assignment: Assignment) -> TaskDefinition | None:
+        """Return what to run, if it is known here."""
+        return find_task(self._source.functions, assignment.name, assignment.queue)
+
     # What the broker says.
 
     def assign(self, assignments: list[Assignment]) -> None:
@@ -172,7 +175,7 @@ class Workload:
         for assignment in assignments:
             if assignment.fence in self._attempts:
                 continue  # Said twice.
-            definition = find_task(self._functions, assignment.name, assignment.queue)
+            definition = self.definition_of(assignment)
             attempt = Attempt(assignment, definition or _NOBODY, self._mailbox, self._surroundings)
             self._attempts[assignment.fence] = attempt
             if self._is_closed:
