@@ -90,8 +90,8 @@ def test_bodies_are_limited(board: Switchboard) -> None:
     largest, larger = bytes(MESSAGE_BYTES_MAX), bytes(MESSAGE_BYTES_MAX + 1)
     assert board.call(caller, 1, "clerk", largest) is None
     assert code_of(board.call(caller, 2, "clerk", larger)) is Code.TOO_LARGE
-    assert board.broadcast(caller, "", "", largest) == 1
-    assert code_of(board.broadcast(caller, "", "", larger)) is Code.TOO_LARGE
+    assert board.broadcast(caller.namespace, "", "", largest) == 1
+    assert code_of(board.broadcast(caller.namespace, "", "", larger)) is Code.TOO_LARGE
     (call, _, _) = line.calls[0]
     assert code_of(board.reply(callee, call, CallStage.RESULT, larger)) is Code.TOO_LARGE
     # The caller does not wait for what was not passed on.
@@ -106,8 +106,8 @@ def test_names_are_limited(board: Switchboard) -> None:
     assert code_of(board.listen(seat, (longer,), ())) is Code.INVALID
     assert code_of(board.listen(seat, (), (Interest(longer),))) is Code.INVALID
     assert code_of(board.listen(seat, ("",), ())) is Code.INVALID
-    assert board.broadcast(seat, longest, longest, b"") == 1
-    assert code_of(board.broadcast(seat, longer, "", b"")) is Code.INVALID
+    assert board.broadcast(seat.namespace, longest, longest, b"") == 1
+    assert code_of(board.broadcast(seat.namespace, longer, "", b"")) is Code.INVALID
 
 
 def test_a_call_is_put_off_only_so_often(board: Switchboard) -> None:

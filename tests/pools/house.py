@@ -31,6 +31,7 @@ class PoolHouse:
         folder: Path,
         pools: dict[str, dict[str, object]],
         queues: dict[str, dict[str, object]] | None = None,
+        amqp: dict[str, object] | None = None,
     ) -> None:
         self.folder = folder
         self.port, self._amqp_port = _free_ports()
@@ -42,7 +43,7 @@ class PoolHouse:
             "data": {"folder": str(folder / "data")},
             "native": {"port": self.port},
             "http": {"enabled": False},
-            "amqp": {"enabled": True, "port": self._amqp_port},
+            "amqp": {"enabled": True, "port": self._amqp_port, **(amqp or {})},
             "launchers": {"local": self._launcher(LIGHT_WORKER), "pika": self._launcher(PIKA)},
             "queues": queues or {},
             "pools": {name: {"launcher": "local", **each} for name, each in pools.items()},

@@ -1,7 +1,7 @@
 """A worker as one is written for osrdyne, with pika and nothing of this project.
 
 It knows what its environment tells it. It answers with its key and the body, or does as the body
-says: `env`, `error`, `die`, `once`, `reject`, `requeue`, `parts`, `wait <file>`.
+says: `env`, `error`, `die`, `once`, `unsure`, `reject`, `requeue`, `parts`, `wait <file>`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ def on_request(
     word, _, rest = body.decode().partition(" ")
     tag = method.delivery_tag
     if word == "die" or (word == "once" and not method.redelivered):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if word == "unsure" and not method.redelivered:
+        answer(channel, asked, b"ok", b"of a worker that died before it acknowledged")
         os.kill(os.getpid(), signal.SIGKILL)
     if word == "reject" or (word == "requeue" and not method.redelivered):
         channel.basic_reject(tag, requeue=word == "requeue")

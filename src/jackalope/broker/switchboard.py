@@ -216,13 +216,13 @@ class Switchboard:
 
     # Broadcasts.
 
-    def broadcast(self, seat: Seat, subject: str, sender: str, body: bytes) -> int | Refusal:
-        """Tell everybody who wants to hear it, and return how many sessions those are."""
+    def broadcast(self, namespace: str, subject: str, sender: str, body: bytes) -> int | Refusal:
+        """Tell all in a namespace who want to hear it, and return how many sessions those are."""
         refusal = _too_large(body) or _too_long([subject, sender])
         if refusal is not None:
             return refusal
         count = 0
-        for listener in list(self._listeners.get(seat.namespace, ())):
+        for listener in list(self._listeners.get(namespace, ())):
             if not any(one.is_meant(sender, subject) for one in listener.interests):
                 continue
             count += 1

@@ -37,6 +37,7 @@ from jackalope.link.errors import (
 from jackalope.link.ids import new_task_id
 from jackalope.tasks.context import current, resting
 from jackalope.tasks.values import decode_value, encode_value
+from jackalope.wire.parts import subject_of
 
 #: How long a call may take unless it says otherwise.
 CALL_S = 180.0
@@ -128,7 +129,7 @@ class Calling(ABC):
         """
         spec = _spec(pool, key, payload, name, None)
         is_raw, expected = isinstance(payload, bytes), 0
-        async with self.broadcasts(subject=_subject(spec.id)) as parts:
+        async with self.broadcasts(subject=subject_of(spec.id)) as parts:
             ending = asyncio.ensure_future(self._end_of(spec, None))
             try:
                 while True:
@@ -159,7 +160,7 @@ class Calling(ABC):
         if len(_parts_sent) >= _COUNTED_MAX and not number:
             _parts_sent.pop(next(iter(_parts_sent)))
         _parts_sent[task.fence] = number + 1
-        await self.broadcast((number, value), subject=_subject(task.id))
+        await self.broadcast((number, value), subject=subject_of(task.id))
 
     async def _end_of(self, spec: TaskSpec, timeout_s: float | None) -> TaskEnded:
         wait_s = None if timeout_s is None else timeout_s + _MARGIN_S
@@ -241,7 +242,3 @@ def _answer_of(spec: TaskSpec, end: TaskEnded, is_raw: bool) -> Any:
 
 def _who(spec: TaskSpec) -> str:
     return f"the call to key {spec.key!r} of pool {spec.queue!r}"
-
-
-def _subject(task: TaskId) -> str:
-    return f"jackalope.answer.{task.hex()}"

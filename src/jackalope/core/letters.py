@@ -63,14 +63,19 @@ def _readable(value: Any) -> Any:
     return [_readable(each) for each in value] if isinstance(value, list) else value
 
 
-def make_letter(queue: str, task_id: TaskId, name: str, headers: dict[str, Any]) -> Letter:
-    """Return a letter for a task of this queue, id, name and headers."""
+def make_letter(
+    queue: str, task_id: TaskId, name: str, headers: dict[str, Any], reply_to: str = ""
+) -> Letter:
+    """Return a letter for a task of this queue, id, name and headers, answered where it says."""
     raw: Raw = {
         properties.DELIVERY_MODE: _PERSISTENT,
         properties.MESSAGE_ID: short(task_id.hex()),
     }
     if name:
         raw[properties.TYPE] = short(name)
+    if reply_to:
+        raw[properties.REPLY_TO] = short(reply_to)
+        raw[properties.CORRELATION_ID] = short(task_id.hex())
     if headers:
         properties.put_headers(raw, {each: field_of(value) for each, value in headers.items()})
     return Letter("", queue, properties.join(raw))

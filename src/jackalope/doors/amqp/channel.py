@@ -30,6 +30,7 @@ from jackalope.core.messaging import (
 from jackalope.core.refusals import Refusal
 from jackalope.core.replies import REPLY_TO, address_of
 from jackalope.core.task import Error
+from jackalope.doors.amqp.answers import give
 from jackalope.doors.amqp.consuming import consumer_of, place_of
 from jackalope.doors.amqp.declaring import DECLARING
 from jackalope.doors.amqp.errors import AmqpError, ChannelFault, ConnectionFault, fault_of
@@ -58,6 +59,7 @@ class Channel:
         prefetch: how many tasks new consumers may hold; 0 for any number.
         share: the number of the slots that all consumers have together, and how many those are.
         reply_to: where direct replies come to, if they are waited for.
+        kept_bytes: the size of all answers that are kept until they are acknowledged.
     """
 
     def __init__(self, connection: Connection, number: int) -> None:
@@ -70,6 +72,7 @@ class Channel:
         self.prefetch = 0
         self.share = (0, 0)
         self.reply_to: tuple[str, str] = ("", "")
+        self.kept_bytes = 0
         self._tags = count(1)
         self._stopped: list[Outlet] = []
         self._takers: dict[tuple[str, bool], Taker] = {}
@@ -361,8 +364,13 @@ class Channel:
     def ack(self, tag: int, multiple: bool) -> None:
         """Say that deliveries are done."""
         for delivery in self._answered(tag, is_multiple=multiple):
-            self.connection.finish(delivery.outlet.session, delivery.task, delivery.fence)
-            delivery.outlet.answered()
+            outlet, task, fence, answer = delivery
+            if answer is not None:
+                self.kept_bytes -= len(answer.body)
+                give(self, delivery, answer)
+            else:
+                self.connection.finish(outlet.session, task, fence)
+                outlet.answered()
 
     def _on_nack(self, method: amqp.Method) -> None:
         tag, requeue = method.args["delivery_tag"], method.args["requeue"]
@@ -386,6 +394,8 @@ class Channel:
         self.connection.flush()
         by_outlet: dict[Outlet, list[Delivery]] = {}
         for delivery in deliveries:
+            if delivery.answer is not None:
+                self.kept_bytes -= len(delivery.answer.body)
             by_outlet.setdefault(delivery.outlet, []).append(delivery)
         for outlet, given in by_outlet.items():
             command: AnyCommand

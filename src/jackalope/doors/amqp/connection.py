@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol):
         """Give a peer that does not read no further task, and do not read from it either."""
         self._stuck_since_us = self.broker.now_us()
         self._hold_consumers(is_held=True)
-        self._hold("stuck")
+        self.hold("stuck")
 
     def resume_writing(self) -> None:
         """Go on with a peer that reads again."""
@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
         for channel in self.channels.values():
             for outlet in channel.outlets():
                 outlet.refill()
-        self._release("stuck")
+        self.release("stuck")
 
     # The broker's side.
 
@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
                 self.broker.post(Heartbeat(session=session))
         if _SHORTAGE in self._holds and not shortage:
             self._tell_blocked("")
-            self._release(_SHORTAGE)
+            self.release(_SHORTAGE)
 
     def check_access(self) -> None:
         """Let the peer go if it would not be let in any more."""
@@ -329,9 +329,9 @@ class Connection(asyncio.Protocol):
         self._publishing.setdefault(channel, []).append(message)
         self._items_left -= 1
 
-    def finish(self, session: int, task: TaskId, fence: int) -> None:
+    def finish(self, session: int, task: TaskId, fence: int, result: bytes = b"") -> None:
         """Say that a task is done, together with others."""
-        self._finishing.setdefault(session, []).append(Finish(task, fence))
+        self._finishing.setdefault(session, []).append(Finish(task, fence, result))
         self._items_left -= 1
 
     def flush(self) -> None:
@@ -345,8 +345,8 @@ class Connection(asyncio.Protocol):
                 self.broker.post(FinishAttempts(session=session, attempts=attempts), len(attempts))
         if self._items_left <= 0:
             self._items_left = ITEMS_PER_TURN_MAX
-            self._hold("turn")
-            self.broker.between_turns(lambda: self._release("turn"))
+            self.hold("turn")
+            self.broker.between_turns(lambda: self.release("turn"))
         self._send()
 
     def _post_messages(self) -> bool:
@@ -358,9 +358,9 @@ class Connection(asyncio.Protocol):
             if shortage := self.broker.shortage():
                 self._hold_for(shortage)
             else:
-                self._hold(_OVERLOAD)
+                self.hold(_OVERLOAD)
                 loop = asyncio.get_running_loop()
-                loop.call_later(_OVERLOADED_S, lambda: self._release(_OVERLOAD))
+                loop.call_later(_OVERLOADED_S, lambda: self.release(_OVERLOAD))
             return False
         large = [
             message
@@ -369,7 +369,7 @@ class Connection(asyncio.Protocol):
             if message.persistent and len(message.body) > INLINE_BYTES_MAX and not message.blob
         ]
         if large:
-            self._hold(_BODIES)
+            self.hold(_BODIES)
             self.run(self._store_bodies(large))
             return False
         publishing, self._publishing = self._publishing, {}
@@ -389,7 +389,7 @@ class Connection(asyncio.Protocol):
         except StorageFault as fault:
             self._publishing.clear()
             self.fail(ConnectionFault(541, f"the message could not be stored: {fault}"))
-        self._release(_BODIES)
+        self.release(_BODIES)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside, as long as the connection is there."""
@@ -399,13 +399,14 @@ class Connection(asyncio.Protocol):
 
     # Flow.
 
-    def _hold(self, why: str) -> None:
-        """Read and act on nothing more until `_release`."""
+    def hold(self, why: str) -> None:
+        """Read and act on nothing more until `release`."""
         self._holds.add(why)
         if self._transport is not None:
             self._transport.pause_reading()
 
-    def _release(self, why: str) -> None:
+    def release(self, why: str) -> None:
+        """Go on, unless something else speaks against it."""
         self._holds.discard(why)
         if self._transport is None:
             return
@@ -416,7 +417,7 @@ class Connection(asyncio.Protocol):
 
     def _hold_for(self, shortage: str) -> None:
         """Wait until there is room again; `look` sees when that is."""
-        self._hold(_SHORTAGE)
+        self.hold(_SHORTAGE)
         self._tell_blocked(shortage)
 
     def _tell_blocked(self, why: str) -> None:

@@ -17,7 +17,8 @@ from jackalope.core.ids import TaskId
 from jackalope.core.letters import make_letter
 from jackalope.core.messaging import GrantCredit, StopConsuming
 from jackalope.core.refusals import Refusal
-from jackalope.core.task import BlobRef, Body, Error
+from jackalope.core.task import BlobRef, Body, Error, Letter
+from jackalope.doors.amqp.answers import Answer
 from jackalope.storage import OutOfReach, StorageFault
 from jackalope.wire.amqp import (
     BASIC,
@@ -39,11 +40,16 @@ _STORE_AWAY_US = 5 * SECOND
 
 
 class Delivery(NamedTuple):
-    """A task that a channel has and has not answered yet."""
+    """A task that a channel has and has not answered yet.
+
+    Attributes:
+        answer: what it answers, if a caller of another door waits for that.
+    """
 
     outlet: Outlet
     task: TaskId
     fence: int
+    answer: Answer | None = None
 
 
 class Outlet:
@@ -111,7 +117,7 @@ class Outlet:
     def on_cancelled(self) -> None:
         """Hear that the queue is gone."""
 
-    def send(self, tag: int, given: Assignment, body: bytes) -> None:
+    def send(self, tag: int, given: Assignment, letter: Letter, body: bytes) -> None:
         """Write a delivery."""
 
     # Deliveries.
@@ -127,15 +133,26 @@ class Outlet:
 
     def _hand_over(self, given: Assignment, body: bytes) -> None:
         channel = self.channel
-        tag = channel.next_tag()
+        tag, answer, letter = channel.next_tag(), None, given.letter
+        if letter is None:
+            if not self.no_ack and self._is_of_pool(given):
+                answer = Answer(channel, tag, given)
+            reply_to = "" if answer is None else answer.address
+            headers = given.options.headers
+            letter = make_letter(given.queue, given.task, given.name, headers, reply_to)
         if self.no_ack:
             if isinstance(given.payload, BlobRef):
                 channel.connection.finish(self.session, given.task, given.fence)
             self._spent += 1
         else:
             self.unanswered += 1
-            channel.unanswered[tag] = Delivery(self, given.task, given.fence)
-        self.send(tag, given, body)
+            channel.unanswered[tag] = Delivery(self, given.task, given.fence, answer)
+        self.send(tag, given, letter, body)
+
+    def _is_of_pool(self, given: Assignment) -> bool:
+        book = self.broker.engine.core.book
+        queue = book.queue(self.channel.connection.namespace, given.queue)
+        return queue is not None and queue.pool is not None
 
     async def _load(self) -> None:
         """Load large bodies, one after the other, and hand over what waited behind them."""
@@ -215,12 +232,9 @@ class Subscription(Outlet):
             if not self.unanswered:
                 self.close()
 
-    def send(self, tag: int, given: Assignment, body: bytes) -> None:
+    def send(self, tag: int, given: Assignment, letter: Letter, body: bytes) -> None:
         """Write `basic.deliver`."""
         channel = self.channel
-        letter = given.letter or make_letter(
-            given.queue, given.task, given.name, given.options.headers
-        )
         exchange, key, route = self._route
         if letter.exchange != exchange or letter.key != key or not route:
             route = encode_route(letter.exchange, letter.key)
@@ -244,12 +258,9 @@ class Taker(Outlet):
         elif not isinstance(reply.body, Joined):
             self.channel.send("basic.get-empty")
 
-    def send(self, tag: int, given: Assignment, body: bytes) -> None:
+    def send(self, tag: int, given: Assignment, letter: Letter, body: bytes) -> None:
         """Write `basic.get-ok`."""
         channel = self.channel
-        letter = given.letter or make_letter(
-            given.queue, given.task, given.name, given.options.headers
-        )
         queue = self.broker.engine.core.book.queue(channel.connection.namespace, self.queue)
         most = channel.connection.frame_bytes_max
         channel.connection.write(

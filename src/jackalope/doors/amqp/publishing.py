@@ -26,6 +26,7 @@ from jackalope.core.properties import (
 )
 from jackalope.core.refusals import Refusal
 from jackalope.core.replies import REPLY_TO
+from jackalope.doors.amqp.answers import take
 from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
 from jackalope.doors.amqp.replies import write
 from jackalope.wire import amqp
@@ -156,7 +157,8 @@ class Publisher:
         is_direct = message.key.startswith(REPLY_TO) and not message.exchange
         # To the broker a direct reply leads nowhere: it need not hear of one that has arrived,
         # unless a confirmation of it must keep its place among others.
-        if not (is_direct and self._reply(message)) or self.is_confirming:
+        has_arrived = is_direct and (take(self._connection, message) or self._reply(message))
+        if not has_arrived or self.is_confirming:
             self._connection.publish(self._channel, message)
 
     def _reply(self, message: Publication) -> bool:

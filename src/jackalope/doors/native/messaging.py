@@ -69,7 +69,9 @@ class Messaging:
                 return Refusal(Code.INVALID, "that a call is lost is the broker's word")
             return switchboard.reply(seat, message.call, message.stage, message.body) or 1
         if isinstance(message, Broadcast):
-            return switchboard.broadcast(seat, message.subject, message.sender, message.body)
+            return switchboard.broadcast(
+                seat.namespace, message.subject, message.sender, message.body
+            )
         count = len(message.recipients) + len(message.broadcasts)
         if message.begin:
             return switchboard.listen(seat, message.recipients, message.broadcasts) or count
