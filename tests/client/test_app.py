@@ -341,6 +341,7 @@ def broker_in_a_thread() -> Iterator[ScriptedBroker]:
 
 
 def test_sync_runs_the_async_client_from_any_thread() -> None:
+    before = set(threading.enumerate())
     with broker_in_a_thread() as broker:
         other = broker.app()
         task = other.task(name="f")(lambda n=0: "")
@@ -357,7 +358,8 @@ def test_sync_runs_the_async_client_from_any_thread() -> None:
         assert work(1) == "done"
         other.sync.close()
         other.sync.close()
-        assert not [t for t in threading.enumerate() if t.name == "jackalope-sync"]
+        begun = set(threading.enumerate()) - before
+        assert not [t for t in begun if t.name == "jackalope-sync"]
 
 
 def test_loop_that_ends_without_close_leaves_no_socket() -> None:
