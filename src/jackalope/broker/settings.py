@@ -432,7 +432,8 @@ class LaunchConfig(msgspec.Struct, frozen=True):
     every_us: Annotated[
         int,
         _about(
-            "How often it is compared what runs with what should.",
+            "How often it is compared what runs with what should. While Docker or Kubernetes tells "
+            "of changes, that is done at each, and every 10 s.",
             ge=50 * MILLISECOND,
             le=HOUR,
         ),

@@ -14,18 +14,29 @@ The duties of a launcher, which one conformance suite holds:
   that another owner started.
 - One order that fails or hangs holds up no other: orders for different workers run side by side.
 - A failure is a `LaunchFailed`. Nothing is tried again in here: the control loop does that.
+- One whose backend tells of changes may pass that on: it is a `WatchingLauncher`. The list stays
+  the truth; what is told is only when to look.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from jackalope.core.group import Phase
 
-__all__ = ["Launch", "LaunchFailed", "Launched", "Launcher", "Phase", "Scope"]
+__all__ = [
+    "Launch",
+    "LaunchFailed",
+    "Launched",
+    "Launcher",
+    "Phase",
+    "Scope",
+    "WatchingLauncher",
+]
 
 
 class Scope(StrEnum):
@@ -129,4 +140,23 @@ class Launcher(Protocol):
 
     async def close(self) -> None:
         """Let go of the backend. What runs goes on running."""
+        ...
+
+
+@runtime_checkable
+class WatchingLauncher(Launcher, Protocol):
+    """A launcher that tells when to look at its list again."""
+
+    async def watch(self, changed: Callable[[], None]) -> None:
+        """Tell of changes for as long as the backend does, which may end it at any time.
+
+        The first call of `changed` says that the watch holds: whatever changes from then on is
+        told, until this returns or raises. What changed before is found by looking.
+
+        Args:
+            changed: called when the list may have changed, rather too often than too rarely.
+
+        Raises:
+            LaunchFailed: the backend does not tell, or no more.
+        """
         ...

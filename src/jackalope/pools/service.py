@@ -5,6 +5,9 @@ the launcher that there are orders for. The others are one for each launcher, an
 itself: list what runs, report it to the core, carry out what it answers, all at once. Nothing is
 tried again within a round, and a launcher that hangs or fails holds up no other. What should run is
 decided in the core alone.
+
+Beside the rounds of a launcher that can tell of changes goes a watch. It only says when to look;
+while it holds, rounds that nobody asked for are rare.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from jackalope.core.effects import Answered, Effect, Orders, OrdersDue, Reply, S
 from jackalope.core.limits import STARTS_PER_REPORT_MAX
 from jackalope.core.must import BrokenInvariant
 from jackalope.pools.environment import Reach, environment_of
-from jackalope.pools.ports import Launch, Launcher, LaunchFailed, Scope
+from jackalope.pools.ports import Launch, Launcher, LaunchFailed, Scope, WatchingLauncher
 
 log = structlog.get_logger(component="pools")
 
@@ -34,6 +37,13 @@ T = TypeVar("T")
 #: How long to wait for the broker to take a session again, and for a launcher that cannot list.
 _RETRY_S = 1.0
 _TROUBLE_S_MAX = 30.0
+
+#: How often to look while a watch holds: it might have broken without a word.
+WATCHED_EVERY_S = 10.0
+#: How long changes are gathered: what happens together is seen in one look.
+_GATHER_S = 0.1
+#: How long to wait for the next watch after one that was good.
+_WATCH_AGAIN_S = 0.5
 
 
 class SessionOver(Exception):
@@ -48,9 +58,13 @@ class PoolService:
         broker: Broker,
         launchers: Mapping[str, Launcher],
         every_s: float = 0.5,
+        watched_every_s: float = WATCHED_EVERY_S,
     ) -> None:
         self._broker = broker
-        self._rounds = {name: Rounds(name, each, every_s) for name, each in launchers.items()}
+        self._rounds = {
+            name: Rounds(name, each, every_s, max(every_s, watched_every_s))
+            for name, each in launchers.items()
+        }
         self._following: asyncio.Task[None] | None = None
         self._desk: Desk | None = None
         self._is_stopping = False
@@ -97,6 +111,7 @@ class PoolService:
                 async with asyncio.TaskGroup() as group:
                     for rounds in self._rounds.values():
                         group.create_task(rounds.run(desk))
+                        group.create_task(rounds.watch.run())
             except* SessionOver as over:
                 log.warning("pools are not followed", why=str(over.exceptions[0]))
             while not self._is_stopping:
@@ -165,17 +180,23 @@ class Rounds:
     """The rounds of one launcher.
 
     Attributes:
-        called: set when there are orders.
+        called: set when there are orders, or something to see.
+        watch: what says that there is something to see.
         reach: how workers reach the broker.
     """
 
-    def __init__(self, name: str, launcher: Launcher, every_s: float) -> None:
+    def __init__(
+        self, name: str, launcher: Launcher, every_s: float, watched_every_s: float
+    ) -> None:
         self.name = name
         self.launcher = launcher
         self.called = asyncio.Event()
+        self.watch = Watch(name, launcher, self.called)
         self.reach = Reach("")
         self._every_s = every_s
+        self._watched_every_s = watched_every_s
         self._wait_s = every_s
+        self._is_settled = False
         self._failed: dict[str, str] = {}
         self._trouble = ""
 
@@ -191,10 +212,18 @@ class Rounds:
             if self._failed:
                 continue  # The core hears of it at once, and says when to try again.
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._wait_s):
+                async with asyncio.timeout(self._pause_s()):
                     await self.called.wait()
 
+    def _pause_s(self) -> float:
+        """Return how long to wait at most; after orders, it is seen soon what became of them."""
+        if not self.watch.is_held or not self._is_settled:
+            return self._wait_s
+        # The watch may drop while this is waited for: it calls then.
+        return self._watched_every_s
+
     async def _go_round(self, desk: Desk) -> None:
+        self._is_settled = False
         try:
             seen = await self._list()
         except LaunchFailed as error:
@@ -209,6 +238,7 @@ class Rounds:
         ids = tuple(f"w-{secrets.token_hex(8)}" for _ in range(STARTS_PER_REPORT_MAX))
         report = ReportLaunches(launcher=self.name, seen=seen, failed=failed, ids=ids)
         orders = await desk.ask(report)
+        self._is_settled = orders == Orders()
         if isinstance(orders, Orders):
             starts = [self._start(order) for order in orders.start]
             await asyncio.gather(*starts, *[self._stop(order) for order in orders.stop])
@@ -256,6 +286,63 @@ class Rounds:
         except LaunchFailed as error:
             # It is ordered again with the next report.
             log.warning("cannot stop a worker", worker_id=order.launch, why=str(error))
+
+
+class Watch:
+    """The watch on the backend of one launcher, for as long and as often as it can be had.
+
+    Attributes:
+        is_held: whether changes are told.
+    """
+
+    def __init__(self, name: str, launcher: Launcher, called: asyncio.Event) -> None:
+        self.is_held = False
+        self._name = name
+        self._launcher = launcher
+        self._called = called
+        self._held_at_s = 0.0
+        self._gathering: asyncio.TimerHandle | None = None
+        self._trouble = ""
+
+    async def run(self) -> None:
+        """Watch; when the watch drops, try again, later each time until one has lasted."""
+        if not isinstance(self._launcher, WatchingLauncher):
+            return
+        loop = asyncio.get_running_loop()
+        wait_s = _WATCH_AGAIN_S
+        while True:
+            try:
+                await _careful(self._launcher.watch(self._changed))
+            except LaunchFailed as error:
+                if str(error) != self._trouble:
+                    log.warning("cannot watch workers", launcher=self._name, why=str(error))
+                self._trouble = str(error)
+            finally:
+                has_held = self._drop()
+            if has_held and loop.time() - self._held_at_s >= WATCHED_EVERY_S:
+                wait_s = _WATCH_AGAIN_S
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _TROUBLE_S_MAX)
+
+    def _changed(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not self.is_held:
+            self.is_held, self._held_at_s, self._trouble = True, loop.time(), ""
+        if self._gathering is None:
+            self._gathering = loop.call_later(_GATHER_S, self._call)
+
+    def _call(self) -> None:
+        self._gathering = None
+        self._called.set()
+
+    def _drop(self) -> bool:
+        """Have rounds go at their own pace again, and begin with one; say if the watch held."""
+        has_held, self.is_held = self.is_held, False
+        if self._gathering is not None:
+            self._gathering.cancel()
+        if has_held:
+            self._call()
+        return has_held
 
 
 async def _careful(doing: Awaitable[T]) -> T:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from jackalope.pools.launchers import make_launcher
-from jackalope.pools.ports import Launch, Launched, Launcher, Phase
+from jackalope.pools.ports import Launch, Launched, Launcher, Phase, WatchingLauncher
 
 #: Nothing takes that long; a machine that is busy with other tests may be slow.
 PATIENCE_S = 60.0
@@ -51,6 +52,10 @@ class Backend(ABC):
     @abstractmethod
     def broken_launcher(self) -> Launcher:
         """Make a launcher whose backend does not work."""
+
+    async def end(self, worker: str) -> None:
+        """End a worker for good behind the back of its launcher."""
+        raise NotImplementedError
 
     def env_of(self, worker: str) -> dict[str, str] | None:
         """Return the environment that a worker really has; None if it does not run yet."""
@@ -169,3 +174,40 @@ async def running(backend: Backend, launcher: Launcher, order: Launch) -> Launch
 
     await until(is_dumped, f"the environment of {order.worker}")
     return await reach(launcher, order.worker, Phase.RUNNING)
+
+
+class Watched:
+    """A watch that holds.
+
+    Attributes:
+        told: set when there was a change.
+        task: the watch itself.
+    """
+
+    def __init__(self, launcher: Launcher) -> None:
+        assert isinstance(launcher, WatchingLauncher)
+        self.told = asyncio.Event()
+        self.task = asyncio.create_task(launcher.watch(self.told.set))
+
+    async def next(self) -> None:
+        """Wait until something is told, and be ready for more."""
+        async with asyncio.timeout(PATIENCE_S):
+            await self.told.wait()
+        self.told.clear()
+
+    async def over(self) -> None:
+        """Wait until the watch is over; raise why."""
+        async with asyncio.timeout(PATIENCE_S):
+            await self.task
+
+
+@asynccontextmanager
+async def watched(launcher: Launcher) -> AsyncIterator[Watched]:
+    """Watch, from when the watch holds."""
+    watch = Watched(launcher)
+    try:
+        await watch.next()
+        yield watch
+    finally:
+        watch.task.cancel()
+        await asyncio.gather(watch.task, return_exceptions=True)

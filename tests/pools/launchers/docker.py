@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 from jackalope.pools.launchers import make_launcher
@@ -28,6 +29,9 @@ class Docker(Backend):
 
     async def close(self) -> None:
         await self.server.close()
+
+    async def end(self, worker: str) -> None:
+        await self.server.by_worker(worker).kill(signal.SIGKILL)
 
     def launcher(self, owner: str = "one") -> Launcher:
         return self.made(owner)

@@ -1,7 +1,7 @@
 """A server that behaves as Docker's API does, as far as containers go. It runs real processes.
 
-Containers have the states, conflicts and errors of Docker's; what is in an image is only its name,
-and the command runs on this machine.
+Containers have the states, conflicts, events and errors of Docker's; what is in an image is only
+its name, and the command runs on this machine.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.pools.launchers.streams import Event, Streams
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -27,6 +29,7 @@ class Container:
     name: str
     config: dict[str, Any]
     log: Path
+    tell: Callable[[Container, str], None]
     state: str = "created"
     code: int = 0
     process: asyncio.subprocess.Process | None = None
@@ -44,12 +47,14 @@ class Container:
                 start_new_session=True,
             )
         self.state = "running"
+        self.tell(self, "start")
         self.waiting = asyncio.create_task(self.wait())
 
     async def wait(self) -> None:
         assert self.process is not None
         code = await self.process.wait()
         self.state, self.code = "exited", code if code >= 0 else 128 - code
+        self.tell(self, "die")
 
     async def kill(self, number: signal.Signals) -> None:
         if self.process is not None and self.state == "running":
@@ -81,6 +86,7 @@ class DockerServer:
     pull_says: list[dict[str, Any]] = field(default_factory=list)
     may_pull: asyncio.Event = field(default_factory=asyncio.Event)
     pulls: int = 0
+    streams: Streams = field(default_factory=Streams)
     url: str = ""
     _runner: web.AppRunner | None = None
 
@@ -93,6 +99,7 @@ class DockerServer:
         app = web.Application(middlewares=[faulty])
         app.router.add_get("/version", self._version)
         v = "/{version:v[0-9.]+}"
+        app.router.add_get(f"{v}/events", self._events)
         app.router.add_get(f"{v}/containers/json", self._list)
         app.router.add_post(f"{v}/containers/create", self._create)
         app.router.add_get(f"{v}/containers/{{id}}/json", self._inspect)
@@ -110,6 +117,7 @@ class DockerServer:
     async def close(self) -> None:
         for container in self.containers.values():
             await container.kill(signal.SIGKILL)
+        self.streams.end()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -136,6 +144,23 @@ class DockerServer:
             {"Version": "28.0.0", "ApiVersion": "1.48", "MinAPIVersion": "1.24"}
         )
 
+    def _tell(self, container: Container, action: str) -> None:
+        actor = {"ID": container.id, "Attributes": container.config["Labels"]}
+        self.streams.send({"Type": "container", "Action": action, "Actor": actor})
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        filters = json.loads(request.query.get("filters", "{}"))
+
+        def fits(event: Event) -> bool:
+            labels = (label.partition("=") for label in filters.get("label", []))
+            return (
+                event["Type"] in filters.get("type", [event["Type"]])
+                and event["Action"] in filters.get("event", [event["Action"]])
+                and all(event["Actor"]["Attributes"].get(name) == to for name, _, to in labels)
+            )
+
+        return await self.streams.serve(request, fits)
+
     async def _list(self, request: web.Request) -> web.Response:
         labels = json.loads(request.query.get("filters", "{}")).get("label", [])
         is_all = request.query.get("all", "").lower() in {"1", "true"}
@@ -157,7 +182,8 @@ class DockerServer:
         if any(each.name == name for each in self.containers.values()):
             return error(409, f'Conflict. The container name "/{name}" is already in use')
         id_ = f"{len(self.containers) + 1:064x}"
-        self.containers[id_] = Container(id_, name, config, self.folder / f"{name}.log")
+        log = self.folder / f"{name}.log"
+        self.containers[id_] = Container(id_, name, config, log, self._tell)
         return web.json_response({"Id": id_, "Warnings": []}, status=201)
 
     async def _inspect(self, request: web.Request) -> web.Response:
@@ -201,6 +227,7 @@ class DockerServer:
                 return error(409, "You cannot remove a running container")
             await container.kill(signal.SIGKILL)
         del self.containers[container.id]
+        self._tell(container, "destroy")
         return web.Response(status=204)
 
     async def _pull(self, request: web.Request) -> web.StreamResponse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import httpx
 import yaml
 
 from jackalope.pools.launchers import make_launcher
@@ -33,6 +34,12 @@ class Kubernetes(Backend):
 
     async def close(self) -> None:
         await self.server.close()
+
+    async def end(self, worker: str) -> None:
+        (name,) = (name for name in self.server.objects["deployments"] if worker in name)
+        path = f"/apis/apps/v1/namespaces/workers/deployments/{name}"
+        async with httpx.AsyncClient(base_url=self.server.url) as client:
+            (await client.delete(path)).raise_for_status()
 
     def launcher(self, owner: str = "one") -> Launcher:
         return self.made(owner)

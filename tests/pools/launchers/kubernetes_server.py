@@ -2,8 +2,9 @@
 
 Behind it are the controllers that matter: deployments keep as many pods as they should, pods are
 real processes that are started again when they end, what belongs to a deployment goes with it. It
-lists by labels and in pages, refuses what is there already, and speaks of errors as Kubernetes
-does. What is in an image is only its name, and the command runs on this machine.
+lists by labels and in pages, tells of changes since a list, refuses what is there
+already, and speaks of errors as Kubernetes does. What is in an image is only its name, and the
+command runs on this machine.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+
+from tests.pools.launchers.streams import Event, Streams
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -65,6 +68,10 @@ class KubernetesServer:
     page_max: int = 3
     asked: list[str] = field(default_factory=list)
     url: str = ""
+    streams: Streams = field(default_factory=Streams)
+    #: What changed, and the first change that is still known.
+    changes: list[tuple[int, Event]] = field(default_factory=list)
+    known_from: int = 0
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
     _runner: web.AppRunner | None = None
@@ -92,25 +99,44 @@ class KubernetesServer:
             await self._end_pod(pod, 0)
         for task in tuple(self._ending):
             await task
+        self.streams.end()
         if self._runner is not None:
             await self._runner.cleanup()
 
     # Requests.
 
-    async def _list(self, request: web.Request) -> web.Response:
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        if request.query.get("watch") == "true":
+            return await self._watch(request)
         kind = request.match_info["kind"]
-        wanted = request.query.get("labelSelector", "")
-        pairs = [pair.partition("=") for pair in wanted.split(",") if pair]
-        found = [
-            body
-            for _, body in sorted(self.objects[kind].items())
-            if all(body["metadata"]["labels"].get(name) == value for name, _, value in pairs)
-        ]
+        found = [body for _, body in sorted(self.objects[kind].items()) if is_chosen(request, body)]
         first = int(request.query.get("continue", "0"))
         limit = min(int(request.query.get("limit", "500")), self.page_max)
         more = str(first + limit) if first + limit < len(found) else None
         metadata = {"resourceVersion": str(next(self._numbers)), "continue": more}
         return answer(200, {"items": found[first : first + limit], "metadata": metadata})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        since, wanted = int(request.query["resourceVersion"]), request.match_info["kind"]
+        past = [change for number, change in self.changes if number > since]
+        if since < self.known_from:
+            gone = {"kind": "Status", "code": 410, "message": "too old resource version"}
+            past = [{"type": "ERROR", "object": gone}]
+
+        def fits(event: Event) -> bool:
+            if event["type"] == "ERROR":
+                return True
+            return bool(event["object"]["kind"] == wanted) and is_chosen(request, event["object"])
+
+        return await self.streams.serve(request, fits, past)
+
+    def tell(self, kind: str, type_: str, body: dict[str, Any]) -> None:
+        """Tell of a change to those who watch, and to those who will."""
+        number = next(self._numbers)
+        metadata = {**body["metadata"], "resourceVersion": str(number)}
+        event = {"type": type_, "object": {**body, "kind": kind, "metadata": metadata}}
+        self.changes.append((number, json.loads(json.dumps(event))))
+        self.streams.send(event)
 
     async def _create(self, request: web.Request) -> web.Response:
         kind, body = request.match_info["kind"], await request.json()
@@ -125,6 +151,7 @@ class KubernetesServer:
         metadata["uid"] = f"uid-{next(self._numbers)}"
         metadata["namespace"] = request.match_info["namespace"]
         self.objects[kind][metadata["name"]] = body
+        self.tell(kind, "ADDED", body)
         if kind == "deployments":
             body["status"] = {}
             for _ in range(body["spec"]["replicas"]):
@@ -142,6 +169,7 @@ class KubernetesServer:
         body = self.objects[kind][name]
         if kind == "deployments" and self._pods_of(body):
             body["metadata"]["deletionTimestamp"] = DELETED_AT
+            self.tell(kind, "MODIFIED", body)
             for pod in self._pods_of(body):
                 self._end_soon(pod, None)
             if request.query.get("propagationPolicy") == "Foreground":
@@ -152,6 +180,7 @@ class KubernetesServer:
     def _forget(self, kind: str, name: str) -> None:
         """Remove an object, and what it owns."""
         body = self.objects[kind].pop(name)
+        self.tell(kind, "DELETED", body)
         uid = body["metadata"]["uid"]
         for other in PATHS.keys() - {"pods"}:
             for each in tuple(self.objects[other].values()):
@@ -192,6 +221,7 @@ class KubernetesServer:
         running = asyncio.get_running_loop().create_task(self._run(name, deployment))
         self.pods[name] = Pod(body, self.folder / f"{name}.log", running)
         self.objects["pods"][name] = body
+        self.tell("pods", "ADDED", body)
 
     async def _run(self, name: str, deployment: dict[str, Any]) -> None:
         """Keep a pod's process, as a kubelet does."""
@@ -213,19 +243,22 @@ class KubernetesServer:
                     start_new_session=True,
                 )
             state[0] = container_status(is_running=True)
-            self._count(deployment)
+            self._count(deployment, pod)
             code = await pod.process.wait()
             ended = {"exitCode": code if code >= 0 else 128 - code, "reason": "Error"}
             if container.get("terminationMessagePolicy") == "FallbackToLogsOnError" and code:
                 ended["message"] = pod.log.read_text()[-2048:]
             state[0] = container_status(ended=ended)
-            self._count(deployment)
+            self._count(deployment, pod)
             if "deletionTimestamp" not in pod.body["metadata"]:
                 await asyncio.sleep(BACK_OFF_S)
 
-    def _count(self, deployment: dict[str, Any]) -> None:
+    def _count(self, deployment: dict[str, Any], pod: Pod) -> None:
+        self.tell("pods", "MODIFIED", pod.body)
         states = [pod.body["status"]["containerStatuses"][0] for pod in self._pods_of(deployment)]
         deployment["status"] = {"readyReplicas": sum(each["ready"] for each in states)}
+        if deployment["metadata"]["name"] in self.objects["deployments"]:
+            self.tell("deployments", "MODIFIED", deployment)
 
     def _end_soon(self, pod: Pod, grace_s: int | None) -> None:
         spec = pod.body["spec"]
@@ -240,6 +273,7 @@ class KubernetesServer:
         is_first = "deletionTimestamp" not in pod.body["metadata"]
         pod.kill_at = now + grace_s if is_first else min(pod.kill_at, now + grace_s)
         pod.body["metadata"]["deletionTimestamp"] = DELETED_AT
+        self.tell("pods", "MODIFIED", pod.body)
         if is_first:
             send(pod, signal.SIGTERM)
         while not pod.running.done():
@@ -253,6 +287,7 @@ class KubernetesServer:
         if self.pods.pop(pod.name, None) is None:
             return
         del self.objects["pods"][pod.name]
+        self.tell("pods", "DELETED", pod.body)
         owner = pod.body["metadata"]["ownerReferences"][0]
         deployment = self.objects["deployments"].get(owner["name"])
         if deployment is None:
@@ -261,6 +296,13 @@ class KubernetesServer:
             self._start_pod(deployment)
         elif not self._pods_of(deployment):
             self._forget("deployments", owner["name"])
+
+
+def is_chosen(request: web.Request, body: dict[str, Any]) -> bool:
+    """Say whether an object has the labels that are asked for."""
+    wanted = request.query.get("labelSelector", "")
+    pairs = (pair.partition("=") for pair in wanted.split(",") if pair)
+    return all(body["metadata"]["labels"].get(name) == value for name, _, value in pairs)
 
 
 def send(pod: Pod, number: signal.Signals) -> None:

@@ -17,6 +17,7 @@ from tests.pools.launchers.backends import (
     reach,
     running,
     until,
+    watched,
 )
 from tests.pools.launchers.docker import Docker
 from tests.pools.launchers.kubernetes import Kubernetes, KubernetesHpa, KubernetesKeda
@@ -30,6 +31,9 @@ BACKENDS: list[type[Backend]] = [
     KubernetesHpa,
     KubernetesKeda,
 ]
+
+#: Those whose backends tell of changes.
+WATCHED: list[type[Backend]] = [Docker, Kubernetes, KubernetesHpa, KubernetesKeda]
 
 KEYS = [
     "",
@@ -223,6 +227,47 @@ def test_failure_of_the_backend_is_told(backend: Backend) -> None:
     play(backend, scenario)
 
 
+@pytest.mark.parametrize("kind", WATCHED, ids=lambda each: each.__name__.lower())
+def test_watch_tells_what_becomes_of_workers(kind: type[Backend], tmp_path: Path) -> None:
+    backend = kind(tmp_path)
+
+    async def scenario(launcher: Launcher) -> None:
+        await running(backend, launcher, launch("w-1"))
+        async with watched(launcher) as watch:
+            await backend.end("w-1")
+            await watch.next()
+            await until(lambda: _has_ended(launcher, "w-1"))
+        async with watched(launcher) as watch:
+            await launcher.start(launch("w-2"))
+            await watch.next()
+            await running(backend, launcher, launch("w-2"))
+        async with watched(launcher) as watch:
+            await launcher.stop("w-2", 600)
+            await watch.next()
+
+    play(backend, scenario)
+
+
+@pytest.mark.parametrize("kind", WATCHED, ids=lambda each: each.__name__.lower())
+def test_watch_tells_nothing_of_others(kind: type[Backend], tmp_path: Path) -> None:
+    backend = kind(tmp_path)
+
+    async def scenario(launcher: Launcher) -> None:
+        other = backend.launcher("two")
+        try:
+            async with watched(launcher) as watch:
+                await running(backend, other, launch("w-1"))
+                await other.stop("w-1", 600)
+                await until(lambda: is_empty(other))
+                assert not watch.told.is_set()
+                await launcher.start(launch("w-1"))
+                await watch.next()
+        finally:
+            await other.close()
+
+    play(backend, scenario)
+
+
 def test_close_twice(backend: Backend) -> None:
     async def scenario(launcher: Launcher) -> None:
         await launcher.list()
@@ -230,6 +275,11 @@ def test_close_twice(backend: Backend) -> None:
         await launcher.close()
 
     play(backend, scenario)
+
+
+async def _has_ended(launcher: Launcher, worker: str) -> bool:
+    found = await find(launcher, worker)
+    return found is None or found.phase is Phase.ENDED
 
 
 async def _is_gone(launcher: Launcher, worker: str) -> bool:

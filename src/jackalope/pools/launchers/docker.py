@@ -6,14 +6,17 @@ A container is named after its owner and its worker, so that of two orders for o
 itself lets only one through. It is not removed when it ends, for its exit code and last words are
 asked for then; `stop` removes it. An image that is missing is fetched beside the orders: workers
 that wait for it are listed as starting.
+
+What happens to containers is told by Docker's events; what happens to workers that have none yet,
+or none any more, is told here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from hashlib import sha256
 from typing import Any
 
@@ -22,7 +25,7 @@ import msgspec
 from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
 
-from jackalope.core.durations import SECOND
+from jackalope.core.durations import MINUTE, SECOND
 from jackalope.pools.launchers.endings import Endings
 from jackalope.pools.launchers.labels import (
     OWNER,
@@ -46,7 +49,12 @@ PHASES = {
     "dead": Phase.ENDED,
 }
 
-WATCH_S = 0.5
+#: What changes the list.
+EVENTS = ("start", "die", "destroy")
+#: How long to listen: a connection may have died without a word.
+WATCH_US_MAX = 5 * MINUTE
+
+ENDINGS_EVERY_S = 0.5
 WORDS_LINES_MAX = 10
 WORDS_LENGTH_MAX = 2000
 #: What the client gives as a status when it finds nobody.
@@ -66,7 +74,8 @@ class DockerLauncher:
         self._failed: dict[str, Launched] = {}
         self._pull: asyncio.Task[None] | None = None
         self._words: dict[str, str] = {}
-        self._endings = Endings(self._still_run, self._kill, self._remove_all, WATCH_S)
+        self._changed: Callable[[], None] = _nobody_watches
+        self._endings = Endings(self._still_run, self._kill, self._remove_all, ENDINGS_EVERY_S)
 
     @property
     def scope(self) -> Scope:
@@ -125,6 +134,31 @@ class DockerLauncher:
         known = {each.worker: each for each in [*self._failed.values(), *coming]}
         known |= {each.worker: each for each in found if each is not None}
         return [known[worker] for worker in sorted(known)]
+
+    async def watch(self, changed: Callable[[], None]) -> None:
+        """Tell of changes for a while.
+
+        Raises:
+            LaunchFailed: Docker does not tell of them.
+        """
+        wanted = {"type": ["container"], "event": EVENTS, "label": [f"{OWNER}={self._owner}"]}
+        filters = {"filters": msgspec.json.encode(wanted).decode()}
+        what = "watch containers"
+        async with AsyncExitStack() as stack:
+            async with self._order(what):
+                # The client's own listener does not say when it begins, nor why it ends.
+                events = await stack.enter_async_context(
+                    self._client()._query("events", params=filters, timeout=None)  # noqa: SLF001
+                )
+                stack.callback(events.close)
+            self._changed = changed
+            stack.callback(self._unwatch)
+            changed()
+            async with self._order(what, 2 * WATCH_US_MAX):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(WATCH_US_MAX / SECOND):
+                        async for _ in events.content.iter_any():
+                            changed()
 
     async def close(self) -> None:
         """Let go of Docker. Containers go on; images that are on their way are not waited for."""
@@ -189,6 +223,7 @@ class DockerLauncher:
             self._failed[launch.worker] = msgspec.structs.replace(ended, detail=detail)
         finally:
             self._coming.pop(launch.worker, None)
+            self._changed()
 
     async def _pull_image(self) -> None:
         image = self._settings.image
@@ -267,11 +302,15 @@ class DockerLauncher:
                 if error.status not in {404, 409}:
                     raise
         self._words.pop(worker, None)
+        self._changed()
 
     # Docker.
 
     def _name(self, worker: str) -> str:
         return f"{self._settings.prefix}-{sha256(self._owner.encode()).hexdigest()[:8]}-{worker}"
+
+    def _unwatch(self) -> None:
+        self._changed = _nobody_watches
 
     def _container(self, worker: str) -> DockerContainer:
         return self._client().containers.container(self._name(worker))
@@ -315,6 +354,10 @@ class DockerLauncher:
 
 class _ImageMissing(Exception):
     """The image is not there and may be fetched."""
+
+
+def _nobody_watches() -> None:
+    """Tell nobody of a change: whoever does not watch looks often."""
 
 
 def container_config(

@@ -10,23 +10,26 @@ for.
 
 A pod that ends is started again by the cluster: nothing is ever listed as ended, but why it does
 not come up is told.
+
+A watch is on deployments and pods, from the moment of a list. It is over when the cluster ends
+either, as it does now and then, or no longer knows that moment: the next one begins with a list.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import httpx2
 import msgspec
 from lightkube import ApiError, AsyncClient, KubeConfig
 from lightkube.core.client import LabelSelector
-from lightkube.core.exceptions import ConfigError
+from lightkube.core.exceptions import ConfigError, NotReadyError
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.models.core_v1 import ContainerStatus
-from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.models.meta_v1 import ObjectMeta, Status
 from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.autoscaling_v2 import HorizontalPodAutoscaler
 from lightkube.resources.core_v1 import Pod
@@ -53,6 +56,10 @@ ScaledObject = create_namespaced_resource("keda.sh", "v1alpha1", "ScaledObject",
 #: How many objects come in one answer.
 PAGE = 500
 DETAIL_LENGTH_MAX = 2000
+#: How long the cluster is asked to tell of changes before it ends a watch.
+WATCH_S = 300
+#: The moment to watch from is too long ago.
+_GONE = 410
 
 
 class KubernetesLauncher:
@@ -138,11 +145,59 @@ class KubernetesLauncher:
         entries = [_entry(each, troubles) for each in deployments]
         return sorted((each for each in entries if each), key=lambda each: each.worker)
 
+    async def watch(self, changed: Callable[[], None]) -> None:
+        """Tell of changes until the cluster ends it.
+
+        Raises:
+            LaunchFailed: the cluster does not tell of them.
+        """
+        what = "watch deployments and pods"
+        async with AsyncExitStack() as stack:
+            with suppress(_WatchOver):
+                async with self._order(what) as client:
+                    kinds: tuple[type[Deployment | Pod], ...] = (Deployment, Pod)
+                    streams = [await self._stream(client, kind, stack) for kind in kinds]
+                changed()
+                async with self._order(what, 2.0 * WATCH_S):
+                    await _until_one_ends([_tell(stream, changed) for stream in streams])
+
     async def close(self) -> None:
         """Let go of the cluster. What runs goes on running."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+
+    # Watching.
+
+    async def _stream(
+        self, client: AsyncClient, kind: type[Deployment | Pod], stack: AsyncExitStack
+    ) -> httpx2.Response:
+        """Open a stream of what changes from now on."""
+        mine: LabelSelector = {OWNER: owner_label(self._owner)}
+        listed = client.list(kind, labels=mine, chunk_size=PAGE)
+        async for _ in listed:
+            pass
+        # The client's own watch does not say when it begins, and asks again without end.
+        inner: Any = client._client  # noqa: SLF001
+        asked = inner.prepare_request(
+            "list",
+            res=kind,
+            watch=True,
+            params={
+                "labelSelector": f"{OWNER}={owner_label(self._owner)}",
+                "resourceVersion": listed.resourceVersion,
+                "timeoutSeconds": str(WATCH_S),
+            },
+        )
+        asked.timeout = httpx2.Timeout(self._settings.timeout_us / SECOND, read=None)
+        stream: httpx2.Response = await inner.send(inner.build_adapter_request(asked), stream=True)
+        stack.push_async_callback(stream.aclose)
+        if stream.is_error:
+            await stream.aread()
+            if stream.status_code == _GONE:
+                raise _WatchOver
+            inner.raise_for_status(stream)
+        return stream
 
     # Autoscalers.
 
@@ -207,9 +262,9 @@ class KubernetesLauncher:
         return self._client
 
     @asynccontextmanager
-    async def _order(self, what: str) -> AsyncIterator[AsyncClient]:
+    async def _order(self, what: str, limit_s: float = 0) -> AsyncIterator[AsyncClient]:
         """Give an order its time, and tell in one way what goes wrong with it."""
-        limit_s = self._settings.timeout_us / SECOND
+        limit_s = limit_s or self._settings.timeout_us / SECOND
         client = self._open()
         try:
             async with asyncio.timeout(limit_s):
@@ -230,10 +285,54 @@ class KubernetesLauncher:
                 f"{str(error).partition(chr(10))[0] or type(error).__name__}; "
                 "see that its address and credentials are right"
             ) from error
-        except (msgspec.DecodeError, KeyError) as error:
+        except (msgspec.DecodeError, KeyError, NotReadyError) as error:
             raise LaunchFailed(
                 f"cannot {what}: what answers is not Kubernetes ({error}); set `kubeconfig`"
             ) from error
+
+
+class _WatchOver(Exception):
+    """The cluster has ended a watch, and another can begin."""
+
+
+class _About(msgspec.Struct):
+    """An object that a watch tells of, as far as it is looked at: only of an error."""
+
+    code: int = 0
+    message: str = ""
+
+
+class _Told(msgspec.Struct):
+    """What a watch tells."""
+
+    type: str
+    object: _About
+
+
+async def _tell(stream: httpx2.Response, changed: Callable[[], None]) -> None:
+    async for line in stream.aiter_lines():
+        told = msgspec.json.decode(line, type=_Told)
+        if told.type == "ERROR":
+            if told.object.code == _GONE:
+                break
+            raise ApiError(status=Status(code=told.object.code, message=told.object.message))
+        changed()
+    raise _WatchOver
+
+
+async def _until_one_ends(doing: Iterable[Coroutine[None, None, None]]) -> None:
+    """Wait until one ends, or all should have: a connection may have died without a word."""
+    tasks = [asyncio.create_task(each, name="jackalope-watch") for each in doing]
+    try:
+        ended, _ = await asyncio.wait(
+            tasks, timeout=1.2 * WATCH_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in ended:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _entry(deployment: Deployment, troubles: Mapping[str, str]) -> Launched | None:
