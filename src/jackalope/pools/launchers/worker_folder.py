@@ -13,6 +13,7 @@ Owns the files and their meaning, no process. Each file has one writer:
 from __future__ import annotations
 
 import shutil
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from jackalope.pools.ports import Launched
 _NEW = ".new-"
 _GONE = ".gone-"
 _PAST = ".past"
+
+#: Threads that make the same folder would use the same one to prepare it.
+_making = threading.Lock()
 
 WORDS_LINES_MAX = 10
 WORDS_BYTES_MAX = 2000
@@ -61,6 +65,10 @@ class WorkerFolder:
 
     def make(self, labels: Launched) -> bool:
         """Make the folder; return whether there was none."""
+        with _making:
+            return self._make(labels)
+
+    def _make(self, labels: Launched) -> bool:
         if self.path.exists():
             return False
         new = self._home / f"{_NEW}{self.worker}"
