@@ -86,8 +86,7 @@ def server_context(tls: TlsConfig, client_ca: str = "") -> ssl.SSLContext | None
         # Asked for a password, it would wait at a terminal that nobody looks at.
         context.load_cert_chain(tls.cert, tls.key, password=_no_password)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
-        raise ValueError(f"tls.cert {tls.cert}, tls.key {tls.key}: {reason}") from None
+        raise ValueError(f"tls.cert {tls.cert}, tls.key {tls.key}: {_reason(error)}") from None
     if client_ca:
         _ask_clients(context, client_ca)
     return context
@@ -98,9 +97,13 @@ def _ask_clients(context: ssl.SSLContext, client_ca: str) -> None:
     try:
         context.load_verify_locations(client_ca)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
-        raise ValueError(f"amqp.client_ca {client_ca}: {reason}") from None
+        raise ValueError(f"amqp.client_ca {client_ca}: {_reason(error)}") from None
     context.verify_mode = ssl.CERT_OPTIONAL
+
+
+def _reason(error: Exception) -> str:
+    """Return why a file cannot be used, without what Python says around it."""
+    return getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
 
 
 def _no_password() -> str:

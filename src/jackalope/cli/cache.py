@@ -54,8 +54,10 @@ async def list_(
         jackalope cache list
         jackalope cache list --queue sums --version 2 --format json
     """
+    from jackalope.cli.plain import to_plain
+
     views = await backend.answers(queue=queue, name=name, version=version, limit=limit)
-    screen.show([_plain(view) for view in views], lambda: _draw(views))
+    screen.show(to_plain(views), lambda: _draw(views))
 
 
 async def show(
@@ -70,9 +72,10 @@ async def show(
     Examples:
         jackalope cache show ec0859e2b31bd6d3197d9d6f71b4fb11df31581c8ee360977fd0a73ce1452aec
     """
+    from jackalope.cli.plain import to_plain
     from jackalope.cli.screen import facts
 
-    plain = _plain(await backend.answer(_read(identity)))
+    plain = to_plain(await backend.answer(_read(identity)))
     screen.show(plain, lambda: facts((key, str(value)) for key, value in plain.items()))
 
 
@@ -173,13 +176,6 @@ def answer_text(view: "AnswerView") -> str:
     elif view.until_us < NEVER:
         parts.append(f"good for {span(max(0, view.until_us - now_us()))}")
     return ", ".join(parts)
-
-
-def _plain(view: "AnswerView") -> dict[str, Any]:
-    from jackalope.cli.plain import to_plain
-
-    shown: dict[str, Any] = to_plain(view)
-    return shown
 
 
 def _draw(views: "list[AnswerView]") -> "RenderableType":

@@ -35,6 +35,20 @@ class Guest(Protocol):
 G = TypeVar("G", bound=Guest)
 
 
+class Granted(Protocol):
+    """What a door grants, as far as a listener is concerned."""
+
+    @property
+    def max_connections(self) -> int:
+        """How many there may be at once."""
+        ...
+
+    @property
+    def hello_us(self) -> int:
+        """How long one may take to introduce itself."""
+        ...
+
+
 class Listener(ABC, Generic[G]):
     """A door that listens.
 
@@ -52,18 +66,15 @@ class Listener(ABC, Generic[G]):
         broker: Broker,
         host: str,
         port: int,
-        *,
+        granted: Granted,
         tls: ssl.SSLContext | None,
-        max_connections: int,
-        hello_us: int,
     ) -> None:
         self.broker = broker
         self.host = host
         self.port = port
         self.connections: dict[G, None] = {}
         self._tls = tls
-        self._max_connections = max_connections
-        self._hello_us = hello_us
+        self._granted = granted
         self._server: asyncio.Server | None = None
         self._watch: asyncio.Task[None] | None = None
 
@@ -89,7 +100,7 @@ class Listener(ABC, Generic[G]):
             backlog=1024,
             ssl=self._tls,
             # Who takes longer to begin than to introduce itself would not be waited for either.
-            ssl_handshake_timeout=self._hello_us / SECOND if self._tls else None,
+            ssl_handshake_timeout=self._granted.hello_us / SECOND if self._tls else None,
         )
         self.port = self._server.sockets[0].getsockname()[1]
         self.broker.access.changed.append(self._check_access)
@@ -115,7 +126,7 @@ class Listener(ABC, Generic[G]):
 
     def enter(self, connection: G) -> bool:
         """Let a connection in, if there is room."""
-        if len(self.connections) >= self._max_connections:
+        if len(self.connections) >= self._granted.max_connections:
             return False
         self.connections[connection] = None
         return True

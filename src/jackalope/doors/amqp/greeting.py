@@ -40,6 +40,9 @@ _CAPABILITIES = (
 #: The way to prove who one is by a certificate.
 _EXTERNAL = "EXTERNAL"
 
+#: The kinds of names of a certificate, beside the common one, that are names of whoever has it.
+_NAMES = ("DNS", "email", "URI")
+
 #: The virtual host that every client asks for unless told otherwise.
 ROOT = "/"
 
@@ -202,7 +205,3 @@ def _names_of(certificate: dict[str, Any]) -> list[str]:
     common = [value for kind, value in subject if kind == "commonName"]
     beside = [value for kind, value in certificate.get("subjectAltName", ()) if kind in _NAMES]
     return [*dict.fromkeys([*common, *beside])]
-
-
-#: The kinds of names of a certificate, beside the common one, that are names of whoever has it.
-_NAMES = ("DNS", "email", "URI")

@@ -66,15 +66,8 @@ class AmqpDoor(Listener[Connection]):
         *,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.terms = terms = terms or Terms()
-        super().__init__(
-            broker,
-            host,
-            port,
-            tls=tls,
-            max_connections=terms.max_connections,
-            hello_us=terms.hello_us,
-        )
+        self.terms = terms or Terms()
+        super().__init__(broker, host, port, self.terms, tls)
         self.replies: dict[str, Channel] = {}
         self.ids = TaskIds()
         self.has_tls = tls is not None

@@ -61,15 +61,8 @@ class NativeDoor(Listener[Connection]):
         *,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.terms = terms = terms or Terms()
-        super().__init__(
-            broker,
-            host,
-            port,
-            tls=tls,
-            max_connections=terms.max_connections,
-            hello_us=terms.hello_us,
-        )
+        self.terms = terms or Terms()
+        super().__init__(broker, host, port, self.terms, tls)
         self.pulses: dict[str, Connection] = {}
 
     def connect(self) -> Connection:
