@@ -26,7 +26,8 @@ import uvloop
 
 from bench.peers import processes
 from bench.peers.processes import Started
-from jackalope import Handle, Jackalope, gather
+from jackalope import Jackalope, gather
+from jackalope.client.task import Task
 
 PAYLOAD = b"jackalope!" * 10
 
@@ -34,6 +35,7 @@ _PACE_STEP_S = 0.02
 _CONNECTIONS = 50
 # Enough of them that history is written on the way, as it is when this goes on for ever.
 _FULL_SPEED_TASKS = 120_000
+_CLIENTS, _BATCH = 8, 1_000
 _ANSWER_S_MAX = 30
 
 #: How often each kind of request comes in twenty, spread as they would be.
@@ -41,6 +43,8 @@ MIX = (
     *("task", "submit", "task", "health", "submit", "task", "queues", "task", "submit", "stats"),
     *("task", "submit", "task", "list", "task", "submit", "health", "task", "submit", "queues"),
 )
+
+Noop = Task[[bytes], bytes]
 
 app = Jackalope("jackalope://127.0.0.1:7420")
 
@@ -120,12 +124,7 @@ async def _flow(
     task = client.task(queue="bench", name=noop.name)(noop.definition.function)
     sample = await task.submit(PAYLOAD)
     await sample.result(timeout=_ANSWER_S_MAX)
-    begin = time.perf_counter()
-    handles: list[Handle[bytes]] = []
-    while len(handles) < _FULL_SPEED_TASKS:
-        handles += await task.submit_many([(PAYLOAD,)] * 1_000)
-    await gather(handles, timeout=120)
-    full_speed = _FULL_SPEED_TASKS / (time.perf_counter() - begin)
+    full_speed = await _full_speed(task)
     # What is left over of that must not disturb: a list is answered when history is up to date.
     await anext(client.tasks(queue="bench"))
 
@@ -136,26 +135,59 @@ async def _flow(
     load = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench", "http", "--load", str(request), stdout=subprocess.PIPE
     )
+    if load.stdout is not None:
+        await load.stdout.readline()  # It is ready, and begins.
     cpu_before_s, begin = processes.cpu_s([house.broker.pid]), time.perf_counter()
-    size = round(full_speed / 2 * _PACE_STEP_S)
-    submits = []
-    for step in range(round(seconds / _PACE_STEP_S)):
-        await asyncio.sleep(max(0, begin + step * _PACE_STEP_S - time.perf_counter()))
-        # Whoever submits does not wait for the others.
-        submits.append(asyncio.create_task(task.submit_many([(PAYLOAD,)] * size)))
-    paced = [handle for handles in await asyncio.gather(*submits) for handle in handles]
-    await gather(paced, timeout=120)
+    tasks_per_s = await _paced(task, full_speed / 2, seconds)
     passed_s = time.perf_counter() - begin
     cpu_s = processes.cpu_s([house.broker.pid]) - cpu_before_s
     answer, _ = await load.communicate()
     return {
         "tasks_per_s_full_speed": round(full_speed),
-        "tasks_per_s_wanted": round(size / _PACE_STEP_S),
-        "tasks_per_s": round(len(paced) / passed_s),
+        "tasks_per_s_wanted": round(full_speed / 2),
+        "tasks_per_s": round(tasks_per_s),
         "requests_per_s_wanted": rate,
         **json.loads(answer),
         "broker_cores": round(cpu_s / passed_s, 2),
     }
+
+
+async def _full_speed(task: Noop) -> float:
+    """Return how many tasks a second there are when a few clients never pause."""
+    left = iter(range(_FULL_SPEED_TASKS // _BATCH))
+
+    async def one_client() -> None:
+        for _ in left:
+            await _batch(task, _BATCH)
+
+    begin = time.perf_counter()
+    await asyncio.gather(*(one_client() for _ in range(_CLIENTS)))
+    return _FULL_SPEED_TASKS / (time.perf_counter() - begin)
+
+
+async def _paced(task: Noop, rate: float, seconds: float) -> float:
+    """Submit at a rate for some time; return how many tasks a second had their results by then."""
+    begin, done = time.perf_counter(), 0
+
+    async def one_batch(size: int) -> None:
+        nonlocal done
+        await _batch(task, size)
+        if time.perf_counter() - begin <= seconds:
+            done += size
+
+    batches, due = [], 0
+    for step in range(1, round(seconds / _PACE_STEP_S) + 1):
+        # Whoever submits does not wait for the others.
+        size, due = round(rate * step * _PACE_STEP_S) - due, round(rate * step * _PACE_STEP_S)
+        batches.append(asyncio.create_task(one_batch(size)))
+        await asyncio.sleep(max(0, begin + step * _PACE_STEP_S - time.perf_counter()))
+    await asyncio.gather(*batches)
+    return done / seconds
+
+
+async def _batch(task: Noop, size: int) -> None:
+    """Submit some tasks, and wait for their results."""
+    await gather(await task.submit_many([(PAYLOAD,)] * size), timeout=_ANSWER_S_MAX)
 
 
 # The requests, in a process of their own.
@@ -164,40 +196,39 @@ async def _flow(
 async def _load(request: dict[str, float | str]) -> None:
     port, rate, seconds = int(request["port"]), float(request["rate"]), float(request["seconds"])
     requests = cycle([request_of(kind, str(request["task"])) for kind in MIX])
+    print("ready", flush=True)
     begin = time.perf_counter()
     due = iter([begin + number / rate for number in range(round(rate * seconds))])
-    times_s: list[float] = []
-    refused: list[int] = []
-    await asyncio.gather(
-        *(_connection(port, due, requests, times_s, refused) for _ in range(_CONNECTIONS))
-    )
-    passed_s = time.perf_counter() - begin
-    times_s.sort()
+    answers: list[_Answer] = []
+    await asyncio.gather(*(_connection(port, due, requests, answers) for _ in range(_CONNECTIONS)))
+    # From when it was due: a request that had to wait for its turn was slow as well.
+    times_s = sorted(answer.at - answer.due for answer in answers)
     figures = {
-        "requests_per_s": round(len(times_s) / passed_s),
-        "requests_refused": len(refused),
+        "requests_per_s": round(sum(answer.at <= begin + seconds for answer in answers) / seconds),
+        "requests_refused": sum(answer.status >= 400 for answer in answers),
         "request_p50_ms": round(times_s[len(times_s) // 2] * 1_000, 2),
         "request_p99_ms": round(times_s[math.ceil(len(times_s) * 0.99) - 1] * 1_000, 2),
     }
     print(json.dumps(figures))
 
 
+class _Answer(NamedTuple):
+    """When a request was due, when it was answered, and how."""
+
+    due: float
+    at: float
+    status: int
+
+
 async def _connection(
-    port: int,
-    due: Iterator[float],
-    requests: Iterator[bytes],
-    times_s: list[float],
-    refused: list[int],
+    port: int, due: Iterator[float], requests: Iterator[bytes], answers: list[_Answer]
 ) -> None:
     """Send requests when they are due, one after the other over one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for at in due:
         await asyncio.sleep(max(0, at - time.perf_counter()))
         status = await exchange(reader, writer, next(requests))
-        # From when it was due: a request that had to wait for its turn was slow as well.
-        times_s.append(time.perf_counter() - at)
-        if status >= 400:
-            refused.append(status)
+        answers.append(_Answer(at, time.perf_counter(), status))
     writer.close()
 
 
