@@ -32,7 +32,7 @@ from jackalope.client.task import Task
 PAYLOAD = b"jackalope!" * 10
 
 _PACE_STEP_S = 0.02
-_CONNECTIONS = 50
+_CONNECTIONS = 100
 # Enough of them that history is written on the way, as it is when this goes on for ever.
 _FULL_SPEED_TASKS = 120_000
 _CLIENTS, _BATCH = 8, 1_000

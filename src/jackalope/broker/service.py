@@ -62,9 +62,10 @@ _FLUSH_TASKS = 50_000
 
 #: A flush that somebody waits for begins at once, unless the last one took long: then it rests for
 #: so many times as long, but no longer than this. Lists that are asked for all the time would
-#: otherwise have every change written that is soon to be changed again.
-_FLUSH_REST_TIMES = 3
-_FLUSH_REST_US_MAX = 250 * MILLISECOND
+#: otherwise have every change written that is soon to be changed again. While much goes on a list
+#: is ready once a second; few small writes cost up to a tenth of the broker more than large ones.
+_FLUSH_REST_TIMES = 4
+_FLUSH_REST_US_MAX = SECOND
 
 #: How long the word that an attempt began may wait for company. The attempt goes on meanwhile, and
 #: if it is short it ends within this time: then one write to the disk serves both.

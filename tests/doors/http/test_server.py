@@ -1,13 +1,14 @@
 import asyncio
 import socket
 import sys
+from typing import Any
 
 import httpx
 import pytest
 from litestar.routes import HTTPRoute
 
 from jackalope.cli.app import run as run_command
-from jackalope.doors.http.app import build
+from jackalope.doors.http.app import Direct, build
 from tests.doors.house import run
 from tests.doors.http.house import Serving, open_http
 
@@ -82,6 +83,59 @@ def test_no_route_asks_for_what_the_door_leaves_out() -> None:
                 assert not handler.resolve_before_request(), handler
                 assert not handler.cache, handler
                 assert handler.has_sync_callable or not names & {"data", "body", "state", "headers"}
+
+    run(check())
+
+
+ASKED = [
+    ("GET", "/api/v1/queues", {}),
+    ("GET", "//api/v1//queues/", {}),
+    ("GET", "/api/v1/queues?unknown=1", {}),
+    ("HEAD", "/health", {}),
+    ("OPTIONS", "/api/v1/tasks", {}),
+    ("DELETE", "/api/v1/stats", {}),
+    ("GET", "/nowhere", {}),
+    ("GET", "/api/v1/tasks/none", {}),
+    ("POST", "/api/v1/tasks", {"content": b"{}"}),
+    ("POST", "/api/v1/tasks", {"json": {"task_type": ""}}),
+    ("POST", "/api/v1/tasks", {"json": {"task_type": "x" * 2_000}}),
+    ("POST", "/api/v1/tasks", {"content": b"{", "headers": {"content-type": "application/json"}}),
+    # These have words of their own for errors.
+    ("GET", "/api/jobs/none", {}),
+    ("POST", "/api/jobs/submit", {"content": b"nothing"}),
+    ("GET", "/status/none", {}),
+    ("GET", "/", {}),
+    ("GET", "/api/v1/queues", {"headers": {"host": "a b"}}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "more"), ASKED)
+def test_the_direct_way_answers_as_the_whole_way_does(
+    method: str, path: str, more: dict[str, Any]
+) -> None:
+    async def check() -> None:
+        async with open_http(body_bytes_max=1_000) as house:
+            app = build(house.door)
+            answers = []
+            for way in (Direct(app), app):
+                transport = httpx.ASGITransport(way)  # type: ignore[arg-type]
+                async with httpx.AsyncClient(transport=transport, base_url=house.url) as client:
+                    answers.append(await client.request(method, path, **more))
+            direct, whole = answers
+            assert direct.status_code == whole.status_code
+            assert direct.headers == whole.headers
+            assert direct.content == whole.content
+
+    run(check())
+
+
+def test_the_direct_way_is_not_for_answers_to_other_origins() -> None:
+    async def check() -> None:
+        async with open_http(cors_origins=("https://elsewhere.example",)) as house:
+            answer = await house.client.get(
+                "/health", headers={"origin": "https://elsewhere.example"}
+            )
+            assert answer.headers["access-control-allow-origin"] == "https://elsewhere.example"
 
     run(check())
 

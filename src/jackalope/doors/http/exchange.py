@@ -47,9 +47,11 @@ _NAMESPACE = re.compile(rf"[!-~]{{1,{NAME_CHARS_MAX}}}")
 
 _NAMESPACE_NAME = NAMESPACE_HEADER.lower().encode()
 _CLIENT_NAME = CLIENT_HEADER.lower().encode()
+_TYPE_NAME = b"content-type"
 _HEX = frozenset("0123456789abcdefABCDEF")
 
 _JSON = "application/json"
+_JSON_HEADER = (b"content-type", b"application/json")
 _encode = msgspec.json.Encoder().encode
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
 
@@ -149,7 +151,7 @@ async def read_body(request: Asked, shape: type[S]) -> S:
     Raises:
         Rejected: it is of another type, or not what it must be.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = (_header(request, _TYPE_NAME) or "").partition(";")[0].strip().lower()
     if kind != _JSON:
         raise Rejected(415, f"the body must be {_JSON}, got {kind or 'no Content-Type'}")
     body = await request.body()
@@ -200,19 +202,19 @@ def _with_whole_numbers(value: Any) -> Any:
 
 
 class Answer(Response[bytes]):
-    """JSON on its way out. Without cookies it sends itself: quicker than the general way."""
+    """JSON on its way out. It sets and sends no more than it has, which is quicker."""
 
-    def to_asgi_response(self, app: Any, request: Any, **more: Any) -> Any:
+    def __init__(self, content: bytes, status: int, headers: dict[str, str] | None) -> None:
+        self.content = content
+        self.status_code = status
+        self.headers = headers or {}
+
+    def to_asgi_response(self, *_: Any, **__: Any) -> Any:
         """Return what sends it."""
-        if self.cookies:
-            return super().to_asgi_response(app, request, **more)
         return self._send
 
     async def _send(self, _: Scope, __: Receive, send: Send) -> None:
-        headers = [
-            (b"content-type", _JSON.encode()),
-            (b"content-length", str(len(self.content)).encode()),
-        ]
+        headers = [_JSON_HEADER, (b"content-length", b"%d" % len(self.content))]
         headers += [(name.lower().encode(), text.encode()) for name, text in self.headers.items()]
         begin: Any = {
             "type": "http.response.start",
@@ -226,7 +228,7 @@ class Answer(Response[bytes]):
 
 def answer(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Answer:
     """Answer with JSON."""
-    return Answer(_encode(body), status_code=status, headers=headers, media_type=_JSON)
+    return Answer(_encode(body), status, headers)
 
 
 def nothing(status: int = 204) -> Response[None]:

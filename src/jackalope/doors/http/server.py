@@ -13,7 +13,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from jackalope.broker.service import Broker
 from jackalope.broker.settings import GridlikeConfig, HttpConfig
 from jackalope.doors.http.access import Gate
-from jackalope.doors.http.app import WATCHING, build
+from jackalope.doors.http.app import WATCHING, application
 from jackalope.doors.http.dashboard.visits import Visits
 from jackalope.doors.http.desk import Desk
 from jackalope.doors.http.feed import Feed
@@ -80,10 +80,10 @@ class HttpDoor:
 
     def _application(self) -> ASGIApp:
         """Return what answers: on the port for monitoring, to those who watch alone."""
-        everything, port = build(self), self.settings.monitoring_port
+        everything, port = application(self), self.settings.monitoring_port
         if not port:
             return everything
-        watching = build(self, WATCHING)
+        watching = application(self, WATCHING)
 
         async def by_port(scope: Scope, receive: Receive, send: Send) -> None:
             is_watching = scope["server"] is not None and scope["server"][1] == port

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from jackalope.broker.settings import GridlikeConfig
 from jackalope.core.commands import DeclareQueue
+from jackalope.core.durations import SECOND
 from tests.doors.house import run
 from tests.doors.http.house import PATIENCE_S, HttpHouse, Serving, open_http
 
@@ -40,7 +41,12 @@ class Place(Protocol):
 async def open_grid(
     folder: Path | None = None, http: dict[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[HttpHouse]:
-    """Start a broker whose HTTP door has these settings for GridLike."""
+    """Start a broker whose HTTP door has these settings for GridLike.
+
+    Whoever does not test how soon workers must register gives them the time that a busy machine
+    may need.
+    """
+    settings = {"kick_after_us": 30 * SECOND} | settings
     async with open_http(folder, GridlikeConfig(**settings), **(http or {})) as house:
         yield house
 
