@@ -32,7 +32,8 @@ from jackalope.client.task import Task
 PAYLOAD = b"jackalope!" * 10
 
 _PACE_STEP_S = 0.02
-_CONNECTIONS = 100
+#: Enough that requests that are due never wait for a connection: lists take long while tasks flow.
+_CONNECTIONS = 200
 # Enough of them that history is written on the way, as it is when this goes on for ever.
 _FULL_SPEED_TASKS = 120_000
 _CLIENTS, _BATCH = 8, 1_000

@@ -34,7 +34,6 @@ from jackalope.core.requests import unknown
 from jackalope.core.tally import NO_TALLY
 from jackalope.core.task import BlobRef, Body, Task
 from jackalope.storage import BadCursor
-from jackalope.storage.ports import Page
 from jackalope.wire.views import (
     AnswerView,
     ApiKeyView,
@@ -167,20 +166,20 @@ async def _tasks(broker: Broker, namespace: str, about: About) -> TaskPage:
     limit = min(max(about.limit, 1), PAGE_ROWS_MAX)
     offset = min(about.offset, OFFSET_ROWS_MAX)
 
-    def ask() -> tuple[Page, int | None]:
+    def ask() -> TaskPage:
         history = broker.engine.history
         page = history.page(
             namespace, wanted, sort=about.sort, limit=limit, cursor=about.cursor, offset=offset
         )
         total = broker.totals.count(history, namespace, wanted) if about.total else None
-        return page, total
+        return TaskPage([view_of_row(row) for row in page.rows], page.cursor, total)
 
+    what = (namespace, wanted, about.sort, limit, about.cursor, offset, about.total)
     await broker.flush()
     try:
-        page, total = await broker.off_loop(ask)
+        return await broker.lists.ask(what, ask, broker.off_loop)
     except (BadCursor, ValueError) as error:
         raise Refused(Refusal(Code.INVALID, f"list of tasks: {error}")) from None
-    return TaskPage([view_of_row(row) for row in page.rows], page.cursor, total)
 
 
 def _queues_meant(about: About) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from jackalope.broker.events import Events
 from jackalope.broker.keeper import BlobKeeper
 from jackalope.broker.meter import Meter
 from jackalope.broker.series import Series
+from jackalope.broker.sharing import Shared
 from jackalope.broker.switchboard import Switchboard
 from jackalope.broker.totals import Totals
 from jackalope.core.commands import (
@@ -47,6 +48,7 @@ from jackalope.storage import DiskFull, Storage, StorageFault
 
 if TYPE_CHECKING:
     from jackalope.broker.tracer import Tracer
+    from jackalope.wire.views import TaskPage
 
 T = TypeVar("T")
 
@@ -62,10 +64,9 @@ _FLUSH_TASKS = 50_000
 
 #: A flush that somebody waits for begins at once, unless the last one took long: then it rests for
 #: so many times as long, but no longer than this. Lists that are asked for all the time would
-#: otherwise have every change written that is soon to be changed again. While much goes on a list
-#: is ready once a second; few small writes cost up to a tenth of the broker more than large ones.
+#: otherwise cost a tenth of the broker: small writes, of what is soon to be changed again.
 _FLUSH_REST_TIMES = 4
-_FLUSH_REST_US_MAX = SECOND
+_FLUSH_REST_US_MAX = 500 * MILLISECOND
 
 #: How long the word that an attempt began may wait for company. The attempt goes on meanwhile, and
 #: if it is short it ends within this time: then one write to the disk serves both.
@@ -99,6 +100,7 @@ class Broker:
         meter: how much happened, and how long it took.
         series: the same over time.
         totals: how many tasks lists have. For the thread of history.
+        lists: the lists that somebody waits for.
         tracer: sends traces, if that is wanted.
         started_us: since when it runs.
         durability: the level at which it promises.
@@ -145,6 +147,7 @@ class Broker:
         self.switchboard = Switchboard()
         self.meter = Meter()
         self.totals = Totals()
+        self.lists: Shared[TaskPage] = Shared()
         self.meter.machine.flushed = storage.history.applied()
         self.started_us = self._clock.now_us()
         self.tracer: Tracer | None = None
@@ -233,8 +236,7 @@ class Broker:
         if not (self.engine.is_turning or self._inbox or self._reads):
             return question(self.engine)
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        # It sees what whoever asks may see, and that is known by the context.
-        context = copy_context()
+        context = copy_context()  # It sees what whoever asks may see, and that is known by this.
 
         def ask() -> None:
             try:
