@@ -386,6 +386,10 @@ def test_namespaces_are_worlds_of_their_own() -> None:
             waited = await client.get(f"/api/v1/tasks/{task_id}/wait?wait=1", headers=other)
             assert waited.status_code == 404
             assert (await client.get("/api/v1/tasks?namespace=")).status_code == 400
+            # Also of a list that cannot have a task.
+            nothing = "/api/v1/tasks?name=a&task_type=b"
+            assert (await client.get(nothing)).status_code == 200
+            assert (await client.get(f"{nothing}&namespace=")).status_code == 400
 
     run(check())
 

@@ -245,7 +245,7 @@ async def list_tasks(request: Asked) -> Answer:
 
     A page says how many there are in all, unless it was asked for by a cursor.
     """
-    query = read_query(request, ListQuery)
+    query, namespace = read_query(request, ListQuery), namespace_of(request)
     is_named_twice = query.name and query.task_type and query.name != query.task_type
     states = set(query.state or State) & set(STATES[query.status] if query.status else State)
     if not states or is_named_twice:
@@ -266,7 +266,7 @@ async def list_tasks(request: Asked) -> Answer:
         "cursor": query.cursor,
         "total": not query.cursor,
     }
-    page = await answer_query(door_of(request).broker, namespace_of(request), "tasks", asked)
+    page = await answer_query(door_of(request).broker, namespace, "tasks", asked)
     tasks = [show(view) for view in page.tasks]
     return answer(TaskList(tasks, page.total, page.cursor or None))
 
