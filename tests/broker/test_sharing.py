@@ -87,6 +87,29 @@ def test_who_goes_takes_nothing_away() -> None:
     run(check)
 
 
+def test_those_who_share_go_on_one_after_the_other() -> None:
+    async def check(shared: Shared[int], desk: Desk) -> None:
+        rounds = 0
+        went: list[int] = []
+
+        async def count() -> None:
+            nonlocal rounds
+            while len(went) < 5:
+                rounds += 1
+                await asyncio.sleep(0)
+
+        async def one() -> None:
+            await shared.ask("a", desk.job, desk.off_loop)
+            went.append(rounds)
+
+        desk.work()
+        await asyncio.gather(count(), *(one() for _ in range(5)))
+        assert desk.done == 1
+        assert len(set(went)) == 5
+
+    run(check)
+
+
 def test_an_error_is_everybodys_and_is_not_kept() -> None:
     async def check(shared: Shared[int], desk: Desk) -> None:
         async def refuse(_: Callable[[], int]) -> int:

@@ -20,6 +20,7 @@ class Shared(Generic[T]):
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, asyncio.Future[T]] = {}
+        self._one_by_one = asyncio.Lock()
 
     async def ask(
         self,
@@ -38,7 +39,10 @@ class Shared(Generic[T]):
             waiting = self._waiting[what] = asyncio.ensure_future(off_loop(begin))
             waiting.add_done_callback(lambda done: self._end(what, done))
         # Whoever goes takes nothing away from the others.
-        return await asyncio.shield(waiting)
+        answer = await asyncio.shield(waiting)
+        async with self._one_by_one:
+            await asyncio.sleep(0)  # All at once they would keep the loop from everybody else.
+        return answer
 
     def _end(self, what: Hashable, done: asyncio.Future[T]) -> None:
         """Forget a question, also one that could not begin; whoever asked may be gone by now."""
