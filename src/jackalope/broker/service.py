@@ -64,7 +64,7 @@ _FLUSH_TASKS = 50_000
 
 #: A flush that somebody waits for begins at once, unless the last one took long: then it rests for
 #: so many times as long, but no longer than this. Lists that are asked for all the time would
-#: otherwise cost a tenth of the broker: small writes, of what is soon to be changed again.
+#: otherwise have every change written that is soon to be changed again, in many small writes.
 _FLUSH_REST_TIMES = 4
 _FLUSH_REST_US_MAX = 500 * MILLISECOND
 

@@ -44,8 +44,8 @@ PARTS: list[Part] = [
 ]
 
 
-#: What a name of a host can be made of.
-_HOST = re.compile(rb"[0-9A-Za-z!$&'()*+,;=\-._~:\[\]@%]*")
+#: What hosts are called. Of any other name the framework says whether there can be such a one.
+_HOST = re.compile(rb"[\w.:\[\]-]*", re.ASCII)
 
 #: The parts for those who watch, and do nothing else.
 WATCHING: list[Part] = [health.routes, metrics.routes]
@@ -92,7 +92,7 @@ class Direct:
 
     A layer of the framework costs little, and all of them together as much as most routes. So what
     is found and is one of ours is called right here, and answered by the same handlers if it fails.
-    All else goes the whole way: paths that nobody knows, WebSockets, hosts that cannot be.
+    All else goes the whole way: paths that nobody knows, WebSockets, hosts with unusual names.
     """
 
     def __init__(self, app: Litestar) -> None:
@@ -114,7 +114,7 @@ class Direct:
 
     def _take(self, scope: Scope) -> HTTPRouteHandler | None:
         """Find the route of a request, and note it in its scope; None for the whole way."""
-        if scope["type"] != ScopeType.HTTP or not _has_sound_host(scope):
+        if scope["type"] != ScopeType.HTTP or not _has_usual_host(scope):
             return None
         path, method = normalize_path(scope["path"]), scope["method"]
         try:
@@ -159,7 +159,7 @@ def _response_to(error: Exception, route: HTTPRouteHandler, request: Asked) -> R
     return response
 
 
-def _has_sound_host(scope: Scope) -> bool:
+def _has_usual_host(scope: Scope) -> bool:
     return all(_HOST.fullmatch(value) for name, value in scope["headers"] if name == b"host")
 
 
