@@ -45,8 +45,8 @@ MIX = (
     *("task", "submit", "task", "list", "task", "submit", "health", "task", "submit", "queues"),
 )
 
-#: Lists that follow each other differ: the broker answers equal ones together, and would look better
-#: here than it does to people who look for different things.
+#: Lists that follow each other differ: the broker answers equal ones together, and would look
+#: better here than it does to people who look for different things.
 _LIST_SIZES = range(1, 41)
 
 Noop = Task[[bytes], bytes]
