@@ -258,6 +258,11 @@ def compute_in_c(begun: str = "") -> int:
 
 
 @app.task(isolation="process")
+def isolated_nap(duration_s: float) -> None:
+    time.sleep(duration_s)
+
+
+@app.task(isolation="process")
 def isolated_wait(begun: str = "", cleaned: str = "") -> None:
     try:
         if begun:

@@ -77,6 +77,12 @@ def is_there(pid: int) -> bool:
     return state not in "ZX"
 
 
+def cpu_ticks(pid: int) -> int:
+    """Return how long a process has computed."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
 def test_runs_in_another_process_that_is_used_again() -> None:
     async def story(stand: Stand) -> None:
         first = await stand.value("pid")
@@ -150,6 +156,9 @@ def test_code_in_c_is_killed_and_shows_where_it_was(tmp_path: Path) -> None:
         begun = tmp_path / "begun"
         attempt = stand.begin("compute_in_c", str(begun))
         await until(lambda: pids(begun))
+        [pid] = pids(begun)
+        marked = cpu_ticks(pid)
+        await until(lambda: cpu_ticks(pid) > marked + 2)  # It is in C by now, past the mark.
         attempt.cause = Cause.TIMEOUT
         assert stand.executor.stop(attempt, 0) == ""
         assert stand.executor.stop(attempt, 1) == ""
@@ -157,8 +166,23 @@ def test_code_in_c_is_killed_and_shows_where_it_was(tmp_path: Path) -> None:
         assert isinstance(outcome, Stopped)
         assert "9 (SIGKILL)" in outcome.detail
         assert "compute_in_c" in outcome.trace
-        assert not is_there(pids(begun)[0])
+        assert not is_there(pid)
         assert await stand.value("isolated_add", 1, 2) == 3
+
+    on_stand(story)
+
+
+def test_end_just_before_the_kill_spares_the_next_task(tmp_path: Path) -> None:
+    async def story(stand: Stand) -> None:
+        begun = tmp_path / "begun"
+        attempt = stand.begin("isolated_wait", str(begun))
+        await until(lambda: pids(begun))
+        attempt.cause = Cause.KILL
+        stand.executor.stop(attempt, 0)
+        stand.executor.stop(attempt, 1)
+        assert isinstance(await stand.end(), Stopped)
+        stand.begin("isolated_nap", 1.5)  # Longer than the stack may take to be written.
+        assert isinstance(await stand.end(), Finished)
 
     on_stand(story)
 

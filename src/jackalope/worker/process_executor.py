@@ -176,9 +176,11 @@ class ProcessExecutor:
         return child
 
     def _is_worn(self, child: Child) -> bool:
+        """Whether a process must not run another task."""
         limit = self._recycling
         return (
-            (0 < limit.tasks <= child.tasks)
+            child.is_doomed
+            or (0 < limit.tasks <= child.tasks)
             or (0 < limit.age_s <= child.age_s)
             or (0 < limit.rss_bytes <= child.rss_bytes)
         )
@@ -195,12 +197,14 @@ class Child:
         tasks: how many it has run.
         rss_bytes: how large it was after the last of them.
         is_gone: it has ended, or is about to.
+        is_doomed: it is to be killed, so that a task that ends just before is its last.
     """
 
     def __init__(self) -> None:
         self.tasks = 0
         self.rss_bytes = 0
         self.is_gone = False
+        self.is_doomed = False
         self._started_at = time.monotonic()
         self._oom_kills = oom_kill_count()
         self._process: asyncio.subprocess.Process | None = None
@@ -274,6 +278,7 @@ class Child:
 
     def kill_later(self) -> None:
         """End the process and all that it has started, once it has written down where it is."""
+        self.is_doomed = True
         self._signal(signal.SIGUSR2)
         self._kill_when_written(0, time.monotonic() + _STACK_S)
 
