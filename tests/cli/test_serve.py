@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from jackalope.broker.settings import Config, DataConfig, HttpConfig, NativeConf
 from jackalope.cli.command import Exit, Failure
 from jackalope.cli.process import run_broker
 from jackalope.storage import Level, SyncFailed
+from jackalope.storage.history import SqliteHistory
 from tests.cli.conftest import JACKALOPE, Cli, Serving, clean_environment
 
 START_S_MAX = 10.0
@@ -59,6 +61,39 @@ def test_tasks_outlive_a_restart(tmp_path: Path, cli: Cli) -> None:
     (task,) = cli("-b", str(second.address), "list", "-f", "json").json
     assert (task["id"], task["state"]) == (submitted, "ready")
     assert second.stop()[0] == 0
+
+
+def scribe_of(serving: Serving) -> int:
+    """Return the process that writes history for a broker."""
+    pid = serving.process.pid
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
+
+
+def test_broker_whose_scribe_is_killed_goes_on(tmp_path: Path, cli: Cli) -> None:
+    serving = Serving(cwd=tmp_path)
+    os.kill(scribe_of(serving), signal.SIGKILL)
+    broker = ("-b", str(serving.address))
+    submitted = cli(*broker, "submit", "-q", "images", "--name", "x").out.strip()
+    (task,) = cli(*broker, "list", "-f", "json").json
+    assert task["id"] == submitted
+    code, log = serving.stop()
+    assert code == 0
+    messages = [json.loads(line)["message"] for line in log.splitlines()]
+    assert "the process that writes history is lost; the broker writes by itself" in messages
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_to_both_processes_loses_nothing(tmp_path: Path, cli: Cli, number: int) -> None:
+    serving = Serving(cwd=tmp_path)
+    scribe = scribe_of(serving)
+    submitted = cli("-b", str(serving.address), "submit", "-q", "a", "--name", "x").out.strip()
+    os.kill(scribe, number)
+    code, log = serving.stop(number)
+    assert (code, "lost" in log) == (0, False)
+    assert not Path(f"/proc/{scribe}").exists()
+    with closing(SqliteHistory(tmp_path / "jackalope-data" / "tasks.db")) as history:
+        assert [row.id.hex() for row in history.load().tasks] == [submitted.replace("-", "")]
 
 
 def test_second_broker_on_the_folder_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from jackalope.core.task import TaskRow
-from jackalope.storage import Storage, history, journal
+from jackalope.storage import Storage, journal, schema
 from tests.storage.making import make_changes, make_row
 
 
@@ -26,8 +26,8 @@ def store(folder: Path, seed: int) -> None:
     chance = random.Random(seed)
     # Small, so that many checkpoints are interrupted too.
     journal.WAL_BYTES_MAX = chance.choice([50_000, 500_000])
-    history.WAL_BYTES_MAX = chance.choice([20_000, 200_000])
-    storage = Storage.open(folder)
+    schema.WAL_BYTES_MAX = chance.choice([20_000, 200_000])
+    storage = Storage.open(folder, has_scribe=chance.random() < 0.5)
     storage.journal.claim()
     pending = [to_row(*batch) for batch in storage.journal.read(storage.history.applied())]
     while True:

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from jackalope.core.must import BrokenInvariant
 from jackalope.core.policy import OnLost, Policy
 from jackalope.core.task import NO_OPTIONS, BlobRef, Error, Options, Outcome, TaskRow
 from jackalope.storage import BadCursor, BatchSummary, Forgotten, History
-from jackalope.storage.history import _FORGET, SqliteHistory
+from jackalope.storage.history import SqliteHistory
 from jackalope.storage.memory import MemoryHistory
+from jackalope.storage.scribed import Scribed
+from jackalope.storage.writer import FORGET
 from tests.storage.making import FOREVER_US, make_changes, make_full_row, make_row, task_id
 
 OpenHistory = Callable[[], History]
@@ -40,8 +43,18 @@ def open_file(tmp_path: Path) -> Iterator[OpenHistory]:
         yield open_history
 
 
-@pytest.fixture(params=["memory", "file"])
-def history(request: pytest.FixtureRequest, open_file: OpenHistory) -> Iterator[History]:
+@pytest.fixture(params=["memory", "file", "scribe"])
+def history(
+    request: pytest.FixtureRequest, open_file: OpenHistory, tmp_path: Path
+) -> Iterator[History]:
+    if request.param == "scribe":
+        path = tmp_path / "tasks.db"
+        with (
+            (tmp_path / "lock").open("w") as lock,
+            closing(SqliteHistory(path, partial(Scribed, path, lock.fileno()))) as history,
+        ):
+            yield history
+        return
     with closing(MemoryHistory() if request.param == "memory" else open_file()) as history:
         yield history
 
@@ -385,7 +398,7 @@ def test_forget(history: History) -> None:
 def test_forgetting_takes_no_scan(open_file: OpenHistory, tmp_path: Path) -> None:
     open_file()
     with closing(sqlite3.connect(tmp_path / "tasks.db")) as tool:
-        plan = tool.execute(f"EXPLAIN QUERY PLAN {_FORGET}", (1, 1)).fetchall()
+        plan = tool.execute(f"EXPLAIN QUERY PLAN {FORGET}", (1, 1)).fetchall()
     steps = [step for *_, step in plan]
     assert "SEARCH tasks USING INDEX tasks_to_forget (forget_us<?)" in steps
     assert not any(step.startswith("SCAN tasks") for step in steps)

@@ -106,7 +106,9 @@ def _open(config: Config) -> Broker:
     data, tracer = config.data, _tracer(config)
     try:
         store = store_of(config, os.environ)
-        storage = Storage.open(Path(data.folder), data.durability, data.interval_us, store)
+        storage = Storage.open(
+            Path(data.folder), data.durability, data.interval_us, store, has_scribe=True
+        )
     except FolderBusy as fault:
         raise Failure(str(fault), code=Exit.BUSY) from None
     except StorageFault as fault:

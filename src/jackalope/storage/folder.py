@@ -5,9 +5,11 @@ Owns what concerns the files together: that one broker has them, and that they b
 
 import fcntl
 import os
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -20,6 +22,7 @@ from jackalope.storage.history import SqliteHistory
 from jackalope.storage.journal import SqliteJournal
 from jackalope.storage.memory import MemoryBlobs, MemoryHistory, MemoryJournal, MemorySeries
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Blobs, History, Journal, Level, Series
+from jackalope.storage.scribed import Scribed
 from jackalope.storage.series import SqliteSeries
 from jackalope.storage.wal import check_wal
 
@@ -29,6 +32,9 @@ SERIES = "series.db"
 BLOBS = "blobs"
 LOCK = "lock"
 ID = "id"
+
+#: How much later than a broker that is killed its scribe may be gone.
+_MOMENT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,8 @@ class Storage:
         level: Level = Level.FSYNC,
         interval_us: int = INTERVAL_US_DEFAULT,
         blobs_at: Callable[[str], Blobs] | None = None,
+        *,
+        has_scribe: bool = False,
     ) -> "Storage":
         """Open a data folder, and create what is not there. Level `memory` needs no folder.
 
@@ -59,6 +67,7 @@ class Storage:
             interval_us: how often the journal is synced at level `interval`.
             blobs_at: makes the store of blobs where they are not in the folder; it is told what
                 tells this folder from all others.
+            has_scribe: history is written by a process of its own.
 
         Raises:
             FolderBusy: another process has the folder; it names the process.
@@ -79,7 +88,10 @@ class Storage:
             journal = SqliteJournal(path / JOURNAL, level, interval_us)
             opened.callback(journal.close)
             lock.note(level)
-            history = SqliteHistory(path / HISTORY)
+            history = SqliteHistory(
+                path / HISTORY,
+                partial(Scribed, path / HISTORY, lock.descriptor) if has_scribe else None,
+            )
             opened.callback(history.close)
             blobs = FolderBlobs(path / BLOBS) if blobs_at is None else blobs_at(folder_id(path))
             opened.callback(blobs.close)
@@ -142,10 +154,11 @@ def folder_id(folder: Path) -> str:
 class FolderLock:
     """Keeps every other broker out of a folder.
 
-    The lock ends with the process, however it ends. The file stays, and names the last holder and
-    the level at which it wrote the journal.
+    The lock ends with the process and its scribe, however they end. The file stays, and names the
+    last holder and the level at which it wrote the journal.
 
     Attributes:
+        descriptor: of the file. Whoever has inherited it holds the lock as well.
         level_before: the level of the last holder, if any.
 
     Raises:
@@ -155,34 +168,45 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self._path = folder / LOCK
         with naming_faults(self._path):
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            self.descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            if not self._is_taken():
                 holder, _ = self._read()
                 self.close()
                 raise FolderBusy(
                     f"{folder}: another broker has this data folder, process {holder}. Stop it "
                     "first, or give this one a folder of its own"
-                ) from None
+                )
             _, self.level_before = self._read()
         self.note(self.level_before)
+
+    def _is_taken(self) -> bool:
+        """Take the lock, and tell whether that worked within a moment."""
+        end = time.monotonic() + _MOMENT_S
+        while True:
+            try:
+                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    return False
+                time.sleep(_MOMENT_S / 50)
+            else:
+                return True
 
     def note(self, level: Level | None) -> None:
         """Write down who has the folder, and at which level the journal is written from now on."""
         with naming_faults(self._path):
             # Always of the same size, so that it needs no room on a full disk.
             line = f"{os.getpid()} {level or ''}".ljust(63)
-            os.pwrite(self._descriptor, f"{line}\n".encode(), 0)
-            sync_file(self._descriptor)
+            os.pwrite(self.descriptor, f"{line}\n".encode(), 0)
+            sync_file(self.descriptor)
 
     def close(self) -> None:
         """Let go of the folder."""
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
     def _read(self) -> tuple[str, Level | None]:
         """Return the last holder's process and level, as far as the file tells."""
-        match os.pread(self._descriptor, 100, 0).decode(errors="replace").split():
+        match os.pread(self.descriptor, 100, 0).decode(errors="replace").split():
             case [holder, level] if level in list(Level):
                 return holder, Level(level)
             case [holder, *_]:

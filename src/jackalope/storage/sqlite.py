@@ -13,12 +13,12 @@ the WAL into the file and syncs it, so that nothing is believed that only the sy
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from jackalope.storage.disk import sync_file
 from jackalope.storage.faults import NewerFormat, StorageFault, naming_faults
@@ -30,11 +30,15 @@ PAGE_BYTES = 8192
 #: How long to wait for another program that has the file locked.
 BUSY_S = 5.0
 
+#: Statements for many values come in these sizes only, so that each is prepared once and stays so.
+CHUNK_SIZES = (250, 50, 10, 1)
+
 #: The first with all that the statements here use.
 VERSION_MIN = (3, 35, 0)
 
 Value = str | bytes | bytearray | int | None
 Migration = Callable[[sqlite3.Connection], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -272,3 +276,28 @@ def version_of(connection: sqlite3.Connection) -> int:
     """Return the version of the tables in a file."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return version
+
+
+def execute_in(
+    connection: sqlite3.Connection, sql: str, values: Iterable[Value], *params: Value
+) -> list[tuple[Any, ...]]:
+    """Execute a statement for many values, whose place is marked by {}, and return all rows."""
+    rows: list[tuple[Any, ...]] = []
+    for chunk in chunks_of(list(values)):
+        statement = sql.format(marks(len(chunk)))
+        rows += connection.execute(statement, (*params, *chunk)).fetchall()
+    return rows
+
+
+def chunks_of(items: list[T]) -> Iterator[list[T]]:
+    """Return all items in pieces of few sizes."""
+    begin = 0
+    for size in CHUNK_SIZES:
+        while len(items) - begin >= size:
+            yield items[begin : begin + size]
+            begin += size
+
+
+def marks(count: int) -> str:
+    """Return the places of so many values in a statement."""
+    return ", ".join("?" * count)

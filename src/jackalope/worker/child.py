@@ -11,7 +11,6 @@ parent reads when the process is gone. It dies with its parent.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import resource
@@ -28,6 +27,7 @@ from typing import NoReturn
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
 from jackalope.core.task import Error
+from jackalope.parent import die_with_parent
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskSource, find_task
 from jackalope.tasks.failure import error_of
@@ -54,7 +54,6 @@ from jackalope.worker.usage import rss_bytes
 
 UNFIT = 2
 
-_PR_SET_PDEATHSIG = 1
 #: A task may report its progress in every turn of a tight loop; the worker hears it this often.
 _PROGRESS_EVERY_S = 0.05
 
@@ -228,14 +227,6 @@ def out_of_memory(error: MemoryError, bytes_max: int) -> Outcome:
         return Failed(error_of(error))
     message = f"the task wanted more than its {bytes_max} bytes of memory"
     return Failed(Error(OUT_OF_MEMORY, message, error_of(error).trace))
-
-
-def die_with_parent(parent: int) -> None:
-    """Have the kernel end this process when its parent ends, where the kernel can."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def main(arguments: list[str]) -> NoReturn:
