@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen."""
     parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
     parser.add_argument("--rate", type=int, default=1_000, help="requests a second")
-    parser.add_argument("--seconds", type=float, default=15, help="how long to hold it in a round")
+    parser.add_argument("--seconds", type=float, default=20, help="how long to hold it in a round")
     parser.add_argument("--rounds", type=int, default=5, help="how often to measure")
     parser.add_argument("--load", metavar="FILE", help=argparse.SUPPRESS)
 

@@ -9,6 +9,7 @@ process they are in.
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import socket
 import sys
@@ -33,6 +34,9 @@ from jackalope.storage.scribe_line import (
     Tasks,
 )
 from jackalope.storage.writer import Writer
+
+#: Where there are too few cores, whoever waits for the broker comes before what is written behind.
+_NICE = 5
 
 
 def serve(writer: Writer, line: Line) -> NoReturn:
@@ -77,6 +81,7 @@ def main(arguments: list[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     die_with_parent(int(parent))
+    os.nice(_NICE)
     gc.disable()  # Rows come and go, and none is ever part of a cycle.
     try:
         with closing(open_history(Path(path))) as db:
