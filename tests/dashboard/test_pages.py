@@ -78,7 +78,10 @@ def test_tasks_are_filtered_and_sorted_by_the_server(house: House, open_page: Op
     page.get_by_label("State").select_option("held")
     expect(status).to_have_text("1 to 50 of 60")
     button(page, "Clear")
-    page.get_by_label("Tag").fill("rare")
+    page.get_by_label("Tag").fill("ra")
+    page.wait_for_timeout(2_500)  # What moves meanwhile takes nothing away from who is typing.
+    page.get_by_label("Tag").press("End")
+    page.get_by_label("Tag").press_sequentially("re")
     page.get_by_label("Tag").press("Enter")
     expect(rows).to_have_count(1)
     button(page, "Clear")

@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, Failure, may, socketAddress } from "../api";
 import { type Attempt, attemptsOf } from "../attempts";
 import { useFetched, useNow } from "../hooks";
@@ -44,7 +44,14 @@ async function load(id: string, signal: AbortSignal): Promise<Whole> {
 
 export function TaskPage({ id }: { id: string }) {
   const happened = useEvents(id);
-  const { data, failure, reload } = useFetched((signal) => load(id, signal), [id, happened], false);
+  const { data, failure, isLoading, reload } = useFetched((signal) => load(id, signal), [id], false);
+  const seen = useRef(0);
+  useEffect(() => {
+    // What is being loaded is shown first: while much happens, nothing ever would be otherwise.
+    if (isLoading || seen.current === happened) return;
+    seen.current = happened;
+    reload();
+  }, [happened, isLoading]);
   if (failure instanceof Failure && failure.status === 404) {
     return <><PageHead title="Task" /><Empty>There is no task {id}. It may have been deleted, or its time to be kept is over.</Empty></>;
   }

@@ -99,10 +99,7 @@ function FilterBar({ filters, onChange }: { filters: Filters; onChange: (next: F
   }, []);
   const set = (part: Partial<Filters>) => onChange({ ...filters, ...part });
   const field = (name: "name" | "key" | "tag", label: string) => (
-    <label class="field" key={name}>
-      <span>{label}</span>
-      <input value={filters[name]} onChange={(event) => set({ [name]: event.currentTarget.value.trim() })} />
-    </label>
+    <TextFilter key={name} label={label} value={filters[name]} onChange={(value) => set({ [name]: value })} />
   );
   return (
     <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
@@ -137,6 +134,18 @@ function FilterBar({ filters, onChange }: { filters: Filters; onChange: (next: F
       {filters.parent && <button type="button" class="chip" onClick={() => set({ parent: "" })}>children of …{filters.parent.slice(-8)} ×</button>}
       {isFiltered(filters) && <button type="button" class="plain" onClick={() => onChange({ ...EMPTY, sort: filters.sort })}>Clear</button>}
     </form>
+  );
+}
+
+/** A filter of free text. What is typed stays while the list below moves, and counts when it is done. */
+function TextFilter(props: { label: string; value: string; onChange: (value: string) => void }) {
+  const [draft, setDraft] = useState(props.value);
+  useEffect(() => setDraft(props.value), [props.value]);
+  return (
+    <label class="field">
+      <span>{props.label}</span>
+      <input value={draft} onInput={(event) => setDraft(event.currentTarget.value)} onChange={(event) => props.onChange(event.currentTarget.value.trim())} />
+    </label>
   );
 }
 
