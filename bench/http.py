@@ -47,7 +47,7 @@ _CLIENTS, _BATCH = 8, 1_000
 _HELD = 0.99
 _ANSWER_S_MAX = 30
 #: How long a load flows before it is counted, so that what is under way at the end was so at the
-#: begin as well.
+#: beginning as well.
 _RAMP_S = 3.0
 
 #: How often each kind of request comes in twenty, spread as they would be.

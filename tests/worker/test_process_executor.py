@@ -32,6 +32,12 @@ class Stand:
         self.executor.run([attempt])
         return attempt
 
+    async def reach(self, mark: Path, name: str, *args: Any) -> Attempt:
+        """Begin an attempt, and return when it has reached its mark."""
+        attempt = self.begin(name, str(mark), *args)
+        await until(lambda: pids(mark))
+        return attempt
+
     async def end(self) -> Outcome:
         async with asyncio.timeout(WAIT_S):
             while (outcome := self.ear.next_or_none()) is None:  # noqa: ASYNC110  from a thread
@@ -126,8 +132,7 @@ def test_process_of_its_own_for_each_at_once(tmp_path: Path) -> None:
 def test_asked_to_stop_it_cleans_up_and_the_process_goes_on(tmp_path: Path) -> None:
     async def story(stand: Stand) -> None:
         begun, cleaned = tmp_path / "begun", tmp_path / "cleaned"
-        attempt = stand.begin("isolated_wait", str(begun), str(cleaned))
-        await until(lambda: pids(begun))
+        attempt = await stand.reach(begun, "isolated_wait", str(cleaned))
         attempt.cause = Cause.KILL
         assert stand.executor.stop(attempt, 0) == ""
         assert isinstance(await stand.end(), Stopped)
@@ -141,8 +146,7 @@ def test_asked_to_stop_it_cleans_up_and_the_process_goes_on(tmp_path: Path) -> N
 def test_coroutine_is_cancelled(tmp_path: Path) -> None:
     async def story(stand: Stand) -> None:
         begun = tmp_path / "begun"
-        attempt = stand.begin("isolated_wait_async", str(begun))
-        await until(lambda: pids(begun))
+        attempt = await stand.reach(begun, "isolated_wait_async")
         attempt.cause = Cause.KILL
         stand.executor.stop(attempt, 0)
         assert isinstance(await stand.end(), Stopped)
@@ -154,8 +158,7 @@ def test_coroutine_is_cancelled(tmp_path: Path) -> None:
 def test_code_in_c_is_killed_and_shows_where_it_was(tmp_path: Path) -> None:
     async def story(stand: Stand) -> None:
         begun = tmp_path / "begun"
-        attempt = stand.begin("compute_in_c", str(begun))
-        await until(lambda: pids(begun))
+        attempt = await stand.reach(begun, "compute_in_c")
         [pid] = pids(begun)
         marked = cpu_ticks(pid)
         await until(lambda: cpu_ticks(pid) > marked + 2)  # It is in C by now, past the mark.
@@ -175,8 +178,7 @@ def test_code_in_c_is_killed_and_shows_where_it_was(tmp_path: Path) -> None:
 def test_end_just_before_the_kill_spares_the_next_task(tmp_path: Path) -> None:
     async def story(stand: Stand) -> None:
         begun = tmp_path / "begun"
-        attempt = stand.begin("isolated_wait", str(begun))
-        await until(lambda: pids(begun))
+        attempt = await stand.reach(begun, "isolated_wait")
         attempt.cause = Cause.KILL
         stand.executor.stop(attempt, 0)
         stand.executor.stop(attempt, 1)

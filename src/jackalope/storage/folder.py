@@ -169,7 +169,7 @@ class FolderLock:
         self._path = folder / LOCK
         with naming_faults(self._path):
             self.descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-            if not self._is_taken():
+            if not self._take():
                 holder, _ = self._read()
                 self.close()
                 raise FolderBusy(
@@ -179,7 +179,7 @@ class FolderLock:
             _, self.level_before = self._read()
         self.note(self.level_before)
 
-    def _is_taken(self) -> bool:
+    def _take(self) -> bool:
         """Take the lock, and tell whether that worked within a moment."""
         end = time.monotonic() + _MOMENT_S
         while True:
