@@ -35,7 +35,7 @@ PAGE_PACKAGES := dashboard/node_modules/.package-lock.json
 PAGE_SOURCE := $(shell find dashboard -name node_modules -prune -o -type f -print 2>/dev/null)
 
 .PHONY: setup
-setup: $(READY) $(if $(NPM),$(PAGE)) browser  ## Create .venv with the project and the pinned tools; does nothing when up to date.
+setup: $(READY) $(if $(NPM),$(PAGE)) debian  ## Create .venv with the project and the pinned tools; does nothing when up to date.
 
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "make: found no Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
@@ -56,12 +56,17 @@ $(PAGE_PACKAGES): dashboard/package.json dashboard/package-lock.json
 	cd dashboard && npm ci --silent
 	touch $@
 
-# The tests look at the dashboard with Debian's Chromium, where that is or can be had.
-.PHONY: browser
-browser:
-	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
-		&& apt-get update --quiet --quiet && apt-get install --quiet --quiet --yes --no-install-recommends chromium fonts-dejavu-core; } \
-		|| echo "make: no Chromium here: the tests that need a browser are skipped" >&2
+# The tests look at the dashboard with Debian's Chromium, and compare the AMQP door with Debian's
+# RabbitMQ, where these are installed or can be.
+DEBIAN := chromium fonts-dejavu-core rabbitmq-server
+
+.PHONY: debian
+debian:
+	@if ! { command -v chromium && test -e /usr/sbin/rabbitmq-server; } >/dev/null; then \
+		if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+			apt-get update --quiet --quiet && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+				apt-get install --quiet --quiet --yes --no-install-recommends $(DEBIAN) >/dev/null; \
+		else echo "make: no Chromium or no RabbitMQ: THE TESTS THAT NEED THEM ARE SKIPPED" >&2; fi; fi
 
 # AiiDA is heavy, and pins what we do not: the tests that need it have an environment of their own.
 AIIDA := build/aiida
