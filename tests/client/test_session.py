@@ -466,6 +466,23 @@ def test_idle_client_does_not_knock() -> None:
     with_app(test)
 
 
+def test_idle_session_that_stays_connected_reconnects_after_every_loss() -> None:
+    async def test(broker: ScriptedBroker, app: Jackalope) -> None:
+        session = app.session()
+        session.stays_connected = True
+        losses: list[ConnectionLost] = []
+        session.on_lost = losses.append
+        await session.open(10)
+        for number in (1, 2, 3):
+            assert session.is_idle
+            broker.drop()
+            await until(lambda: broker.hellos == number + 1)  # noqa: B023  it is called in here
+            await until(lambda: session.is_connected)
+            assert len(losses) == number
+
+    with_app(test)
+
+
 def test_broker_that_keeps_hanging_up_is_not_hammered() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         def script(message: Message) -> list[Message] | None:

@@ -1,8 +1,8 @@
 """The session: one client's standing with the broker, over as many connections as it takes.
 
 Owns connecting, reconnecting and what survives a lost connection. It connects when something is
-asked for and stays connected; when the connection is lost, it comes back by itself, with backoff,
-as long as somebody waits for something.
+asked for and stays connected; when the connection is lost, it reconnects by itself, with backoff,
+while a request, a watch or a listener is open, or always if `stays_connected` is set.
 
 What is repeated over a new connection, and why that is safe:
 
@@ -64,6 +64,7 @@ class Session:
         address: where the broker is.
         messages: what is said beside tasks.
         on_lost: called when a connection was lost.
+        stays_connected: reconnect after a loss even while nothing is asked for.
     """
 
     def __init__(self, address: Address, hello: Hello, backoff: Backoff | None = None) -> None:
@@ -75,6 +76,7 @@ class Session:
         self._outbox = Outbox(self._watches.ask)
         self.messages = Messages(self)
         self.on_lost: Callable[[ConnectionLost], None] = lambda _: None
+        self.stays_connected = False
         self._deadlines = Deadlines(self._late)
         self._connection: Connection | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -324,6 +326,17 @@ class Session:
 
     # The connection.
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._connection is not None and self._connection.is_open
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request, watch or listener needs a connection."""
+        is_quiet = self._outbox.is_empty and self._watches.is_empty and self.messages.is_empty
+        return is_quiet and not self._callers
+
     async def connected(self) -> Connection:
         """Return the connection as soon as there is one.
 
@@ -358,7 +371,7 @@ class Session:
             self._keeper = self._loop.create_task(self._keep(), name="jackalope-session")
 
     async def _keep(self) -> None:
-        """Keep a connection up; after a loss, come back only if somebody needs one."""
+        """Keep a connection up; after a loss, reconnect only if one is needed."""
         try:
             while True:
                 await self._connect()
@@ -366,7 +379,7 @@ class Session:
                 await self._is_lost.wait()
                 if self._loop.time() - connected_at > _STEADY_S:
                     self._backoff.reset()
-                if self._is_idle():
+                if self.is_idle and not self.stays_connected:
                     return
                 await asyncio.sleep(self._backoff.next_s())
         except (Rejected, ProtocolError) as error:
@@ -410,10 +423,6 @@ class Session:
                     caller.set_result(connection)
             return
 
-    def _is_idle(self) -> bool:
-        is_quiet = self._outbox.is_empty and self._watches.is_empty and self.messages.is_empty
-        return is_quiet and not self._callers
-
     def _heard(self, message: Message) -> None:
         if type(message) is Ended:
             self._watches.ended(message)
@@ -428,7 +437,7 @@ class Session:
         self._watches.lost()
         self.messages.lost(error)
         self._trouble = error
-        if not self._is_idle():
+        if self.stays_connected or not self.is_idle:
             log.warning("%s; connecting again", error)
         self._is_lost.set()
         self.on_lost(error)
