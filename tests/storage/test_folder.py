@@ -17,6 +17,7 @@ from jackalope.core.must import BrokenInvariant
 from jackalope.storage import (
     Corrupt,
     FolderBusy,
+    FolderGone,
     Level,
     NewerFormat,
     Storage,
@@ -284,3 +285,21 @@ def test_a_history_of_format_1_gets_its_tallies(tmp_path: Path) -> None:
         tally = TallyRow("default", "ann", 1, 0, 100)
         history.write(1, make_changes(tallies=[tally]))
         assert history.load().tallies == [tally]
+
+
+def test_a_folder_that_is_no_longer_in_its_place_is_noticed(
+    open_storage: OpenStorage, tmp_path: Path
+) -> None:
+    storage = open_storage()
+    storage.check_place()
+    (tmp_path / "data").rename(tmp_path / "elsewhere")
+    with pytest.raises(FolderGone, match="removed, moved or replaced"):
+        storage.check_place()
+    with closing(Storage.open(tmp_path / "data")) as another:
+        another.check_place()
+        with pytest.raises(FolderGone):
+            storage.check_place()  # Another one stands there now.
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "elsewhere").rename(tmp_path / "data")
+    storage.check_place()
+    open_storage(Level.MEMORY).check_place()

@@ -77,6 +77,9 @@ _QUICK_DISK_US = 3 * MILLISECOND
 _HEAL_EVERY_US = SECOND
 _STUCK_DISK_US = 10 * SECOND
 
+#: How often to look whether the data folder is still there.
+_PLACE_EVERY_S = 1.0
+
 
 class Outlet(Protocol):
     """Where the effects of a session go: the door's side of a connection."""
@@ -155,6 +158,7 @@ class Broker:
         self.durability = str(storage.level)
         self._task: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._placed: asyncio.Task[None] | None = None
 
     # Life.
 
@@ -163,6 +167,7 @@ class Broker:
         must(self._task is None, "a broker starts once")
         self._task = asyncio.create_task(self._work(), name="jackalope-broker")
         self._watching = asyncio.create_task(self.series.run(self), name="jackalope-series")
+        self._placed = asyncio.create_task(self._check_place(), name="jackalope-place")
         self.blobs.start()
 
     async def stop(self) -> None:
@@ -175,8 +180,9 @@ class Broker:
                 self._task = None
         finally:
             self._alarm.cancel()
-            if self._watching is not None:
-                self._watching.cancel()
+            for task in (self._watching, self._placed):
+                if task is not None:
+                    task.cancel()
             await self.blobs.stop()
         points = self.series.close(self.now_us(), self.engine.core)
         await self.off_loop(lambda: self.series.write(points))
@@ -187,9 +193,20 @@ class Broker:
         self._storage.close()
 
     async def failed(self) -> None:
-        """Return when the broker has stopped; raise what stopped it."""
-        if self._task is not None:
-            await asyncio.shield(self._task)
+        """Return when the broker has stopped; raise what stopped it, or must stop it."""
+        if self._task is None or self._placed is None:
+            return
+        tasks = (self._task, self._placed)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if not task.cancelled():
+                task.result()
+
+    async def _check_place(self) -> None:
+        """Raise when the data folder is gone."""
+        while True:
+            self._storage.check_place()
+            await asyncio.sleep(_PLACE_EVERY_S)
 
     # For the doors.
 

@@ -73,6 +73,10 @@ class FolderBusy(StorageFault):
     is_settled = True
 
 
+class FolderGone(StorageFault):
+    """The data folder is no longer where it was opened."""
+
+
 class NewerFormat(StorageFault):
     """The file was written by a later version of Jackalope."""
 

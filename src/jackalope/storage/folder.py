@@ -17,7 +17,7 @@ from jackalope.core.changes import Changes
 from jackalope.core.must import BrokenInvariant
 from jackalope.storage.blobs import FolderBlobs
 from jackalope.storage.disk import free_bytes, make_folder, sync_file, sync_folder
-from jackalope.storage.faults import Corrupt, FolderBusy, StorageFault, naming_faults
+from jackalope.storage.faults import Corrupt, FolderBusy, FolderGone, StorageFault, naming_faults
 from jackalope.storage.history import SqliteHistory
 from jackalope.storage.journal import SqliteJournal
 from jackalope.storage.memory import MemoryBlobs, MemoryHistory, MemoryJournal, MemorySeries
@@ -48,6 +48,7 @@ class Storage:
     series: Series
     _opened: ExitStack = field(repr=False, compare=False)
     path: Path | None = None
+    _lock: "FolderLock | None" = field(default=None, repr=False, compare=False)
 
     @classmethod
     def open(
@@ -99,7 +100,7 @@ class Storage:
             opened.callback(series.close)
             sync_folder(path)
             check_sequences(path, journal, history)
-            return cls(level, journal, history, blobs, series, opened.pop_all(), path)
+            return cls(level, journal, history, blobs, series, opened.pop_all(), path, lock)
 
     @classmethod
     def _open_memory(cls) -> "Storage":
@@ -130,6 +131,18 @@ class Storage:
             return free_bytes(self.path) + spare
         except (OSError, StorageFault):
             return None
+
+    def check_place(self) -> None:
+        """Check that the folder is still where it was opened.
+
+        The open files of a folder that was removed or replaced take writes without an error, and no
+        broker ever finds them again.
+
+        Raises:
+            FolderGone: it was removed, moved or replaced.
+        """
+        if self._lock is not None:
+            self._lock.check_place()
 
     def close(self) -> None:
         """Close everything and let go of the folder; safe to repeat."""
@@ -199,6 +212,25 @@ class FolderLock:
             line = f"{os.getpid()} {level or ''}".ljust(63)
             os.pwrite(self.descriptor, f"{line}\n".encode(), 0)
             sync_file(self.descriptor)
+
+    def check_place(self) -> None:
+        """Check that the file that is locked is still the one at its path.
+
+        Raises:
+            FolderGone: it is not.
+        """
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            found = None
+        except OSError:
+            return  # Out of reach for now; that says nothing about where it is.
+        if found is None or not os.path.samestat(found, os.fstat(self.descriptor)):
+            raise FolderGone(
+                f"{self._path.parent}: the data folder was removed, moved or replaced while the "
+                "broker ran; the broker stops, because what it accepts would be lost. Put the "
+                "folder back, or start a broker with a new one"
+            )
 
     def close(self) -> None:
         """Let go of the folder."""
