@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from jackalope.aiida.own_broker import OwnBroker, own_folder
+from jackalope.aiida.communicator import JackalopeCommunicator
+from jackalope.aiida.own_broker import HOST, OwnBroker, own_folder
+from jackalope.aiida.reviver import Reviver
 from jackalope.client.app import Jackalope
 from jackalope.link.errors import ConfigError, ConnectionLost, Rejected
 from tests.acceptance.house import wait_until
+from tests.aiida.house import result_of
 
 STARTING = """
 import sys
@@ -64,29 +69,106 @@ def test_only_its_user_comes_in(own: OwnBroker) -> None:
         version_of(own, "")
 
 
+def kill(own: OwnBroker) -> int:
+    """Kill it without warning, and return the process that it was."""
+    pid = own.pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
 def test_it_comes_back_with_what_it_had(own: OwnBroker) -> None:
     own.ensure_running()
-    address, pid = own.address, own.pid()
-    assert pid is not None
+    address = own.address
     client = Jackalope(address, token=own.token)
     with client.sync as sync:
         sync(client.submit("calculations", alias="mine"))
-    os.kill(pid, signal.SIGKILL)
+    kill(own)
     wait_until(lambda: not own.is_running(), "it is gone")
-    own.revive()
+    own.revive(is_needed=False)
     assert own.address == address
     with client.sync as sync:
         assert sync(client.find(alias="mine")).queue == "calculations"
 
 
-def test_who_was_connected_does_not_start_what_was_stopped(own: OwnBroker) -> None:
+def test_what_was_stopped_starts_when_it_is_needed(own: OwnBroker) -> None:
     own.ensure_running()
     assert own.stop()
     assert not own.stop()
-    own.revive()
+    own.revive(is_needed=False)
     assert not own.is_running()
-    own.ensure_running()  # Somebody new needs it.
+    own.revive(is_needed=True)
     assert own.is_running()
+    own.stop()
+    own.ensure_running()  # A new client needs it.
+    assert own.is_running()
+
+
+@pytest.fixture
+def connect(own: OwnBroker) -> Iterator[Callable[[], JackalopeCommunicator]]:
+    """Connects communicators that start the broker again, as the plugin's do."""
+    opened: list[JackalopeCommunicator] = []
+
+    def connect() -> JackalopeCommunicator:
+        own.ensure_running()
+        params = {"address": own.address, "token": own.token}
+        opened.append(JackalopeCommunicator(params, async_task_timeout=60))
+        Reviver(own, opened[-1])
+        return opened[-1]
+
+    yield connect
+    for communicator in opened:
+        communicator.close()
+
+
+def is_back(own: OwnBroker, before: int, worker: JackalopeCommunicator) -> bool:
+    return own.pid() not in (None, before) and worker.is_connected()
+
+
+def test_it_comes_back_each_time_that_it_is_killed_or_stopped_under_an_idle_worker(
+    own: OwnBroker, connect: Callable[[], JackalopeCommunicator]
+) -> None:
+    worker = connect()
+    worker.add_task_subscriber(lambda _, task: task)
+    for _ in range(3):
+        before = kill(own)
+        wait_until(lambda: is_back(own, before, worker), "it is back after a kill")  # noqa: B023
+    for _ in range(2):
+        before = own.pid() or 0
+        assert own.stop()
+        wait_until(lambda: is_back(own, before, worker), "it is back after a stop")  # noqa: B023
+    assert result_of(connect().task_send(1)) == 1
+
+
+def test_a_client_that_needs_nothing_leaves_it_stopped_until_it_does(
+    own: OwnBroker, connect: Callable[[], JackalopeCommunicator]
+) -> None:
+    shell = connect()
+    assert own.stop()
+    wait_until(lambda: not shell.is_connected(), "the connection is lost")
+    assert not shell.needs_broker()
+    assert not own.is_running()
+    shell.task_send("calculation", no_reply=True)
+    assert own.is_running()
+
+
+def test_its_folder_is_removed_under_it(
+    own: OwnBroker, connect: Callable[[], JackalopeCommunicator], caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = connect()
+    worker.add_task_subscriber(lambda _, task: task)
+    first, port = own.pid(), int(own.address.rpartition(":")[2])
+    shutil.rmtree(own.folder)
+    wait_until(lambda: not is_listening(port), "the broker without a folder ends")
+    wait_until(lambda: "was removed while it was used" in caplog.text, "the worker reports it")
+    OwnBroker(own.folder).ensure_running()  # Another process makes a new one.
+    assert own.pid() not in (None, first)
+    assert result_of(connect().task_send(1, no_reply=True)) is None
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((HOST, port)) == 0
 
 
 def test_one_that_does_not_start_says_why(own: OwnBroker) -> None:

@@ -128,6 +128,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
     async def _open(self) -> tuple[Session, str]:
         session = self._app.session()
         session.on_lost = self._on_lost
+        session.stays_connected = True
         await session.open(self._thread.timeout_s)
         return session, (await session.connected()).welcome.server
 
@@ -143,9 +144,23 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
         """Return the event loop on which subscribers are called."""
         return self._thread.loop
 
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The same, under the name that users of the communicator over RabbitMQ know."""
+        return self._thread.loop
+
     def is_closed(self) -> bool:
-        """Tell whether it was closed."""
+        """Return whether it was closed."""
         return self._is_closed
+
+    def is_connected(self) -> bool:
+        """Return whether it has a connection to the broker now."""
+        return self._session.is_connected
+
+    def needs_broker(self) -> bool:
+        """Return whether it cannot do without a broker: it listens, or waits for an answer."""
+        queues = [queue for queues in list(self._queues.values()) for queue in queues]
+        return not self._session.is_idle or any(queue.has_subscribers for queue in queues)
 
     def close(self) -> None:
         """Close it, and hand back the tasks that are not done. Safe to repeat."""

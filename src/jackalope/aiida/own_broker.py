@@ -63,7 +63,8 @@ class OwnBroker:
         self.log = folder / "broker.log"
         self._token = folder / "token"
         self._stopped = folder / "stopped"
-        self._settings: dict[str, Any] | None = None
+        self._settings: dict[str, Any] = {}
+        self._settings_of: tuple[int, int] | None = None
 
     @classmethod
     def of_user(cls) -> OwnBroker:
@@ -130,20 +131,32 @@ class OwnBroker:
             elif not self.is_running():
                 self._start()
 
-    def revive(self) -> None:
-        """Start it again, unless it was told to stop: for those who were connected to it.
+    def revive(self, *, is_needed: bool) -> None:
+        """Start it again for a client that lost its connection.
+
+        One that was stopped stays so until it is needed. One whose folder was removed is not made
+        again: it would have another address and another token, and the client could not use it.
+
+        Args:
+            is_needed: the client cannot do without it.
 
         Raises:
+            ConfigError: its folder was removed.
             ConnectionLost: it does not start; with the end of its log.
         """
-        if not self._stopped.exists():
+        if not self.is_made():
+            raise ConfigError(
+                f"the broker of {self.folder} was removed while it was used; a new one has another "
+                "address: `verdi daemon restart`, and restart other programs that use it"
+            )
+        if is_needed or not self._stopped.exists():
             self.ensure_running()
 
     def stop(self, timeout_s: float = START_S) -> bool:
-        """Have it end as on SIGTERM until somebody new needs it, and tell whether it ran.
+        """Stop it as SIGTERM does, and return whether it ran. It starts again when it is needed.
 
         Raises:
-            ConnectionLost: it goes on.
+            ConnectionLost: it does not end in time.
         """
         pid = self.pid()
         if pid is None:
@@ -151,7 +164,7 @@ class OwnBroker:
         self._stopped.touch()
         os.kill(pid, signal.SIGTERM)
         until = time.monotonic() + timeout_s
-        while self.is_running():
+        while self.pid() == pid:
             if time.monotonic() > until:
                 raise ConnectionLost(f"the broker, process {pid}, was told to end and goes on")
             time.sleep(_LOOK_S)
@@ -196,8 +209,10 @@ class OwnBroker:
         draft.replace(self.config)
 
     def _start(self) -> None:
-        self._settings = None
         self._port("native")  # One without would listen where nobody looks for it.
+        self._await_folder()
+        if self.is_running():
+            return
         command = [sys.executable, "-m", "jackalope", "serve", "--config", str(self.config)]
         started = subprocess.run(  # noqa: S603  our own command
             ["/bin/sh", "-c", _DETACH, "sh", str(self.log), *command],
@@ -214,6 +229,19 @@ class OwnBroker:
                 raise ConnectionLost(f"the broker of {self.config} does not start: {self._said()}")
             time.sleep(_LOOK_S)
 
+    def _await_folder(self) -> None:
+        """Wait for a broker that is ending: it holds the data folder until all is written."""
+        try:
+            lock = (self.folder / "data" / "lock").open("r+")
+        except OSError:
+            return  # There was none yet.
+        until = time.monotonic() + START_S
+        with lock:
+            while not _can_lock(lock.fileno()) and time.monotonic() < until:
+                if self.is_running():
+                    return
+                time.sleep(_LOOK_S)
+
     def _said(self) -> str:
         try:
             lines = self.log.read_text(errors="replace").splitlines()
@@ -228,12 +256,16 @@ class OwnBroker:
         ).stdout
 
     def _read(self) -> dict[str, Any]:
-        if self._settings is None:
-            try:
-                self._settings = yaml.safe_load(self.config.read_text())
-            except (OSError, yaml.YAMLError) as error:
-                raise ConfigError(f"{self.config} cannot be read: {error}") from None
-        return self._settings or {}
+        """Return the configuration as it stands: another process may have made a new one."""
+        try:
+            stat = self.config.stat()
+            version = stat.st_ino, stat.st_mtime_ns
+            if version != self._settings_of:
+                self._settings = yaml.safe_load(self.config.read_text()) or {}
+                self._settings_of = version
+        except (OSError, yaml.YAMLError) as error:
+            raise ConfigError(f"{self.config} cannot be read: {error}") from None
+        return self._settings
 
     def _port(self, door: str) -> int:
         try:
@@ -276,6 +308,16 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):
         return False
+    return True
+
+
+def _can_lock(descriptor: int) -> bool:
+    """Return whether no other process holds the lock of a file."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
     return True
 
 

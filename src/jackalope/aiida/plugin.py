@@ -7,7 +7,6 @@ started, before it is used.
 from __future__ import annotations
 
 import functools
-import logging
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -17,14 +16,13 @@ from aiida.brokers.broker import Broker, BrokerConfigField
 from jackalope.aiida.lookup import Lookup
 from jackalope.aiida.own_broker import OwnBroker
 from jackalope.aiida.processes import QUEUE, ProcessCommunicator
+from jackalope.aiida.reviver import Reviver
 from jackalope.aiida.tasks import CHANGES, PRESET
 from jackalope.client.app import Jackalope
 from jackalope.core.lifecycle import ENDED, LEASED, State
 from jackalope.core.policy import OnLost
 from jackalope.link.address import Address
 from jackalope.wire.views import QueueView
-
-log = logging.getLogger("jackalope.aiida")
 
 #: How many seconds a question from outside the daemon may take.
 _ASK_S = 10.0
@@ -90,7 +88,7 @@ class JackalopeBroker(Broker):  # type: ignore[misc]
         return f"Jackalope v{communicator.server_properties['version']} @ {where}"
 
     def get_communicator(self) -> ProcessCommunicator:
-        """Return the communicator; it is made at the first use, and again after `close`.
+        """Return the communicator; it is created at the first use, and again after `close`.
 
         Raises:
             ConnectionLost: one's own broker does not start.
@@ -99,7 +97,7 @@ class JackalopeBroker(Broker):  # type: ignore[misc]
         """
         with self._lock:
             if self._communicator is None or self._communicator.is_closed():
-                self._communicator = self._connect()
+                self._communicator = self._connect_or_again()
             return self._communicator
 
     def iterate_tasks(self) -> Iterator[Any]:
@@ -160,11 +158,25 @@ class JackalopeBroker(Broker):  # type: ignore[misc]
         if communicator is not None:
             communicator.close()
 
+    def _connect_or_again(self) -> ProcessCommunicator:
+        """Connect; once more if the own broker was just ending, and listened until then."""
+        try:
+            return self._connect()
+        except TimeoutError:
+            if not self._uses_own or self._own.is_running():
+                raise
+            return self._connect()
+
+    @property
+    def _uses_own(self) -> bool:
+        """Whether this is one's own broker, which is started on demand."""
+        return not self._config["address"] and bool(self._config["autostart"])
+
     def _connect(self) -> ProcessCommunicator:
         from aiida.manage.configuration import get_config_option  # noqa: PLC0415  AiiDA is slow
         from aiida.orm.utils import serialize  # noqa: PLC0415
 
-        is_ours = self._start_own()
+        self._start_own()
         communicator = ProcessCommunicator(
             {"address": self._client().address},
             Lookup(),
@@ -173,27 +185,14 @@ class JackalopeBroker(Broker):  # type: ignore[misc]
             task_prefetch_count=get_config_option("daemon.worker_process_slots"),
             async_task_timeout=get_config_option("broker.task_timeout"),
         )
-        if is_ours:
-            communicator.add_close_callback(self._on_lost)
+        if self._uses_own:
+            Reviver(self._own, communicator)
         return communicator
 
-    def _start_own(self) -> bool:
-        """Start one's own broker if it is used and may be started; tell whether that is so."""
-        is_ours = not self._config["address"] and self._config["autostart"]
-        if is_ours:
+    def _start_own(self) -> None:
+        """Start one's own broker if it is used and may be started."""
+        if self._uses_own:
             self._own.ensure_running()
-        return is_ours
-
-    def _on_lost(self, _: Any, error: BaseException | None) -> None:
-        """Have one's own broker back if it died. This is called by the communicator's thread."""
-        if error is not None:
-            threading.Thread(target=self._revive, name="jackalope-revive", daemon=True).start()
-
-    def _revive(self) -> None:
-        try:
-            self._own.revive()
-        except Exception:
-            log.exception("the broker is gone, and cannot be started")
 
     def _client(self) -> Jackalope:
         """Return a client that has not connected yet."""

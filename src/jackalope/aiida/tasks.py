@@ -118,6 +118,11 @@ class Queue:
         self.on_dropped: Callable[[str], None] = _note_dropped
         self.on_kill: Callable[[str], bool] = lambda _: False
 
+    @property
+    def has_subscribers(self) -> bool:
+        """Whether tasks are given to a subscriber of this process."""
+        return bool(self._subscribers)
+
     # Sending.
 
     async def send(
