@@ -98,8 +98,8 @@ def encode_value(content: Content, value: Any, *, is_canonical: bool = False) ->
         raise EncodeFailed(f"content is bytes, so the value must be, not {type(value).__name__}")
     try:
         return (_canonical if is_canonical else _encoders)[content](value)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise EncodeFailed(str(error)) from error
+    except Exception as error:  # a foreign `model_dump` may raise anything
+        raise EncodeFailed(f"{type(error).__name__}: {error}") from error
 
 
 def decode_value(content: Content, data: bytes | msgspec.Raw, kind: Any = Any) -> Any:

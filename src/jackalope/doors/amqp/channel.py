@@ -2,6 +2,9 @@
 
 Owns the state of a channel: consumers, deliveries that are not answered, confirmations, the message
 that is just arriving. Declarations are in `declaring`, messages in `publishing`.
+
+A channel acts on one method at a time. While one waits for the broker's answer, those behind it
+wait as well, so that each acts on what the one before has done and answers keep their order.
 """
 
 from __future__ import annotations
@@ -115,6 +118,7 @@ class Channel:
             return
         self._is_closed = True
         self.connection.flush()
+        self.go_on()
         self._tell_waiting(is_over=True)
         for outlet in list(self.outlets()):
             outlet.close()
@@ -146,6 +150,20 @@ class Channel:
         """Tell whether nothing is to be said on the channel any more."""
         return self._is_closed
 
+    def wait(self) -> None:
+        """Act on no further method of the peer until `go_on`."""
+        self.connection.awaiting.add(self.number)
+
+    def go_on(self) -> None:
+        """Act on what the peer sent behind a method that is answered now."""
+        self.connection.answered(self.number)
+
+    def retire(self, subscription: Subscription) -> None:
+        """Forget a consumer that stops; its session stays until everything is answered."""
+        del self.subscriptions[subscription.tag]
+        self._stopped = [outlet for outlet in self._stopped if not outlet.is_over]
+        self._stopped.append(subscription)
+
     def next_tag(self) -> int:
         """Return the tag of the next delivery."""
         return next(self._tags)
@@ -173,12 +191,14 @@ class Channel:
                 self.refuse(body, method.class_id, method.method_id)
             else:
                 done(body)
+                self.go_on()
 
         refusal = self.connection.admit(command)
         if refusal is not None:
             self.connection.flush()
             self.refuse(refusal, method.class_id, method.method_id)
         else:
+            self.wait()
             self.connection.ask(command, answered)
 
     def drop_taker(self, taker: Taker) -> None:
@@ -280,6 +300,8 @@ class Channel:
         command.session, command.ref = subscription.session, 1
         command.consumer = f"{connection.user or 'amqp'}-{subscription.session}"
         connection.broker.post(command)
+        if not args["no_wait"]:
+            self.wait()
 
     def _wait_for_replies(self, tag: str, args: dict[str, Any]) -> None:
         if not args["no_ack"]:
@@ -305,12 +327,13 @@ class Channel:
 
     def _on_cancel(self, method: amqp.Method) -> None:
         tag, no_wait = method.args["consumer_tag"], method.args["no_wait"]
-        subscription = self.subscriptions.pop(tag, None)
+        subscription = self.subscriptions.get(tag)
         self.connection.flush()
         if subscription is not None:
-            self._stopped = [outlet for outlet in self._stopped if outlet.unanswered]
-            self._stopped.append(subscription)
-            subscription.stop(0 if no_wait else 1)
+            self.retire(subscription)
+            subscription.stop(no_wait=no_wait)
+            if not no_wait:
+                self.wait()
             return
         if tag and tag == self.reply_to[1]:
             self._tell_waiting(is_over=True)
@@ -338,10 +361,10 @@ class Channel:
             return
         connection.flush()
         taker = self._taker(queue, no_ack=args["no_ack"])
-        command.session = taker.session
-        command.ref = connection.new_ref(lambda _: None)
+        command.session, command.ref = taker.session, 1
         command.consumer = f"{connection.user or 'amqp'}-{taker.session}"
         connection.broker.post(command)
+        self.wait()
 
     def _taker(self, queue: str, *, no_ack: bool) -> Taker:
         """Find or make the one who takes tasks of a queue; one that has nothing may have to go."""

@@ -43,7 +43,7 @@ log = structlog.get_logger(component="amqp")
 ITEMS_PER_TURN_MAX = 5_000
 
 #: Why nothing is read: one of several reasons, which the others do not touch.
-_BODIES, _OVERLOAD, _SHORTAGE = "bodies", "overload", "shortage"
+_BODIES, _OVERLOAD, _SHORTAGE, _ANSWER = "bodies", "overload", "shortage", "answer"
 _HOLDING_MESSAGES = (_BODIES, _OVERLOAD, _SHORTAGE)
 
 _WRITE_HIGH_BYTES = 1024 * 1024
@@ -65,6 +65,7 @@ class Connection(asyncio.Protocol):
         namespace: the namespace that this is.
         frame_bytes_max: the largest frame, as agreed.
         channels: those that are open, by number.
+        awaiting: the numbers of channels that wait for an answer of the broker.
         user: who the peer says it is.
         properties: what the peer says about itself.
         opened_us: since when it is there.
@@ -79,6 +80,7 @@ class Connection(asyncio.Protocol):
         self.principal: Principal = ANYONE
         self.properties: dict[str, Any] = {}
         self.channels: dict[int, Channel] = {}
+        self.awaiting: set[int] = set()
         self.frame_bytes_max = door.terms.frame_bytes_max
         self.opened_us = self._beat_us = self._looked_us = door.broker.now_us()
         self._heard_us = self._sent_us = self.opened_us
@@ -91,6 +93,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._frames: deque[tuple[int, int, bytes]] = deque()
         self._asked: dict[int, Done] = {}
+        self._behind: list[tuple[AnyCommand, int]] = []
         self._refs = 0
         self._publishing: dict[Channel, list[Publication]] = {}
         self._finishing: dict[int, list[Finish]] = {}
@@ -177,7 +180,17 @@ class Connection(asyncio.Protocol):
         """Put a command into the inbox, after all that came before; `done` hears the answer."""
         self.flush()
         command.session, command.ref = self.session, self.new_ref(done)
-        self.broker.post(command, items)
+        if self._publishing:
+            self._behind.append((command, items))
+        else:
+            self.broker.post(command, items)
+
+    def answered(self, number: int) -> None:
+        """Act on what came behind the method that a channel had to wait for."""
+        self.awaiting.discard(number)
+        if _ANSWER in self._holds:
+            # Not at once: the broker has more effects for this connection, and they come first.
+            asyncio.get_running_loop().call_soon(self.release, _ANSWER)
 
     def new_ref(self, done: Done) -> int:
         """Return the ref of a command whose answer `done` shall hear."""
@@ -239,6 +252,9 @@ class Connection(asyncio.Protocol):
         """Act on the frames that have arrived, unless something speaks against it."""
         while self._frames and not self._holds:
             kind, number, payload = self._frames[0]
+            if self.awaiting and (number in self.awaiting or not number):
+                self.hold(_ANSWER)
+                break
             if number and self.broker.engine.fault is not None:
                 # Nothing can be decided: what is refused now would only be lost.
                 self._hold_for(self.broker.shortage())
@@ -343,6 +359,10 @@ class Connection(asyncio.Protocol):
             finishing, self._finishing = self._finishing, {}
             for session, attempts in finishing.items():
                 self.broker.post(FinishAttempts(session=session, attempts=attempts), len(attempts))
+        if self._behind:
+            behind, self._behind = self._behind, []
+            for command, items in behind:
+                self.broker.post(command, items)
         if self._items_left <= 0:
             self._items_left = ITEMS_PER_TURN_MAX
             self.hold("turn")
@@ -388,6 +408,7 @@ class Connection(asyncio.Protocol):
                 message.blob = await blobs.off_loop(lambda body=body: blobs.write([body]))  # type: ignore[misc]
         except StorageFault as fault:
             self._publishing.clear()
+            self._behind.clear()
             self.fail(ConnectionFault(541, f"the message could not be stored: {fault}"))
         self.release(_BODIES)
 
@@ -470,6 +491,7 @@ class Connection(asyncio.Protocol):
             return
         self._is_closing = True
         self._publishing.clear()
+        self._behind.clear()
         self._close_channels()
         self.write(
             amqp.encode_method(

@@ -60,6 +60,7 @@ class Outlet:
         queue: the queue whose tasks come out here.
         unanswered: how many deliveries of it the peer has not answered.
         is_stopped: nothing comes out any more, but what did may not be answered yet.
+        is_over: its session is closed.
     """
 
     def __init__(self, channel: Channel, queue: str, *, no_ack: bool) -> None:
@@ -67,7 +68,7 @@ class Outlet:
         self.queue = queue
         self.no_ack = no_ack
         self.unanswered = 0
-        self.is_stopped = False
+        self.is_stopped = self.is_over = False
         self.broker = channel.connection.broker
         self.session = self.broker.open_session(self)
         self._spent = 0
@@ -98,6 +99,7 @@ class Outlet:
 
     def close(self) -> None:
         """Give the session up, and with it what is not answered."""
+        self.is_over = True
         if self._loading is not None:
             self._loading.cancel()
         self.broker.close_session(self.session)
@@ -105,6 +107,10 @@ class Outlet:
     def answered(self) -> None:
         """Note that a delivery was answered; a session that nobody needs any more is closed."""
         self.unanswered -= 1
+        self.close_if_done()
+
+    def close_if_done(self) -> None:
+        """Close the session if nothing comes out any more and everything was answered."""
         if self.is_stopped and not self.unanswered:
             self.channel.connection.flush()
             self.close()
@@ -116,6 +122,12 @@ class Outlet:
 
     def on_cancelled(self) -> None:
         """Hear that the queue is gone."""
+
+    def on_loaded(self) -> None:
+        """Continue after the last large body was handed over."""
+
+    def on_given_back(self) -> None:
+        """Continue after a task was handed back whose body cannot be loaded."""
 
     def send(self, tag: int, given: Assignment, letter: Letter, body: bytes) -> None:
         """Write a delivery."""
@@ -167,6 +179,12 @@ class Outlet:
             self._waiting.popleft()
             self._hand_over(given, body)
             self.channel.connection.flush()
+        self.on_loaded()
+        self.channel.connection.flush()
+
+    def is_loading(self) -> bool:
+        """Return whether deliveries wait for large bodies."""
+        return bool(self._waiting)
 
     async def _body(self, payload: Body) -> bytes:
         if isinstance(payload, bytes):
@@ -180,9 +198,10 @@ class Outlet:
             held = [Held(given.task, given.fence)]
             command = ReleaseAttempts(session=self.session, attempts=held, after_us=_STORE_AWAY_US)
             self.broker.post(command)
-            return
-        failure = Fail(given.task, given.fence, Error("PayloadLost", str(fault)), Verdict.DEAD)
-        self.broker.post(FailAttempts(session=self.session, attempts=[failure]))
+        else:
+            failure = Fail(given.task, given.fence, Error("PayloadLost", str(fault)), Verdict.DEAD)
+            self.broker.post(FailAttempts(session=self.session, attempts=[failure]))
+        self.on_given_back()
 
 
 class Subscription(Outlet):
@@ -199,38 +218,47 @@ class Subscription(Outlet):
         self.tag = tag
         self._tag = short_string(tag.encode())
         self._no_wait = no_wait
+        self._is_stopping = False
         self._route = ("", "", b"")
 
-    def stop(self, ref: int) -> None:
-        """Take no more tasks."""
-        self.is_stopped = True
-        self.broker.post(StopConsuming(session=self.session, ref=ref))
-        if not ref and not self.unanswered:
-            self.close()
+    def stop(self, *, no_wait: bool) -> None:
+        """Take no more tasks. The session stays until the broker's reply, behind the last task."""
+        self._no_wait = no_wait
+        self.broker.post(StopConsuming(session=self.session, ref=1))
 
     def on_reply(self, reply: Reply) -> None:
         """Tell the peer that the consumer is there, or is not; or that it has stopped."""
         channel = self.channel
         if isinstance(reply.body, Refusal):
-            channel.subscriptions.pop(self.tag, None)
             channel.refuse(reply.body, BASIC, 20)
         elif isinstance(reply.body, Joined):
             if not self._no_wait:
                 channel.send("basic.consume-ok", consumer_tag=self.tag)
+                channel.go_on()
         else:
-            channel.send("basic.cancel-ok", consumer_tag=self.tag)
-            if not self.unanswered:
-                self.close()
+            self._is_stopping = True
+            if not self.is_loading():
+                self.on_loaded()
+
+    def on_loaded(self) -> None:
+        """Report that the consumer has stopped, once everything it was given is sent."""
+        if not self._is_stopping:
+            return
+        self._is_stopping, self.is_stopped = False, True
+        if not self._no_wait:
+            self.channel.send("basic.cancel-ok", consumer_tag=self.tag)
+            self.channel.go_on()
+        self.close_if_done()
 
     def on_cancelled(self) -> None:
         """Tell the peer that the queue is gone, if it wants to hear that."""
         channel = self.channel
-        if channel.subscriptions.pop(self.tag, None) is not None:
+        if channel.subscriptions.get(self.tag) is self:
+            channel.retire(self)
             if channel.connection.can("consumer_cancel_notify"):
                 channel.send("basic.cancel", consumer_tag=self.tag, no_wait=True)
             self.is_stopped = True
-            if not self.unanswered:
-                self.close()
+            self.close_if_done()
 
     def send(self, tag: int, given: Assignment, letter: Letter, body: bytes) -> None:
         """Write `basic.deliver`."""
@@ -256,7 +284,12 @@ class Taker(Outlet):
             self.channel.drop_taker(self)
             self.channel.refuse(reply.body, BASIC, 70)
         elif not isinstance(reply.body, Joined):
-            self.channel.send("basic.get-empty")
+            self.on_given_back()
+
+    def on_given_back(self) -> None:
+        """Tell the peer that there is nothing."""
+        self.channel.send("basic.get-empty")
+        self.channel.go_on()
 
     def send(self, tag: int, given: Assignment, letter: Letter, body: bytes) -> None:
         """Write `basic.get-ok`."""
@@ -275,3 +308,4 @@ class Taker(Outlet):
             )
             + encode_content(channel.number, letter.properties, body, most)
         )
+        channel.go_on()

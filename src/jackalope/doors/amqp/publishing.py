@@ -278,7 +278,9 @@ class Publisher:
         def done(_: Answered) -> None:
             if not self._channel.is_closed():
                 self._channel.send("tx.commit-ok")
+                self._channel.go_on()
 
+        self._channel.wait()
         self._connection.ask(barrier, done)
 
     def roll_back(self) -> None:
