@@ -7,6 +7,8 @@ are first named, and again after they were closed.
     > A.1 queue.declare {queue: q}         a method, and its answer if it has one
     > A.1 basic.publish {routing_key: q, body: hello, properties: {priority: 3}}
     > A.1 await 2                          the next two methods, whatever they are
+    > A.1 together [[basic.cancel, {consumer_tag: c}], [basic.ack, {delivery_tag: 1}]]
+                                           methods in one write, and all of their answers
     > A connect {password: wrong}          a handshake whose end is told
     > A close                              an orderly end of a connection
     > A drop                               the socket is closed, without a word
@@ -26,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pamqp import base, commands
+from pamqp import base, commands, frame
 
 from tests.doors.amqp import fields
 from tests.doors.amqp.wire import PATIENCE_S, Closed, Content, Heard, Wire
@@ -150,6 +152,9 @@ class Play:
             for _ in range(int(argument)):
                 yield self._tell(name, wire.hear(number))
             return
+        if verb == "together":
+            yield from self._together(name, number, yaml.safe_load(argument))
+            return
         arguments = yaml.safe_load(argument or "{}")
         content = (arguments.pop("properties", {}), str(arguments.pop("body", "")))
         method = _method(verb, arguments)
@@ -162,13 +167,25 @@ class Play:
         wire.send(number, method)
         if not method.synchronous or getattr(method, "nowait", False):
             return
-        last = ""
-        while last not in {*_answers(method), "channel.close", "connection.close"}:
-            heard = wire.hear(number)
-            last = heard.name
-            yield self._tell(name, heard)
+        yield from self._answer(name, number, _answers(method))
         if verb == "channel.close":
             self._channels.discard((name, number))
+
+    def _together(self, name: str, number: int, sent: list[list[Any]]) -> Iterator[str]:
+        """Send methods in one write, and wait for an answer to each that has one."""
+        wire = self._wire(name)
+        methods = [_method(verb, *(given or [{}])) for verb, *given in sent]
+        wire.send_bytes(b"".join(frame.marshal(method, number) for method in methods))
+        for method in methods:
+            if method.synchronous and not getattr(method, "nowait", False):
+                yield from self._answer(name, number, _answers(method))
+
+    def _answer(self, name: str, number: int, wanted: set[str]) -> Iterator[str]:
+        last = ""
+        while last not in {*wanted, "channel.close", "connection.close"}:
+            heard = self._wire(name).hear(number)
+            last = heard.name
+            yield self._tell(name, heard)
 
     def _until(self, wanted: dict[str, Any]) -> Iterator[str]:
         """Look at a queue until it is as wanted."""

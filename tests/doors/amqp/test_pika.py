@@ -73,6 +73,21 @@ def test_a_consumer_that_iterates(channel: BlockingChannel, queue: str) -> None:
     assert channel.cancel() == 0
 
 
+def test_a_consumer_stops_amid_its_prefetch(channel: BlockingChannel, queue: str) -> None:
+    for number in range(20):
+        channel.basic_publish("", queue, str(number).encode(), PERSISTENT)
+    channel.basic_qos(prefetch_count=10)
+    for method, _, _ in channel.consume(queue, inactivity_timeout=PATIENCE_S):
+        assert method is not None
+        channel.basic_ack(method.delivery_tag)
+        break
+    # What pika has and did not hand out it rejects right behind the cancel.
+    channel.cancel()
+    deadline = time.monotonic() + PATIENCE_S
+    while channel.queue_declare(queue, passive=True).method.message_count != 19:
+        assert time.monotonic() < deadline
+
+
 def test_callbacks(channel: BlockingChannel, queue: str) -> None:
     got = []
 

@@ -123,6 +123,20 @@ class Wire:
             data += frame.marshal(body.ContentBody(text), channel)
         self.send_bytes(data)
 
+    def publish_large(
+        self,
+        channel: int,
+        method: commands.Basic.Publish,
+        properties: commands.Basic.Properties,
+        text: bytes,
+    ) -> None:
+        """Send a message in one write, its body in frames of 64 KiB."""
+        head = header.ContentHeader(body_size=len(text), properties=properties)
+        parts = [text[at : at + (1 << 16)] for at in range(0, len(text), 1 << 16)]
+        data = frame.marshal(method, channel) + frame.marshal(head, channel)
+        data += b"".join(frame.marshal(body.ContentBody(part), channel) for part in parts)
+        self.send_bytes(data)
+
     def send_bytes(self, data: bytes) -> None:
         self._socket.sendall(data)
 
