@@ -351,8 +351,8 @@ class GridlikeConfig(msgspec.Struct, frozen=True):
     reconnect_grace_us: Annotated[
         int,
         _about(
-            "How long a job waits for its worker when the connection breaks. After a restart of "
-            "the broker it is the queue's `restart_grace`.",
+            "How long a job waits for its worker when the connection breaks, if the worker names "
+            "its attempts. After a restart of the broker it is the queue's `restart_grace`.",
             ge=0,
             le=HOUR,
         ),
@@ -363,8 +363,8 @@ class GridlikeConfig(msgspec.Struct, frozen=True):
     worker_tracking: Annotated[
         bool,
         _about(
-            "Whether a worker is known again by its id: its counts go on, and so does its job "
-            "after a restart of the broker. Otherwise each connection is a new worker."
+            "Whether a worker is known again by its id: its counts go on, and so does its job if "
+            "it names the attempt. Otherwise each connection is a new worker."
         ),
     ] = True
 

@@ -21,6 +21,9 @@ READY = {"code": 1, "status": 1}
 BUSY = {"code": 1, "status": 0}
 ASKED = {"code": 2}
 
+#: What a worker without a job registers with, if it keeps track of its attempts.
+NO_ATTEMPT = {"job": None, "attempt": None}
+
 PENDING, RUNNING, DONE, FAILED = range(4)
 
 #: What workers must say where the configuration wants it.
@@ -103,15 +106,25 @@ async def until(house: Place, key: str, is_it: Callable[[dict[str, Any]], Any]) 
 
 
 class GridWorker:
-    """A worker of GridLike, driven by a test."""
+    """A worker of GridLike, driven by a test.
+
+    Attributes:
+        attempt: the attempt that it was last told about; only if it keeps track of them.
+    """
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
+        self.attempt: dict[str, Any] = {}
 
     async def register(
-        self, worker_id: str = "machine-1", token: str = "", name: str = "a machine"
+        self,
+        worker_id: str = "machine-1",
+        token: str = "",
+        name: str = "a machine",
+        attempt: dict[str, Any] | None = None,
     ) -> None:
-        await self.say({"code": 0, "name": name, "id": worker_id, "token": token})
+        said = {"code": 0, "name": name, "id": worker_id, "token": token}
+        await self.say(said | (attempt or {}))
 
     async def say(self, message: dict[str, Any]) -> None:
         await self.socket.send(json.dumps(message))
@@ -123,7 +136,13 @@ class GridWorker:
         """Return the next message: a payload as bytes, anything else decoded."""
         async with asyncio.timeout(PATIENCE_S):
             message = await self.socket.recv()
-        return message if isinstance(message, bytes) else json.loads(message)
+        if isinstance(message, bytes):
+            return message
+        said = json.loads(message)
+        if said["code"] == 5:
+            self.attempt = {"job": said["job"], "attempt": said["attempt"]}
+            return await self.hear()
+        return said
 
     async def take(self) -> bytes:
         """Be asked for the status, and return the payload that comes for `ready`."""
@@ -152,11 +171,18 @@ class GridWorker:
 
 @asynccontextmanager
 async def worker(
-    house: Place, worker_id: str = "machine-1", job_type: str = "", token: str = ""
+    house: Place,
+    worker_id: str = "machine-1",
+    job_type: str = "",
+    token: str = "",
+    attempt: dict[str, Any] | None = None,
 ) -> AsyncIterator[GridWorker]:
-    """Connect a worker, and register it."""
+    """Connect a worker, and register it.
+
+    With `attempt` it keeps track of its attempts: `NO_ATTEMPT`, or the one that it comes back with.
+    """
     async with stranger(house, job_type) as one:
-        await one.register(worker_id, token)
+        await one.register(worker_id, token, attempt=attempt)
         yield one
 
 

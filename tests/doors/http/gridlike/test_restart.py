@@ -14,9 +14,11 @@ from tests.doors.http.gridlike.house import (
     ASKED,
     BUSY,
     DONE,
+    NO_ATTEMPT,
     PENDING,
     READY,
     RUNNING,
+    GridWorker,
     Place,
     Remote,
     show,
@@ -27,7 +29,7 @@ from tests.doors.http.gridlike.house import (
 from tests.doors.http.house import JACKALOPE
 
 
-async def begun(place: Place, stack: AsyncExitStack, number: int, **options: Any) -> None:
+async def begun(place: Place, stack: AsyncExitStack, number: int, **options: Any) -> GridWorker:
     """Let a worker begin with a job that stays with it."""
     key = f"job {number}"
     job_type = options.get("job_type", "")
@@ -35,21 +37,33 @@ async def begun(place: Place, stack: AsyncExitStack, number: int, **options: Any
     one = await stack.enter_async_context(worker(place, **options))
     assert await one.take() == key.encode()
     await until(place, key, lambda job: job["status"] == RUNNING)
+    return one
 
 
 @asynccontextmanager
-async def restarted(remote: Remote, number: int, **options: Any) -> AsyncIterator[None]:
-    """Begin with job 0, and restart the broker under it."""
+async def restarted(remote: Remote, number: int, **options: Any) -> AsyncIterator[dict[str, Any]]:
+    """Begin with job 0, restart the broker under it, and return the attempt if it was told."""
     async with AsyncExitStack() as stack:
-        await begun(remote, stack, 0, **options)
+        one = await begun(remote, stack, 0, **options)
         await asyncio.to_thread(remote.restart, number)
-        yield
+        yield one.attempt
 
 
+@asynccontextmanager
+async def resumed(remote: Remote, number: int) -> AsyncIterator[GridWorker]:
+    """Let a worker that keeps track of its attempts come back after a restart with job 0."""
+    async with (
+        restarted(remote, number, attempt=NO_ATTEMPT) as attempt,
+        worker(remote, attempt=attempt) as again,
+    ):
+        yield again
+
+
+@pytest.mark.feature("G41")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_worker_that_is_still_busy_keeps_its_job(remote: Remote, number: int) -> None:
     async def check() -> None:
-        async with restarted(remote, number), worker(remote) as again:
+        async with resumed(remote, number) as again:
             assert await again.hear() == ASKED
             await again.say(BUSY)
             await again.say({"code": 3, "percent": 90})
@@ -64,7 +78,7 @@ def test_a_worker_that_is_still_busy_keeps_its_job(remote: Remote, number: int) 
 
 def test_a_worker_that_finished_meanwhile_sends_its_result_first(remote: Remote) -> None:
     async def check() -> None:
-        async with restarted(remote, signal.SIGKILL), worker(remote) as again:
+        async with resumed(remote, signal.SIGKILL) as again:
             await again.send(b"computed while it was away")
             assert await again.hear() == ASKED
             assert await again.hear() == ASKED
@@ -93,7 +107,7 @@ async def once_only(remote: Remote, result: bytes) -> None:
 
 def test_a_worker_that_fails_its_job_after_the_restart_has_failed_it(remote: Remote) -> None:
     async def check() -> None:
-        async with restarted(remote, signal.SIGKILL), worker(remote) as again:
+        async with resumed(remote, signal.SIGKILL) as again:
             assert await again.hear() == ASKED
             await again.say({"code": 4, "info": "in vain"})
             assert await again.hear() == ASKED
@@ -106,7 +120,7 @@ def test_a_worker_that_fails_its_job_after_the_restart_has_failed_it(remote: Rem
 
 def test_a_worker_that_is_ready_gives_its_job_back(remote: Remote) -> None:
     async def check() -> None:
-        async with restarted(remote, signal.SIGKILL), worker(remote) as again:
+        async with resumed(remote, signal.SIGKILL) as again:
             assert await again.hear() == ASKED
             await again.say(READY)
             assert await again.hear() == b"job 0"
@@ -131,23 +145,79 @@ def test_a_job_whose_worker_stays_away_goes_to_another(remote: Remote) -> None:
     remote.run(check())
 
 
-def test_jobs_of_workers_with_one_id_are_mixed_up_by_nobody(remote: Remote) -> None:
-    """Nobody can tell whose is whose, so neither goes on; both are done again."""
+def test_a_worker_that_cannot_name_its_attempt_is_given_the_job_again(remote: Remote) -> None:
+    """An id is no proof: the result is discarded, and the job runs once more, without a wait."""
+
+    async def check() -> None:
+        async with restarted(remote, signal.SIGKILL), worker(remote) as again:
+            await again.send(b"of which attempt?")
+            assert await again.hear() == ASKED
+            assert await again.hear() == ASKED
+            assert (await show(remote, "job 0"))["status"] == PENDING
+            await again.say(READY)
+            assert await again.hear() == b"job 0"
+
+    remote.run(check())
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_result_never_ends_the_job_of_another_with_the_same_id(
+    remote: Remote, is_deleted: bool
+) -> None:
+    """The worker whose job is gone comes back first, and only the other's job is leased."""
 
     async def check() -> None:
         async with AsyncExitStack() as stack:
-            for number in range(2):
-                await begun(remote, stack, number, worker_id="same", job_type="hasty")
+            one = await begun(remote, stack, 0, worker_id="same")
+            await begun(remote, stack, 1, worker_id="same")
+            if is_deleted:
+                assert (await remote.client.delete("/api/jobs/job 0")).status_code == 202
+            else:
+                one.socket.transport.abort()
+                await until(remote, "job 0", lambda job: job["status"] == PENDING)
             await asyncio.to_thread(remote.restart, signal.SIGKILL)
-            again = await stack.enter_async_context(worker(remote, "same", "hasty"))
-            await again.send(b"whose is this?")
+            again = await stack.enter_async_context(worker(remote, "same"))
+            await again.send(b"result of job 0")
             assert await again.hear() == ASKED
             assert await again.hear() == ASKED
+            assert (await show(remote, "job 1"))["status"] != DONE
+            assert (await remote.client.get("/api/jobs/job 1/result")).status_code == 409
+
+    remote.run(check())
+
+
+@pytest.mark.feature("G41")
+def test_workers_with_one_id_go_on_with_their_own_jobs_if_they_name_them(remote: Remote) -> None:
+    async def check() -> None:
+        async with AsyncExitStack() as stack:
+            options = {"worker_id": "same", "attempt": NO_ATTEMPT}
+            began = [await begun(remote, stack, number, **options) for number in range(2)]
+            await asyncio.to_thread(remote.restart, signal.SIGKILL)
+            idle = await stack.enter_async_context(worker(remote, "same", attempt=NO_ATTEMPT))
+            assert await idle.hear() == ASKED
+            for number in (1, 0):
+                again = worker(remote, "same", attempt=began[number].attempt)
+                one = await stack.enter_async_context(again)
+                await one.send(b"result of job %d" % number)
+                assert await one.hear() == ASKED
+                assert await one.hear() == ASKED
             for number in range(2):
-                job = await until(remote, f"job {number}", lambda job: job["status"] == PENDING)
-                assert job["failureCount"] == 0
-            await again.say(READY)
-            assert await again.hear() == b"job 0"
+                result = await remote.client.get(f"/api/jobs/job {number}/result")
+                assert result.content == b"result of job %d" % number
+
+    remote.run(check())
+
+
+def test_an_attempt_that_is_over_is_not_resumed(remote: Remote) -> None:
+    async def check() -> None:
+        async with restarted(remote, signal.SIGKILL, attempt=NO_ATTEMPT) as attempt:
+            stale = attempt | {"attempt": attempt["attempt"] + 1}
+            async with worker(remote, attempt=stale) as again:
+                assert await again.hear() == ASKED
+                await again.say(BUSY)
+                await again.send(b"of an attempt that is not its own")
+                assert await again.hear() == ASKED
+            assert (await show(remote, "job 0"))["status"] != DONE
 
     remote.run(check())
 

@@ -21,6 +21,7 @@ from tests.doors.http.gridlike.house import (
     BUSY,
     DONE,
     FAILED,
+    NO_ATTEMPT,
     PENDING,
     READY,
     RUNNING,
@@ -407,10 +408,10 @@ def test_with_a_grace_a_worker_takes_up_its_job_again() -> None:
     async def check() -> None:
         async with open_grid(reconnect_grace_us=5_000_000) as house:
             await submit(house, b"job", key="k")
-            async with worker(house) as one:
+            async with worker(house, attempt=NO_ATTEMPT) as one:
                 assert await one.take() == b"job"
                 one.socket.transport.abort()
-            async with worker(house) as again:
+            async with worker(house, attempt=one.attempt) as again:
                 assert await again.hear() == ASKED
                 await again.say(BUSY)
                 assert (await show(house, "k"))["status"] == RUNNING
@@ -418,6 +419,41 @@ def test_with_a_grace_a_worker_takes_up_its_job_again() -> None:
                 assert await again.hear() == ASKED
             result = await house.client.get("/api/jobs/k/result")
             assert result.content == b"from before"
+
+    run(check())
+
+
+def test_who_names_its_attempt_replaces_the_connection_that_it_had() -> None:
+    async def check() -> None:
+        async with open_grid() as house:
+            await submit(house, b"job", key="k")
+            async with worker(house, attempt=NO_ATTEMPT) as one:
+                assert await one.take() == b"job"
+                async with worker(house, attempt=one.attempt) as again:
+                    closed = (await one.closed()).rcvd
+                    assert closed is not None
+                    assert closed.code == POLICY_VIOLATION
+                    assert await again.hear() == ASKED
+                    assert set(await listed(house)) == {"machine-1"}
+                    await again.send(b"over the new one")
+                    assert await again.hear() == ASKED
+            result = await house.client.get("/api/jobs/k/result")
+            assert result.content == b"over the new one"
+
+    run(check())
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [{"job": "k", "attempt": 1}, {"job": 1, "attempt": 1}, {"job": "0" * 32, "attempt": "1"}],
+)
+def test_an_attempt_that_is_none_is_refused(attempt: dict[str, Any]) -> None:
+    async def check() -> None:
+        async with open_grid(kick_after_us=100_000) as house, stranger(house) as one:
+            await one.register(attempt=attempt)
+            closed = (await one.closed()).rcvd
+            assert closed is not None
+            assert (closed.code, closed.reason.split(":")[0]) == (POLICY_VIOLATION, "job")
 
     run(check())
 

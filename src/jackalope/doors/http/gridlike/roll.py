@@ -1,14 +1,14 @@
 """The roll: GridLike's workers, those that are connected and those that were a moment ago.
 
-Owns who is whom. A worker says its unique id when it registers; that is how it is known again after
-a broken connection or a restart, and by whom its jobs are counted. Two connections with one id at
-the same time are two workers, because two on one machine may well share its id: the second is
-`id#2`.
+Owns who is whom. A worker sends its unique id when it registers; its jobs are counted by it. Two
+connections with one id at the same time are two workers, because two on one machine may well share
+its id: the second is `id#2`.
 
-A worker of GridLike does not say which job it has. So the first that comes back with an id takes on
-the job that a worker of this id holds, if there is exactly one, and if no two have shared the id of
-late. Otherwise nobody could tell whose is whose, and a wrong result is worse than a lost one: then
-none is taken on, and each goes to another worker when the grace is over.
+An id is no proof of which job a worker has: two workers can share it without ever being connected
+at the same time, and one may still compute a job that was deleted or given to another. So a worker
+has its job again only if it names the attempt (`claim`), which the broker told it together with the
+payload. One that cannot takes the name that is free, with empty hands: what was leased to that name
+is run again, and the result of the earlier attempt is discarded.
 """
 
 from __future__ import annotations
@@ -25,16 +25,12 @@ import msgspec
 from jackalope.broker.settings import GridlikeConfig
 from jackalope.core.commands import Held
 from jackalope.core.durations import SECOND
-from jackalope.core.task import lease_of
 from jackalope.doors.http.gridlike.words import to_time
 
 if TYPE_CHECKING:
-    from jackalope.broker.engine import Engine
+    from jackalope.core import Core
     from jackalope.core.book import Book
     from jackalope.core.ids import TaskId
-
-#: How long an id counts as shared after two workers had it at once.
-SHARED_S = 3600.0
 
 #: Workers of one id are numbered without great gaps, so that this many free names end the search.
 _GAP_MAX = 8
@@ -60,6 +56,8 @@ class Entry:
         name: what it calls itself, for people.
         queue: the type of its jobs.
         job: what it works on.
+        names_attempts: it keeps track of its attempts, and is told about each with the payload.
+        claim: the attempt that it had when it registered.
     """
 
     def __init__(self, queue: str, now_us: int) -> None:
@@ -69,6 +67,8 @@ class Entry:
         self.name = ""
         self.standing = Standing.WAITING_FOR_REGISTRATION
         self.job: TaskId | None = None
+        self.names_attempts = False
+        self.claim: Held | None = None
         self.connected_us = now_us
         self.disconnected_us = 0
 
@@ -93,10 +93,10 @@ class Roll:
 
     def __init__(self, settings: GridlikeConfig) -> None:
         self._settings = settings
+        self._namespace = settings.namespace
         self._entries: dict[Entry, None] = {}
         self._gone: dict[Entry, float] = {}
-        self._taken: set[str] = set()
-        self._shared: dict[str, float] = {}
+        self._taken: dict[str, Entry] = {}
 
     def enter(self, entry: Entry) -> None:
         """List a connection."""
@@ -105,7 +105,8 @@ class Roll:
     def leave(self, entry: Entry, now_us: int) -> None:
         """List a connection that is gone, for a little while."""
         self._entries.pop(entry, None)
-        self._taken.discard(entry.worker)
+        if self._taken.get(entry.worker) is entry:
+            del self._taken[entry.worker]
         entry.disconnected_us, entry.job = now_us, None
         if entry.standing is not Standing.FAILED_REGISTRATION:
             entry.standing = Standing.DISCONNECTED
@@ -118,47 +119,54 @@ class Roll:
         self._forget()
         return [*self._entries, *self._gone]
 
-    def identify(self, engine: Engine, entry: Entry) -> list[Held]:
-        """Give a worker its name, and return the job that it comes back with, if any.
+    def identify(self, core: Core, entry: Entry) -> list[Held]:
+        """Give a worker its name, and return the attempt that it goes on with, if any.
 
-        To be asked between two turns of the engine.
+        Must be called between two turns of the engine.
         """
         if not self._settings.worker_tracking:
             entry.worker = uuid4().hex
             return []
-        name, holding = self._name_of(engine, entry.id)
-        self._taken.add(name)
-        entry.worker = name
-        return holding
+        holder = self._holder_of(core, entry)
+        entry.worker = holder or self._free_name(core, entry)
+        self._taken[entry.worker] = entry
+        return [entry.claim] if holder and entry.claim is not None else []
 
-    def _name_of(self, engine: Engine, worker_id: str) -> tuple[str, list[Held]]:
-        book, namespace = engine.core.book, self._settings.namespace
-        world = book.namespaces.get(namespace)
-        leases = {} if world is None else world.leases
-        free, free_number = "", 0
-        left: list[tuple[str, list[Held]]] = []
-        for number, name in _numbered(worker_id):
-            worker = engine.core.roster.workers.get((namespace, name))
-            held = leases.get(name, {})
+    def _holder_of(self, core: Core, entry: Entry) -> str:
+        """Return the name that holds the claimed attempt, or nothing if no worker of this id does.
+
+        Its old connection may still look alive; the new one then replaces it.
+        """
+        claim = entry.claim
+        task = None if claim is None else core.book.tasks.get(claim.task)
+        if claim is None or task is None or task.attempt is None:
+            return ""
+        of = (task.queue.namespace.name, task.queue.name, task.attempt.fence)
+        name = task.attempt.worker
+        is_its_own = name == entry.id or name.startswith(f"{entry.id}#")
+        return name if is_its_own and of == (self._namespace, entry.queue, claim.fence) else ""
+
+    def _free_name(self, core: Core, entry: Entry) -> str:
+        """Return the first name of this id that is free.
+
+        A name that only leases of this queue are waiting for is free to a worker that cannot claim
+        them: it most likely had them, and they need not wait any longer to be run again.
+        """
+        namespace = core.book.namespaces.get(self._namespace)
+        leases = {} if namespace is None else namespace.leases
+        for _, name in _numbered(entry.id):
+            worker = core.roster.workers.get((self._namespace, name))
             if name in self._taken or (worker is not None and worker.session):
-                self._shared[worker_id] = monotonic()
-            elif held:
-                holding = [Held(task.id, lease_of(task).fence) for task in held.values()]
-                left.append((name, holding))
-            elif not free:
-                free, free_number = name, number
-            if free and number - free_number >= _GAP_MAX:
-                break
-        is_certain = worker_id not in self._shared and len(left) == 1 and len(left[0][1]) == 1
-        return left[0] if is_certain else (free, [])
+                continue
+            queues = {task.queue.name for task in leases.get(name, {}).values()}
+            if not queues or (queues == {entry.queue} and not entry.names_attempts):
+                return name
+        raise AssertionError("names have no end")
 
     def _forget(self) -> None:
         until = monotonic() - self._settings.linger_us / SECOND
         for entry in [entry for entry, at in self._gone.items() if at <= until]:
             del self._gone[entry]
-        until = monotonic() - SHARED_S
-        for worker_id in [worker_id for worker_id, at in self._shared.items() if at <= until]:
-            del self._shared[worker_id]
 
 
 def counts_of(book: Book, namespace: str, worker_id: str) -> tuple[int, int]:

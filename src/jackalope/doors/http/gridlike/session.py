@@ -116,8 +116,8 @@ class WorkerSession:
         self._principal = principal
         return ""
 
-    async def open(self) -> Job | None:
-        """Let the worker join, and return the job that it comes back with, if any.
+    async def open(self) -> None:
+        """Let the worker join, with the job that it comes back with, if any.
 
         Raises:
             Refused: the broker does not let it in.
@@ -127,12 +127,12 @@ class WorkerSession:
         # still be on its way through the loop, and must not be overtaken.
         for _ in range(_ROUNDS_OF_NEWS):
             await asyncio.sleep(0)
-        holding = await self._broker.read(lambda engine: self._grid.roll.identify(engine, entry))
+        roll = self._grid.roll
+        holding = await self._broker.read(lambda engine: roll.identify(engine.core, entry))
         self._session = self._broker.open_session(self)
         answered = await self._ask(self._joining(holding=holding))
         if isinstance(answered, Joined) and answered.resumed:
             self._take(Job(answered.resumed[0]))
-        return self.job
 
     def close(self) -> None:
         """Give the session up. When the door closes, jobs wait for their workers to come back."""

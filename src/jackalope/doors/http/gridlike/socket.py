@@ -28,8 +28,15 @@ Nothing here names a job: a result belongs to the last payload. Two things follo
    is thrown away: until the worker has sent one, failed, or said that it is ready, it is given
    nothing else.
 
-A worker that comes back with a job (see `roll`) is asked for its status like any other. `busy`
-keeps the job, and so does the result itself; `ready` gives it back.
+A worker can keep track of its attempts: it registers with the fields `job` and `attempt`, null as
+long as it has none, and is told both before each payload::
+
+    <- {"code":5,"job":"...","attempt":7}
+
+When it comes back over another connection and names the attempt that it has, the job is its own
+again if nothing has happened to it (see `roll`). It is asked for its status like any other: `busy`
+keeps the job, and so does the result itself; `ready` gives it back. If the attempt is over, its
+result is thrown away like that of a job that was taken away.
 """
 
 from __future__ import annotations
@@ -47,11 +54,13 @@ from litestar.exceptions import WebSocketException
 from uvicorn.protocols.utils import ClientDisconnected
 
 from jackalope.broker.queries import Refused
+from jackalope.core.commands import Held
 from jackalope.core.durations import SECOND
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code as RefusalCode
 from jackalope.core.task import Body, Error
 from jackalope.doors.http.bodies import Upload, body_chunks
+from jackalope.doors.http.exchange import as_task_id, to_text
 from jackalope.doors.http.gridlike.grid import Grid
 from jackalope.doors.http.gridlike.roll import Entry, Standing
 from jackalope.doors.http.gridlike.session import Goodbye, Job, WorkerSession
@@ -146,10 +155,10 @@ class WorkerSocket:
             await asyncio.sleep(max(0.0, until - loop.time()))
             raise Goodbye(1008, problem)
         try:
-            job = await self._session.open()
+            await self._session.open()
         except Refused as error:
             raise Goodbye(1008, error.refusal.message) from None
-        self._owes = job is not None
+        self._owes = self._entry.claim is not None
         self._entry.standing = Standing.REGISTERED
 
     def _read_registration(self, message: dict[str, Any]) -> str:
@@ -162,8 +171,15 @@ class WorkerSocket:
         name, worker_id, token = (fields.get(field) for field in ("name", "id", "token"))
         if not isinstance(worker_id, str) or not 0 < len(worker_id) <= ID_CHARS_MAX:
             return f"id: must be a text of 1 to {ID_CHARS_MAX} characters"
+        job, attempt = fields.get("job"), fields.get("attempt")
+        task = as_task_id(job) if isinstance(job, str) else None
+        claim = Held(task, attempt) if task is not None and type(attempt) is int else None
+        if job is not None and claim is None:
+            return "job: must be null, or the id of a job with the number of its attempt"
         self._entry.id = worker_id
         self._entry.name = name[:NAME_CHARS_MAX] if isinstance(name, str) else ""
+        self._entry.names_attempts = "job" in fields
+        self._entry.claim = claim
         return self._session.admit(token if isinstance(token, str) else "")
 
     # The conversation.
@@ -350,9 +366,7 @@ class WorkerSocket:
                 continue
             self._asked_at = loop.time()
             self._questions.append(self._sent)
-            await self._socket.send(
-                {"type": "websocket.send", "text": _STATUS_REQUEST, "bytes": None}
-            )
+            await self._send_text(_STATUS_REQUEST)
 
     async def _send_payload(self, job: Job) -> None:
         try:
@@ -366,6 +380,8 @@ class WorkerSocket:
         self._sent += 1
         self._owes = self._is_sending = True
         self._entry.standing = Standing.BUSY
+        if self._entry.names_attempts:
+            await self._send_text(_attempt_of(job))
         try:
             await self._send_chunks(chunks)
         except StorageFault as fault:
@@ -384,6 +400,9 @@ class WorkerSocket:
         await self._send_fragment(last, more=False)
         # At once: the result can be there before anything else is done.
         self._is_sending = False
+
+    async def _send_text(self, text: str) -> None:
+        await self._socket.send({"type": "websocket.send", "text": text, "bytes": None})
 
     async def _send_fragment(self, chunk: bytes, *, more: bool) -> None:
         fragment: Any = {"type": "websocket.send", "bytes": chunk, "more": more}
@@ -430,3 +449,10 @@ class WorkerSocket:
                         "reason": str(goodbye).encode()[:_REASON_BYTES_MAX].decode(errors="ignore"),
                     }
                 )
+
+
+def _attempt_of(job: Job) -> str:
+    """Write which attempt the next payload is."""
+    held = job.held
+    message = {"code": int(Code.ATTEMPT), "job": to_text(held.task), "attempt": held.fence}
+    return msgspec.json.encode(message).decode()

@@ -63,6 +63,8 @@ class Code(IntEnum):
     STATUS_REQUEST = 2
     PROGRESS = 3
     FAILED = 4
+    #: Not GridLike's: which attempt the next payload is.
+    ATTEMPT = 5
 
 
 class Progress(msgspec.Struct, frozen=True):
