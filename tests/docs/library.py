@@ -28,14 +28,20 @@ _INSIDE = frozenset(
     {
         "find_served",
         "hello",
+        "load",
         "outcome",
         "plan",
+        "plug_in",
         "progressed",
+        "read",
         "register",
+        "rested",
         "served",
         "session",
+        "take",
         "timeout_of",
         "traces",
+        "unplug",
     }
 )
 _STARS: dict[Any, str] = {

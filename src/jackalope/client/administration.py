@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from jackalope.client.events import EventStream
+from jackalope.client.line import substitute
 from jackalope.client.session import Session
 from jackalope.client.watches import TASKS_PER_FRAME
 from jackalope.core.commands import Action, RetryTerms
@@ -22,6 +23,7 @@ from jackalope.core.policy import Policy
 from jackalope.core.pool import PoolSettings
 from jackalope.link.address import Address
 from jackalope.link.answers import to_rejected
+from jackalope.link.connection import Connection
 from jackalope.link.errors import ConfigError, Rejected
 from jackalope.link.ids import to_task_id
 from jackalope.wire.messages import Act, Hello, Manage, Query
@@ -268,7 +270,9 @@ class Administration(ABC):
         It has a connection of its own, so that a slow reader holds up nothing else.
         """
         task_id = NO_TASK if task is None else to_task_id(task)
-        return EventStream(self.address, self.hello(), queue, task_id)
+        line = substitute()
+        dial = Connection.open if line is None else line.dial_for(self)
+        return EventStream(self.address, self.hello(), queue, task_id, dial)
 
     # In the words of the wire.
 

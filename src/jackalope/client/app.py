@@ -20,12 +20,14 @@ from jackalope import __version__
 from jackalope.client.calling import Calling
 from jackalope.client.choices import UNSET, Choices, SubmitChoices, make_plan
 from jackalope.client.handle import Handle
+from jackalope.client.line import Dial, Line, substitute
 from jackalope.client.messaging import Messaging
 from jackalope.client.requests import Requests
 from jackalope.client.session import Session
 from jackalope.client.sync import Sync
 from jackalope.client.task import AsyncTask, PlainTask, TaskChoices, TaskMaker
 from jackalope.link.address import Address, parse_address
+from jackalope.link.connection import Connection
 from jackalope.link.errors import ConfigError
 from jackalope.link.ids import new_task_id, to_task_id
 from jackalope.tasks.definition import TaskDefinition
@@ -119,7 +121,7 @@ class Jackalope(Requests, Messaging, Calling):
         self.functions: dict[str, TaskDefinition] = {}
         self.startups: list[Startup] = []
         self.traces = _load_traces() if telemetry else None
-        self._sessions: dict[asyncio.AbstractEventLoop, Session] = {}
+        self._sessions: dict[tuple[asyncio.AbstractEventLoop, Line | None], Session] = {}
         self._embedded: EmbeddedBroker | None = None
 
     def __repr__(self) -> str:
@@ -187,9 +189,9 @@ class Jackalope(Requests, Messaging, Calling):
 
     async def close(self) -> None:
         """Close the connection of this event loop. What is not answered yet fails."""
-        session = self._sessions.pop(asyncio.get_running_loop(), None)
-        if session is not None:
-            await session.close()
+        loop = asyncio.get_running_loop()
+        for key in [key for key in self._sessions if key[0] is loop]:
+            await self._sessions.pop(key).close()
 
     @cached_property
     def sync(self) -> Sync:
@@ -293,20 +295,22 @@ class Jackalope(Requests, Messaging, Calling):
 
     def session(self) -> Session:
         """Return the session of the event loop that runs; it is made at the first use."""
-        loop = asyncio.get_running_loop()
-        session = self._sessions.get(loop)
+        key = asyncio.get_running_loop(), substitute()
+        session = self._sessions.get(key)
         if session is None:
-            for other in [other for other in self._sessions if other.is_closed()]:
+            for other in [other for other in self._sessions if other[0].is_closed()]:
                 del self._sessions[other]
-            session = self._sessions[loop] = self._new_session()
+            line = key[1]
+            dial = Connection.open if line is None else line.dial_for(self)
+            session = self._sessions[key] = self._new_session(dial)
         return session
 
-    def _new_session(self) -> Session:
+    def _new_session(self, dial: Dial) -> Session:
         if self.traces is None:
-            return Session(self.address, self.hello())
+            return Session(self.address, self.hello(), dial=dial)
         from jackalope.client.traced import TracedSession  # noqa: PLC0415  needs an extra
 
-        return TracedSession(self.address, self.hello(), self.traces)
+        return TracedSession(self.address, self.hello(), self.traces, dial)
 
     def hello(self) -> Hello:
         """Return how this client introduces itself."""

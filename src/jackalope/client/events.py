@@ -11,6 +11,7 @@ from collections import deque
 from types import TracebackType
 from typing import Self
 
+from jackalope.client.line import Dial
 from jackalope.core.ids import TaskId
 from jackalope.link.address import Address
 from jackalope.link.backoff import Backoff
@@ -30,7 +31,15 @@ class EventStream:
         gaps: how often the connection was lost; what happened meanwhile is not told.
     """
 
-    def __init__(self, address: Address, hello: Hello, queue: str, task: TaskId) -> None:
+    def __init__(
+        self,
+        address: Address,
+        hello: Hello,
+        queue: str,
+        task: TaskId,
+        dial: Dial = Connection.open,
+    ) -> None:
+        self._dial = dial
         self._address = address
         self._hello = hello
         self._queue = queue
@@ -82,7 +91,7 @@ class EventStream:
             await connection.close()
 
     async def _subscribe(self) -> None:
-        connection = await Connection.open(
+        connection = await self._dial(
             self._address, self._hello, heard=self._heard, lost=self._lost
         )
         try:

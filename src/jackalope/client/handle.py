@@ -150,7 +150,8 @@ class Handle(Generic[R_co]):
                         yield step
                 news.clear()
                 if not end.done():
-                    await news.wait()
+                    with resting():
+                        await news.wait()
             self.end = end.result()
         finally:
             session.unwatch(self.id, end, follow)

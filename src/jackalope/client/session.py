@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jackalope.client.deadlines import Deadlines, Within
+from jackalope.client.line import Dial
 from jackalope.client.messages import Messages
 from jackalope.client.outbox import PARCEL_BYTES_MAX, PARCEL_TASKS_MAX, Outbox, copy_of, size_of
 from jackalope.client.room import ROOM_CODES, room_wait_s, wait_for
@@ -67,9 +68,16 @@ class Session:
         stays_connected: reconnect after a loss even while nothing is asked for.
     """
 
-    def __init__(self, address: Address, hello: Hello, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        hello: Hello,
+        backoff: Backoff | None = None,
+        dial: Dial = Connection.open,
+    ) -> None:
         self.address = address
         self._hello = hello
+        self._dial = dial
         self._backoff = backoff or Backoff()
         self._loop = asyncio.get_running_loop()
         self._watches = Watches()
@@ -400,7 +408,7 @@ class Session:
         while True:
             self._is_lost.clear()
             try:
-                connection = await Connection.open(
+                connection = await self._dial(
                     self.address, self._hello, heard=self._heard, lost=self._lost
                 )
             except (ConnectionLost, Rejected) as error:

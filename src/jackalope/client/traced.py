@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from jackalope.client.line import Dial
 from jackalope.client.session import Session
 from jackalope.core.effects import Served, TaskEnded
 from jackalope.core.task import TaskSpec
@@ -20,8 +21,8 @@ from jackalope.wire.messages import Hello
 class TracedSession(Session):
     """A session that makes a span of every submit."""
 
-    def __init__(self, address: Address, hello: Hello, traces: Traces) -> None:
-        super().__init__(address, hello)
+    def __init__(self, address: Address, hello: Hello, traces: Traces, dial: Dial) -> None:
+        super().__init__(address, hello, dial=dial)
         self._traces = traces
 
     async def submit(self, spec: TaskSpec, fence: int = 0, **more: Any) -> Served | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +12,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def virtual_broker() -> VirtualBroker:
-    """Give a broker on a virtual clock, with one worker of ten slots."""
+def virtual_broker() -> Iterator[VirtualBroker]:
+    """Give a broker on a virtual clock, in front of every application until the test ends."""
     from jackalope.testing.virtual import VirtualBroker  # noqa: PLC0415  only for who asks for it
 
-    return VirtualBroker()
+    with VirtualBroker() as broker:
+        yield broker
