@@ -9,6 +9,8 @@ from types import TracebackType
 from jackalope.core.limits import ERROR_CHARS_MAX
 from jackalope.core.task import Error
 
+#: The longest name of a type; others are shortened.
+TYPE_CHARS_MAX = 1_024
 _CUT = "\n[...]\n"
 #: Where the code of Jackalope itself is.
 _HOUSE = f"{Path(__file__).parent.parent}/"
@@ -21,22 +23,24 @@ def error_of(exception: BaseException) -> Error:
     long one keeps its beginning and its end, which say where it began and what was raised.
     """
     return Error(
-        type=_type_name(type(exception)),
+        type=_shorten(_type_name(type(exception)), TYPE_CHARS_MAX),
         message=_shorten(_message(exception)),
         trace=_shorten(_trace(exception)),
     )
 
 
 def _type_name(kind: type[BaseException]) -> str:
-    if kind.__module__ == "builtins":
-        return kind.__qualname__
-    return f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        home, name = kind.__module__, kind.__qualname__
+    except BaseException:  # noqa: BLE001  a foreign metaclass may raise anything
+        return "Exception"
+    return name if home == "builtins" else f"{home}.{name}"
 
 
 def _message(exception: BaseException) -> str:
     try:
         return str(exception)
-    except Exception as error:  # noqa: BLE001  whatever a foreign __str__ may raise
+    except BaseException as error:  # noqa: BLE001  a foreign __str__ may raise anything
         return f"(its message cannot be shown: {type(error).__name__})"
 
 
@@ -44,7 +48,7 @@ def _trace(exception: BaseException) -> str:
     try:
         own = _own_part(exception.__traceback__) or exception.__traceback__
         return "".join(traceback.format_exception(type(exception), exception, own))
-    except Exception as error:  # noqa: BLE001  the same
+    except BaseException as error:  # noqa: BLE001  the same
         return f"(its traceback cannot be shown: {type(error).__name__})"
 
 
@@ -55,10 +59,14 @@ def _own_part(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def _shorten(text: str) -> str:
-    # Lone surrogates cannot be encoded, and a file name may well have put some into the message.
-    text = text.encode("utf-8", "backslashreplace").decode()
-    if len(text) <= ERROR_CHARS_MAX:
+def _shorten(text: str, chars_max: int = ERROR_CHARS_MAX) -> str:
+    text = encodable(text)
+    if len(text) <= chars_max:
         return text
-    half = (ERROR_CHARS_MAX - len(_CUT)) // 2
+    half = (chars_max - len(_CUT)) // 2
     return text[:half] + _CUT + text[-half:]
+
+
+def encodable(text: str) -> str:
+    """Return a text that can be sent; lone surrogates, as of file names, are written as escapes."""
+    return str.encode(text, "utf-8", "backslashreplace").decode()

@@ -16,13 +16,12 @@ from uuid import UUID
 import msgspec
 
 from jackalope.core.commands import Fail, Finish, Held, Verdict
-from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
 from jackalope.core.task import Error
 from jackalope.tasks.failure import error_of
 from jackalope.tasks.values import CONTENT_HEADER, Content, DecodeFailed
 from jackalope.worker.context import Cancelled
-from jackalope.worker.verdict import Reject, RetryLater
+from jackalope.worker.verdict import Reject, RetryLater, delay_us
 
 if TYPE_CHECKING:
     from jackalope.tasks.definition import TaskDefinition
@@ -196,20 +195,33 @@ class Attempt:
         """Make an outcome of what the function returned."""
         try:
             return Finished(self.definition.encode_result(value, self._content()))
-        except Exception as error:  # noqa: BLE001  a user's own type may raise anything
+        except BaseException as error:  # noqa: BLE001  a user's own type may raise anything
+            if self._is_cancellation(error):
+                return Stopped()
             return Failed(error_of(error), Verdict.DEAD)
 
     def raised(self, error: BaseException) -> Outcome:
         """Make an outcome of what the function raised."""
-        if isinstance(error, Cancelled | asyncio.CancelledError) and self.cause is not None:
+        if self._is_cancellation(error):
             return Stopped()
         if isinstance(error, RetryLater):
-            return Failed(error_of(error), Verdict.RETRY, max(1, int(error.after_s * SECOND)))
+            return _retried_later(error)
         if isinstance(error, Reject | DecodeFailed):
             return Failed(error_of(error), Verdict.REJECT)
         return Failed(error_of(error))
+
+    def _is_cancellation(self, error: BaseException) -> bool:
+        return isinstance(error, Cancelled | asyncio.CancelledError) and self.cause is not None
 
     def _content(self) -> Content | Literal[""]:
         """Return how the values of the task are encoded; empty for the definition's own way."""
         headers = self.assignment.options.headers
         return headers.get(CONTENT_HEADER, "") if headers else ""
+
+
+def _retried_later(error: RetryLater) -> Failed:
+    """Make an outcome of `RetryLater`, whose delay a subclass or its caller may have replaced."""
+    try:
+        return Failed(error_of(error), Verdict.RETRY, delay_us(error.after_s))
+    except Exception as problem:  # noqa: BLE001  an attribute of a subclass may raise anything
+        return Failed(error_of(problem))

@@ -12,8 +12,9 @@ from uuid import UUID
 
 from jackalope.core.ids import successor_id
 from jackalope.core.letters import headers_shown
-from jackalope.core.limits import HELPERS_PER_FANOUT_MAX
+from jackalope.core.limits import HELPERS_PER_FANOUT_MAX, NOTE_CHARS_MAX
 from jackalope.tasks.context import Spawnable, running
+from jackalope.tasks.failure import encodable
 
 if TYPE_CHECKING:
     from jackalope.core.ids import TaskId
@@ -113,9 +114,18 @@ class TaskContext:
             raise Cancelled(self._attempt.why())
 
     def progress(self, percent: float | None = None, note: str = "") -> None:
-        """Say how far the task has come. Cheap: only the latest word is sent, now and then."""
+        """Report how far the task has come. Cheap: only the latest report is sent, now and then.
+
+        Args:
+            percent: 0 to 100; what is beyond counts as the nearest of these.
+            note: one line for people.
+
+        Raises:
+            TypeError: one of them is of another type.
+            ValueError: the percentage is not a number.
+        """
         attempt = self._attempt
-        attempt.listener.progressed(attempt, percent, note)
+        attempt.listener.progressed(attempt, _percentage(percent), _line(note))
 
     async def spawn(self, task: Spawnable[P, H], *args: P.args, **kwargs: P.kwargs) -> H:
         """Submit a child of this task, once, however often this task is tried.
@@ -181,6 +191,22 @@ class TaskContext:
             yield
         finally:
             attempt.listener.rested(attempt, is_resting=False)
+
+
+def _percentage(percent: object) -> float | None:
+    if percent is None:
+        return None
+    if not isinstance(percent, int | float):
+        raise TypeError(f"percent must be a number or None, not {type(percent).__name__}")
+    if percent != percent:  # noqa: PLR0124  only "not a number" differs from itself
+        raise ValueError("percent must be a number, not nan")
+    return float(min(max(percent, 0), 100))
+
+
+def _line(note: object) -> str:
+    if not isinstance(note, str):
+        raise TypeError(f"note must be text, not {type(note).__name__}")
+    return encodable(note[:NOTE_CHARS_MAX])
 
 
 def name_task(_: object, __: str, line: Any) -> Any:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+import msgspec
 import structlog
 
 from jackalope.core.commands import Answer, Fail, Finish, Held, Verdict
@@ -19,6 +20,7 @@ from jackalope.core.refusals import Code
 from jackalope.core.task import Error
 from jackalope.link.answers import refusals
 from jackalope.link.errors import ConnectionLost, JackalopeError, Rejected
+from jackalope.tasks.failure import encodable
 from jackalope.wire.messages import Join, Leave, Progress, Result, SignalAnswer, Start
 from jackalope.worker.attempt import Attempt
 
@@ -29,6 +31,8 @@ _FRAME_BYTES = 1024 * 1024
 _AGAIN_S = 1.0
 #: Refusals that another try may overcome.
 _PASSING = frozenset({Code.STORAGE_FAILED, Code.OVERLOADED, Code.TOO_MANY})
+
+_encode = msgspec.msgpack.Encoder().encode
 
 Asks = Start | Result | SignalAnswer | Join | Leave
 
@@ -89,7 +93,17 @@ class Reports:
             self._line.ask(Start(0, [attempt.held for attempt in part]), answered)
 
     def end(self, attempt: Attempt) -> None:
-        """Put the end of an attempt, which stands in its `report`, into the next frame."""
+        """Put the end of an attempt, which stands in its `report`, into the next frame.
+
+        A report that cannot be encoded would take down all others of its frame, so it is encoded on
+        its own first. A result of bytes always can be.
+        """
+        report = attempt.report
+        if type(report) is not Finish or type(report.result) is not bytes:
+            try:
+                _encode(report)
+            except Exception as error:  # noqa: BLE001  each has an error of its own
+                attempt.report = unreportable(attempt, str(error))
         self._ends.append(attempt)
 
     def answer(self, attempt: Attempt, answer: Answer, detail: str = "") -> None:
@@ -192,10 +206,8 @@ class Reports:
         """Find the report that spoils a frame, and tell the broker at least that much."""
         log.error("reports refused", count=len(attempts), why=str(error))
         if len(attempts) == 1:
-            held = attempts[0].held
-            message = f"the broker did not take the worker's report: {error}"
-            unreportable = Error("Unreportable", message)
-            attempts[0].report = Fail(held.task, held.fence, unreportable, Verdict.DEAD)
+            why = f"the broker did not take the worker's report: {error}"
+            attempts[0].report = unreportable(attempts[0], why)
         for attempt in attempts:
             self.end(attempt)
             self.flush()
@@ -234,6 +246,12 @@ class _Frame:
     def message(self) -> Result:
         reports: Any = [[a.report for a in p] for p in (self.finished, self.failed, self.released)]
         return Result(0, *reports)
+
+
+def unreportable(attempt: Attempt, why: str) -> Fail:
+    """Return the report of an attempt whose own report cannot be sent."""
+    held = attempt.held
+    return Fail(held.task, held.fence, Error("Unreportable", encodable(why)), Verdict.DEAD)
 
 
 def _whatever(_: Any, __: JackalopeError | None) -> None:

@@ -38,7 +38,7 @@ from jackalope.worker.application import unknown_task
 from jackalope.worker.attempt import Attempt, Cause, Failed, Finished, Outcome
 from jackalope.worker.exit_cause import TIMEOUT
 from jackalope.worker.mailbox import Ended, Mailbox
-from jackalope.worker.reports import Reports
+from jackalope.worker.reports import Reports, unreportable
 from jackalope.worker.surroundings import Surroundings
 
 log = structlog.get_logger(component="worker")
@@ -322,7 +322,7 @@ class Workload:
             if attempt.assignment.fence not in self._attempts:
                 self._bury()
             elif attempt.report is None:
-                self._report(attempt, self._report_of(attempt, outcome))
+                self._report(attempt, self._safe_report_of(attempt, outcome))
         self.begin()
         self.reports.flush()
 
@@ -391,6 +391,15 @@ class Workload:
     def _report(self, attempt: Attempt, report: Finish | Fail | Held | SignalAnswer) -> None:
         attempt.report = report
         self.reports.end(attempt)
+
+    def _safe_report_of(
+        self, attempt: Attempt, outcome: Outcome
+    ) -> Finish | Fail | Held | SignalAnswer:
+        """Put an outcome into the broker's words; what goes wrong here is this attempt's alone."""
+        try:
+            return self._report_of(attempt, outcome)
+        except Exception as error:  # noqa: BLE001  the others that ended with it must be reported
+            return unreportable(attempt, f"{type(error).__name__}: {error}")
 
     def _report_of(self, attempt: Attempt, outcome: Outcome) -> Finish | Fail | Held | SignalAnswer:
         """Put an outcome into the broker's words."""
