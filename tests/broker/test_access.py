@@ -1,10 +1,8 @@
 """Tokens, principals, and where a broker may listen."""
 
-from typing import get_args
-
 import pytest
 
-from jackalope.broker.access import _NEEDS, ANYONE, Access, Principal, acting, sees
+from jackalope.broker.access import ANYONE, Access, Principal, acting, sees
 from jackalope.broker.exposure import exposure_problems, is_loopback, may_be_open
 from jackalope.broker.settings import (
     AuthConfig,
@@ -16,14 +14,6 @@ from jackalope.broker.settings import (
 from jackalope.broker.tokens import hash_of, id_of, is_token_of, new_token
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.book import Book
-from jackalope.core.commands import (
-    AnyCommand,
-    CloseSession,
-    FollowPools,
-    Recover,
-    ReportLaunches,
-    Tick,
-)
 from jackalope.core.refusals import Code, Refusal
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104
@@ -117,11 +107,6 @@ def test_a_key_ends_at_its_time() -> None:
     late = access.admit(token, 100)
     assert isinstance(late, Refusal)
     assert late.code is Code.UNAUTHORISED
-
-
-def test_every_command_of_the_outside_needs_something() -> None:
-    own = {Tick, Recover, CloseSession, FollowPools, ReportLaunches}
-    assert set(_NEEDS) == set(get_args(AnyCommand)) - own
 
 
 def test_admin_includes_everything() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jackalope.broker import service
+from jackalope.broker.access import THE_BROKER
 from jackalope.broker.service import Broker
 from jackalope.core.commands import (
     Finish,
@@ -62,8 +63,8 @@ async def working(folder: Path) -> AsyncIterator[tuple[Broker, Peer, Assignment]
     try:
         peer = Peer(broker)
         join = JoinWorker(session=peer.session, ref=1, worker="w1", queues=("q",), slots=5)
-        broker.post(join)
-        broker.post(SubmitTasks(session=peer.session, ref=2, tasks=[spec(1)]))
+        broker.post(join, THE_BROKER)
+        broker.post(SubmitTasks(session=peer.session, ref=2, tasks=[spec(1)]), THE_BROKER)
         yield broker, peer, await peer.assignment()
     finally:
         await broker.stop()
@@ -76,10 +77,10 @@ def test_a_start_and_its_end_share_a_turn(tmp_path: Path, monkeypatch: pytest.Mo
         async with working(tmp_path) as (broker, peer, given):
             turns = broker.meter.machine.turns
             held = Held(given.task, given.fence)
-            broker.post(StartAttempts(session=peer.session, ref=3, attempts=[held]))
+            broker.post(StartAttempts(session=peer.session, ref=3, attempts=[held]), THE_BROKER)
             await asyncio.sleep(0)
             finish = Finish(given.task, given.fence, b"done")
-            broker.post(FinishAttempts(session=peer.session, ref=4, attempts=[finish]))
+            broker.post(FinishAttempts(session=peer.session, ref=4, attempts=[finish]), THE_BROKER)
             assert [(await peer.reply()).ref for _ in range(2)] == [3, 4]
             assert broker.meter.machine.turns == turns + 1
 
@@ -90,7 +91,7 @@ def test_a_start_without_company_is_not_forgotten(tmp_path: Path) -> None:
     async def work() -> None:
         async with working(tmp_path) as (broker, peer, given):
             held = Held(given.task, given.fence)
-            broker.post(StartAttempts(session=peer.session, ref=3, attempts=[held]))
+            broker.post(StartAttempts(session=peer.session, ref=3, attempts=[held]), THE_BROKER)
             assert (await peer.reply()).ref == 3
 
     asyncio.run(work())
@@ -101,7 +102,7 @@ def test_who_reads_sees_a_start_that_waits(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(service, "_PATIENCE_S", 60.0)
         async with working(tmp_path) as (broker, peer, given):
             held = Held(given.task, given.fence)
-            broker.post(StartAttempts(session=peer.session, ref=3, attempts=[held]))
+            broker.post(StartAttempts(session=peer.session, ref=3, attempts=[held]), THE_BROKER)
             state = await broker.read(lambda engine: engine.core.book.tasks[given.task].state)
             assert state == "running"
 
@@ -112,7 +113,7 @@ def test_a_read_needs_no_turn_when_none_is_under_way(tmp_path: Path) -> None:
     async def work() -> None:
         async with working(tmp_path) as (broker, peer, given):
             submit = SubmitTasks(session=peer.session, ref=3, tasks=[spec(2)])
-            broker.post(submit)
+            broker.post(submit, THE_BROKER)
             behind = broker.read(lambda engine: spec(2).id in engine.core.book.tasks)
             with pytest.raises(asyncio.TimeoutError):
                 async with asyncio.timeout(0):
@@ -134,7 +135,7 @@ def test_a_start_that_waits_is_taken_before_the_broker_stops(
         monkeypatch.setattr(service, "_PATIENCE_S", 60.0)
         async with working(tmp_path) as (broker, peer, given):
             held = Held(given.task, given.fence)
-            broker.post(StartAttempts(session=peer.session, ref=3, attempts=[held]))
+            broker.post(StartAttempts(session=peer.session, ref=3, attempts=[held]), THE_BROKER)
         broker = Broker(Storage.open(tmp_path, Level.INTERVAL))
         await broker.start()
         try:
@@ -155,10 +156,12 @@ def test_history_is_written_once_there_are_many_changes(
             await broker.flush()
             flushed = broker.meter.machine.flushed
             tasks = [spec(number) for number in range(2, 6)]
-            broker.post(SubmitTasks(session=peer.session, ref=3, tasks=tasks))
+            broker.post(SubmitTasks(session=peer.session, ref=3, tasks=tasks), THE_BROKER)
             # Something must happen for the broker to look around.
             for ref in range(4, 200):
-                broker.post(WatchTasks(session=peer.session, ref=ref, tasks=(tasks[0].id,)))
+                broker.post(
+                    WatchTasks(session=peer.session, ref=ref, tasks=(tasks[0].id,)), THE_BROKER
+                )
                 await peer.reply()
                 await asyncio.sleep(0.005)
                 if broker.meter.machine.flushed > flushed:
@@ -177,7 +180,7 @@ def test_a_flush_that_took_long_rests_before_the_next(
     async def work() -> None:
         async with working(tmp_path) as (broker, peer, _):
             await broker.flush()
-            broker.post(SubmitTasks(session=peer.session, ref=3, tasks=[spec(2)]))
+            broker.post(SubmitTasks(session=peer.session, ref=3, tasks=[spec(2)]), THE_BROKER)
             await peer.reply()
             begin_us = broker.now_us()
             await broker.flush()

@@ -10,7 +10,7 @@ from typing import Any, Union, cast, get_args, get_origin
 
 import msgspec
 
-from jackalope.broker.queries import _QUESTIONS, About
+from jackalope.broker.queries import QUESTIONS, About
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import (
     Action,
@@ -251,7 +251,7 @@ def about_keys() -> Table:
 
 def questions() -> Table:
     """List the questions that there are."""
-    return Table(("`what`",), [(code(what),) for what in _QUESTIONS], ("keys of `about`", "answer"))
+    return Table(("`what`",), [(code(what),) for what in QUESTIONS], ("keys of `about`", "answer"))
 
 
 def management() -> Table:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jackalope.broker.access import THE_BROKER
 from jackalope.core.commands import Action, Fail, Finish, SubmitTasks
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.task import BlobRef, Error, Options, TaskSpec
@@ -348,7 +349,7 @@ def test_payload_of_another_door_that_fits_into_no_frame(tmp_path: Path) -> None
             blobs = house.broker.blobs
             task = spec()
             task.payload = blobs.write([LARGE * 2])
-            house.broker.post(SubmitTasks(tasks=[task]))
+            house.broker.post(SubmitTasks(tasks=[task]), THE_BROKER)
             await client.ask_ok(Manage(0, "declare_queue", {"queue": "q", "changes": {}}))
 
             async def failure() -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from jackalope.broker import admission
+from jackalope.broker.access import Principal
 from jackalope.core.commands import AnyCommand
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.task import Options
@@ -297,9 +298,9 @@ def test_flood_of_tiny_frames_slows_nobody(tmp_path: Path, monkeypatch: pytest.M
         async with open_house(tmp_path) as house:
             peer, most, post = await house.peer(), 0, house.broker.post
 
-            def watched(command: AnyCommand, items: int = 1) -> None:
+            def watched(command: AnyCommand, who: Principal, items: int = 1) -> None:
                 nonlocal most
-                post(command, items)
+                post(command, who, items)
                 most = max(most, len(house.broker._inbox))
 
             monkeypatch.setattr(house.broker, "post", watched)

@@ -1,7 +1,9 @@
 """Access: who comes in, and what they may do.
 
-Owns the decision, for every door: a door brings a token and gets a principal, and shows it each
-command and question before the broker sees them. The keys are those of the book, which commands
+Owns the decision, for every door: a door brings a token and gets a principal, and hands each
+command and question to the broker together with it. What a command needs stands on the command
+(`core.command`), what a question needs beside the question (`broker.queries`); here both are
+compared with the key. The keys are those of the book, which commands
 make and revoke, and those of the configuration, which only a restart changes.
 
 A broker without any key is open, if it may be: whoever reaches it can do everything. From the first
@@ -15,60 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jackalope.broker.tokens import id_of, is_token_of
 from jackalope.core.access import ApiKey, Permission
-from jackalope.core.commands import (
-    ActOnAnswers,
-    ActOnGroup,
-    ActOnTasks,
-    AnswerSignal,
-    AnyCommand,
-    CancelClaim,
-    ClaimTasks,
-    CreateApiKey,
-    DeclarePool,
-    DeclareQueue,
-    DeletePool,
-    DeleteQueue,
-    DrainWorker,
-    EndHelp,
-    FailAttempts,
-    FinishAttempts,
-    Heartbeat,
-    JoinWorker,
-    LeaveWorker,
-    LimitTag,
-    PauseQueue,
-    ReleaseAttempts,
-    ReportProgress,
-    RequestHelpers,
-    ResumeQueue,
-    RevokeApiKey,
-    StartAttempts,
-    SubmitTasks,
-    WatchTasks,
-)
-from jackalope.core.messaging import (
-    Bind,
-    ClearRule,
-    Consume,
-    GrantCredit,
-    HoldConsumer,
-    LimitShare,
-    OpenExchange,
-    OpenQueue,
-    PublishMessages,
-    PurgeQueue,
-    RemoveExchange,
-    RemoveQueue,
-    SetRule,
-    StopConsuming,
-    TakeTask,
-    Unbind,
-    WaitForReplies,
-)
+from jackalope.core.command import Command, Scope
 from jackalope.core.refusals import Code, Refusal
 
 if TYPE_CHECKING:
@@ -77,10 +30,8 @@ if TYPE_CHECKING:
 #: The hash that a token of an unknown key is compared with, so that it takes as long.
 _NO_HASH = "0" * 64
 
-_KEYS_ARE_FOR_UNLIMITED = "API keys are managed with a key that has no limits of its own"
-
-#: The question that shows API keys, and is not for everybody who may read tasks.
-KEYS_QUESTION = "api_keys"
+_NEEDS_NO_LIMITS = "this needs an API key without limits of its own"
+_NEEDS_ALL_QUEUES = "this needs an API key for all queues"
 
 
 class Principal:
@@ -125,32 +76,39 @@ class Principal:
             return Refusal(Code.FORBIDDEN, message)
         return None
 
-    def admit(self, command: AnyCommand) -> Refusal | None:
-        """Refuse a command that is not permitted; limit one that is to what the key covers."""
-        if self.key is None:
+    def admit(self, command: Command) -> Refusal | None:
+        """Refuse a command that is not permitted; narrow one that is to what the key covers."""
+        key = self.key
+        if key is None:
             return None
-        permission, queues_of = _NEEDS[type(command)]
-        refusal = self.refuse(permission, getattr(command, "namespace", None))
-        if refusal is None and isinstance(command, CreateApiKey | RevokeApiKey):
-            refusal = self._refuse_limited(_KEYS_ARE_FOR_UNLIMITED)
-        if refusal is None and self.queues:
-            if isinstance(command, ActOnAnswers | ActOnTasks | WatchTasks | PublishMessages):
-                command.only = self.queues
-            elif isinstance(command, _FOR_ALL_QUEUES):
-                refusal = self._refuse_limited("this needs a key for all queues")
-            else:
-                refusal = self.refuse_queues(queues_of(command))
-            if isinstance(command, JoinWorker):
-                command.only = self.queues
+        refusal = self.refuse_any(command.needs, getattr(command, "namespace", None))
+        refusal = refusal or self.refuse_scope(command.scope)
+        if refusal is None and self.queues and command.scope is Scope.QUEUES:
+            refusal = self.refuse_queues(command.touches())
+        if refusal is None:
+            command.narrow(key)
         return refusal
 
-    def admit_question(self, namespace: str, what: str) -> Refusal | None:
-        """Refuse a question that is not permitted."""
+    def refuse_any(
+        self, permissions: tuple[Permission, ...], namespace: str | None = None
+    ) -> Refusal | None:
+        """Refuse what needs one of several permissions, or another namespace."""
         if self.key is None:
             return None
-        if what == KEYS_QUESTION:
-            return self.refuse(Permission.ADMIN) or self._refuse_limited(_KEYS_ARE_FOR_UNLIMITED)
-        return self.refuse(Permission.READ_TASKS, namespace)
+        first = next(filter(self.may, permissions), None)
+        if first is not None:
+            return self.refuse(first, namespace)
+        lacking = " or ".join(permissions) or "for what the broker alone does"
+        message = f"API key {self.key.id} ({self.key.name}) lacks the permission {lacking}"
+        return Refusal(Code.FORBIDDEN, message)
+
+    def refuse_scope(self, scope: Scope) -> Refusal | None:
+        """Refuse what reaches further than the key."""
+        if scope is Scope.BROKER and self.is_limited():
+            return Refusal(Code.FORBIDDEN, _NEEDS_NO_LIMITS)
+        if scope is Scope.NAMESPACE and self.queues:
+            return Refusal(Code.FORBIDDEN, _NEEDS_ALL_QUEUES)
+        return None
 
     def refuse_queues(self, queues: Iterable[str]) -> Refusal | None:
         """Refuse queues that the key does not cover."""
@@ -162,12 +120,13 @@ class Principal:
         message = f"API key {self.key.id} ({self.key.name}) does not cover queue {others[0]!r}"
         return Refusal(Code.FORBIDDEN, message)
 
-    def _refuse_limited(self, message: str) -> Refusal | None:
-        return Refusal(Code.FORBIDDEN, message) if self.is_limited() else None
 
-
-#: Whoever comes into an open broker, and the broker itself.
+#: Everyone who comes into an open broker.
 ANYONE = Principal()
+
+#: The broker itself, and what follows from a command that was admitted: a consumer that was let in
+#: answers its deliveries, a session that closes hands back.
+THE_BROKER = Principal()
 
 #: Who is behind what this coroutine does. Doors set it before they ask anything of the broker.
 acting: ContextVar[Principal] = ContextVar("acting", default=ANYONE)
@@ -251,75 +210,3 @@ class Access:
 
 def _is_over(key: ApiKey, now_us: int) -> bool:
     return 0 < key.expires_us <= now_us
-
-
-def _no_queues(_: Any) -> tuple[str, ...]:
-    return ()
-
-
-def _one_queue(command: Any) -> tuple[str, ...]:
-    return (command.queue,)
-
-
-def _bound_queue(command: Bind | Unbind) -> tuple[str, ...]:
-    return () if command.binding.is_to_exchange else (command.binding.to,)
-
-
-def _declared_queues(command: DeclareQueue) -> tuple[str, ...]:
-    """Name the queue, and the one that its results go to."""
-    target = command.changes.get("result_becomes")
-    return (command.queue, str(target)) if target else (command.queue,)
-
-
-#: What is not about any queue in particular, and can change what becomes of all.
-_FOR_ALL_QUEUES = (LimitTag, DrainWorker, OpenExchange, RemoveExchange, SetRule, ClearRule)
-
-#: The permission that each command needs, and the queues that it is about. What a worker says of
-#: its attempts is proved by the session and the fence.
-_NEEDS: dict[type, tuple[Permission, Callable[[Any], Iterable[str]]]] = {
-    SubmitTasks: (Permission.SUBMIT_TASKS, lambda command: (t.queue for t in command.tasks)),
-    JoinWorker: (Permission.WORK, lambda command: command.queues),
-    Heartbeat: (Permission.WORK, _no_queues),
-    ClaimTasks: (Permission.WORK, _no_queues),
-    CancelClaim: (Permission.WORK, _no_queues),
-    LeaveWorker: (Permission.WORK, _no_queues),
-    StartAttempts: (Permission.WORK, _no_queues),
-    FinishAttempts: (Permission.WORK, _no_queues),
-    FailAttempts: (Permission.WORK, _no_queues),
-    ReleaseAttempts: (Permission.WORK, _no_queues),
-    ReportProgress: (Permission.WORK, _no_queues),
-    AnswerSignal: (Permission.WORK, _no_queues),
-    RequestHelpers: (Permission.WORK, lambda command: filter(None, (command.queue,))),
-    EndHelp: (Permission.WORK, _no_queues),
-    ActOnTasks: (Permission.CANCEL_TASKS, _no_queues),
-    ActOnAnswers: (Permission.CANCEL_TASKS, _no_queues),
-    WatchTasks: (Permission.READ_TASKS, _no_queues),
-    DeclareQueue: (Permission.ADMIN, _declared_queues),
-    DeleteQueue: (Permission.ADMIN, _one_queue),
-    PauseQueue: (Permission.ADMIN, _one_queue),
-    ResumeQueue: (Permission.ADMIN, _one_queue),
-    LimitTag: (Permission.ADMIN, _no_queues),
-    DrainWorker: (Permission.ADMIN, _no_queues),
-    CreateApiKey: (Permission.ADMIN, _no_queues),
-    RevokeApiKey: (Permission.ADMIN, _no_queues),
-    DeclarePool: (Permission.ADMIN, _one_queue),
-    DeletePool: (Permission.ADMIN, _one_queue),
-    ActOnGroup: (Permission.ADMIN, _one_queue),
-    OpenQueue: (Permission.SUBMIT_TASKS, _one_queue),
-    RemoveQueue: (Permission.CANCEL_TASKS, _one_queue),
-    PurgeQueue: (Permission.CANCEL_TASKS, _one_queue),
-    OpenExchange: (Permission.SUBMIT_TASKS, _no_queues),
-    RemoveExchange: (Permission.SUBMIT_TASKS, _no_queues),
-    Bind: (Permission.SUBMIT_TASKS, _bound_queue),
-    Unbind: (Permission.SUBMIT_TASKS, _bound_queue),
-    SetRule: (Permission.ADMIN, _no_queues),
-    ClearRule: (Permission.ADMIN, _no_queues),
-    Consume: (Permission.WORK, _one_queue),
-    TakeTask: (Permission.WORK, _one_queue),
-    StopConsuming: (Permission.WORK, _no_queues),
-    HoldConsumer: (Permission.WORK, _no_queues),
-    GrantCredit: (Permission.WORK, _no_queues),
-    WaitForReplies: (Permission.SUBMIT_TASKS, _no_queues),
-    LimitShare: (Permission.WORK, _no_queues),
-    PublishMessages: (Permission.SUBMIT_TASKS, _no_queues),
-}

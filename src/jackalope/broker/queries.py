@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from jackalope import __version__
-from jackalope.broker.access import KEYS_QUESTION, acting, sees
+from jackalope.broker.access import Principal, acting, sees
 from jackalope.broker.answers import find_answer, list_answers
 from jackalope.broker.census import count_tiers, gone_view, oldest_ready_us, worker_view
 from jackalope.broker.charts import BadSpan, chart
@@ -22,6 +22,8 @@ from jackalope.broker.engine import Engine
 from jackalope.broker.fleet import pool_views
 from jackalope.broker.portrait import view_of_row, view_of_task
 from jackalope.broker.service import Broker
+from jackalope.core.access import Permission
+from jackalope.core.command import Scope
 from jackalope.core.durations import SECOND
 from jackalope.core.explain import explain, whole_history
 from jackalope.core.filter import Filter
@@ -105,13 +107,12 @@ async def answer(broker: Broker, namespace: str, what: str, about: dict[str, Any
         Refused: it is unknown, badly asked, not permitted to whoever acts, or about something that
             is not there.
     """
-    refusal = acting.get().admit_question(namespace, what)
-    if refusal is not None:
-        raise Refused(refusal)
-    ask = _QUESTIONS.get(what)
-    if ask is None:
-        message = f"no question {what!r}; there are {', '.join(_QUESTIONS)}"
+    question = QUESTIONS.get(what)
+    if question is None:
+        _admit(TASK, namespace)  # Without the permission to ask, none is known.
+        message = f"no question {what!r}; there are {', '.join(QUESTIONS)}"
         raise Refused(Refusal(Code.INVALID, message))
+    _admit(question, namespace)
     try:
         # Ids come as bytes, and only as bytes.
         asked = msgspec.convert(about, About, builtin_types=(bytes,))
@@ -123,7 +124,7 @@ async def answer(broker: Broker, namespace: str, what: str, about: dict[str, Any
         names = "batch, older_than_us, before, offset, since_us, until_us and step_s"
         message = f"question {what!r}: {names} must be 0 to {TIME_US_MAX}"
         raise Refused(Refusal(Code.INVALID, message))
-    return await ask(broker, namespace, asked)
+    return await question.ask(broker, namespace, asked)
 
 
 async def task_and_bodies(
@@ -134,9 +135,7 @@ async def task_and_bodies(
     Raises:
         Refused: there is no such task, or it is not for whoever acts.
     """
-    refusal = acting.get().admit_question(namespace, "task")
-    if refusal is not None:
-        raise Refused(refusal)
+    _admit(TASK, namespace)
     return await broker.read(lambda engine: _view_of(engine, namespace, about))
 
 
@@ -300,7 +299,10 @@ async def _stats(broker: Broker, namespace: str, _: About) -> StatsView:
             ended.update(queue.ended)
             for state, number in queue.counts.items():
                 counts[state] += number
-        workers = sum(world_name == namespace for world_name, _ in engine.core.roster.workers)
+        workers = sum(
+            world_name == namespace and any(map(sees, worker.queues))
+            for (world_name, _), worker in engine.core.roster.workers.items()
+        )
         hour = broker.series.last_hour(namespace, sees)
         return StatsView(
             counts={state: number for state, number in counts.items() if number},
@@ -382,23 +384,45 @@ async def _api_keys(broker: Broker, _: str, __: About) -> list[ApiKeyView]:
     ]
 
 
-_QUESTIONS: dict[str, Callable[[Broker, str, About], Coroutine[Any, Any, Any]]] = {
-    "task": _task,
-    "tasks": _tasks,
-    "namespaces": _namespaces,
-    "history": _history,
-    "explain": _explain,
-    "queues": _queues,
-    "workers": _workers,
-    "limits": _limits,
-    "batches": _batches,
-    "stats": _stats,
-    "series": _series,
-    "pools": _pools,
-    "answer": _answer,
-    "answers": _answers,
-    KEYS_QUESTION: _api_keys,
+class Question(NamedTuple):
+    """A kind of question: who answers it, who may ask it, and how far it reaches."""
+
+    ask: Callable[[Broker, str, About], Coroutine[Any, Any, Any]]
+    needs: tuple[Permission, ...] = (Permission.READ_TASKS,)
+    scope: Scope = Scope.NARROWED  # what is seen depends on the queues of who asks
+
+
+TASK = Question(_task)
+
+QUESTIONS: dict[str, Question] = {
+    "task": TASK,
+    "tasks": Question(_tasks),
+    "namespaces": Question(_namespaces),
+    "history": Question(_history),
+    "explain": Question(_explain),
+    "queues": Question(_queues),
+    "workers": Question(_workers),
+    "limits": Question(_limits),
+    "batches": Question(_batches),
+    "stats": Question(_stats),
+    "series": Question(_series),
+    "pools": Question(_pools),
+    "answer": Question(_answer),
+    "answers": Question(_answers),
+    "api_keys": Question(_api_keys, (Permission.ADMIN,), Scope.BROKER),
 }
+
+
+def refuse_question(who: Principal, question: Question, namespace: str) -> Refusal | None:
+    """Refuse a question that is not permitted."""
+    where = None if question.scope is Scope.BROKER else namespace
+    return who.refuse_any(question.needs, where) or who.refuse_scope(question.scope)
+
+
+def _admit(question: Question, namespace: str) -> None:
+    refusal = refuse_question(acting.get(), question, namespace)
+    if refusal is not None:
+        raise Refused(refusal)
 
 
 def _find(engine: Engine, namespace: str, about: About) -> Task:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
 
-from jackalope.broker.access import Access
+from jackalope.broker.access import THE_BROKER, Access, Principal
 from jackalope.broker.admission import Admission
 from jackalope.broker.alarm import Alarm
 from jackalope.broker.clock import Clock
@@ -219,10 +219,18 @@ class Broker:
     def close_session(self, session: int) -> None:
         """Note that a connection is gone."""
         if self._outlets.pop(session, None) is not None:
-            self.post(CloseSession(session=session))
+            self.post(CloseSession(session=session), THE_BROKER)
 
-    def post(self, command: AnyCommand, items: int = 1) -> None:
-        """Put a command into the inbox. Its answer comes out of the session's outlet."""
+    def post(self, command: AnyCommand, who: Principal, items: int = 1) -> Refusal | None:
+        """Put a command into the inbox; refuse it if its sender may not send it.
+
+        Its answer comes out of the session's outlet, unless it is the refusal that is returned.
+        """
+        if who.key is not None:
+            refusal = who.admit(command)
+            if refusal is not None:
+                self.meter.refuse(type(command).__name__, refusal.code)
+                return refusal
         self._inbox.append(command)
         self._inbox_items += items
         if type(command) is not StartAttempts:
@@ -230,6 +238,7 @@ class Broker:
         elif self._patience is None and not self._is_urgent:
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(_PATIENCE_S, self._hurry)
+        return None
 
     def _hurry(self) -> None:
         """See to it that there is a turn now."""

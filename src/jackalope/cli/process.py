@@ -21,7 +21,7 @@ import typer
 from msgspec.structs import replace
 
 from jackalope import __version__
-from jackalope.broker.access import Access
+from jackalope.broker.access import THE_BROKER, Access
 from jackalope.broker.chronicle import Chronicle
 from jackalope.broker.config import key_of
 from jackalope.broker.exposure import exposure_problems, may_be_open, server_context
@@ -329,7 +329,7 @@ async def _declare(broker: Broker, config: Config) -> None:
     wanted = dict(enumerate(_declarations(config), 1))
     for ref, (_, command) in wanted.items():
         command.session, command.ref = session, ref
-        broker.post(command)
+        broker.post(command, THE_BROKER)
     problems = []
     for _ in wanted:
         reply = await outlet.next()

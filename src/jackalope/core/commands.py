@@ -1,17 +1,19 @@
 """Commands: what the world asks of the core.
 
 Each has the session it came from and a `ref` that its reply will carry; 0 means that no reply is
-wanted. Everything that can be many is a list.
+wanted. Everything that can be many is a list. Each declares which permission it needs and how far
+that reaches; one that does not is the broker's own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
 
-from jackalope.core.access import ApiKey
-from jackalope.core.command import DEFAULT_NAMESPACE, Command
+from jackalope.core.access import ApiKey, Permission
+from jackalope.core.command import DEFAULT_NAMESPACE, Command, Report, Scope
 from jackalope.core.durations import SECOND
 from jackalope.core.filter import Filter
 from jackalope.core.group import Phase
@@ -38,12 +40,25 @@ class SubmitTasks(Command):
     """Accept these tasks. Each is accepted or refused on its own.
 
     `fence` proves the right of a running parent to submit children; 0 when an actioner submits.
+    Parents and dependencies in none of the queues `only`, if there are any, do not exist.
     """
+
+    needs = (Permission.SUBMIT_TASKS,)
+    scope = Scope.QUEUES
 
     tasks: list[TaskSpec]
     namespace: str = DEFAULT_NAMESPACE
     by: str = ""
     fence: int = 0
+    only: tuple[str, ...] = ()
+
+    def touches(self) -> Iterable[str]:
+        """Return the queues of the tasks."""
+        return {task.queue for task in self.tasks}
+
+    def narrow(self, key: ApiKey) -> None:
+        """Let nothing of other queues exist."""
+        self.only = key.queues
 
 
 class DeclareQueue(Command):
@@ -52,15 +67,26 @@ class DeclareQueue(Command):
     A preset replaces the whole policy; changes then apply to it field by field.
     """
 
+    needs = (Permission.ADMIN,)
+    scope = Scope.QUEUES
+
     queue: str
     changes: dict[str, object] = msgspec.field(default_factory=dict)
     preset: str = ""
     namespace: str = DEFAULT_NAMESPACE
     by: str = ""
 
+    def touches(self) -> Iterable[str]:
+        """Return the queue, and the one that its results go to."""
+        target = self.changes.get("result_becomes")
+        return (self.queue, str(target)) if target else (self.queue,)
+
 
 class DeleteQueue(Command):
     """Remove a queue that has no unfinished task."""
+
+    needs = (Permission.ADMIN,)
+    scope = Scope.QUEUES
 
     queue: str
     namespace: str = DEFAULT_NAMESPACE
@@ -70,6 +96,9 @@ class DeleteQueue(Command):
 class PauseQueue(Command):
     """Give out no task of the queue until it is resumed."""
 
+    needs = (Permission.ADMIN,)
+    scope = Scope.QUEUES
+
     queue: str
     namespace: str = DEFAULT_NAMESPACE
     by: str = ""
@@ -78,6 +107,9 @@ class PauseQueue(Command):
 class ResumeQueue(Command):
     """Give out tasks of the queue again."""
 
+    needs = (Permission.ADMIN,)
+    scope = Scope.QUEUES
+
     queue: str
     namespace: str = DEFAULT_NAMESPACE
     by: str = ""
@@ -85,6 +117,9 @@ class ResumeQueue(Command):
 
 class LimitTag(Command):
     """Let at most `limit` tasks with the tag be leased at once; negative removes the limit."""
+
+    needs = (Permission.ADMIN,)
+    scope = Scope.NAMESPACE
 
     tag: str
     limit: int
@@ -95,12 +130,18 @@ class LimitTag(Command):
 class CreateApiKey(Command):
     """Let whoever has the token of this key in. Who made it, and when, the core fills in."""
 
+    needs = (Permission.ADMIN,)
+    scope = Scope.BROKER
+
     key: ApiKey
     by: str = ""
 
 
 class RevokeApiKey(Command):
     """Let the bearers of this key, named by its id, in no more."""
+
+    needs = (Permission.ADMIN,)
+    scope = Scope.BROKER
 
     key: str
     by: str = ""
@@ -137,6 +178,9 @@ class JoinWorker(Command):
             Only the first join of a session is asked.
     """
 
+    needs = (Permission.WORK,)
+    scope = Scope.QUEUES
+
     worker: str
     queues: tuple[str, ...]
     keys: tuple[str, ...] = ()
@@ -151,27 +195,35 @@ class JoinWorker(Command):
     only: tuple[str, ...] = ()
     helps: int = -1
 
+    def touches(self) -> Iterable[str]:
+        """Return the queues that it serves."""
+        return self.queues
 
-class Heartbeat(Command):
+    def narrow(self, key: ApiKey) -> None:
+        """Let nothing of other queues exist."""
+        self.only = key.queues
+
+
+class Heartbeat(Report):
     """The worker is alive, and says how it is."""
 
     stats: dict[str, float] = msgspec.field(default_factory=dict)
 
 
-class ClaimTasks(Command):
+class ClaimTasks(Report):
     """Give me up to `count` tasks beyond my slots, within `wait_us`."""
 
     count: int = 1
     wait_us: int = 0
 
 
-class CancelClaim(Command):
+class CancelClaim(Report):
     """The worker waits no longer for what is left of a claim, named by its ref."""
 
     claim: int
 
 
-class LeaveWorker(Command):
+class LeaveWorker(Report):
     """The worker goes. What it still holds is handed back as interrupted."""
 
 
@@ -182,6 +234,9 @@ class CloseSession(Command):
 class DrainWorker(Command):
     """Give no more tasks to the worker, and tell it to finish."""
 
+    needs = (Permission.ADMIN,)
+    scope = Scope.NAMESPACE
+
     worker: str
     namespace: str = DEFAULT_NAMESPACE
     by: str = ""
@@ -190,7 +245,7 @@ class DrainWorker(Command):
 # Attempts.
 
 
-class StartAttempts(Command):
+class StartAttempts(Report):
     """The worker began these."""
 
     attempts: list[Held]
@@ -204,7 +259,7 @@ class Finish(msgspec.Struct, array_like=True, frozen=True, gc=False):
     result: Body = b""
 
 
-class FinishAttempts(Command):
+class FinishAttempts(Report):
     """The worker finished these."""
 
     attempts: list[Finish]
@@ -228,13 +283,13 @@ class Fail(msgspec.Struct, array_like=True, frozen=True, gc=False):
     retry_after_us: int = 0
 
 
-class FailAttempts(Command):
+class FailAttempts(Report):
     """These attempts failed."""
 
     attempts: list[Fail]
 
 
-class ReleaseAttempts(Command):
+class ReleaseAttempts(Report):
     """The worker hands these back unfinished, through no fault of theirs.
 
     Attributes:
@@ -246,7 +301,7 @@ class ReleaseAttempts(Command):
     after_us: int = 0
 
 
-class ReportProgress(Command):
+class ReportProgress(Report):
     """How far an attempt has come. Kept in memory only."""
 
     task: TaskId
@@ -264,7 +319,7 @@ class Answer(StrEnum):
     STOPPED = "stopped"
 
 
-class AnswerSignal(Command):
+class AnswerSignal(Report):
     """The worker's word on a signal to one of its attempts."""
 
     task: TaskId
@@ -274,7 +329,13 @@ class AnswerSignal(Command):
 
 
 class RequestHelpers(Command):
-    """Let up to `count` workers help with a running task; 0 when its fan-out is over."""
+    """Let up to `count` workers help with a running task; 0 when its fan-out is over.
+
+    The task is in one of the queues `only`, if there are any.
+    """
+
+    needs = (Permission.WORK,)
+    scope = Scope.QUEUES
 
     task: TaskId
     fence: int
@@ -285,9 +346,14 @@ class RequestHelpers(Command):
     queue: str = ""
     token: str = ""
     namespace: str = DEFAULT_NAMESPACE
+    only: tuple[str, ...] = ()
+
+    def narrow(self, key: ApiKey) -> None:
+        """Let nothing of other queues exist."""
+        self.only = key.queues
 
 
-class EndHelp(Command):
+class EndHelp(Report):
     """The worker helps no more. `why`, if it could not help, keeps it from being asked again."""
 
     fence: int
@@ -327,6 +393,9 @@ class ActOnTasks(Command):
     `terms` go with `retry`, and then only tasks that have ended are meant.
     """
 
+    needs = (Permission.CANCEL_TASKS,)
+    scope = Scope.NARROWED
+
     action: Action
     tasks: tuple[TaskId, ...] = ()
     filter: Filter | None = None
@@ -335,6 +404,10 @@ class ActOnTasks(Command):
     dry_run: bool = False
     only: tuple[str, ...] = ()
     terms: RetryTerms | None = None
+
+    def narrow(self, key: ApiKey) -> None:
+        """Let nothing of other queues exist."""
+        self.only = key.queues
 
 
 class AnswerAction(StrEnum):
@@ -356,6 +429,9 @@ class ActOnAnswers(Command):
         older_than_us: only answers made before.
     """
 
+    needs = (Permission.CANCEL_TASKS,)
+    scope = Scope.NARROWED
+
     action: AnswerAction
     identities: tuple[bytes, ...] = ()
     queue: str = ""
@@ -366,6 +442,10 @@ class ActOnAnswers(Command):
     by: str = ""
     only: tuple[str, ...] = ()
 
+    def narrow(self, key: ApiKey) -> None:
+        """Let nothing of other queues exist."""
+        self.only = key.queues
+
 
 class WatchTasks(Command):
     """Tell this session when each of these tasks ends; at once for those that have.
@@ -374,10 +454,17 @@ class WatchTasks(Command):
     none of the queues `only`, if there are any, do not exist for whoever asks.
     """
 
+    needs = (Permission.READ_TASKS,)
+    scope = Scope.NARROWED
+
     tasks: tuple[TaskId, ...]
     namespace: str = DEFAULT_NAMESPACE
     progress: bool = False
     only: tuple[str, ...] = ()
+
+    def narrow(self, key: ApiKey) -> None:
+        """Let nothing of other queues exist."""
+        self.only = key.queues
 
 
 # Pools.
@@ -385,6 +472,9 @@ class WatchTasks(Command):
 
 class DeclarePool(Command):
     """Start workers for a queue, or change how. What is not named stays as it is."""
+
+    needs = (Permission.ADMIN,)
+    scope = Scope.QUEUES
 
     queue: str
     changes: dict[str, object] = msgspec.field(default_factory=dict)
@@ -394,6 +484,9 @@ class DeclarePool(Command):
 
 class DeletePool(Command):
     """Start no more workers for a queue, and stop those that were, each when it is idle."""
+
+    needs = (Permission.ADMIN,)
+    scope = Scope.QUEUES
 
     queue: str
     namespace: str = DEFAULT_NAMESPACE
@@ -411,6 +504,9 @@ class GroupAction(StrEnum):
 
 class ActOnGroup(Command):
     """Start or stop the workers of a key by hand, or let them stay up."""
+
+    needs = (Permission.ADMIN,)
+    scope = Scope.QUEUES
 
     queue: str
     key: str

@@ -27,6 +27,7 @@ from jackalope.core.messaging import (
     OpenExchange,
     PurgeQueue,
     RemoveExchange,
+    RemoveQueue,
     SetRule,
     TakeTask,
     Unbind,
@@ -67,9 +68,25 @@ def locked(queue: Queue, owner: int) -> Refusal | None:
     return exclusive_to_another(queue)
 
 
+def not_permitted(what: str, name: str) -> Refusal:
+    """Refuse what an API key does not cover, in the same words whether it is there or not."""
+    return Refusal(Code.FORBIDDEN, f"the API key does not permit this for {what} '{name}'")
+
+
+def is_hidden(command: Consume | TakeTask | RemoveQueue, queue: Queue | None) -> bool:
+    """Return whether an API key covers neither the queue of a command nor its session owns it."""
+    if command.only is None or command.queue in command.only:
+        return False
+    traits = None if queue is None else queue.traits
+    return traits is None or not command.owner or traits.owner != command.owner
+
+
 def find_open(core: Core, command: Consume | TakeTask | PurgeQueue) -> Queue | None:
     """Return the queue that a command names, or refuse the command."""
     queue = core.book.queue(command.namespace, command.queue)
+    if not isinstance(command, PurgeQueue) and is_hidden(command, queue):
+        core.reply(command, not_permitted("queue", command.queue))
+        return None
     if queue is None:
         core.reply(command, no_queue(command.queue, command.namespace))
         return None
@@ -103,15 +120,17 @@ def open_exchange(core: Core, command: OpenExchange) -> None:
 
 
 def _open_exchange(core: Core, command: OpenExchange) -> Refusal | None:
+    wanted = command.exchange
     world = open_namespace(core, command.namespace)
     if isinstance(world, Refusal):
         return world
-    wanted = command.exchange
     before = world.topology.exchanges.get(wanted.name)
     if before is not None:
         return None if command.passive else _different(before, wanted, world.name)
     if command.passive:
         return no_exchange(wanted.name, world.name)
+    if not command.may_make:
+        return not_permitted("exchange", wanted.name)
     refusal = _unfit(world, wanted)
     if refusal is None:
         rule = rule_of(world.topology.rules.values(), wanted.name, AppliesTo.EXCHANGES)
@@ -243,8 +262,12 @@ def _bind(core: Core, command: Bind) -> Refusal | None:
     if isinstance(world, Refusal):
         return world
     binding, topology = command.binding, world.topology
-    refusal = _ends(world, binding, command.owner)
-    if refusal is not None or binding.name() in topology.bindings:
+    is_known = binding.name() in topology.bindings
+    refusal = None
+    if command.only is not None and not is_known:
+        refusal = _foreign(world, binding, command.only)
+    refusal = refusal or _ends(world, binding, command.owner)
+    if refusal is not None or is_known:
         return refusal
     match = binding.arguments.get("x-match", "all")
     if topology.exchanges[binding.source].kind is Kind.HEADERS and match not in MATCHES:
@@ -273,6 +296,10 @@ def unbind(core: Core, command: Unbind) -> None:
 def _unbind(core: Core, command: Unbind) -> Refusal | None:
     world = core.book.namespaces.get(command.namespace)
     binding = command.binding
+    if command.only is not None:
+        refusal = _foreign(world, binding, command.only)
+        if refusal is not None:
+            return refusal
     if world is None or binding.name() not in world.topology.bindings:
         # As RabbitMQ does since 3.2: what is not there is unbound already.
         return None if world is None else _default(binding)
@@ -287,6 +314,35 @@ def unbind_one(core: Core, world: Namespace, binding: Binding) -> None:
     is_volatile = is_volatile_binding(world, binding)
     core.record(Unbound(core.now_us, world.name, binding, is_volatile))
     drop_unused(core, world, binding.source)
+
+
+def _foreign(world: Namespace | None, binding: Binding, queues: tuple[str, ...]) -> Refusal | None:
+    """Refuse a binding unless it stays among these queues and shows them no message of others.
+
+    An exchange belongs to them if all that leads from it goes to them, something does, and nothing
+    but publishing leads to it. A predefined one is everybody's.
+    """
+    refusal = not_permitted("exchange", binding.source)
+    if world is None or binding.is_to_exchange or binding.to not in queues:
+        return refusal
+    topology = world.topology
+    exchange = topology.exchanges.get(binding.source)
+    if exchange is None or binding.source in GIVEN_NAMES or binding.source in topology.reserved:
+        return refusal
+    leading = list(topology.from_source(binding.source))
+    is_own = (
+        bool(leading)
+        and all(not each.is_to_exchange and each.to in queues for each in leading)
+        and next(topology.to_target(binding.source, is_exchange=True), None) is None
+        and not exchange.alternate
+        and all(each.alternate != binding.source for each in topology.exchanges.values())
+        and not any(_sends_dead_letters(each, binding.source) for each in world.queues.values())
+    )
+    return None if is_own else refusal
+
+
+def _sends_dead_letters(queue: Queue, exchange: str) -> bool:
+    return queue.traits is not None and queue.traits.dead_letter_exchange == exchange
 
 
 def _default(binding: Binding) -> Refusal | None:

@@ -121,6 +121,7 @@ def request_helpers(core: Core, command: RequestHelpers) -> None:
         or attempt is None
         or attempt.fence != command.fence
         or task.queue.namespace.name != command.namespace
+        or (command.only and task.queue.name not in command.only)
     ):
         message = f"fence {command.fence} is not the lease of task {command.task.hex()}"
         core.reply(command, Refusal(Code.STALE_FENCE, message + "; stop working on it"))

@@ -11,7 +11,14 @@ from jackalope.core.arguments import argument_problem, different_argument, queue
 from jackalope.core.consumers import consumers_of
 from jackalope.core.declarations import no_room, open_namespace
 from jackalope.core.effects import QueueOpened
-from jackalope.core.exchanges import exclusive_to_another, locked, no_queue, not_equivalent, told
+from jackalope.core.exchanges import (
+    exclusive_to_another,
+    locked,
+    no_queue,
+    not_equivalent,
+    not_permitted,
+    told,
+)
 from jackalope.core.limits import ARGUMENTS_BYTES_MAX
 from jackalope.core.messaging import OpenQueue
 from jackalope.core.pool_names import requests_queue
@@ -67,6 +74,8 @@ def _open(core: Core, command: OpenQueue) -> Queue | Refusal:
         return refusal or queue
     if command.passive:
         return no_queue(command.queue, world.name)
+    if not command.may_make:
+        return not_permitted("queue", command.queue)
     return _unfit(core, command) or _make(core, world, command)
 
 

@@ -22,7 +22,7 @@ from jackalope.core.pool_names import is_request
 from jackalope.core.records import TaskMoved, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import PRIORITY_DEFAULT, Body, Letter, TaskSpec, size_of
-from jackalope.core.topology import DEFAULT_EXCHANGE, Overflow, Place
+from jackalope.core.topology import DEFAULT_EXCHANGE, GENERATED, REPLY_TO, Overflow, Place
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
@@ -83,9 +83,27 @@ def _places_of(
     reached = {queue for queue, _ in places}
     if message.exchange in world.topology.activities:
         reached.add(world.topology.activities[message.exchange])
-    if command.only and not reached.issubset(command.only):
+    if command.only and not (_is_covered(reached, command.only) or _is_reply(message, reached)):
         return Refusal(Code.FORBIDDEN, "the API key does not cover all queues of this message")
     return places
+
+
+def _is_covered(reached: set[str], queues: tuple[str, ...]) -> bool:
+    """Return whether a message leads to some of these queues and to no others.
+
+    One that leads nowhere is refused as well: the difference would tell which queues there are.
+    """
+    return bool(reached) and reached.issubset(queues)
+
+
+def _is_reply(message: Publication, reached: set[str]) -> bool:
+    """Return whether a message goes to a queue whose name the broker made up for its owner.
+
+    Only a client that was sent the name knows it, as it knows an address for direct replies.
+    """
+    if message.exchange != DEFAULT_EXCHANGE or not reached.issubset({message.key}):
+        return False
+    return message.key.startswith((GENERATED, REPLY_TO))
 
 
 def routes(world: Namespace, exchange: str, key: str, raw: bytes) -> dict[Place, None]:

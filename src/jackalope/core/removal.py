@@ -12,7 +12,14 @@ from jackalope.core.consumers import consumers_of
 from jackalope.core.declarations import known_queue
 from jackalope.core.definitions import is_volatile_binding
 from jackalope.core.effects import Accepted, ConsumerCancelled, Dropped, SendToSession
-from jackalope.core.exchanges import drop_unused, find_open, locked, told
+from jackalope.core.exchanges import (
+    drop_unused,
+    find_open,
+    is_hidden,
+    locked,
+    not_permitted,
+    told,
+)
 from jackalope.core.ids import TaskId, is_volatile
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.messaging import PurgeQueue, RemoveQueue
@@ -45,6 +52,9 @@ def delete_queue(core: Core, command: DeleteQueue) -> None:
 def remove_queue(core: Core, command: RemoveQueue) -> None:
     """Remove a queue with all that is in it."""
     queue = core.book.queue(command.namespace, command.queue)
+    if is_hidden(command, queue):
+        core.reply(command, not_permitted("queue", command.queue))
+        return
     if queue is None:
         core.reply(command, Dropped(0))
         return

@@ -22,15 +22,13 @@ from jackalope.core.properties import BadProperties, Raw, field_of
 from jackalope.core.publishing import enter, priority_in
 from jackalope.core.records import AttemptFinished
 from jackalope.core.task import BlobRef, Body, Error, Letter, TaskSpec
+from jackalope.core.topology import REPLY_TO
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
     from jackalope.core.messaging import WaitForReplies
     from jackalope.core.queue import Queue
     from jackalope.core.task import Task
-
-#: Where direct replies are waited for: an address begins so.
-REPLY_TO = "amq.rabbitmq.reply-to"
 
 OK, APPLICATION_ERROR = "ok", "core_error"
 

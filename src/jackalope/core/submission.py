@@ -271,14 +271,17 @@ def _check_links(core: Core, command: SubmitTasks, options: Options) -> Refusal 
     """Check what a task says about others: its alias, parent and dependencies."""
     tasks, world = core.book.tasks, core.book.namespaces.get(command.namespace)
     if world is not None and options.alias in world.aliases:
-        return Refusal(
-            Code.DUPLICATE_ALIAS,
-            f"alias {options.alias!r} names task {world.aliases[options.alias].hex()}; "
-            "choose another, or purge that task once it has ended",
-        )
+        holder = tasks.get(world.aliases[options.alias])
+        message = f"alias {options.alias!r} is taken; choose another"
+        if holder is not None and not _is_hidden(holder, command):
+            message = (
+                f"alias {options.alias!r} names task {holder.id.hex()}; "
+                "choose another, or purge that task once it has ended"
+            )
+        return Refusal(Code.DUPLICATE_ALIAS, message)
     if options.parent:
         parent = tasks.get(options.parent)
-        if parent is None or parent.queue.namespace is not world:
+        if parent is None or parent.queue.namespace is not world or _is_hidden(parent, command):
             message = f"parent {options.parent.hex()} is not a task of this namespace"
             return Refusal(Code.UNKNOWN_TASK, message)
         if parent.state in ENDED:
@@ -289,10 +292,15 @@ def _check_links(core: Core, command: SubmitTasks, options: Options) -> Refusal 
             return Refusal(Code.STALE_FENCE, message + "; stop working on it")
     for dependency in options.depends_on:
         found = tasks.get(dependency)
-        if found is None or found.queue.namespace is not world:
+        if found is None or found.queue.namespace is not world or _is_hidden(found, command):
             message = f"dependency {dependency.hex()} is not a task of this namespace"
             return Refusal(Code.UNKNOWN_DEPENDENCY, message + "; submit it first")
     return None
+
+
+def _is_hidden(task: Task, command: SubmitTasks) -> bool:
+    """Return whether the API key of a command covers some queues, and not that of a task."""
+    return bool(command.only) and task.queue.name not in command.only
 
 
 def _problems(spec: TaskSpec) -> list[str]:

@@ -139,6 +139,12 @@ GIVEN = (
 )
 GIVEN_NAMES = frozenset(exchange.name for exchange in GIVEN)
 
+#: Where direct replies are waited for: an address begins so.
+REPLY_TO = "amq.rabbitmq.reply-to"
+
+#: How the name of a queue begins that the broker has made up for its owner.
+GENERATED = "amq.gen-"
+
 #: A destination: the name of a queue, or of an exchange.
 Destination = tuple[bool, str]
 

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import structlog
 
+from jackalope.broker.access import THE_BROKER
 from jackalope.broker.service import Broker
 from jackalope.core.commands import FollowPools, ReportLaunches, Seen
 from jackalope.core.durations import SECOND
@@ -146,7 +147,7 @@ class Desk:
         answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._asked[ref] = answer
         command.session, command.ref = self._session, ref
-        self._broker.post(command)
+        self._broker.post(command, THE_BROKER)
         try:
             return await answer
         finally:

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from jackalope.broker.access import THE_BROKER
 from jackalope.core import properties
 from jackalope.core.commands import Fail, FailAttempts, Finish, FinishAttempts
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.messaging import Publication
 from jackalope.core.properties import BadProperties
 from jackalope.core.refusals import Refusal
-from jackalope.core.replies import OK, REPLY_TO
+from jackalope.core.replies import OK
 from jackalope.core.task import Error
+from jackalope.core.topology import REPLY_TO
 from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
 from jackalope.storage import StorageFault
 from jackalope.wire.parts import subject_of
@@ -85,7 +87,8 @@ def give(channel: Channel, delivery: Delivery, answer: Answer) -> None:
     if answer.error is not None:
         connection.flush()
         failure = Fail(delivery.task, delivery.fence, answer.error)
-        connection.broker.post(FailAttempts(session=outlet.session, attempts=[failure]))
+        command = FailAttempts(session=outlet.session, attempts=[failure])
+        connection.broker.post(command, THE_BROKER)
     elif len(answer.body) > INLINE_BYTES_MAX:
         connection.hold(answer.address)
         connection.run(_give_large(connection, delivery, answer))
@@ -162,6 +165,7 @@ async def _give_large(connection: Connection, delivery: Delivery, answer: Answer
         connection.fail(ConnectionFault(541, f"the answer could not be stored: {fault}"))
     else:
         attempts = [Finish(delivery.task, delivery.fence, ref)]
-        connection.broker.post(FinishAttempts(session=outlet.session, attempts=attempts))
+        command = FinishAttempts(session=outlet.session, attempts=attempts)
+        connection.broker.post(command, THE_BROKER)
         outlet.answered()
     connection.release(answer.address)

@@ -14,6 +14,7 @@ from itertools import count
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
+from jackalope.broker.access import THE_BROKER
 from jackalope.core.commands import (
     AnyCommand,
     Fail,
@@ -25,14 +26,13 @@ from jackalope.core.commands import (
 from jackalope.core.effects import Answered
 from jackalope.core.messaging import (
     LimitShare,
-    Publication,
-    PublishMessages,
     TakeTask,
     WaitForReplies,
 )
 from jackalope.core.refusals import Refusal
-from jackalope.core.replies import REPLY_TO, address_of
+from jackalope.core.replies import address_of
 from jackalope.core.task import Error
+from jackalope.core.topology import REPLY_TO
 from jackalope.doors.amqp.answers import give
 from jackalope.doors.amqp.consuming import consumer_of, place_of
 from jackalope.doors.amqp.declaring import DECLARING
@@ -101,10 +101,6 @@ class Channel:
                 raise
         else:
             raise ConnectionFault(501, f"frame of an unknown type {kind}")
-
-    def publication(self, messages: list[Publication]) -> PublishMessages | None:
-        """Return the command that publishes messages of this channel."""
-        return self.publisher.command(messages)
 
     def outlets(self) -> Iterator[Outlet]:
         """Yield every session of the channel."""
@@ -193,13 +189,8 @@ class Channel:
                 done(body)
                 self.go_on()
 
-        refusal = self.connection.admit(command)
-        if refusal is not None:
-            self.connection.flush()
-            self.refuse(refusal, method.class_id, method.method_id)
-        else:
-            self.wait()
-            self.connection.ask(command, answered)
+        self.wait()
+        self.connection.ask(command, answered)
 
     def drop_taker(self, taker: Taker) -> None:
         """Forget who took tasks of a queue that is not there."""
@@ -262,7 +253,7 @@ class Channel:
             self.share = (number, wanted)
             self.connection.flush()
             limit = LimitShare(share=number, slots=wanted)
-            self.connection.broker.post(limit)
+            self.connection.broker.post(limit, THE_BROKER)
             if is_late:
                 self._join_share()
         else:
@@ -272,9 +263,9 @@ class Channel:
     def _join_share(self) -> None:
         """Let the consumers that are there already have the slots of the channel too."""
         for subscription in self.subscriptions.values():
-            self.connection.broker.post(
-                LimitShare(session=subscription.session, share=self.share[0], slots=self.share[1])
-            )
+            number, slots = self.share
+            command = LimitShare(session=subscription.session, share=number, slots=slots)
+            self.connection.broker.post(command, THE_BROKER)
 
     def _on_consume(self, method: amqp.Method) -> None:
         args, connection = method.args, self.connection
@@ -290,16 +281,16 @@ class Channel:
             self._wait_for_replies(tag, args)
             return
         no_ack, command = args["no_ack"], consumer_of(self, queue, tag, args)
-        refusal = connection.admit(command)
-        if refusal is not None:
-            self.refuse(refusal, method.class_id, method.method_id)
-            return
         connection.flush()
         subscription = Subscription(self, queue, tag, no_ack=no_ack, no_wait=args["no_wait"])
-        self.subscriptions[tag] = subscription
         command.session, command.ref = subscription.session, 1
         command.consumer = f"{connection.user or 'amqp'}-{subscription.session}"
-        connection.broker.post(command)
+        refusal = connection.broker.post(command, connection.principal)
+        if refusal is not None:
+            subscription.close()
+            self.refuse(refusal, method.class_id, method.method_id)
+            return
+        self.subscriptions[tag] = subscription
         if not args["no_wait"]:
             self.wait()
 
@@ -309,21 +300,25 @@ class Channel:
         if self.reply_to[0]:
             raise ChannelFault(406, "reply consumer already set")
         self.reply_to = (address_of(self.connection.session, token_urlsafe(24)), tag)
-        self._tell_waiting(is_over=False)
-        if not args["no_wait"]:
+        refusal = self._tell_waiting(is_over=False)
+        if refusal is not None:
+            self.reply_to = ("", "")
+            self.refuse(refusal, amqp.BASIC, 20)
+        elif not args["no_wait"]:
             self.send("basic.consume-ok", consumer_tag=tag)
 
-    def _tell_waiting(self, *, is_over: bool) -> None:
+    def _tell_waiting(self, *, is_over: bool) -> Refusal | None:
         """Tell the door, whose other channels reply, and the broker who waits for replies."""
         address, connection = self.reply_to[0], self.connection
         if not address:
-            return
+            return None
+        command = WaitForReplies(session=connection.session, address=address, is_over=is_over)
+        refusal = connection.broker.post(command, connection.principal)
         if is_over:
             connection.door.replies.pop(address, None)
-        else:
+        elif refusal is None:
             connection.door.replies[address] = self
-        command = WaitForReplies(session=connection.session, address=address, is_over=is_over)
-        connection.broker.post(command)
+        return refusal
 
     def _on_cancel(self, method: amqp.Method) -> None:
         tag, no_wait = method.args["consumer_tag"], method.args["no_wait"]
@@ -355,16 +350,15 @@ class Channel:
             owner=connection.session,
             namespace=connection.namespace,
         )
-        refusal = connection.admit(command)
-        if refusal is not None:
-            self.refuse(refusal, method.class_id, method.method_id)
-            return
         connection.flush()
         taker = self._taker(queue, no_ack=args["no_ack"])
         command.session, command.ref = taker.session, 1
         command.consumer = f"{connection.user or 'amqp'}-{taker.session}"
-        connection.broker.post(command)
-        self.wait()
+        refusal = connection.broker.post(command, connection.principal)
+        if refusal is not None:
+            self.refuse(refusal, method.class_id, method.method_id)
+        else:
+            self.wait()
 
     def _taker(self, queue: str, *, no_ack: bool) -> Taker:
         """Find or make the one who takes tasks of a queue; one that has nothing may have to go."""
@@ -428,7 +422,7 @@ class Channel:
             else:
                 fails = [Fail(each.task, each.fence, _REJECTED, Verdict.REJECT) for each in given]
                 command = FailAttempts(session=outlet.session, attempts=fails)
-            self.connection.broker.post(command, len(given))
+            self.connection.broker.post(command, THE_BROKER, len(given))
             for _ in given:
                 outlet.answered()
 

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from jackalope.broker.access import ANYONE, Principal
+from jackalope.broker.access import ANYONE, THE_BROKER, Principal
 from jackalope.core.commands import AnyCommand, Finish, FinishAttempts, Heartbeat
 from jackalope.core.durations import HOUR, SECOND
 from jackalope.core.effects import Answered, DirectReply, Effect, Reply
 from jackalope.core.ids import TaskId
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.messaging import HoldConsumer, Publication
-from jackalope.core.refusals import Refusal
 from jackalope.doors.amqp.channel import Channel
 from jackalope.doors.amqp.errors import AmqpError, ChannelFault, ConnectionFault
 from jackalope.doors.amqp.greeting import Greeting
@@ -93,7 +92,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._frames: deque[tuple[int, int, bytes]] = deque()
         self._asked: dict[int, Done] = {}
-        self._behind: list[tuple[AnyCommand, int]] = []
+        self._behind: list[tuple[AnyCommand, Principal]] = []
         self._refs = 0
         self._publishing: dict[Channel, list[Publication]] = {}
         self._finishing: dict[int, list[Finish]] = {}
@@ -176,14 +175,19 @@ class Connection(asyncio.Protocol):
                     hand_over(waiting, effect.message)
         self.flush()
 
-    def ask(self, command: AnyCommand, done: Done, items: int = 1) -> None:
+    def ask(self, command: AnyCommand, done: Done, who: Principal | None = None) -> None:
         """Put a command into the inbox, after all that came before; `done` hears the answer."""
         self.flush()
         command.session, command.ref = self.session, self.new_ref(done)
         if self._publishing:
-            self._behind.append((command, items))
+            self._behind.append((command, who or self.principal))
         else:
-            self.broker.post(command, items)
+            self._post(command, who or self.principal)
+
+    def _post(self, command: AnyCommand, who: Principal) -> None:
+        refusal = self.broker.post(command, who)
+        if refusal is not None:
+            self._asked.pop(command.ref)(refusal)
 
     def answered(self, number: int) -> None:
         """Act on what came behind the method that a channel had to wait for."""
@@ -198,9 +202,9 @@ class Connection(asyncio.Protocol):
         self._asked[self._refs] = done
         return self._refs
 
-    def admit(self, command: AnyCommand) -> Refusal | None:
-        """Refuse a command that is not permitted."""
-        return self.principal.admit(command)
+    def drop_ref(self, ref: int) -> None:
+        """Wait no longer for the answer to a command that the broker did not take."""
+        self._asked.pop(ref, None)
 
     # The door's side.
 
@@ -227,7 +231,7 @@ class Connection(asyncio.Protocol):
         if now_us - self._beat_us > _BEAT_EVERY_US:
             self._beat_us = now_us
             for session in self._sessions():
-                self.broker.post(Heartbeat(session=session))
+                self.broker.post(Heartbeat(session=session), THE_BROKER)
         if _SHORTAGE in self._holds and not shortage:
             self._tell_blocked("")
             self.release(_SHORTAGE)
@@ -358,11 +362,12 @@ class Connection(asyncio.Protocol):
         if self._finishing and not self._stuck_since_us:
             finishing, self._finishing = self._finishing, {}
             for session, attempts in finishing.items():
-                self.broker.post(FinishAttempts(session=session, attempts=attempts), len(attempts))
+                finished = FinishAttempts(session=session, attempts=attempts)
+                self.broker.post(finished, THE_BROKER, len(attempts))
         if self._behind:
             behind, self._behind = self._behind, []
-            for command, items in behind:
-                self.broker.post(command, items)
+            for command, who in behind:
+                self._post(command, who)
         if self._items_left <= 0:
             self._items_left = ITEMS_PER_TURN_MAX
             self.hold("turn")
@@ -394,9 +399,7 @@ class Connection(asyncio.Protocol):
             return False
         publishing, self._publishing = self._publishing, {}
         for channel, messages in publishing.items():
-            command = channel.publication(messages)
-            if command is not None:
-                self.broker.post(command, len(messages))
+            channel.publisher.post(messages)
         return True
 
     async def _store_bodies(self, messages: list[Publication]) -> None:
@@ -451,7 +454,7 @@ class Connection(asyncio.Protocol):
 
     def _hold_consumers(self, *, is_held: bool) -> None:
         for session in self._sessions():
-            self.broker.post(HoldConsumer(session=session, is_held=is_held))
+            self.broker.post(HoldConsumer(session=session, is_held=is_held), THE_BROKER)
 
     def _sessions(self) -> list[int]:
         return [

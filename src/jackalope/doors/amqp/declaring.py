@@ -19,9 +19,8 @@ from jackalope.core.messaging import (
     RemoveQueue,
     Unbind,
 )
-from jackalope.core.replies import REPLY_TO
 from jackalope.core.routing import Kind
-from jackalope.core.topology import Binding, Exchange
+from jackalope.core.topology import GENERATED, REPLY_TO, Binding, Exchange
 from jackalope.doors.amqp.consuming import place_of
 from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
 from jackalope.wire.amqp import Method
@@ -123,7 +122,7 @@ def declare_queue(channel: Channel, method: Method) -> None:
         _declare_reply_to(channel, method)
         return
     if not name:
-        name = "" if args["passive"] else f"amq.gen-{token_urlsafe(16)}"
+        name = "" if args["passive"] else f"{GENERATED}{token_urlsafe(16)}"
     queue, key = place_of(connection, name)
     command = OpenQueue(
         queue=queue,

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from jackalope.broker.access import THE_BROKER
 from jackalope.core.commands import Fail, FailAttempts, Held, ReleaseAttempts, Verdict
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, ConsumerCancelled, Effect, Joined, Reply
@@ -90,7 +91,8 @@ class Outlet:
     def refill(self) -> None:
         """Ask for more once half of what may be on its way to the peer was sent to it."""
         if self._spent >= NO_ACK_WINDOW // 2 and self.channel.connection.is_read():
-            self.broker.post(GrantCredit(session=self.session, credit=self._spent))
+            command = GrantCredit(session=self.session, credit=self._spent)
+            self.broker.post(command, THE_BROKER)
             self._spent = 0
 
     def end(self, why: str) -> None:
@@ -197,10 +199,11 @@ class Outlet:
         if isinstance(fault, OutOfReach):
             held = [Held(given.task, given.fence)]
             command = ReleaseAttempts(session=self.session, attempts=held, after_us=_STORE_AWAY_US)
-            self.broker.post(command)
+            self.broker.post(command, THE_BROKER)
         else:
             failure = Fail(given.task, given.fence, Error("PayloadLost", str(fault)), Verdict.DEAD)
-            self.broker.post(FailAttempts(session=self.session, attempts=[failure]))
+            failed = FailAttempts(session=self.session, attempts=[failure])
+            self.broker.post(failed, THE_BROKER)
         self.on_given_back()
 
 
@@ -224,7 +227,7 @@ class Subscription(Outlet):
     def stop(self, *, no_wait: bool) -> None:
         """Take no more tasks. The session stays until the broker's reply, behind the last task."""
         self._no_wait = no_wait
-        self.broker.post(StopConsuming(session=self.session, ref=1))
+        self.broker.post(StopConsuming(session=self.session, ref=1), THE_BROKER)
 
     def on_reply(self, reply: Reply) -> None:
         """Tell the peer that the consumer is there, or is not; or that it has stopped."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from jackalope.broker.access import THE_BROKER
 from jackalope.core.access import Permission
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.effects import Answered, Published
@@ -25,7 +26,7 @@ from jackalope.core.properties import (
     split,
 )
 from jackalope.core.refusals import Refusal
-from jackalope.core.replies import REPLY_TO
+from jackalope.core.topology import REPLY_TO
 from jackalope.doors.amqp.answers import take
 from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
 from jackalope.doors.amqp.replies import write
@@ -174,8 +175,8 @@ class Publisher:
 
     # Handing over to the broker.
 
-    def command(self, messages: list[Publication]) -> PublishMessages | None:
-        """Return the command that publishes messages, and what is told about them."""
+    def post(self, messages: list[Publication]) -> None:
+        """Hand messages to the broker, which tells what becomes of them."""
         connection = self._connection
         command = PublishMessages(
             session=connection.session,
@@ -183,10 +184,6 @@ class Publisher:
             namespace=connection.namespace,
             by=connection.principal.signed(connection.user),
         )
-        refusal = connection.admit(command)
-        if refusal is not None:
-            self._channel.refuse(refusal, amqp.BASIC, 40)
-            return None
         first = self._confirmed + 1
         if self.is_confirming:
             self._confirmed += len(messages)
@@ -196,7 +193,10 @@ class Publisher:
             self._tell(messages, first if is_confirming else 0, body)
 
         command.ref = connection.new_ref(done)
-        return command
+        refusal = connection.broker.post(command, connection.principal, len(messages))
+        if refusal is not None:
+            connection.drop_ref(command.ref)
+            self._channel.refuse(refusal, amqp.BASIC, 40)
 
     def _tell(self, messages: list[Publication], first: int, body: Answered) -> None:
         """Tell the peer what became of its messages."""
@@ -281,7 +281,8 @@ class Publisher:
                 self._channel.go_on()
 
         self._channel.wait()
-        self._connection.ask(barrier, done)
+        # Acknowledgements need no permission to publish; nor does waiting for what was committed.
+        self._connection.ask(barrier, done, THE_BROKER)
 
     def roll_back(self) -> None:
         """Forget what was held back."""

@@ -47,14 +47,13 @@ class Desk:
         Raises:
             Refused: the answer is a refusal, or whoever acts may not ask this.
         """
-        refusal = acting.get().admit(command)
+        ref = next(self._refs)
+        command.session, command.ref = self._open(), ref
+        refusal = self.broker.post(command, acting.get(), items)
         if refusal is not None:
             raise Refused(refusal)
-        ref = next(self._refs)
         answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._asked[ref] = answer
-        command.session, command.ref = self._open(), ref
-        self.broker.post(command, items)
         try:
             body = await answer
         finally:

@@ -13,7 +13,7 @@ from typing import Self
 
 from jackalope.broker.access import acting
 from jackalope.broker.events import Subscription
-from jackalope.broker.queries import Refused
+from jackalope.broker.queries import TASK, Refused, refuse_question
 from jackalope.broker.service import Broker
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.refusals import Code, Refusal
@@ -34,11 +34,10 @@ class Feed:
 
     def __init__(self, broker: Broker, feeds: set[Feed], namespace: str) -> None:
         self._principal = acting.get()
-        refusal = self._principal.admit_question(namespace, "task")
+        refusal = refuse_question(self._principal, TASK, namespace)
         if refusal is not None:
             raise Refused(refusal)
         self._broker = broker
-        self._principal = acting.get()
         self._feeds = feeds
         self._namespace = namespace
         self._subscriptions: dict[Wanted, Subscription] = {}

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from jackalope.broker.access import Principal, acting
+from jackalope.broker.access import THE_BROKER, Principal, acting
 from jackalope.broker.engine import Engine
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
@@ -100,14 +100,15 @@ class HttpWorker:
         Raises:
             Refused: the answer is a refusal, or whoever acts may not ask this.
         """
-        refusal = acting.get().admit(command) or self._ended
+        if self._ended is not None:
+            raise Refused(self._ended)
+        ref = next(self._refs)
+        command.session, command.ref = self._session, ref
+        refusal = self._broker.post(command, acting.get())
         if refusal is not None:
             raise Refused(refusal)
-        ref = next(self._refs)
         answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._asked[ref] = answer
-        command.ref = ref
-        self._post(command)
         try:
             body = await answer
         finally:
@@ -140,8 +141,11 @@ class HttpWorker:
         if self._ended is not None:
             raise Refused(self._ended)  # Since its last answer; there would not be another one.
         ref = next(self._refs)
+        asked = ClaimTasks(session=self._session, ref=ref, count=number, wait_us=wait_us)
+        refusal = self._broker.post(asked, acting.get())
+        if refusal is not None:
+            raise Refused(refusal)
         claim = self._claims[ref] = _Claim(asyncio.get_running_loop().create_future())
-        self._post(ClaimTasks(ref=ref, count=number, wait_us=wait_us))
         try:
             while not (claim.over.done() or leaving.done()):
                 waited: set[asyncio.Future[Any]] = {claim.over, leaving}
@@ -212,7 +216,7 @@ class HttpWorker:
 
     def _post(self, command: AnyCommand) -> None:
         command.session = self._session
-        self._broker.post(command)
+        self._broker.post(command, THE_BROKER)
 
     # The broker's side.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from jackalope import __version__
-from jackalope.broker.access import ANYONE, Principal, acting
+from jackalope.broker.access import ANYONE, THE_BROKER, Principal, acting
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
 from jackalope.core.access import Permission
@@ -202,7 +202,7 @@ class Connection(asyncio.Protocol):
         """Take a heartbeat that came over the pulse; tell whether the session is still there."""
         if self._transport is not None:
             self._heard_us = self._broker.now_us()
-            self._broker.post(HeartbeatCommand(session=self.session))
+            self._broker.post(HeartbeatCommand(session=self.session), self._principal)
         return self._transport is not None
 
     def deliver(self, effects: list[Effect]) -> None:
@@ -316,7 +316,7 @@ class Connection(asyncio.Protocol):
             return  # A worker counts on it that an answer begins the lease anew.
         if self._is_worker and (beat.ref or self._is_beat_due()):
             command = HeartbeatCommand(session=self.session, ref=beat.ref, stats=beat.stats)
-            self._broker.post(command)
+            self._broker.post(command, self._principal)
         elif beat.ref:
             self._write(Ack(beat.ref, Accepted()))
 
@@ -342,32 +342,37 @@ class Connection(asyncio.Protocol):
             return
         bodies = [body for command in commands for body in bodies_of(command)]
         refusal = unfit(bodies, self._outgoing.body_bytes_max)
-        if self._principal.key is not None:
+        is_large = has_large(bodies)
+        if (refusal is not None or is_large) and self._principal.key is not None:
+            # Nothing is stored for a peer, nor told to it, before it is known that it may send it.
             refusal = self._forbidden(commands) or refusal
         if refusal is not None:
             self._refuse(ref, refusal)
-        elif has_large(bodies):
+        elif is_large:
             self._hold()
             self._run(self._spill(ref, commands, gathering))
         else:
-            self._post(commands, gathering)
+            self._post(ref, commands, gathering)
 
     def _forbidden(self, commands: list[AnyCommand]) -> Refusal | None:
         refusals = (self._principal.admit(command) for command in commands)
         return next((refusal for refusal in refusals if refusal is not None), None)
 
-    def _post(self, commands: list[AnyCommand], gathering: Gathering | None) -> None:
+    def _post(self, ref: int, commands: list[AnyCommand], gathering: Gathering | None) -> None:
         if gathering is not None:
             for command in commands:
                 self._refs -= 1
                 command.ref = self._refs
                 self._gatherings[self._refs] = gathering
         for command in commands:
-            if type(command) is SubmitTasks:
-                self._broker.post(command, len(command.tasks))
-            else:
-                self._is_worker = self._is_worker or type(command) is JoinWorker
-                self._broker.post(command)
+            items = len(command.tasks) if type(command) is SubmitTasks else 1
+            refusal = self._broker.post(command, self._principal, items)
+            if refusal is not None:  # Then all of the request are: they need the same permission.
+                for each in commands:
+                    self._gatherings.pop(each.ref, None)
+                self._refuse(ref, refusal)
+                return
+            self._is_worker = self._is_worker or type(command) is JoinWorker
 
     def _on_query(self, query: Query) -> None:
         if self._queries >= QUERIES_AT_ONCE_MAX:
@@ -424,7 +429,7 @@ class Connection(asyncio.Protocol):
             refusal = Refusal(Code.STORAGE_FAILED, f"nothing was changed: {fault}", SECOND)
             self._refuse(ref, refusal)
         else:
-            self._post(commands, gathering)
+            self._post(ref, commands, gathering)
         self._release()
 
     async def _load(self, blob: BlobRef) -> None:
@@ -444,7 +449,7 @@ class Connection(asyncio.Protocol):
         """Go on without a body that cannot be had: for good, or for a while."""
         command = without_body(self.session, effect, fault)
         if command is not None:
-            self._broker.post(command)
+            self._broker.post(command, THE_BROKER)
         elif isinstance(fault, OutOfReach):
             await asyncio.sleep(STORE_AWAY_US / SECOND)
             self.deliver([effect])

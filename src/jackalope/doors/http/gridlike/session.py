@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jackalope.broker.access import Principal
+from jackalope.broker.access import THE_BROKER, Principal
 from jackalope.broker.queries import Refused
 from jackalope.core.access import Permission
 from jackalope.core.commands import (
@@ -93,8 +93,8 @@ class WorkerSession:
         self._asked: dict[int, asyncio.Future[Answered]] = {}
         self._ended = asyncio.Event()
         self._goodbye: Goodbye | None = None
-        #: Who has come in with an API key; none for a worker with the token of the configuration.
-        self._principal: Principal | None = None
+        #: Who has come in with an API key; the broker for a worker with the configured token.
+        self._principal = THE_BROKER
         self.job: Job | None = None
         self.is_ready = False
 
@@ -155,7 +155,7 @@ class WorkerSession:
     def heartbeat(self) -> None:
         """Tell the broker that the worker is there, if it may still be."""
         who, access = self._principal, self._broker.access
-        if who is not None and not access.is_current(who, self._broker.now_us()):
+        if who is not THE_BROKER and not access.is_current(who, self._broker.now_us()):
             self._end(1008, "the API key of this worker is over")
         self._post(Heartbeat())
 
@@ -283,10 +283,11 @@ class WorkerSession:
             ready=self.is_ready,
         )
 
-    def _post(self, command: AnyCommand) -> None:
-        if self._session:
-            command.session = self._session
-            self._broker.post(command)
+    def _post(self, command: AnyCommand) -> Refusal | None:
+        if not self._session:
+            return None
+        command.session = self._session
+        return self._broker.post(command, self._principal)
 
     async def _ask(self, command: AnyCommand) -> Answered:
         """Hand a command to the broker, and return its answer.
@@ -299,8 +300,7 @@ class WorkerSession:
         command.ref = next(self._refs)
         answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._asked[command.ref] = answer
-        self._post(command)
-        body = await answer
+        body = self._post(command) or await answer
         if isinstance(body, Refusal):
             raise Refused(body)
         return body

@@ -99,12 +99,11 @@ class Hand:
 
     async def _ask(self, command: AnyCommand) -> Assignment | None:
         """Ask something, and return the message if there is one."""
-        refusal = acting.get().admit(command)
-        if refusal is not None:
-            raise problem_of(Refused(refusal))
         ref = next(self._refs)
         command.session, command.ref = self._session, ref
-        self._broker.post(command)
+        refusal = self._broker.post(command, acting.get())
+        if refusal is not None:
+            raise problem_of(Refused(refusal))
         while True:
             told = await self._told.get()
             if isinstance(told, Assignment):

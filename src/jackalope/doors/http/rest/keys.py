@@ -9,7 +9,6 @@ from litestar import Response, delete, get, post
 from litestar.params import FromPath
 from msgspec import Meta
 
-from jackalope.broker.access import KEYS_QUESTION
 from jackalope.broker.queries import answer as answer_query
 from jackalope.broker.tokens import hash_of, id_of, new_token
 from jackalope.core.access import ApiKey, Permission
@@ -101,7 +100,7 @@ async def revoke_key(request: Asked, key_id: FromPath[str]) -> Response[None]:
 
 async def _views(request: Asked) -> list[ApiKeyView]:
     broker = door_of(request).broker
-    views: list[ApiKeyView] = await answer_query(broker, DEFAULT_NAMESPACE, KEYS_QUESTION, {})
+    views: list[ApiKeyView] = await answer_query(broker, DEFAULT_NAMESPACE, "api_keys", {})
     return views
 
 

@@ -1,0 +1,378 @@
+"""Who may send which command: every command, with every permission and every limit of a key.
+
+The matrix is made of the types: a new command fails here until it declares what it needs and has a
+sample. What an API key of some queues is not told is tried on a core: whatever it sends about a
+queue that is not its own is answered as if the queue were not there, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast, get_args
+
+import msgspec
+import pytest
+
+from jackalope.broker.access import Principal
+from jackalope.broker.queries import QUESTIONS, refuse_question
+from jackalope.core import commands as c
+from jackalope.core import messaging as m
+from jackalope.core.access import ApiKey, Permission
+from jackalope.core.command import Command, Report, Scope
+from jackalope.core.effects import Reply
+from jackalope.core.filter import Filter
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.routing import Kind
+from jackalope.core.task import Error
+from jackalope.core.topology import Binding, Exchange, Rule
+from tests.core.driving import Driver, spec, task_id
+
+#: What only the broker itself sends.
+OWN = {c.Tick, c.Recover, c.CloseSession, c.FollowPools, c.ReportLaunches}
+
+#: The sessions: of the client whose key is limited, and of those that it must not meet.
+STRANGER, HOLDER, OWNER = 7, 8, 9
+
+MINE, THEIRS, NOWHERE = "mine", "theirs", "nowhere"
+
+#: One task waits and one is held in each queue that there is.
+WAITING = {MINE: 1, THEIRS: 2, NOWHERE: 8}
+HELD = {MINE: 3, THEIRS: 4, NOWHERE: 9}
+
+NEW, NAME = 20, "new"
+
+
+class About(msgspec.Struct):
+    """What a sample is about."""
+
+    queue: str = MINE
+    fence: int = 0
+
+    @property
+    def waiting(self) -> Any:
+        return task_id(WAITING[self.queue])
+
+    @property
+    def held(self) -> Any:
+        return task_id(HELD[self.queue])
+
+
+def _binding(about: About) -> Binding:
+    return Binding(f"to-{about.queue}", about.queue, key="k")
+
+
+def _key(key_id: str) -> ApiKey:
+    return ApiKey(key_id, "0" * 64, "new", (Permission.WORK,))
+
+
+def _submit(about: About, **options: Any) -> c.SubmitTasks:
+    return c.SubmitTasks(tasks=[spec(NEW, options.pop("queue", MINE), **options)])
+
+
+SAMPLES: dict[type[Command], list[Callable[[About], Command]]] = {
+    c.SubmitTasks: [
+        lambda a: _submit(a, queue=a.queue),
+        lambda a: _submit(a, depends_on=(a.waiting,)),
+        lambda a: _submit(a, parent=a.held),
+    ],
+    c.DeclareQueue: [
+        lambda a: c.DeclareQueue(queue=a.queue, changes={"depth_limit": 3}),
+        lambda a: c.DeclareQueue(queue="mine", changes={"result_becomes": a.queue}),
+    ],
+    c.DeleteQueue: [lambda a: c.DeleteQueue(queue=a.queue)],
+    c.PauseQueue: [lambda a: c.PauseQueue(queue=a.queue)],
+    c.ResumeQueue: [lambda a: c.ResumeQueue(queue=a.queue)],
+    c.LimitTag: [lambda _: c.LimitTag(tag="gpu", limit=1)],
+    c.CreateApiKey: [lambda _: c.CreateApiKey(key=_key("ab"))],
+    c.RevokeApiKey: [lambda _: c.RevokeApiKey(key="ab")],
+    c.JoinWorker: [
+        lambda a: c.JoinWorker(worker="w-new", queues=(a.queue,)),
+        lambda a: c.JoinWorker(worker="w-theirs", queues=(a.queue,)),
+        lambda a: c.JoinWorker(worker="w-new", queues=(MINE,), helps=a.fence),
+    ],
+    c.Heartbeat: [lambda _: c.Heartbeat()],
+    c.ClaimTasks: [lambda _: c.ClaimTasks()],
+    c.CancelClaim: [lambda _: c.CancelClaim(claim=1)],
+    c.LeaveWorker: [lambda _: c.LeaveWorker()],
+    c.DrainWorker: [lambda _: c.DrainWorker(worker="w-theirs")],
+    c.StartAttempts: [lambda a: c.StartAttempts(attempts=[c.Held(a.held, a.fence)])],
+    c.FinishAttempts: [lambda a: c.FinishAttempts(attempts=[c.Finish(a.held, a.fence)])],
+    c.FailAttempts: [lambda a: c.FailAttempts(attempts=[c.Fail(a.held, a.fence, Error("E", ""))])],
+    c.ReleaseAttempts: [lambda a: c.ReleaseAttempts(attempts=[c.Held(a.held, a.fence)])],
+    c.ReportProgress: [lambda a: c.ReportProgress(task=a.held, fence=a.fence, percent=1.0)],
+    c.AnswerSignal: [lambda a: c.AnswerSignal(task=a.held, fence=a.fence, answer=c.Answer.STOPPED)],
+    c.RequestHelpers: [
+        lambda a: _helpers(a, count=2),
+        lambda a: _helpers(a, count=2, queue=MINE),
+        lambda a: _helpers(a, count=0),
+    ],
+    c.EndHelp: [lambda a: c.EndHelp(fence=a.fence)],
+    c.ActOnTasks: [
+        lambda a: c.ActOnTasks(action=c.Action.KILL, tasks=(a.waiting, a.held)),
+        lambda a: c.ActOnTasks(action=c.Action.KILL, filter=Filter(queue=a.queue)),
+    ],
+    c.ActOnAnswers: [lambda a: c.ActOnAnswers(action=c.AnswerAction.PURGE, queue=a.queue)],
+    c.WatchTasks: [lambda a: c.WatchTasks(tasks=(a.waiting,))],
+    c.DeclarePool: [lambda a: c.DeclarePool(queue=a.queue, changes={"launcher": "none"})],
+    c.DeletePool: [lambda a: c.DeletePool(queue=a.queue)],
+    c.ActOnGroup: [
+        lambda a: c.ActOnGroup(queue=a.queue, key="k", action=c.GroupAction.START),
+    ],
+    m.OpenQueue: [
+        lambda a: m.OpenQueue(queue=a.queue),
+        lambda a: m.OpenQueue(queue=a.queue, passive=True),
+        lambda a: m.OpenQueue(queue=a.queue, durable=True),
+    ],
+    m.RemoveQueue: [lambda a: m.RemoveQueue(queue=a.queue, owner=STRANGER)],
+    m.PurgeQueue: [lambda a: m.PurgeQueue(queue=a.queue, owner=STRANGER)],
+    m.OpenExchange: [
+        lambda a: m.OpenExchange(exchange=Exchange(f"new-{a.queue}", Kind.DIRECT)),
+    ],
+    m.RemoveExchange: [lambda a: m.RemoveExchange(exchange=f"to-{a.queue}")],
+    m.Bind: [
+        lambda a: m.Bind(binding=_binding(a)),
+        lambda a: m.Bind(binding=Binding("to-theirs", a.queue, key="other")),
+        lambda a: m.Bind(binding=Binding("amq.topic", a.queue, key="#")),
+        lambda a: m.Bind(binding=Binding(f"to-{a.queue}", "amq.fanout", is_to_exchange=True)),
+    ],
+    m.Unbind: [lambda a: m.Unbind(binding=_binding(a))],
+    m.SetRule: [lambda _: m.SetRule(rule=Rule("r", ".*", {"max-length": 1}))],
+    m.ClearRule: [lambda _: m.ClearRule(rule="r")],
+    m.Consume: [lambda a: m.Consume(queue=a.queue, consumer="c-new", slots=1, owner=STRANGER)],
+    m.TakeTask: [lambda a: m.TakeTask(queue=a.queue, consumer="c-new", owner=STRANGER)],
+    m.StopConsuming: [lambda _: m.StopConsuming()],
+    m.HoldConsumer: [lambda _: m.HoldConsumer(is_held=True)],
+    m.GrantCredit: [lambda _: m.GrantCredit(credit=1)],
+    m.LimitShare: [lambda _: m.LimitShare(share=1, slots=1)],
+    m.WaitForReplies: [lambda _: m.WaitForReplies(address="a")],
+    m.PublishMessages: [
+        lambda a: _publish("", a.queue),
+        lambda a: _publish(f"to-{a.queue}", "k") if a.queue != NOWHERE else _publish("to-mine", ""),
+    ],
+}
+
+
+def _helpers(about: About, **terms: Any) -> c.RequestHelpers:
+    return c.RequestHelpers(
+        task=about.held, fence=about.fence, where="tcp://1.2.3.4", token=NAME, **terms
+    )
+
+
+def _publish(exchange: str, key: str) -> m.PublishMessages:
+    return m.PublishMessages(messages=[m.Publication(task_id(NEW), exchange, key, b"\0\0", b"x")])
+
+
+def types() -> Iterator[type[Command]]:
+    """Yield every type of command that there is."""
+    left: list[type[Command]] = [Command]
+    while left:
+        below = left.pop().__subclasses__()
+        left += below
+        yield from (each for each in below if each is not Report)
+
+
+def samples() -> list[tuple[str, Callable[[About], Command]]]:
+    return [
+        (f"{kind.__name__}-{number}", make)
+        for kind, makers in SAMPLES.items()
+        for number, make in enumerate(makers)
+    ]
+
+
+every_sample = pytest.mark.parametrize(
+    "make", [make for _, make in samples()], ids=[name for name, _ in samples()]
+)
+
+
+def who(*permissions: Permission, **limits: Any) -> Principal:
+    return Principal(ApiKey("ab", "0" * 64, "ada", permissions, **limits))
+
+
+def test_every_command_declares_what_it_needs_and_has_a_sample() -> None:
+    every = set(types())
+    assert every == set(get_args(c.AnyCommand))
+    assert {kind for kind in every if not kind.needs} == OWN
+    assert set(SAMPLES) == every - OWN
+    for kind in every - OWN:
+        about = {"namespace", "only", "may_make"} & set(kind.__struct_fields__)
+        assert about or kind.scope in (Scope.SESSION, Scope.BROKER), kind
+        if kind.scope is Scope.NARROWED:
+            assert about - {"namespace"}, kind
+
+
+def test_the_broker_s_own_commands_are_for_no_key() -> None:
+    for kind in OWN:
+        command = kind(launcher="l") if kind is c.ReportLaunches else kind()
+        refusal = who(*Permission).admit(command)
+        assert refusal is not None
+        assert refusal.code is Code.FORBIDDEN
+
+
+@every_sample
+def test_a_command_is_permitted_by_what_it_needs_and_by_nothing_else(
+    make: Callable[[About], Command],
+) -> None:
+    for permission in Permission:
+        command = make(About())
+        refusal = who(permission).admit(command)
+        if permission in (*command.needs, Permission.ADMIN):
+            assert refusal is None
+        else:
+            assert refusal is not None
+            assert refusal.code is Code.FORBIDDEN
+            assert all(str(each) in refusal.message for each in command.needs)
+
+
+@every_sample
+def test_a_key_of_another_namespace_permits_nothing(make: Callable[[About], Command]) -> None:
+    command = make(About())
+    refusal = who(*Permission, namespace="elsewhere").admit(command)
+    if command.scope is Scope.SESSION:
+        assert refusal is None  # The session is of that namespace; its door has seen to it.
+    else:
+        assert refusal is not None
+        assert refusal.code is Code.FORBIDDEN
+
+
+class World(Driver):
+    """A core with two queues, their exchanges, workers and tasks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for queue in (MINE, THEIRS):
+            exchange = Exchange(f"to-{queue}", Kind.DIRECT)
+            self.say(m.OpenExchange(exchange=exchange))
+            self.say(c.DeclareQueue(queue=queue))
+            self.say(m.Bind(binding=Binding(exchange.name, queue, key="k")))
+            self.say(c.SubmitTasks(tasks=[spec(HELD[queue], queue, priority=200)]))
+            join = c.JoinWorker(worker=f"w-{queue}", queues=(queue,))
+            self.say(join, HOLDER if queue == MINE else OWNER)
+            self.say(c.SubmitTasks(tasks=[spec(WAITING[queue], queue, priority=100)]))
+
+    def say(self, command: Command, session: int = 1) -> Any:
+        command.session = session
+        return self.send(cast("c.AnyCommand", command))
+
+
+def outcome(make: Callable[[About], Command], queue: str) -> tuple[Any, list[Any]]:
+    """Return what a key of the queue `mine` is answered, and what is written down."""
+    world = World()
+    fence = world.fence(HELD[queue]) if queue != NOWHERE else 99
+    command = make(About(queue, fence))
+    refusal = who(*Permission, queues=(MINE,)).admit(command)
+    if refusal is not None:
+        return plain(refusal, queue), []
+    answer = world.say(command, STRANGER)
+    told = [each for each in world.effects if not isinstance(each, Reply)]
+    return plain(answer, queue), [*world.records, *told]
+
+
+def plain(answer: Any, queue: str) -> Any:
+    """Return an answer without what names the queue and the tasks that were asked for."""
+    text = str(answer).replace(queue, "QUEUE")
+    for numbers in (WAITING, HELD):
+        number = task_id(numbers[queue])
+        text = text.replace(number.hex(), "TASK").replace(str(number), "TASK")
+    return text
+
+
+@every_sample
+def test_for_a_key_of_some_queues_others_are_as_if_they_were_not_there(
+    make: Callable[[About], Command],
+) -> None:
+    theirs, changed = outcome(make, THEIRS)
+    nowhere, _ = outcome(make, NOWHERE)
+    fence = World().fence(HELD[THEIRS])
+    assert theirs.replace(f"fence {fence}", "fence 99") == nowhere
+    of_theirs = [each for each in changed if THEIRS in str(each)]
+    assert not of_theirs
+
+
+# What remains for a key of some queues, and for one that administers none.
+
+
+def test_a_client_that_submits_has_private_queues_and_nothing_else() -> None:
+    world, principal = World(), who(Permission.SUBMIT_TASKS)
+
+    def try_to(command: Command) -> Any:
+        return principal.admit(command) or world.say(command, STRANGER)
+
+    private = m.OpenQueue(queue="amq.gen-x", generated=True, exclusive=True, owner=STRANGER)
+    assert not isinstance(try_to(private), Refusal)
+    take = m.TakeTask(queue="amq.gen-x", consumer="c", owner=STRANGER)
+    assert not isinstance(try_to(take), Refusal)
+    bind = m.Bind(binding=Binding("amq.topic", "amq.gen-x", key="#"), owner=STRANGER)
+    assert try_to(bind).code is Code.FORBIDDEN
+    loud = m.OpenQueue(
+        queue="amq.gen-y",
+        generated=True,
+        exclusive=True,
+        arguments={"x-dead-letter-exchange": "to-theirs"},
+        owner=STRANGER,
+    )
+    assert try_to(loud).code is Code.FORBIDDEN
+    for command in (
+        m.OpenQueue(queue="new"),
+        m.OpenQueue(queue="amq.gen-z", generated=True),
+        m.RemoveQueue(queue=THEIRS, owner=STRANGER),
+        m.Consume(queue=THEIRS, consumer="c2", slots=1, owner=STRANGER),
+        m.TakeTask(queue=THEIRS, consumer="c3", owner=STRANGER),
+        m.Bind(binding=Binding("to-theirs", THEIRS, key="other"), owner=STRANGER),
+        m.Unbind(binding=Binding("to-theirs", THEIRS, key="k"), owner=STRANGER),
+        m.OpenExchange(exchange=Exchange("new", Kind.FANOUT)),
+        m.RemoveExchange(exchange="to-theirs"),
+    ):
+        refused = try_to(command)
+        assert isinstance(refused, Refusal), command
+        assert refused.code is Code.FORBIDDEN
+    # What is there as it is declared is found, as clients do at their start.
+    found = [
+        m.OpenQueue(queue=THEIRS, durable=True),
+        m.OpenExchange(exchange=Exchange("to-theirs", Kind.DIRECT)),
+        m.Bind(binding=Binding("to-theirs", THEIRS, key="k")),
+    ]
+    assert not any(isinstance(try_to(command), Refusal) for command in found)
+    assert not isinstance(try_to(m.RemoveQueue(queue="amq.gen-x", owner=STRANGER)), Refusal)
+
+
+def test_a_key_that_administers_some_queues_binds_between_them_alone() -> None:
+    world, principal = World(), who(Permission.ADMIN, queues=(MINE, "mine-too"))
+    world.say(c.DeclareQueue(queue="mine-too"))
+
+    def bind(exchange: str, queue: str = "mine-too", key: str = "#") -> Any:
+        command = m.Bind(binding=Binding(exchange, queue, key=key))
+        return principal.admit(command) or world.say(command, STRANGER)
+
+    def is_refused(answer: Any) -> bool:
+        return isinstance(answer, Refusal) and answer.code is Code.FORBIDDEN
+
+    assert not isinstance(bind("to-mine"), Refusal)
+    assert all(map(is_refused, (bind("to-theirs"), bind("amq.topic"), bind("nowhere"))))
+    assert is_refused(bind("to-mine", THEIRS))
+    # As soon as an exchange is fed from elsewhere, what comes out of it is not the key's own.
+    world.say(m.Bind(binding=Binding("to-theirs", "to-mine", is_to_exchange=True, key="k")))
+    assert is_refused(bind("to-mine", key="another"))
+    gone = m.Unbind(binding=Binding("to-theirs", THEIRS, key="k"))
+    assert is_refused(principal.admit(gone) or world.say(gone, STRANGER))
+
+
+def test_an_exchange_that_gets_dead_letters_of_others_is_not_one_s_own() -> None:
+    world, principal = World(), who(Permission.ADMIN, queues=(MINE,))
+    arguments = {"x-dead-letter-exchange": "to-mine"}
+    world.say(m.OpenQueue(queue="source", durable=True, arguments=arguments))
+    command = m.Bind(binding=Binding("to-mine", MINE, key="#"))
+    refused = principal.admit(command) or world.say(command, STRANGER)
+    assert isinstance(refused, Refusal)
+
+
+@pytest.mark.parametrize("what", QUESTIONS)
+def test_every_question_needs_what_it_declares(what: str) -> None:
+    question = QUESTIONS[what]
+    assert question.needs
+    for permission in Permission:
+        is_refused = refuse_question(who(permission), question, "default") is not None
+        assert is_refused is (permission not in (*question.needs, Permission.ADMIN))
+    foreign = who(*Permission, namespace="elsewhere")
+    assert refuse_question(foreign, question, "default") is not None
+    limited = refuse_question(who(*Permission, queues=(MINE,)), question, "default")
+    assert (limited is not None) is (question.scope in (Scope.BROKER, Scope.NAMESPACE))
