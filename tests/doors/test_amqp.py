@@ -249,7 +249,11 @@ def test_keys_are_passwords() -> None:
     async def test() -> None:
         async with house(access=Access([key])) as (_, door):
             peer = await connect(door, vhost="mine", key=token)
-            await peer.ask("queue.declare", "queue.declare-ok", queue="q")
+            await peer.ask("queue.declare", "queue.declare-ok", exclusive=True)
+            await peer.ask("basic.consume", "basic.consume-ok")
+            refused = await peer.ask("queue.declare", "channel.close", queue="q")
+            assert refused["reply_code"] == 403
+            peer = await connect(door, vhost="mine", key=token)
             refused = await peer.ask("basic.consume", "channel.close", queue="q")
             assert refused["reply_code"] == 403
             with pytest.raises(AssertionError, match="ACCESS_REFUSED"):
