@@ -86,6 +86,20 @@ test:  ## Run every check and the whole test suite: what CI runs.
 	@$(MAKE) --no-print-directory --jobs 3 check aiida
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
+# The seeds of the simulation are in groups of twenty; one of them is enough for a save.
+QUICK := tests/core tests/scenarios tests/properties tests/wire \
+	"tests/simulation/test_simulation.py::test_seeds[0]" tests/simulation/test_simulation.py::test_a_seed_is_a_world
+
+.PHONY: quick
+quick: $(READY)  ## Run the tests of what decides: under 90 seconds, for every save.
+	$(BIN)/pytest --quiet --numprocesses 2 --dist worksteal $(QUICK)
+
+# Real processes that a test kills write no figures: what only they run counts as a gap.
+.PHONY: coverage
+coverage: setup  ## Measure the branches of core, storage and wire that the tests reach.
+	$(BIN)/coverage run -m pytest --quiet tests/core tests/scenarios tests/properties tests/wire tests/simulation tests/storage tests/broker
+	$(BIN)/coverage report
+
 .PHONY: check
 check: setup  ## Check format, lint, types, imports and tidiness, without the other tests.
 	$(BIN)/ruff format --check $(CODE)
