@@ -104,6 +104,11 @@ class ScriptedBroker:
         for end in list(self._ends):
             end.transport.abort()
 
+    def close_soon(self) -> None:
+        """Close every connection, once what was said has been sent."""
+        for end in list(self._ends):
+            end.transport.close()
+
     def push(self, message: Message) -> None:
         """Say something to every connection."""
         for end in self._ends:

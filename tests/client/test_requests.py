@@ -386,5 +386,5 @@ def test_without_a_version_the_source_is_the_version() -> None:
 
 def test_an_unknown_word_is_named() -> None:
     add = define(Jackalope("jackalope://nowhere"))
-    with pytest.raises(ConfigError, match="same: run or unique or cached or refresh, not 'twice'"):
+    with pytest.raises(ConfigError, match="same: one of run, unique, cached, refresh, not 'twice'"):
         add.options(same="twice")

@@ -134,7 +134,7 @@ def test_every_name_in_a_type_is_explained() -> None:
 
 def test_every_notice_is_told() -> None:
     told = {row[0].strip("`") for row in cells_of(section("Notices"))}
-    assert told == {notice.what for notice in _NOTICES.values()} | {"goodbye", "error"}
+    assert told == {notice.what for notice in _NOTICES.values()} | {"goodbye", "error", "refused"}
 
 
 def test_every_answer_to_a_signal_is_told() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from jackalope.broker.queries import About
 from jackalope.core.commands import (
     Action,
+    Answer,
     DeclareQueue,
     DeleteQueue,
     DrainWorker,
@@ -25,7 +27,7 @@ from jackalope.core.commands import (
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.policy import Policy
-from jackalope.core.task import BlobRef, Error, Options
+from jackalope.core.task import BlobRef, Error, Options, Retry
 from jackalope.wire.frames import Kind, frame
 from jackalope.wire.messages import (
     TO_BROKER,
@@ -36,12 +38,17 @@ from jackalope.wire.messages import (
     Leave,
     Manage,
     Message,
+    Nack,
     Notice,
+    Progress,
     Query,
     Result,
+    SignalAnswer,
     Submit,
+    Subscribe,
     Welcome,
 )
+from tests.docs.protocol import EXAMPLES
 from tests.doors.house import Closed, Peer, codec, open_house, run, spec
 from tests.profiles import examples
 from tests.wire.shapes import Shapes, anything
@@ -69,7 +76,7 @@ def test_random_bytes(tmp_path: Path, is_greeted: bool) -> None:
                 peer = await (house.peer() if is_greeted else house.connect())
                 heard = await _send_and_see(peer, chance.randbytes(chance.randint(1, 5_000)))
                 notices = [message for message in heard if isinstance(message, Notice)]
-                assert all(notice.what == "error" for notice in notices)
+                assert all(notice.what in ("error", "refused") for notice in notices)
                 await bystander.submit(spec())
             await house.until(lambda: len(house.door.connections) == 1)
 
@@ -154,9 +161,116 @@ def test_endless_depth() -> None:
             peer = await house.peer()
             body = b"\x93\x01\xa5stats\x81\xa1a" + b"\x91" * 100_000 + b"\xc0"
             await peer.send_raw(Kind.QUERY, body)
+            assert (await peer.expect(Nack)).ref == 1
+            await peer.ask_ok(Query(0, "stats"))
+            house.faults.clear()
+
+    run(test())
+
+
+# Wrong types: every field of every message, with everything that does not belong there.
+
+_WRONG: list[Any] = [None, True, -1, 2**63, 1.5, "text", b"bytes", [[1]], {"a": 1}, {1: 2}]
+
+
+def _examples_of(shape: type[Message]) -> list[Message]:
+    """Return messages of a shape: those of the page on the protocol, and the good ones above."""
+    known = [
+        *EXAMPLES.values(),
+        *_good_messages(),
+        Subscribe(1, "q", IDS[0]),
+        Progress(1, IDS[0], 1, 0.5, "note"),
+        SignalAnswer(1, IDS[0], 1, Answer.DELIVERED, "detail"),
+        Submit(1, [spec(options=Options("a", {"h": 1}, ("t",), retry=Retry(1, 2, 3.0, 4)))]),
+    ]
+    found = [message for message in known if type(message) is shape]
+    assert found, f"no example of {shape.__name__}"
+    return found
+
+
+def _plain(message: Message) -> list[Any]:
+    plain: list[Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(message))
+    return plain
+
+
+def _wrong_bodies(shape: type[Message]) -> Iterator[bytes]:
+    """Make bodies of a message in which one value, however deep, is of a wrong type."""
+    for whole in map(_plain, _examples_of(shape)):
+        for path in list(_paths(whole[1:])):
+            for wrong in _WRONG:
+                yield msgspec.msgpack.encode([7, *_replaced(whole[1:], path, wrong)])
+
+
+def _paths(value: Any) -> Iterator[tuple[Any, ...]]:
+    places = enumerate(value) if isinstance(value, list) else value.items()
+    for at, inner in places:
+        yield (at,)
+        if isinstance(inner, list | dict):
+            yield from ((at, *path) for path in _paths(inner))
+
+
+def _replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    changed = value.copy()
+    changed[path[0]] = _replaced(value[path[0]], path[1:], new)
+    return changed
+
+
+REQUESTS = {shape: kind for kind, shape in TO_BROKER.items() if shape not in (Hello, Leave)}
+
+
+@pytest.mark.parametrize("shape", REQUESTS, ids=lambda shape: shape.__name__)
+def test_wrong_type_in_any_field_is_refused_and_no_more(
+    tmp_path: Path, shape: type[Message]
+) -> None:
+    """Each is answered under its reference, and the connection goes on."""
+
+    async def test() -> None:
+        async with open_house(tmp_path) as house:
+            peer = await house.peer()
+            await peer.join(slots=0)
+            for body in _wrong_bodies(shape):
+                await peer.send_raw(REQUESTS[shape], body)
+                await peer.ask_ok(Query(2**40, "stats"))
+                assert not [one for one in peer.heard if isinstance(one, Notice)], body
+                if shape is not Claim:  # A claim may wait for as long as it says.
+                    await peer.answer(7)
+                peer.heard.clear()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\x91\x07", b"\x93\x07\xa1x", b"\x92\x07" + b"\x91" * 5_000, b"\xdc\x00\x02\xcc\x07\xc1"],
+    ids=["short", "cut", "deep", "no MessagePack"],
+)
+def test_damaged_body_is_answered(body: bytes) -> None:
+    async def test() -> None:
+        async with open_house(None) as house:
+            peer = await house.peer()
+            await peer.send_raw(Kind.SUBMIT, body)
+            refusal = await peer.expect(Nack)
+            assert (refusal.ref, refusal.code) == (7, "invalid")
+            await peer.submit(spec())
+
+    run(test())
+
+
+def test_damaged_body_without_reference() -> None:
+    """Who asked for no answer gets a notice; who may wait for one must not wait for ever."""
+
+    async def test() -> None:
+        async with open_house(None) as house:
+            peer = await house.peer()
+            await peer.send_raw(Kind.START, b"\x92\x00\xa1x")
+            assert (await peer.expect(Notice)).what == "refused"
+            await peer.submit(spec())
+            await peer.send_raw(Kind.START, b"\x92\xa1x\x90")
             (notice,) = await peer.wait_closed()
             assert isinstance(notice, Notice)
-            house.faults.clear()
+            assert notice.what == "error"
 
     run(test())
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jackalope.core.durations import MILLISECOND
+from jackalope.doors.native.connection import HELLO_BYTES_MAX
 from jackalope.wire.frames import FRAME_BYTES_MAX, VERSION, Kind
 from jackalope.wire.messages import (
     Ack,
@@ -259,8 +260,48 @@ def test_client_may_beat() -> None:
         async with open_house(None) as house:
             peer = await house.peer()
             await peer.send(Heartbeat())
-            assert await peer.ask_ok(Heartbeat(1)) == {"count": 1, "refused": []}
+            await peer.ask_ok(Query(0, "stats"))
             assert peer.heard == []
+
+    run(test())
+
+
+def test_beat_of_a_session_without_worker_is_refused(tmp_path: Path) -> None:
+    """An ACK would say that a lease goes on, and there is none."""
+
+    async def test() -> None:
+        async with open_house(tmp_path) as house:
+            stranger, peer = await house.connect(), await house.peer()
+            await stranger.send(Heartbeat(7))
+            assert (await stranger.expect(Nack)).code == "unknown_session"
+            assert (await peer.ask_no(Heartbeat(0))).code == "unknown_session"
+            await peer.join()
+            await peer.ask_ok(Heartbeat(0))
+
+    run(test())
+
+
+def test_large_frame_right_behind_hello() -> None:
+    """Frames may follow HELLO at once, up to the size that Welcome will name."""
+
+    async def test() -> None:
+        async with open_house(None) as house:
+            for size in (HELLO_BYTES_MAX, 1_000_000):
+                peer, task = await house.connect(), spec(payload=bytes(size))
+                await peer.send(Hello(), Submit(1, [task]))
+                assert await peer.answer(1) == Ack(1, {"count": 1, "refused": []})
+
+    run(test())
+
+
+def test_nothing_behind_a_refused_hello_is_read() -> None:
+    async def test() -> None:
+        async with open_house(None) as house:
+            peer = await house.connect()
+            await peer.send(Query(1, "stats"), Hello(), Submit(2, [spec()]))
+            (notice,) = await peer.wait_closed()
+            assert isinstance(notice, Notice)
+            assert "the first frame must be HELLO" in notice.detail
 
     run(test())
 
@@ -299,10 +340,16 @@ def test_what_was_sent_before_the_end_counts(tmp_path: Path) -> None:
     run(test())
 
 
-def test_unknown_kind_closes() -> None:
+def test_unknown_kind() -> None:
+    """It is refused where it has a reference; else nobody knows who waits for what."""
+
     async def test() -> None:
         async with open_house(None) as house:
             peer = await house.peer()
+            await peer.send_raw(99, b"\x91\x07")
+            refusal = await peer.expect(Nack)
+            assert (refusal.ref, refusal.code) == (7, "invalid")
+            assert "kind 99" in refusal.message
             await peer.send_raw(99, b"\x90")
             assert "kind 99" in await _error_of(peer)
             peer = await house.peer()

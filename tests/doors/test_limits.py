@@ -109,6 +109,8 @@ def test_too_large_a_frame_is_not_waited_for() -> None:
                 b"\xff\xff\xff\xff\x01",
                 b"\x01\x00\x00\x01\x01",
                 b"\x00\x00\x00\x00\x01",
+                b"\x00\x00\x00\x00",
+                b"\xff\xff\xff\xff",
             ):
                 peer = await house.peer()
                 await peer.send_bytes(header)

@@ -2,11 +2,12 @@
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jackalope.wire.frames import FRAME_BYTES_MAX, FrameError, FrameReader, Kind, frame
+from jackalope.wire.frames import FRAME_BYTES_MAX, FrameError, FrameReader, Kind, frame, ref_in
 
 kinds = st.sampled_from(Kind)
 frames = st.lists(st.tuples(kinds, st.binary(max_size=200)), max_size=20)
@@ -105,11 +106,25 @@ def test_length_of_nothing() -> None:
         list(FrameReader().feed(b"\x00\x00\x00\x00\x05"))
 
 
-def test_bad_length_is_found_with_the_header() -> None:
+@pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x00"])
+def test_bad_length_is_found_with_its_last_byte(length: bytes) -> None:
     reader = FrameReader(1_000)
-    assert list(reader.feed(b"\xff\xff\xff\xff")) == []
+    assert list(reader.feed(length[:3])) == []
     with pytest.raises(FrameError):
-        list(reader.feed(b"\x01"))
+        list(reader.feed(length[3:]))
+
+
+@given(st.integers(0, 2**64 - 1), st.binary(max_size=20), st.sampled_from([1, 15, 16, 70_000]))
+def test_reference_is_read_whatever_follows(ref: int, rest: bytes, fields: int) -> None:
+    header = msgspec.msgpack.encode([None] * fields)[: -fields or None]
+    assert ref_in(header + msgspec.msgpack.encode(ref) + rest) == ref
+
+
+@given(st.binary(max_size=12))
+def test_no_reference_in_bytes_by_chance(body: bytes) -> None:
+    found = ref_in(body)
+    if found is not None:
+        assert 0x91 <= body[0] <= 0x9F or body[0] in (0xDC, 0xDD)
 
 
 def test_frames_before_a_bad_one_count() -> None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from jackalope.client import checks
+from jackalope.client.checks import one_of
 from jackalope.client.events import EventStream
 from jackalope.client.line import substitute
 from jackalope.client.session import Session
@@ -19,12 +22,13 @@ from jackalope.client.watches import TASKS_PER_FRAME
 from jackalope.core.commands import Action, RetryTerms
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.limits import COUNT_MAX
 from jackalope.core.policy import Policy
 from jackalope.core.pool import PoolSettings
 from jackalope.link.address import Address
 from jackalope.link.answers import to_rejected
 from jackalope.link.connection import Connection
-from jackalope.link.errors import ConfigError, Rejected
+from jackalope.link.errors import ConfigError, ProtocolError, Rejected, kind_of
 from jackalope.link.ids import to_task_id
 from jackalope.wire.messages import Act, Hello, Manage, Query
 from jackalope.wire.views import (
@@ -111,7 +115,7 @@ class Administration(ABC):
             conditions: those of `Filter`: states, queue, name, key, tag, parent, batch, text,
                 older_than_us.
         """
-        cursor, left = "", limit
+        cursor, left = "", None if limit is None else one_of("limit", _count, limit)
         while left is None or left > 0:
             size = PAGE_TASKS if left is None else min(left, PAGE_TASKS)
             page = await self.page(size, cursor=cursor, sort=sort, **conditions)
@@ -154,12 +158,12 @@ class Administration(ABC):
             ConnectionLost: the connection was lost, and it is not known whether it took effect.
             Timeout: no answer came in time.
         """
-        action = Action(action)
+        action = Action(one_of("action", _action, action))
         if (tasks is None) == (matching is None):
             raise ConfigError("act on tasks or on those matching a filter: one of the two")
         if matching is not None:
             return await self._act(Act(0, action, (), matching, dry_run, terms), can_repeat=dry_run)
-        named, acted = [to_task_id(task) for task in tasks or ()], Acted()
+        named, acted = one_of("tasks", _tasks, tasks), Acted()
         for begin in range(0, len(named), TASKS_PER_FRAME):
             part = tuple(named[begin : begin + TASKS_PER_FRAME])
             message = Act(0, action, part, None, dry_run, terms)
@@ -186,9 +190,9 @@ class Administration(ABC):
         Raises:
             Rejected: the policy cannot be; every problem is listed.
         """
-        about = {"queue": queue, "preset": preset, "changes": dict(changes or {})}
+        about = {"queue": queue, "preset": preset, "changes": one_of("changes", _changes, changes)}
         body = await self.manage("declare_queue", about)
-        return msgspec.convert(body["policy"], Policy)
+        return _shaped(body["policy"], Policy)
 
     async def delete_queue(self, queue: str) -> None:
         """Remove a queue that has no unfinished task."""
@@ -241,8 +245,10 @@ class Administration(ABC):
         Raises:
             Rejected: the settings cannot be; every problem is listed.
         """
-        body = await self.manage("declare_pool", {"queue": queue, "changes": dict(changes or {})})
-        return msgspec.convert(body["settings"], PoolSettings)
+        body = await self.manage(
+            "declare_pool", {"queue": queue, "changes": one_of("changes", _changes, changes)}
+        )
+        return _shaped(body["settings"], PoolSettings)
 
     async def delete_pool(self, queue: str) -> None:
         """Have no more workers started for a queue; those there are go when they are idle."""
@@ -270,6 +276,7 @@ class Administration(ABC):
         It has a connection of its own, so that a slow reader holds up nothing else.
         """
         task_id = NO_TASK if task is None else to_task_id(task)
+        queue = one_of("queue", checks.text, queue)
         line = substitute()
         dial = Connection.open if line is None else line.dial_for(self)
         return EventStream(self.address, self.hello(), queue, task_id, dial)
@@ -280,7 +287,7 @@ class Administration(ABC):
         """Ask a question, and return the answer in a shape of `jackalope.wire.views`."""
         message = Query(0, what, dict(about))
         body = await self.session().request(message, timeout_s=self.timeout_s)
-        return msgspec.convert(body, shape)
+        return _shaped(body, shape)
 
     async def manage(self, what: str, about: Mapping[str, Any], *, can_repeat: bool = True) -> Any:
         """Give an order, and return the body of the answer."""
@@ -294,6 +301,31 @@ class Administration(ABC):
             message, timeout_s=self.timeout_s, can_repeat=can_repeat
         )
         return to_acted(body)
+
+
+_action = partial(checks.word, words=tuple(Action))
+_count = partial(checks.whole, least=0, most=COUNT_MAX)
+_tasks = partial(checks.several, check=to_task_id, what="tasks", most=COUNT_MAX)
+
+
+def _changes(value: object) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"must be a mapping, not {kind_of(value)}")
+    return dict(value)
+
+
+def _shaped(body: object, shape: type[V]) -> V:
+    """Read an answer.
+
+    Raises:
+        ProtocolError: the broker speaks of things that are not known here.
+    """
+    try:
+        return msgspec.convert(body, shape)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"the broker's answer cannot be read: {error}") from None
 
 
 def to_acted(body: Mapping[str, Any]) -> Acted:

@@ -17,7 +17,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from jackalope import __version__
+from jackalope.client import checks
 from jackalope.client.calling import Calling
+from jackalope.client.checks import one_of
 from jackalope.client.choices import UNSET, Choices, SubmitChoices, make_plan
 from jackalope.client.handle import Handle
 from jackalope.client.line import Dial, Line, substitute
@@ -28,10 +30,10 @@ from jackalope.client.sync import Sync
 from jackalope.client.task import AsyncTask, PlainTask, TaskChoices, TaskMaker
 from jackalope.link.address import Address, parse_address
 from jackalope.link.connection import Connection
-from jackalope.link.errors import ConfigError
+from jackalope.link.errors import ConfigError, kind_of
 from jackalope.link.ids import new_task_id, to_task_id
 from jackalope.tasks.definition import TaskDefinition
-from jackalope.tasks.values import DEFAULT_CONTENT, Content, decode_value
+from jackalope.tasks.values import DEFAULT_CONTENT, Content, decode_value, encode_value
 from jackalope.wire.messages import Hello
 
 if TYPE_CHECKING:
@@ -109,15 +111,19 @@ class Jackalope(Requests, Messaging, Calling):
             ConfigError: the address cannot be read, or `jackalope[telemetry]` is not installed.
         """
         where = parse_address(address) if isinstance(address, str) else address
+        if not isinstance(where, Address):
+            raise ConfigError(f"address: must be text, not {kind_of(address)}")
+        token = where.token if token is None else one_of("token", checks.token, token)
+        namespace = where.namespace if namespace is None else namespace
         self.address = replace(
             where,
-            namespace=where.namespace if namespace is None else namespace,
-            token=(where.token if token is None else token) or os.environ.get(TOKEN_VARIABLE, ""),
-            ca_file=where.ca_file if ca_file is None else ca_file,
-            verify=where.verify and verify,
+            namespace=one_of("namespace", checks.name, namespace),
+            token=token or os.environ.get(TOKEN_VARIABLE, ""),
+            ca_file=where.ca_file if ca_file is None else one_of("ca_file", checks.file, ca_file),
+            verify=where.verify and one_of("verify", checks.flag, verify),
         )
-        self.name = name or f"{socket.gethostname()}:{os.getpid()}"
-        self.timeout_s = timeout
+        self.name = one_of("name", checks.text, name or f"{socket.gethostname()}:{os.getpid()}")
+        self.timeout_s = checks.wait_s(timeout)
         self.functions: dict[str, TaskDefinition] = {}
         self.startups: list[Startup] = []
         self.traces = _load_traces() if telemetry else None
@@ -266,11 +272,15 @@ class Jackalope(Requests, Messaging, Calling):
             choices: see `SubmitChoices`.
 
         Raises:
+            ConfigError: a choice cannot be used; every problem is listed.
+            EncodeFailed: the payload is not bytes.
             Rejected: the broker did not accept it.
             Timeout: no answer came in time.
         """
-        plan = make_plan(cast("Choices", {**choices, "queue": queue}), name=name)
-        spec = plan.spec(plan.id or new_task_id(), payload)
+        one_of("content", checks.content, content)
+        named = one_of("name", checks.text, name)
+        plan = make_plan(cast("Choices", {**choices, "queue": queue}), name=named)
+        spec = plan.spec(plan.id or new_task_id(), encode_value("bytes", payload))
         served = await self.session().submit(
             spec,
             plan.fence,
@@ -288,7 +298,11 @@ class Jackalope(Requests, Messaging, Calling):
             task: its id: bytes, hexadecimal text or a UUID.
             content: how its result is encoded.
             returns: the type that its result has.
+
+        Raises:
+            ConfigError: it names no task, or there is no such content.
         """
+        one_of("content", checks.content, content)
         return Handle(self, to_task_id(task), partial(decode_value, content, kind=returns))
 
     # For this package.

@@ -13,6 +13,8 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any, cast
 
+from jackalope.client import checks
+from jackalope.client.checks import one_of, wait_s
 from jackalope.client.choices import Choices, make_plan
 from jackalope.client.deadlines import Within
 from jackalope.client.messaging import BroadcastMessage, BroadcastStream
@@ -103,8 +105,9 @@ class Calling(ABC):
                 `CallRejected` (`rejected`).
             Timeout: a worker began and did not finish in time.
         """
-        spec = _spec(pool, key, payload, name, timeout)
-        return _answer_of(spec, await self._end_of(spec, timeout), isinstance(payload, bytes))
+        timeout_s = wait_s(timeout)
+        spec = _spec(pool, key, payload, name, timeout_s)
+        return _answer_of(spec, await self._end_of(spec, timeout_s), isinstance(payload, bytes))
 
     async def stream(
         self,
@@ -127,13 +130,14 @@ class Calling(ABC):
         Raises:
             JackalopeError: parts were lost on the way. Otherwise as `call`.
         """
+        timeout_s = wait_s(timeout)
         spec = _spec(pool, key, payload, name, None)
         is_raw, expected = isinstance(payload, bytes), 0
         async with self.broadcasts(subject=subject_of(spec.id)) as parts:
             ending = asyncio.ensure_future(self._end_of(spec, None))
             try:
                 while True:
-                    part = await _next_part(parts, ending, timeout, spec)
+                    part = await _next_part(parts, ending, timeout_s, spec)
                     if part is None:
                         break
                     number, value = part.value
@@ -214,7 +218,7 @@ def _spec(pool: str, key: str, payload: Any, name: str, timeout_s: float | None)
     choices: dict[str, Any] = {"queue": pool, "key": key}
     if timeout_s is not None:
         choices["expires"] = timeout_s
-    plan = make_plan(cast("Choices", choices), name=name)
+    plan = make_plan(cast("Choices", choices), name=one_of("name", checks.text, name))
     return plan.spec(new_task_id(), _body(payload))
 
 

@@ -8,16 +8,25 @@ their time zone.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import partial
 from typing import Any, Literal, TypedDict, cast
 
 import msgspec
 
+from jackalope.client import checks
+from jackalope.client.checks import Seconds
 from jackalope.core.durations import SECOND
 from jackalope.core.identity import Same, identity_of
 from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.limits import (
+    COUNT_MAX,
+    DEPENDENCIES_PER_TASK_MAX,
+    TAG_CHARS_MAX,
+    TAGS_PER_TASK_MAX,
+)
 from jackalope.core.policy import DEFAULT_POLICY
 from jackalope.core.task import (
     NO_OPTIONS,
@@ -30,8 +39,6 @@ from jackalope.core.task import (
 )
 from jackalope.link.errors import ConfigError
 from jackalope.link.ids import to_task_id
-
-Seconds = float | timedelta
 
 #: Stands for "as the application says" where None means "no limit".
 UNSET = -1.0
@@ -101,9 +108,6 @@ class Choices(SubmitChoices, total=False):
     """
 
     queue: str
-
-
-NAMES = frozenset(Choices.__annotations__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,99 +185,140 @@ def make_plan(
     Raises:
         ConfigError: some choice cannot be used; every problem is listed.
     """
-    problems = [
-        f"{unknown}: unknown; there are {', '.join(sorted(NAMES))}"
-        for unknown in sorted(set(choices) - NAMES)
-    ]
-    problems += _problems(choices)
-    if problems:
-        raise ConfigError("; ".join(problems))
-    expires = choices.get("expires", 0)
+    given = check_choices(choices, _CHECKS)
+    expires = given.get("expires", 0)
+    is_moment = isinstance(choices.get("expires"), datetime)
     options = Options(
-        alias=choices.get("alias", ""),
-        headers={**(choices.get("headers") or {}), **(headers or {})},
-        tags=tuple(choices.get("tags") or ()),
-        run_at_us=_moment_us(choices["run_at"]) if "run_at" in choices else 0,
-        expires_at_us=_moment_us(expires) if isinstance(expires, datetime) else 0,
-        timeout_us=to_us(choices.get("timeout", 0)),
-        retry=_retry(choices),
-        depends_on=tuple(to_task_id(task) for task in choices.get("depends_on") or ()),
-        on_dependency=OnDependency(choices.get("on_dependency", "dead")),
-        parent=to_task_id(choices["parent"]) if choices.get("parent") else NO_TASK,
-        held=choices.get("held", False),
-        same=Same(choices["same"]) if choices.get("same") else None,
-        version=choices.get("version", ""),
+        alias=given.get("alias", ""),
+        headers={**given.get("headers", {}), **(headers or {})},
+        tags=given.get("tags", ()),
+        run_at_us=given.get("run_at", 0),
+        expires_at_us=expires if is_moment else 0,
+        timeout_us=given.get("timeout", 0),
+        retry=_retry(given),
+        depends_on=given.get("depends_on", ()),
+        on_dependency=OnDependency(given.get("on_dependency", "dead")),
+        parent=given.get("parent", NO_TASK),
+        held=given.get("held", False),
+        same=Same(given["same"]) if "same" in given else None,
+        version=given.get("version", ""),
     )
     return Plan(
-        queue=choices.get("queue", "default"),
+        queue=given.get("queue", "default"),
         name=name,
-        key=choices.get("key", ""),
-        priority=choices.get("priority", PRIORITY_DEFAULT),
+        key=given.get("key", ""),
+        priority=given.get("priority", PRIORITY_DEFAULT),
         options=None if options == NO_OPTIONS else options,
-        delay_us=to_us(choices.get("delay", 0)),
-        expires_us=0 if isinstance(expires, datetime) else to_us(expires),
+        delay_us=given.get("delay", 0),
+        expires_us=0 if is_moment else expires,
         fence=_fence(choices.get("parent")),
-        id=to_task_id(choices["id"]) if choices.get("id") else NO_TASK,
-        wait_for_room=choices.get("wait_for_room", False),
-        submit_timeout_s=choices.get("submit_timeout", UNSET),
+        id=given.get("id", NO_TASK),
+        wait_for_room=given.get("wait_for_room", False),
+        submit_timeout_s=given.get("submit_timeout", UNSET),
     )
 
 
-def to_us(duration: Seconds) -> int:
-    """Turn a duration into microseconds."""
-    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    return round(seconds * SECOND)
+#: Checks a value, and returns it as the wire takes it.
+Check = Callable[[Any], Any]
 
 
-#: The choices that are one of a few words.
-_WORDS: dict[str, tuple[str, ...]] = {"on_dependency": ("dead", "run"), "same": tuple(Same)}
+def check_choices(choices: Mapping[str, Any], known: Mapping[str, Check]) -> dict[str, Any]:
+    """Check choices one by one, and return them as the wire takes them.
 
-
-def _problems(choices: Choices) -> list[str]:
-    """List what the translation cannot express. The broker checks the rest."""
-    problems = []
+    Raises:
+        ConfigError: some choice cannot be used; every problem is listed.
+    """
+    given, problems = {}, []
+    for name, value in choices.items():
+        check = known.get(name)
+        if check is None:
+            problems.append(f"{name}: unknown; there are {', '.join(sorted(known))}")
+            continue
+        try:
+            given[name] = check(value)
+        except ConfigError as error:
+            problems.append(f"{name}: {error}")
     if "delay" in choices and "run_at" in choices:
         problems.append("delay and run_at: choose one of them")
-    values = cast("Mapping[str, Any]", choices)
-    for name in ("run_at", "expires"):
-        value = values.get(name)
-        if isinstance(value, datetime) and value.tzinfo is None:
-            problems.append(f"{name}: {value} does not say its time zone; use datetime.now(UTC)")
-    if "run_at" in choices and not isinstance(values["run_at"], datetime):
-        problems.append("run_at: a datetime; for a time from now use delay")
-    for name in ("delay", "expires", "timeout", "retry_delay", "retry_delay_max"):
-        value = values.get(name, 0)
-        if not isinstance(value, datetime) and to_us(value) < 0:
-            problems.append(f"{name}: must not be negative, got {value}")
-    if not 0 <= choices.get("priority", 0) <= PRIORITY_MAX:
-        problems.append(f"priority: 0 to {PRIORITY_MAX}, got {choices['priority']}")
-    if isinstance(choices.get("tags"), str):
-        problems.append("tags: several strings, not one")
-    problems += [
-        f"{name}: {' or '.join(words)}, not {values[name]!r}"
-        for name, words in _WORDS.items()
-        if name in values and values[name] not in words
-    ]
-    return problems
+    if problems:
+        raise ConfigError("; ".join(problems))
+    return given
 
 
-def _retry(choices: Choices) -> Retry | None:
-    if not any(name.startswith("retr") for name in choices):
+def keep_choices(choices: Choices) -> Choices:
+    """Return choices that can be read more than once, whatever they were given as."""
+    kept = cast("dict[str, Any]", {**choices})
+    for name in ("tags", "depends_on"):
+        if isinstance(kept.get(name), Iterator):
+            kept[name] = tuple(kept[name])
+    return cast("Choices", kept)
+
+
+def _tag(value: object) -> str:
+    tag = checks.text(value, TAG_CHARS_MAX, chars_min=1)
+    if "\0" in tag:
+        raise ConfigError("a tag must not contain NUL")
+    return tag
+
+
+def _run_at(value: object) -> int:
+    if not isinstance(value, datetime):
+        raise ConfigError("a datetime; for a time from now use delay")
+    return checks.moment_us(value)
+
+
+def _expires(value: object) -> int:
+    is_moment = isinstance(value, datetime)
+    return checks.moment_us(value) if is_moment else checks.duration_us(value)
+
+
+def _submit_timeout(value: object) -> float | None:
+    return None if value is None else checks.duration_us(value) / SECOND
+
+
+#: Every option of a submit, and what it may be.
+_CHECKS: dict[str, Check] = {
+    "priority": partial(checks.whole, least=0, most=PRIORITY_MAX),
+    "queue": checks.name,
+    "key": checks.text,
+    "tags": partial(checks.several, check=_tag, what="strings", most=TAGS_PER_TASK_MAX),
+    "alias": checks.text,
+    "headers": checks.headers,
+    "delay": checks.duration_us,
+    "run_at": _run_at,
+    "expires": _expires,
+    "timeout": checks.duration_us,
+    "retries": partial(checks.whole, least=0, most=COUNT_MAX),
+    "retry_delay": checks.duration_us,
+    "retry_factor": partial(checks.number, least=1.0, most=100.0),
+    "retry_delay_max": checks.duration_us,
+    "depends_on": partial(
+        checks.several, check=to_task_id, what="tasks", most=DEPENDENCIES_PER_TASK_MAX
+    ),
+    "on_dependency": partial(checks.word, words=tuple(OnDependency)),
+    "parent": checks.task,
+    "held": checks.flag,
+    "same": partial(checks.word, words=tuple(Same)),
+    "version": checks.text,
+    "id": checks.task,
+    "wait_for_room": checks.flag,
+    "submit_timeout": _submit_timeout,
+}
+
+
+def _retry(given: Mapping[str, Any]) -> Retry | None:
+    if not any(name.startswith("retr") for name in given):
         return None
     default = DEFAULT_POLICY
     return Retry(
-        retries=choices.get("retries", default.retries),
-        base_us=to_us(choices.get("retry_delay", default.retry_base_us / SECOND)),
-        factor=choices.get("retry_factor", default.retry_factor),
-        cap_us=to_us(choices.get("retry_delay_max", default.retry_cap_us / SECOND)),
+        retries=given.get("retries", default.retries),
+        base_us=given.get("retry_delay", default.retry_base_us),
+        factor=given.get("retry_factor", default.retry_factor),
+        cap_us=given.get("retry_delay_max", default.retry_cap_us),
     )
 
 
 def _fence(parent: object) -> int:
     """Return the fence of a parent that is running here; another parent proves nothing."""
     fence = getattr(parent, "fence", 0)
-    return fence if isinstance(fence, int) else 0
-
-
-def _moment_us(moment: datetime) -> int:
-    return round(moment.timestamp() * SECOND)
+    return fence if isinstance(fence, int) and 0 <= fence < 2**63 else 0

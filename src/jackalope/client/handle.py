@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from jackalope.client.choices import Seconds
+from jackalope.client.checks import Seconds, wait_s
 from jackalope.client.deadlines import Within
 from jackalope.client.watches import Ends
 from jackalope.core.commands import Action
@@ -79,7 +78,7 @@ class Handle(Generic[R_co]):
         """
         if self.end is None:
             with resting():
-                self.end = await self.app.session().end_of(self.id, seconds(timeout))
+                self.end = await self.app.session().end_of(self.id, wait_s(timeout))
         return self.outcome(self.end)
 
     async def wait(self, timeout: Seconds | None = None) -> State:  # noqa: ASYNC109
@@ -91,7 +90,7 @@ class Handle(Generic[R_co]):
         """
         if self.end is None:
             with resting():
-                self.end = await self.app.session().end_of(self.id, seconds(timeout))
+                self.end = await self.app.session().end_of(self.id, wait_s(timeout))
         return self.end.state
 
     def outcome(self, end: TaskEnded) -> R_co:
@@ -211,7 +210,7 @@ async def as_completed(
         Timeout: some have not ended in time.
         Rejected: the broker does not know one of the tasks.
     """
-    loop, timeout_s = asyncio.get_running_loop(), seconds(timeout)
+    loop, timeout_s = asyncio.get_running_loop(), wait_s(timeout)
     until = None if timeout_s is None else loop.time() + timeout_s
     with _Waiting(handles) as waiting:
         while waiting.left:
@@ -239,7 +238,7 @@ async def gather(
     """
     handles = list(handles)
     with _Waiting(handles) as waiting:
-        async with Within(seconds(timeout), waiting.describe):
+        async with Within(wait_s(timeout), waiting.describe):
             while waiting.left:
                 for handle in await waiting.some():
                     if handle.end is not None and handle.end.state is not State.SUCCEEDED:
@@ -296,8 +295,3 @@ class _Waiting(Generic[R]):
                 ended.append(handle)
         self.left -= len(ended)
         return ended
-
-
-def seconds(duration: Seconds | None) -> float | None:
-    """Return a duration in seconds; None stays None."""
-    return duration.total_seconds() if isinstance(duration, timedelta) else duration

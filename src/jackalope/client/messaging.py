@@ -18,6 +18,8 @@ from typing import Any, Self
 
 import msgspec
 
+from jackalope.client import checks
+from jackalope.client.checks import one_of, wait_s
 from jackalope.client.choices import UNSET
 from jackalope.client.deadlines import Within
 from jackalope.client.messages import IncomingCall
@@ -86,7 +88,8 @@ class Messaging(ABC):
             ConnectionLost: the connection was lost before the answer came.
             Timeout: no answer came in time.
         """
-        timeout_s = self.timeout_of(timeout)
+        timeout_s = self.timeout_of(UNSET if timeout == UNSET else wait_s(timeout))
+        recipient = one_of("recipient", checks.text, recipient)
         messages = self.session().messages
         reply: asyncio.Future[CallReplied] = asyncio.get_running_loop().create_future()
 
@@ -123,6 +126,7 @@ class Messaging(ABC):
             Rejected: the broker said no.
             Timeout: no answer came in time.
         """
+        recipient = one_of("recipient", checks.text, recipient)
         session = self.session()
         running: set[asyncio.Task[None]] = set()
 
@@ -139,6 +143,7 @@ class Messaging(ABC):
         Raises:
             ConfigError: this client does not answer to the name.
         """
+        recipient = one_of("recipient", checks.text, recipient)
         await self.session().messages.leave_calls(recipient, self.timeout_s)
 
     # Broadcasts.
@@ -156,6 +161,8 @@ class Messaging(ABC):
             ConnectionLost: the connection was lost, and it is not known whether it was said.
             Timeout: no answer came in time.
         """
+        subject = one_of("subject", checks.text, subject)
+        sender = one_of("sender", checks.text, sender)
         return await self.session().messages.broadcast(
             subject, sender, encode_value("msgpack", value), timeout_s=self.timeout_s
         )
@@ -171,7 +178,8 @@ class Messaging(ABC):
             subject: what about; `*` stands for any text.
             sender: by whom; `*` stands for any text.
         """
-        return BroadcastStream(self, Interest(sender, subject))
+        sender = one_of("sender", checks.text, sender)
+        return BroadcastStream(self, Interest(sender, one_of("subject", checks.text, subject)))
 
 
 class BroadcastStream:

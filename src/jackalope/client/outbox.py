@@ -6,6 +6,11 @@ stays here until the broker has answered: when the connection is lost, it is sen
 next one, with the same ids and in the same order, so that nothing is lost, nothing doubled, and a
 task that depends on another still comes after it.
 
+A parcel that the broker cannot read is cut in halves until the task is alone that is the reason,
+and that one fails. A broker that closes the connection instead of refusing the parcel does not say
+which one it was: each that was under way is then sent with nothing beside it, and the one that ends
+the connection again is cut. Nothing is sent over and over.
+
 At most `WINDOW_TASKS` or `WINDOW_BYTES` are under way at once. What comes meanwhile gathers into
 the next parcel, which is where bulk gets its speed and memory its bound.
 """
@@ -23,8 +28,14 @@ from jackalope.core.ids import TaskId
 from jackalope.core.refusals import Code
 from jackalope.core.task import TaskSpec, encoded_size
 from jackalope.link.answers import refusals, served
-from jackalope.link.connection import Connection
-from jackalope.link.errors import ConnectionLost, JackalopeError, Rejected
+from jackalope.link.connection import UNENCODABLE, Connection
+from jackalope.link.errors import (
+    ConfigError,
+    ConnectionLost,
+    JackalopeError,
+    Misread,
+    Rejected,
+)
 from jackalope.wire.messages import Submit
 
 PARCEL_TASKS_MAX = 1_000
@@ -77,9 +88,10 @@ class Parcel:
         bulk: the bulk submit that the parcel is a part of.
         begin: where that part begins.
         watched: tasks whose end somebody already waits for.
+        is_suspect: it was under way when the broker closed a connection that it could not read.
     """
 
-    __slots__ = ("begin", "bulk", "bytes", "fence", "futures", "specs", "watched")
+    __slots__ = ("begin", "bulk", "bytes", "fence", "futures", "is_suspect", "specs", "watched")
 
     def __init__(self, fence: int, bulk: Bulk | None = None) -> None:
         self.specs: list[TaskSpec] = []
@@ -89,11 +101,13 @@ class Parcel:
         self.bulk = bulk
         self.begin = 0
         self.watched: list[TaskId] = []
+        self.is_suspect = False
 
     def has_room(self, fence: int, size: int) -> bool:
         """Tell whether another single task fits in."""
         return (
             self.bulk is None
+            and not self.is_suspect
             and self.fence == fence
             and len(self.specs) < PARCEL_TASKS_MAX
             and self.bytes + size <= PARCEL_BYTES_MAX
@@ -126,6 +140,7 @@ class Parcel:
         for half in (first, second):
             half.bytes = sum(map(size_of, half.specs))
             of_half = {spec.id for spec in half.specs}
+            half.is_suspect = self.is_suspect
             half.watched = [task for task in self.watched if task in of_half]
         if self.bulk is not None:
             self.bulk.parts += 1
@@ -146,6 +161,8 @@ class Parcel:
 
     def failed(self, error: JackalopeError) -> None:
         """Tell everybody that waits."""
+        if self.bulk is not None and isinstance(error, ConfigError):
+            error = Rejected(Code.INVALID, str(error))
         if self.bulk is not None and isinstance(error, Rejected):
             self.accepted({index: copy_of(error) for index in range(len(self.specs))}, {})
             return
@@ -166,6 +183,7 @@ class Outbox:
         self._sent_tasks = 0
         self._sent_bytes = 0
         self._is_pumping = False
+        self._is_testing = False
 
     def put(
         self, spec: TaskSpec, fence: int = 0, *, watched: bool = False
@@ -242,6 +260,8 @@ class Outbox:
         self._is_pumping = False
         connection = self._connection
         while self._queue and connection is not None and connection.is_open and self._has_room():
+            if self._sent and (self._is_testing or self._queue[0].is_suspect):
+                return
             parcel = self._queue.popleft()
             parcel.drop_unwanted()
             if parcel.specs:
@@ -253,11 +273,15 @@ class Outbox:
     def _send(self, connection: Connection, parcel: Parcel) -> None:
         count, size = len(parcel.specs), parcel.bytes
         self._sent[parcel] = None
+        self._is_testing = parcel.is_suspect
         self._sent_tasks += count
         self._sent_bytes += size
 
         def answered(body: Any, error: JackalopeError | None) -> None:
-            if isinstance(error, ConnectionLost):
+            self._is_testing = False
+            is_guilty = isinstance(error, Misread) and parcel.is_suspect
+            if isinstance(error, ConnectionLost) and not is_guilty:
+                parcel.is_suspect = isinstance(error, Misread)
                 return  # It stays, and is sent again over the next connection.
             if self._sent.pop(parcel, self) is self:
                 return  # Given up meanwhile.
@@ -265,9 +289,11 @@ class Outbox:
             self._sent_bytes -= size
             if error is None:
                 parcel.accepted(refusals(body), served(body))
-            elif _is_too_large(error) and len(parcel.specs) > 1:
+            elif (is_guilty or _is_about_some(error)) and len(parcel.specs) > 1:
                 self._queue.extendleft(reversed(parcel.halves()))
                 parcel.watched = []
+            elif is_guilty:
+                parcel.failed(Rejected(Code.INVALID, f"the broker cannot read the task: {error}"))
             else:
                 parcel.failed(error)
             if self._queue:
@@ -283,8 +309,11 @@ def copy_of(error: E) -> E:
     return type(error)(*error.args)
 
 
-def _is_too_large(error: JackalopeError) -> bool:
-    return isinstance(error, Rejected) and error.code == Code.TOO_LARGE
+def _is_about_some(error: JackalopeError) -> bool:
+    """Tell whether a part of the parcel may be accepted that was refused as a whole."""
+    if isinstance(error, Rejected):
+        return error.code in (Code.TOO_LARGE, Code.INVALID)
+    return isinstance(error, ConfigError)
 
 
 def size_of(spec: TaskSpec) -> int:
@@ -293,5 +322,8 @@ def size_of(spec: TaskSpec) -> int:
     if isinstance(spec.payload, bytes):
         size += len(spec.payload)
     if spec.options is not None:
-        size += encoded_size(spec.options)
+        try:
+            size += encoded_size(spec.options)
+        except UNENCODABLE as error:
+            raise ConfigError(f"an option of the task cannot be sent: {error}") from None
     return size

@@ -15,14 +15,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast
 
 from jackalope.client.administration import Acted, Administration, to_acted
-from jackalope.client.choices import Seconds
+from jackalope.client.checks import Seconds, one_of, word
 from jackalope.client.handle import Handle
 from jackalope.core.commands import AnswerAction
 from jackalope.core.effects import Served, TaskEnded
 from jackalope.core.identity import IDENTITY_BYTES, How
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
-from jackalope.link.errors import ConfigError
+from jackalope.link.errors import ConfigError, shown
 from jackalope.tasks.values import DEFAULT_CONTENT, Content, decode_value
 from jackalope.wire.views import AnswerView
 
@@ -249,7 +249,7 @@ class Requests(Administration):
             older_than_us: only answers made before this moment.
         """
         about = {
-            "action": AnswerAction(action).value,
+            "action": one_of("action", partial(word, words=tuple(AnswerAction)), action),
             "identities": [to_identity(identity) for identity in identities],
             "queue": queue,
             "name": name,
@@ -275,10 +275,12 @@ def to_identity(identity: bytes | str) -> bytes:
     """
     try:
         found = bytes.fromhex(identity) if isinstance(identity, str) else bytes(identity)
-    except ValueError:
+    except (ValueError, TypeError, OverflowError, MemoryError):
         found = b""
     if len(found) != IDENTITY_BYTES:
-        raise ConfigError(f"{identity!r} is no identity: {IDENTITY_BYTES} bytes, or hexadecimal")
+        raise ConfigError(
+            f"{shown(identity)} is no identity: {IDENTITY_BYTES} bytes, or hexadecimal"
+        )
     return found
 
 

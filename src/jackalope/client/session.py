@@ -40,6 +40,7 @@ from jackalope.link.connection import Connection, Requests
 from jackalope.link.errors import (
     ConnectionLost,
     JackalopeError,
+    Misread,
     ProtocolError,
     Rejected,
     Timeout,
@@ -116,11 +117,11 @@ class Session:
             can_repeat: asking twice does what asking once does.
 
         Raises:
-            Rejected: the broker said no.
+            Rejected: the broker said no, or cannot read it.
             ConnectionLost: the connection was lost and the request must not be repeated.
             Timeout: no answer came in time.
         """
-        what = type(message).__name__
+        what, is_suspect = type(message).__name__, False
         async with Within(timeout_s, lambda: self._no_answer(what)):
             while True:
                 connection = await self.connected()
@@ -129,6 +130,11 @@ class Session:
                 try:
                     return await connection.request(message)
                 except ConnectionLost as error:
+                    if isinstance(error, Misread):
+                        if is_suspect:
+                            text = f"the broker cannot read {what.lower()}: {error}"
+                            raise Rejected(Code.INVALID, text) from None
+                        is_suspect = True  # Or something else that was under way.
                     if not can_repeat:
                         raise ConnectionLost(
                             f"{error}; it is not known whether {what.lower()} took effect, "

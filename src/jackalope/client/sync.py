@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from jackalope.link.errors import JackalopeError
+from jackalope.client.checks import Seconds, wait_s
+from jackalope.link.errors import ConfigError, JackalopeError, Timeout
 
 if TYPE_CHECKING:
     from jackalope.client.app import Jackalope
@@ -43,7 +44,7 @@ class Sync:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def __call__(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+    def __call__(self, work: Coroutine[Any, Any, T], timeout: Seconds | None = None) -> T:
         """Run a coroutine of the client, and return what it returns.
 
         Args:
@@ -51,14 +52,24 @@ class Sync:
             timeout: after how many seconds to give up and cancel it.
 
         Raises:
-            TimeoutError: it took longer.
+            Timeout: it took longer.
         """
+        try:
+            timeout_s = wait_s(timeout)
+        except ConfigError:
+            work.close()
+            raise
         if threading.current_thread() is self._thread:
             work.close()
             raise JackalopeError("sync was called by what sync runs; use await there")
         future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
         try:
-            return future.result(timeout)
+            return future.result(timeout_s)
+        except TimeoutError:
+            if future.done():
+                raise  # Of what ran, not of this wait.
+            future.cancel()
+            raise Timeout(f"not done within {timeout_s:g} s") from None
         except BaseException:
             future.cancel()  # Also when Ctrl-C ends the wait; does nothing if it is done.
             raise

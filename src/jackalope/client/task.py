@@ -7,7 +7,7 @@ be submitted with the same arguments, which a type checker sees.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from functools import cached_property, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from hashlib import blake2b
 from typing import (
     TYPE_CHECKING,
@@ -21,18 +21,21 @@ from typing import (
     overload,
 )
 
-from jackalope.client.choices import Choices, Plan, Seconds, make_plan, to_us
+from jackalope.client import checks
+from jackalope.client.checks import Seconds
+from jackalope.client.choices import Choices, Plan, check_choices, keep_choices, make_plan
 from jackalope.client.handle import Handle
 from jackalope.client.requests import Answer, Asked, make_answer
 from jackalope.core.effects import Served
 from jackalope.core.identity import How
 from jackalope.core.lifecycle import State
+from jackalope.core.limits import COUNT_MAX
 from jackalope.core.task import TaskSpec
 from jackalope.link.errors import ConfigError, PartlyRejected
 from jackalope.link.ids import new_task_id
 from jackalope.tasks.context import Running, resting
-from jackalope.tasks.definition import Isolation, TaskDefinition
-from jackalope.tasks.values import CONTENT_HEADER, DEFAULT_CONTENT, Content
+from jackalope.tasks.definition import ISOLATIONS, Isolation, TaskDefinition
+from jackalope.tasks.values import CONTENT_HEADER, CONTENTS, DEFAULT_CONTENT, Content
 
 if TYPE_CHECKING:
     from jackalope.client.app import Jackalope
@@ -93,7 +96,7 @@ class Task(Generic[P, R]):
 
     def options(self, **choices: Unpack[Choices]) -> Self:
         """Return the same task with other choices: `resize.options(priority=200).submit(...)`."""
-        changed = cast("Choices", {**self._choices, **choices})
+        changed = cast("Choices", {**self._choices, **keep_choices(choices)})
         if "delay" in choices:
             changed.pop("run_at", None)
         if "run_at" in choices:
@@ -342,7 +345,7 @@ class TaskMaker:
 
     def __init__(self, app: Jackalope, choices: TaskChoices) -> None:
         self._app = app
-        self._choices = choices
+        self._choices = keep_choices(cast("Choices", choices))
 
     # The overlap is meant: a coroutine function is a function too, and the first fits it better.
     @overload
@@ -359,27 +362,35 @@ class TaskMaker:
         Raises:
             ConfigError: the function or a choice cannot be used.
         """
-        choices = dict(self._choices)
+        own = {each: value for each, value in self._choices.items() if each in _OF_DEFINITION}
+        choices = {each: value for each, value in self._choices.items() if each not in own}
+        task_name = getattr(function, "__qualname__", repr(function))
+        try:
+            given = check_choices(own, _OF_DEFINITION)
+            plan = make_plan(cast("Choices", choices))
+        except ConfigError as error:
+            raise ConfigError(f"{task_name} cannot be a task: {error}") from None
         definition = TaskDefinition(
             function,
-            name=self._choices.get("name", ""),
-            queue=self._choices.get("queue", "default"),
-            content=self._choices.get("content", DEFAULT_CONTENT),
-            isolation=self._choices.get("isolation"),
-            timeout_us=to_us(self._choices.get("timeout", 0)),
-            soft_timeout_us=to_us(self._choices.get("soft_timeout", 0)),
-            memory_bytes_max=self._choices.get("memory_limit", 0),
+            name=given.get("name", ""),
+            queue=plan.queue,
+            content=given.get("content", DEFAULT_CONTENT),
+            isolation=given.get("isolation"),
+            timeout_us=plan.options.timeout_us if plan.options is not None else 0,
+            soft_timeout_us=given.get("soft_timeout", 0),
+            memory_bytes_max=given.get("memory_limit", 0),
         )
-        for name in _OF_DEFINITION:
-            choices.pop(name, None)
         kind = AsyncTask if definition.is_async else PlainTask
         task: Task[..., Any] = kind(self._app, definition, cast("Choices", choices))
-        try:
-            _ = task.plan
-        except ConfigError as error:
-            raise ConfigError(f"{definition.name} cannot be a task: {error}") from None
         self._app.register(definition)
         return task
 
 
-_OF_DEFINITION = ("name", "content", "isolation", "soft_timeout", "memory_limit")
+#: What is chosen with the definition alone, and what it may be.
+_OF_DEFINITION: dict[str, Callable[[Any], Any]] = {
+    "name": checks.text,
+    "content": partial(checks.word, words=CONTENTS),
+    "isolation": partial(checks.word, words=ISOLATIONS),
+    "soft_timeout": checks.duration_us,
+    "memory_limit": partial(checks.whole, least=0, most=COUNT_MAX * COUNT_MAX),
+}

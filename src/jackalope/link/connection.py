@@ -21,7 +21,14 @@ from typing import Any, cast
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
 from jackalope.link.address import Address
-from jackalope.link.errors import ConnectionLost, JackalopeError, ProtocolError, Rejected
+from jackalope.link.errors import (
+    ConfigError,
+    ConnectionLost,
+    JackalopeError,
+    Misread,
+    ProtocolError,
+    Rejected,
+)
 from jackalope.link.tls import client_context, trouble
 from jackalope.wire.frames import FrameError, FrameReader
 from jackalope.wire.messages import (
@@ -91,7 +98,12 @@ Requests = (
 )
 Answered = Callable[[Any, JackalopeError | None], None]
 
+#: What encoding raises for a value that has no place in a frame.
+UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
+
 _codec = peer_codec()
+#: How a broker begins that closes a connection because of what it read.
+_PROTOCOL_ERROR = "protocol error: "
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
@@ -211,7 +223,11 @@ class Connection(asyncio.Protocol):
         """
         self._last_ref = ref = self._last_ref + 1
         message.ref = ref
-        frame = _codec.encode(message)
+        try:
+            frame = _codec.encode(message)
+        except UNENCODABLE as error:
+            answered(None, _unencodable(message, error))
+            return
         if self._is_closing:
             answered(None, self._loss())
         elif len(frame) - 4 > self.welcome.frame_bytes_max:
@@ -225,8 +241,12 @@ class Connection(asyncio.Protocol):
 
         Raises:
             Rejected: it is larger than what the broker takes.
+            ConfigError: something in it cannot be sent.
         """
-        frame = _codec.encode(message)
+        try:
+            frame = _codec.encode(message)
+        except UNENCODABLE as error:
+            raise _unencodable(message, error) from None
         if len(frame) - 4 > self.welcome.frame_bytes_max:
             raise self._too_large(message, len(frame))
         self._write(frame)
@@ -373,7 +393,12 @@ class Connection(asyncio.Protocol):
         if message.what in ("goodbye", "error", "replaced"):
             text = f"{self._address} said {message.what}: {message.detail or 'no reason'}"
             is_refused = message.what == "error" and not self._greeting.done()
-            self._why = ProtocolError(text) if is_refused else ConnectionLost(text)
+            if is_refused:
+                self._why = ProtocolError(text)
+            elif message.detail.startswith(_PROTOCOL_ERROR):
+                self._why = Misread(text)
+            else:
+                self._why = ConnectionLost(text)
 
     def _write(self, frame: bytes) -> None:
         if self._is_closing:
@@ -438,6 +463,11 @@ class Connection(asyncio.Protocol):
         if now - self._sent_at >= self._beat_s / 2:
             self.send(Heartbeat())
         self._beat_later()
+
+
+def _unencodable(message: Message, error: Exception) -> ConfigError:
+    what = type(message).__name__.lower()
+    return ConfigError(f"{what}: something in it cannot be sent: {error}")
 
 
 def _nobody(_: ConnectionLost) -> None:

@@ -25,6 +25,13 @@ class ConnectionLost(JackalopeError, ConnectionError):
     """The broker could not be reached, or the connection to it is over."""
 
 
+class Misread(ConnectionLost):
+    """The broker closed the connection because it could not read something that was sent.
+
+    What was sent and not answered must not be sent again as it was: one frame of it is the reason.
+    """
+
+
 class ProtocolError(JackalopeError):
     """The other end does not speak this protocol."""
 
@@ -174,3 +181,21 @@ class PartlyRejected(Rejected):
         self.args = (refused, handles)
         self.refused = refused
         self.handles = handles
+
+
+#: How much of a value stands in a message.
+_SHOWN_CHARS_MAX = 80
+
+
+def shown(value: object) -> str:
+    """Show a value in a message, whatever it is: cut, or by its type if it cannot be shown."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  such as a number of more digits than Python prints
+        return kind_of(value)
+    return text if len(text) <= _SHOWN_CHARS_MAX else text[:_SHOWN_CHARS_MAX] + "…"
+
+
+def kind_of(value: object) -> str:
+    """Name the type of a value, for messages."""
+    return "None" if value is None else type(value).__name__

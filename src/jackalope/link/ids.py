@@ -13,7 +13,7 @@ import time
 from uuid import UUID
 
 from jackalope.core.ids import ID_BYTES, TaskId
-from jackalope.link.errors import ConfigError
+from jackalope.link.errors import ConfigError, shown
 
 _POOL_TAILS = 512
 _VARIANT = bytes(byte & 0x3F | 0x80 for byte in range(256))
@@ -80,7 +80,7 @@ def to_task_id(value: object) -> TaskId:
     """
     value = getattr(value, "id", value)
     if isinstance(value, bytes) and len(value) == ID_BYTES:
-        return TaskId(value)
+        return TaskId(bytes(value))  # Plain, of a subclass as well.
     if isinstance(value, UUID):
         return TaskId(value.bytes)
     if isinstance(value, str):
@@ -88,4 +88,4 @@ def to_task_id(value: object) -> TaskId:
             return TaskId(UUID(value).bytes)
         except ValueError:
             pass
-    raise ConfigError(f"{value!r} is no task id; an id is a UUID, as 32 hexadecimal digits")
+    raise ConfigError(f"{shown(value)} is no task id; an id is a UUID, as 32 hexadecimal digits")

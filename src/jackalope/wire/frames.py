@@ -20,6 +20,11 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 _HEADER = Struct(">IB")
 _LENGTH = Struct(">I")
 
+#: MessagePack: how long the header of a longer array is, and what follows the first byte of a
+#: longer integer.
+_ARRAY_HEADERS = {0xDC: 3, 0xDD: 5}
+_INTEGERS = {0xCC + at: Struct(f">{code}") for at, code in enumerate("BHIQbhiq")}
+
 
 class Kind(IntEnum):
     """What a frame carries. 1 to 7 as in the published task queue protocol, ours after that."""
@@ -57,6 +62,18 @@ class FrameError(ValueError):
     """The peer sent bytes that are no frame; nothing after them can be trusted."""
 
 
+class BodyError(FrameError):
+    """A whole frame whose body does not fit its kind; the frames after it can be read.
+
+    Attributes:
+        ref: the reference of the request; None if it cannot be read.
+    """
+
+    def __init__(self, message: str, ref: int | None) -> None:
+        super().__init__(message)
+        self.ref = ref
+
+
 class FrameReader:
     """Cuts a stream of bytes into frames."""
 
@@ -79,17 +96,22 @@ class FrameReader:
             while available - begin >= _HEADER.size:
                 length, kind = _HEADER.unpack_from(buffer, begin)
                 if not 1 <= length <= self._bytes_max:
-                    raise FrameError(
-                        f"a frame of {length} bytes; a frame has 1 to {self._bytes_max}"
-                    )
+                    raise self._impossible(length)
                 end = begin + _LENGTH.size + length
                 if end > available:
                     return
                 body = bytes(buffer[begin + _HEADER.size : end])
                 begin = end
                 yield kind, body
+            if available - begin == _LENGTH.size:  # No kind follows a length of 0.
+                (length,) = _LENGTH.unpack_from(buffer, begin)
+                if not 1 <= length <= self._bytes_max:
+                    raise self._impossible(length)
         finally:
             del buffer[:begin]
+
+    def _impossible(self, length: int) -> FrameError:
+        return FrameError(f"a frame of {length} bytes; a frame has 1 to {self._bytes_max}")
 
     def allow(self, bytes_max: int) -> None:
         """Take frames up to another size from now on."""
@@ -103,3 +125,28 @@ class FrameReader:
 def frame(kind: IntEnum, body: bytes) -> bytes:
     """Put a body into a frame."""
     return _HEADER.pack(len(body) + 1, kind) + body
+
+
+def ref_in(body: bytes) -> int | None:
+    """Return the reference at the beginning of a body, whatever follows it; None if there is none.
+
+    Reads no further than the number, so that a request whose rest is damaged or nested too deeply
+    can still be answered.
+    """
+    if not body:
+        return None
+    if 0x91 <= body[0] <= 0x9F:
+        at = 1
+    elif body[0] in _ARRAY_HEADERS:
+        at = _ARRAY_HEADERS[body[0]]
+    else:
+        return None
+    if len(body) <= at:
+        return None
+    if body[at] < 0x80:
+        return body[at]
+    number = _INTEGERS.get(body[at])
+    if number is None or len(body) < at + 1 + number.size:
+        return None
+    ref: int = number.unpack_from(body, at + 1)[0]
+    return ref

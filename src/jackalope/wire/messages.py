@@ -27,7 +27,7 @@ from jackalope.core.effects import Assignment, TaskEnded
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.task import Signal, TaskSpec
-from jackalope.wire.frames import VERSION, FrameError, Kind, frame
+from jackalope.wire.frames import VERSION, BodyError, Kind, frame, ref_in
 from jackalope.wire.interest import Interest
 
 AnyKind = TypeVar("AnyKind", bound=IntEnum)
@@ -459,16 +459,18 @@ class Codec:
         """Return the message of a frame.
 
         Raises:
-            FrameError: the kind is unknown here, or the body is not what the kind carries.
+            BodyError: the kind is unknown here, or the body is not what the kind carries.
         """
         decoder = self._decoders.get(kind)
         if decoder is None:
-            raise FrameError(f"a frame of kind {kind}, which means nothing in this direction")
+            message = f"a frame of kind {kind}, which means nothing in this direction"
+            raise BodyError(message, ref_in(body))
         try:
-            message: Message = decoder.decode(body)
+            decoded: Message = decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise FrameError(f"a frame of kind {kind} with a bad body: {error}") from None
-        return message
+            message = f"a frame of kind {kind} with a bad body: {error}"
+            raise BodyError(message, ref_in(body)) from None
+        return decoded
 
 
 def broker_codec() -> Codec:

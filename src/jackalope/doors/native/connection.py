@@ -44,7 +44,7 @@ from jackalope.doors.native.messaging import Messages, Messaging
 from jackalope.doors.native.outgoing import Outgoing, answer, codec
 from jackalope.doors.native.requests import Gathering, commands_of, is_for_core
 from jackalope.storage import OutOfReach, StorageFault
-from jackalope.wire.frames import VERSION, FrameError, FrameReader
+from jackalope.wire.frames import VERSION, BodyError, FrameError, FrameReader
 from jackalope.wire.messages import (
     Ack,
     Heartbeat,
@@ -81,6 +81,13 @@ STATS_MAX = 64
 _WRITE_HIGH_BYTES = 4 * 1024 * 1024
 #: How long a closing connection may take to send what is left.
 _CLOSE_S = 2.0
+
+
+class Malformed(Message):
+    """A request that could not be read, but for its reference."""
+
+    ref: int
+    why: str
 
 
 class Connection(asyncio.Protocol):
@@ -149,7 +156,16 @@ class Connection(asyncio.Protocol):
         self._heard_us = self._broker.now_us()
         try:
             for kind, body in self._reader.feed(data):
-                self._waiting.append(codec.decode(kind, body))
+                try:
+                    self._waiting.append(codec.decode(kind, body))
+                except BodyError as error:
+                    if error.ref is None:
+                        raise  # It may wait for an answer, and there is no way to give it one.
+                    self._waiting.append(Malformed(error.ref, str(error)))
+                if not self.session:
+                    self._go_on()  # HELLO may allow larger frames behind it.
+                    if self._is_closing():
+                        return
         except FrameError as error:
             self._go_on()
             self._protocol_error(error)
@@ -250,7 +266,9 @@ class Connection(asyncio.Protocol):
         self._requests_left -= 1
         if getattr(message, "ref", 0) < 0:
             raise FrameError("a ref must not be negative")
-        if type(message) is Heartbeat:
+        if type(message) is Malformed:
+            self._on_malformed(message)
+        elif type(message) is Heartbeat:
             self._on_heartbeat(message)
         elif type(message) is Hello:
             self._on_hello(message)
@@ -266,6 +284,15 @@ class Connection(asyncio.Protocol):
             self._tasks_left -= self._messaging.take(message, self._principal, self._namespace)
         else:
             raise FrameError(f"{type(message).__name__} means nothing here")
+
+    def _on_malformed(self, message: Malformed) -> None:
+        """Refuse a request that cannot be read; those before and after it are not concerned."""
+        if not self.session:
+            raise FrameError(message.why)
+        if message.ref:
+            self._refuse(message.ref, Refusal(Code.INVALID, message.why))
+        else:
+            self._write(Notice("refused", message.why))
 
     def _protocol_error(self, error: FrameError) -> None:
         self.end(f"protocol error: {error}", notice="error")
@@ -311,14 +338,18 @@ class Connection(asyncio.Protocol):
 
     def _on_heartbeat(self, beat: Heartbeat) -> None:
         if len(beat.stats) > STATS_MAX:
-            raise FrameError(f"a heartbeat tells at most {STATS_MAX} numbers")
-        if self._beats_for is not None and not self._beats_for.touch():
-            return  # A worker counts on it that an answer begins the lease anew.
-        if self._is_worker and (beat.ref or self._is_beat_due()):
+            self._on_malformed(Malformed(beat.ref, f"a heartbeat has at most {STATS_MAX} numbers"))
+        elif self._beats_for is not None:
+            # A worker counts on it that an answer begins the lease anew.
+            if self._beats_for.touch() and beat.ref:
+                self._write(Ack(beat.ref, Accepted()))
+        elif not self.session:
+            if beat.ref:
+                refusal = Refusal(Code.UNKNOWN_SESSION, "there is no session before HELLO")
+                self._refuse(beat.ref, refusal)
+        elif beat.ref or (self._is_worker and self._is_beat_due()):
             command = HeartbeatCommand(session=self.session, ref=beat.ref, stats=beat.stats)
             self._broker.post(command, self._principal)
-        elif beat.ref:
-            self._write(Ack(beat.ref, Accepted()))
 
     def _is_beat_due(self) -> bool:
         """Tell whether the core should hear of a beat: once a second is enough."""
@@ -476,6 +507,9 @@ class Connection(asyncio.Protocol):
             self._sent_us = self._broker.now_us()
             if self._transport.get_write_buffer_size() > self._door.terms.unsent_bytes_max:
                 self._cut_off()
+
+    def _is_closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
 
     def _cut_off(self) -> None:
         log.warning("slow reader cut off", session=self.session, name=self._name)
