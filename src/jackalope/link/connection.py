@@ -289,7 +289,8 @@ class Connection(asyncio.Protocol):
                 self._transport.close()
         if self._transport is not None:
             await asyncio.wait([self._ended], timeout=CLOSE_TIMEOUT_S)
-            self._transport.abort()
+            if not self._ended.done():  # A transport of asyncio that is closed cannot be aborted.
+                self._transport.abort()
 
     def abort(self, why: str) -> None:
         """End the connection at once, without a word to `lost`."""
