@@ -32,7 +32,7 @@ class CrewMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.crew = Crew(("n", ("q",), (), 0))
+        self.crew = Crew(("n", ("q",), (), 0, None))
         self.workers: dict[str, Worker] = {}
         self.waiting: list[str] = []
         for session, name in enumerate(NAMES, start=1):
@@ -147,7 +147,7 @@ def test_the_least_loaded_of_several_crews_is_found() -> None:
     ],
 )
 def test_a_crew_serves_its_keys_or_all(keys: tuple[str, ...], key: str, serves: bool) -> None:
-    assert Crew(("n", ("q",), keys, 0)).serves(key) == serves
+    assert Crew(("n", ("q",), keys, 0, None)).serves(key) == serves
     driver = Driver()
     driver.join("w", 1, keys=keys)
     driver.submit(1, key=key)

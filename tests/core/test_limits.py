@@ -69,6 +69,7 @@ from jackalope.core.limits import (
     LEASE_US_MIN,
     LIMITED_TAGS_PER_NAMESPACE_MAX,
     NAME_CHARS_MAX,
+    NAMES_PER_WORKER_MAX,
     NAMESPACES_MAX,
     NOTE_CHARS_MAX,
     QUEUES_PER_NAMESPACE_MAX,
@@ -449,6 +450,12 @@ def test_keys_per_worker_max(driver: Driver) -> None:
     keys = tuple(map(str, range(KEYS_PER_WORKER_MAX + 1)))
     assert_refused(driver, driver.join("w", 1, keys=keys), Code.INVALID, KEYS_PER_WORKER_MAX)
     assert_accepted(driver.join("w", 1, keys=keys[1:]))
+
+
+def test_names_per_worker_max(driver: Driver) -> None:
+    names = tuple(map(str, range(NAMES_PER_WORKER_MAX + 1)))
+    assert_refused(driver, driver.join("w", 1, names=names), Code.INVALID, NAMES_PER_WORKER_MAX)
+    assert_accepted(driver.join("w", 1, names=names[1:]))
 
 
 def test_slots_per_worker_max(driver: Driver) -> None:

@@ -31,13 +31,16 @@ SERVED = ((), ("",), ("a",), ("a", "b"))
 workers = st.sampled_from(("", "", *WORKERS))
 numbers = st.integers(0, 30)
 
-#: Priority, key, tags and whom to avoid. Most tasks ask for nothing, so that many meet in one lane.
-plain = st.just((10, "", (), ""))
+NAMES = (None, frozenset[str](), frozenset({"x"}), frozenset({"", "y"}))
+
+#: Priority, key, tags, whom to avoid and name. Most tasks ask for nothing and meet in one lane.
+plain = st.tuples(st.just(10), st.just(""), st.just(()), st.just(""), st.sampled_from(("", "x")))
 fancy = st.tuples(
     st.sampled_from((10, 9, 255)),
     st.sampled_from(("", "a", "b")),
     st.sampled_from(((), ("red",), ("blue",), ("red", "blue", "red"))),
     workers,
+    st.sampled_from(("", "x", "y")),
 )
 wishes = plain | plain | fancy
 
@@ -56,18 +59,19 @@ class World:
         self.rank += wait
         return self.rank
 
-    def add(
+    def add(  # noqa: PLR0917
         self,
         priority: int = 150,
         key: str = "",
         tags: tuple[str, ...] = (),
         avoid: str = "",
+        name: str = "",
         wait: int = 1,
     ) -> Task:
         task = Task(
             task_id(len(self.tasks) + 1),
             self.queue,
-            "",
+            name,
             key,
             priority,
             b"",
@@ -99,8 +103,20 @@ class World:
         task.state = State.PAUSED
         self.namespace.step_out(task, self.tasks)
 
-    def best(self, keys: tuple[str, ...] = (), shunned: str = "") -> Task | None:
-        return self.queue.line.best(keys, lambda lane: lane.avoid == shunned, self.tasks)
+    def best(
+        self,
+        keys: tuple[str, ...] = (),
+        shunned: str = "",
+        names: frozenset[str] | None = None,
+    ) -> Task | None:
+        """Return the best task of these names, as assignment finds it: others are set apart."""
+        while True:
+            task = self.queue.line.best(keys, lambda lane: lane.avoid == shunned, self.tasks, names)
+            if task is None or names is None or task.name in names:
+                return task
+            assert task.lane is not None
+            assert task.lane.task_name is None
+            self.namespace.set_apart(task, self.tasks)
 
     def drain(self) -> Iterator[int]:
         """Yield the numbers of the tasks, best first, and take them out."""
@@ -122,7 +138,9 @@ class LineMachine(RuleBasedStateMachine):
         return chosen[number % len(chosen)] if chosen else None
 
     @rule(wish=wishes, count=st.integers(1, 3), wait=st.sampled_from((1, 1, 50, 900)))
-    def submit(self, wish: tuple[int, str, tuple[str, ...], str], count: int, wait: int) -> None:
+    def submit(
+        self, wish: tuple[int, str, tuple[str, ...], str, str], count: int, wait: int
+    ) -> None:
         for _ in range(count):
             self.world.add(*wish, wait)
 
@@ -149,9 +167,12 @@ class LineMachine(RuleBasedStateMachine):
         else:
             self.world.line_up(task)
 
-    @rule(keys=st.sampled_from(SERVED), shunned=workers)
-    def assign(self, keys: tuple[str, ...], shunned: str) -> None:
-        task = self.world.best(keys, shunned)
+    @rule(keys=st.sampled_from(SERVED), shunned=workers, names=st.sampled_from(NAMES))
+    def assign(self, keys: tuple[str, ...], shunned: str, names: frozenset[str] | None) -> None:
+        task, first = self.world.best(keys, shunned, names), self.first(keys, shunned, names)
+        assert (task is None) == (first is None)
+        if task is not None and first is not None:
+            assert self.order(task) == self.order(first)
         if task is not None:
             self.world.step_out(task)
             task.state = State.ASSIGNED
@@ -196,10 +217,12 @@ class LineMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Give everything out: what stands wrong behind the head comes to light."""
         for _ in self.world.tasks:
-            self.assign((), "")
+            self.assign((), "", None)
             self.best_is_first_of_all()
 
-    def first(self, keys: tuple[str, ...], shunned: str) -> Task | None:
+    def first(
+        self, keys: tuple[str, ...], shunned: str, names: frozenset[str] | None = None
+    ) -> Task | None:
         """Find the best task the slow way."""
         world = self.world.namespace
         in_flight = [tag for task in self.leased for tag in set(task.options.tags)]
@@ -209,6 +232,7 @@ class LineMachine(RuleBasedStateMachine):
             if task.state is State.READY
             and (not keys or task.key in keys)
             and not (shunned and task.avoid == shunned)
+            and (names is None or task.name in names)
             and all(
                 in_flight.count(tag) < world.limits[tag]
                 for tag in task.options.tags
@@ -326,7 +350,7 @@ def test_stale_heads_of_a_line_are_bounded() -> None:
         world.step_out(task)
         del world.tasks[task.id]
         line = world.queue.line
-        assert len(line._heads) <= 2 * (len(line.lanes) + 1) + STALE_ENTRIES_MAX
+        assert len(line._any._heads) <= 2 * (len(line.lanes) + 1) + STALE_ENTRIES_MAX
     assert world.best() is anchors[0]
 
 

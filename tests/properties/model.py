@@ -283,6 +283,7 @@ class Model(Tasks):
             worker.claims = []
         worker.session, worker.queues, worker.keys = command.session, command.queues, command.keys
         worker.slots, worker.lease_us = command.slots, command.lease_us
+        worker.names = command.names
         worker.grace_us, worker.heard_us = command.grace_us, self.now_us
         worker.resume_until_us, worker.is_ready = 0, command.ready
         holding = [] if is_repeated else command.holding

@@ -77,6 +77,7 @@ class ModelWorker:
     session: int
     queues: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    names: tuple[str, ...] | None = None
     slots: int = 0
     lease_us: int = 0
     grace_us: int = 0
@@ -131,7 +132,8 @@ class Tasks:
 
     def serves(self, worker: ModelWorker, task: ModelTask) -> bool:
         is_key_served = not worker.keys or task.spec.key in worker.keys
-        return task.spec.queue in worker.queues and is_key_served
+        is_known = worker.names is None or task.spec.name in worker.names
+        return task.spec.queue in worker.queues and is_key_served and is_known
 
     def may_take(self, worker: ModelWorker, task: ModelTask) -> bool:
         """Tell whether the worker could be given the task now."""

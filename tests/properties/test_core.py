@@ -136,7 +136,8 @@ class CoreMachine(RuleBasedStateMachine):
     ) -> TaskSpec:
         self.submitted += 1
         identity = task_id(self.submitted)
-        return TaskSpec(identity, queue, key=key, priority=priority, options=options)
+        name = "x" if self.submitted % 3 == 0 else ""
+        return TaskSpec(identity, queue, name, key, priority, options=options)
 
     def a_task(self, number: int) -> TaskId:
         """Choose a task, mostly one that is there, but also one that is gone or never was."""
@@ -340,6 +341,7 @@ class CoreMachine(RuleBasedStateMachine):
         grace_us=st.sampled_from((0, 10 * SECOND)),
         says=st.sampled_from(("again", "all", "all", "some", "none", "wrong")),
         ready=st.sampled_from((True, True, False)),
+        names=st.sampled_from((None, None, ("",), ("x",), ("x", ""), ())),
     )
     def join(  # noqa: PLR0917
         self,
@@ -350,6 +352,7 @@ class CoreMachine(RuleBasedStateMachine):
         grace_us: int,
         says: str,
         ready: bool,
+        names: tuple[str, ...] | None = None,
     ) -> None:
         """Join again over the same session, or over a new one and say what is still running."""
         session = self.session_of(worker)
@@ -370,6 +373,7 @@ class CoreMachine(RuleBasedStateMachine):
                 lease_us=30 * SECOND,
                 grace_us=grace_us,
                 ready=ready,
+                names=names,
             )
         )
 

@@ -253,6 +253,7 @@ class Stage:
             session=self._cast.session(session),
             queues=order.list("queues"),
             keys=order.list("keys"),
+            names=tuple("" if name == "none" else name for name in order.list("names")) or None,
             slots=order.number("slots", 1),
             labels=dict(text.split(":", 1) for text in order.list("labels")),
             holding=[self._held(name, worker) for name in order.list("holding")],

@@ -50,6 +50,7 @@ class Checker:
         self.ended: dict[TaskId, State] = {}
         self.holders: dict[TaskId, tuple[int, str]] = {}
         self.slots: dict[str, int] = {}
+        self.names: dict[str, tuple[str, ...] | None] = {}
         self.counts: Counter[str] = Counter()
         self.results: dict[TaskId, Body] = {}
         self._last_fence = 0
@@ -101,6 +102,8 @@ class Checker:
             _demand(held < world.limits.get(tag, 2**30), "the tag limit holds", tag, record)
         load = sum(worker == record.worker for _, worker in self.holders.values())
         _demand(load < self.slots[record.worker], "the slots of a worker hold", record, load)
+        known = self.names[record.worker.split(".")[0]]
+        _demand(known is None or task.name in known, "a worker knows its tasks", record, task.name)
         self._last_fence = record.fence
         self.holders[record.task] = (record.fence, record.worker)
 

@@ -30,6 +30,9 @@ from tests.simulation.world import Link, World
 
 TAGS = ("red", "green")
 
+#: What tasks are called. Not every worker knows all of these.
+NAMES = ("old", "", "new")
+
 #: Queues with policies that disagree, so that every branch is walked.
 QUEUES: dict[str, dict[str, object]] = {
     "plain": {"retry_base_us": SECOND, "depth_limit": 30},
@@ -139,9 +142,11 @@ class SimClient:
                 parent=(*self._some_known(0.2), NO_TASK)[0],
                 held=rng.random() < 0.1,
             )
+        task_id = self.world.new_id()
         return TaskSpec(
-            self.world.new_id(),
+            task_id,
             rng.choice(list(QUEUES)),
+            NAMES[sum(task_id) % len(NAMES)],
             key=rng.choice(("", "", "k1", "k2")),
             priority=rng.choice((50, 150, 150, 200)),
             payload=b"x" * rng.randrange(20),

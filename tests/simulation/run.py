@@ -10,12 +10,14 @@ from jackalope.core.durations import HOUR, SECOND
 from jackalope.core.invariants import check
 from tests.simulation import faults
 from tests.simulation.checker import Checker, Violation
-from tests.simulation.client import QUEUES, SimClient
+from tests.simulation.client import NAMES, QUEUES, SimClient
 from tests.simulation.node import Node
 from tests.simulation.worker import SimWorker
 from tests.simulation.world import BEGIN_US, World
 
 _FAULTY_US = 90 * SECOND
+#: What workers know: any task, what old code has, or what new code has.
+_KNOWN = (None, NAMES[:2], NAMES[1:])
 _PATIENCE_US = 2 * HOUR
 #: Nobody helps for longer, not even one who was frozen.
 _HELP_US = 60 * SECOND
@@ -48,7 +50,8 @@ def simulate(
         queues = tuple(world.rng.sample(list(QUEUES), world.rng.randrange(1, len(QUEUES) + 1)))
         keys = world.rng.choice(((), (), ("", "k1"), ("k1", "k2")))
         slots = world.rng.randrange(1, 5)
-        SimWorker(world, node, f"w{number}", queues=queues, keys=keys, slots=slots)
+        names = _KNOWN[seed // 3**number % 3]
+        SimWorker(world, node, f"w{number}", queues=queues, keys=keys, slots=slots, names=names)
     # One that takes everything, so that everything can end.
     SimWorker(world, node, "all", queues=tuple(QUEUES), keys=(), slots=3)
     world.run(BEGIN_US + _FAULTY_US, stop=lambda: False)

@@ -93,6 +93,18 @@ def test_slots_ignored(monkeypatch: Patch) -> None:
     assert "slots" in _caught()
 
 
+def test_names_ignored(monkeypatch: Patch) -> None:
+    """Workers are given tasks that they do not know."""
+    original = sessions._bind
+
+    def careless(core: broker.Core, worker: Worker, command: JoinWorker) -> None:
+        original(core, worker, command)
+        worker.names = None
+
+    monkeypatch.setattr(sessions, "_bind", careless)
+    assert "knows its tasks" in _caught()
+
+
 def test_timers_early(monkeypatch: Patch) -> None:
     """Things are due five seconds too soon."""
     original: Callable[[Timers[bytes], int], Iterator[bytes]] = Timers.pop_due

@@ -71,12 +71,14 @@ class SimWorker:
         queues: tuple[str, ...],
         keys: tuple[str, ...],
         slots: int,
+        names: tuple[str, ...] | None = None,
     ) -> None:
         self.world = world
         self.node = node
         self.name = name
         self.queues = queues
         self.keys = keys
+        self.names = names
         self.slots = slots
         self.link: Link | None = None
         self.runs: dict[TaskId, Run] = {}
@@ -88,6 +90,7 @@ class SimWorker:
         self._generation = 0
         self._has_joined = False
         node.checker.slots[name] = slots
+        node.checker.names[name] = names
         world.after(world.rng.randrange(SECOND), self._live)
         world.after(world.rng.randrange(SECOND), self._resend)
 
@@ -162,6 +165,7 @@ class SimWorker:
                 grace_us=self.world.rng.choice((0, 5 * SECOND)),
                 generation=self._generation,
                 helps=self.helps,
+                names=self.names,
             )
         )
 

@@ -27,7 +27,7 @@ from jackalope.link.connection import Connection
 from jackalope.link.ids import new_task_id
 from jackalope.storage import Level, Storage
 from jackalope.wire.messages import Act, Ended, Hello, Manage, Message, Query, Submit, Watch
-from jackalope.wire.views import HappeningView, TaskView, WorkerView
+from jackalope.wire.views import ExplanationView, HappeningView, TaskView, WorkerView
 from jackalope.worker.loop import new_event_loop
 from tests.worker.application import app
 
@@ -153,6 +153,12 @@ class House:
     async def history(self, task: TaskId) -> list[HappeningView]:
         lines = await self._ask(Query(0, "history", {"id": task}))
         return msgspec.convert(lines, list[HappeningView])
+
+    async def explain(self, task: TaskId) -> list[str]:
+        """Return the kinds of reasons why a task is as it is, with their sentences."""
+        body = await self._ask(Query(0, "explain", {"id": task}))
+        causes = msgspec.convert(body, ExplanationView).causes
+        return [f"{cause.why}: {cause.text}" for cause in causes]
 
     async def state_is(self, task: TaskId, state: State) -> None:
         async def is_it() -> bool:

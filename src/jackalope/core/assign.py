@@ -67,9 +67,9 @@ def serve(core: Core) -> None:
     """Bring together what the command touched: the best task first, to the least loaded worker."""
     if core.fanouts or core.seeks_helpers:
         lend(core)
-    unserved, core.unserved = core.unserved, {}
     hungry = core.hungry
-    if unserved:
+    while core.unserved:  # Tasks that are set apart while they are given out come next.
+        unserved, core.unserved = core.unserved, {}
         for worker in hungry:
             if worker.crew is not None:
                 worker.crew.place(worker)
@@ -98,13 +98,13 @@ def _feed_once(core: Core, worker: Worker) -> bool:
         queue = queues.get(name)
         if queue is None or queue.paused_by or not queue.line.size:
             continue
-        task = queue.line.best(worker.keys, partial(_is_shut, core, worker), core.book.tasks)
+        is_shut = partial(_is_shut, core, worker)
+        task = queue.line.best(worker.keys, is_shut, core.book.tasks, worker.names)
         if task is not None and (best is None or order(task, 0) < order(best, 0)):
             best = task
     if best is None:
         return False
-    if not _expire(core, best):
-        _assign(core, best, worker)
+    _give_one(core, best, worker)
     return True
 
 
@@ -151,6 +151,15 @@ def _give(core: Core, task: Task, worker: Worker) -> None:
     """Give a task to a worker; one that has just got room may know of a better task."""
     if worker in core.hungry:
         _feed_once(core, worker)
+    else:
+        _give_one(core, task, worker)
+
+
+def _give_one(core: Core, task: Task, worker: Worker) -> None:
+    """Give a task to a worker, unless its time is over, or the worker does not know it."""
+    if worker.names is not None and task.name not in worker.names:
+        task.queue.namespace.set_apart(task, core.book.tasks)
+        offer(core, task)
     elif not _expire(core, task):
         _assign(core, task, worker)
 
@@ -159,7 +168,7 @@ def _is_shut(core: Core, worker: Worker, lane: Lane) -> bool:
     """Tell whether the tasks of a lane, which failed on this worker, can wait for another."""
     queue = lane.queue
     return lane.avoid == worker.id and core.roster.has_other(
-        queue.namespace.name, queue.name, lane.key, worker.id
+        queue.namespace.name, queue.name, lane, worker.id
     )
 
 
@@ -167,7 +176,7 @@ def _least_loaded(core: Core, lane: Lane) -> Worker | None:
     queue = lane.queue
     best, preference = None, 0
     for crew in core.roster.crews(queue.namespace.name, queue.name):
-        if crew.serves(lane.key):
+        if crew.takes(lane):
             worker = crew.least_loaded(lane.avoid)
             if worker is None or (best is not None and crew.preference < preference):
                 continue
@@ -182,7 +191,7 @@ def _only_one(core: Core, lane: Lane) -> Worker | None:
     worker = core.roster.workers.get((queue.namespace.name, lane.avoid))
     if worker is None or worker.crew is None or not worker.has_room():
         return None
-    is_served = queue.name in worker.queues and worker.crew.serves(lane.key)
+    is_served = queue.name in worker.queues and worker.crew.takes(lane)
     return worker if is_served and not _is_shut(core, worker, lane) else None
 
 

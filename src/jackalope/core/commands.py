@@ -176,6 +176,8 @@ class JoinWorker(Command):
         only: if there are any, it may not take the place of a worker of other queues than these.
         helps: the fence of the task that it helps, 0 for none; negative if it cannot help anybody.
             Only the first join of a session is asked.
+        names: the names of the tasks that it knows, the empty one if it takes tasks without a name;
+            None if it takes any task.
     """
 
     needs = (Permission.WORK,)
@@ -194,6 +196,7 @@ class JoinWorker(Command):
     ready: bool = True
     only: tuple[str, ...] = ()
     helps: int = -1
+    names: tuple[str, ...] | None = None
 
     def touches(self) -> Iterable[str]:
         """Return the queues that it serves."""

@@ -37,6 +37,7 @@ class Why(StrEnum):
     QUEUE_PAUSED = "queue_paused"
     TAG_AT_LIMIT = "tag_at_limit"
     NO_WORKER = "no_worker"
+    NAME_UNKNOWN = "name_unknown"
     POOL_FULL = "pool_full"
     POOL_STARTING = "pool_starting"
     POOL_FAILING = "pool_failing"
@@ -160,6 +161,13 @@ def _why_no_worker(core: Core, task: Task) -> list[Cause]:
         which = f"key {task.key!r}" if task.key else "tasks without a key"
         text = f"no worker serves queue {queue.name!r} and {which}"
         return [Cause(Why.NO_WORKER, text, {"queue": queue.name, "key": task.key})]
+    workers = [
+        worker for crew in crews if crew.knows(task.name) for worker in crew.members.values()
+    ]
+    if not workers:
+        what = f"task {task.name!r}" if task.name else "tasks without a name"
+        text = f"no worker knows {what}; those that serve its queue have other tasks"
+        return [Cause(Why.NAME_UNKNOWN, text, {"queue": queue.name, "name": task.name})]
     free = [worker for worker in workers if worker.has_room()]
     if not free:
         text = f"all {len(workers)} workers that serve it are busy, draining or away"

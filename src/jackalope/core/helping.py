@@ -107,6 +107,7 @@ class Fanout:
             and self.queue in worker.queues
             and worker.crew is not None
             and worker.crew.serves(self.key)
+            and (not self.function or worker.crew.knows(self.function))
             and worker.id != self.owner
             and worker.id not in self.shunned
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from jackalope.core.durations import NEVER
 from jackalope.core.group import UP, Group, GroupState
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, State
-from jackalope.core.must import must
+from jackalope.core.must import BrokenInvariant, must
 from jackalope.core.task import Task, lease_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ def _check_queue(queue: Queue, tasks: list[Task]) -> None:
         must(lane.size or lane is queue.line.plain, "only the plain lane may be empty", lane.name)
         must(set(lane) >= {t.id for t in ready if t.lane is lane}, "who is in line is listed")
     for task in ready:
-        must(task.lane is not None and task.lane.queue is queue, "in the line of its queue", task)
+        at = task.lane
+        if at is None or at.queue is not queue or at.task_name not in (None, task.name):
+            raise BrokenInvariant(f"not in a lane of its queue and name: {task} {at}")
     _check_cache(queue, [task for task in tasks if task.state not in ENDED])
 
 
@@ -193,7 +195,9 @@ def _check_nothing_idle(core: Core) -> None:
             for lane in queue.line.lanes.values():
                 if not lane.size or lane.closed_by or (worker.keys and lane.key not in worker.keys):
                     continue
-                others = core.roster.has_other(worker.namespace.name, name, lane.key, worker.id)
+                if worker.crew is not None and not worker.crew.takes(lane):
+                    continue
+                others = core.roster.has_other(worker.namespace.name, name, lane, worker.id)
                 is_shunned = lane.avoid == worker.id and others
                 must(is_shunned, "nothing waits for an idle worker", lane.name, worker.id)
 

@@ -196,10 +196,20 @@ class Namespace:
     def line_up(self, task: Task, tasks: dict[TaskId, Task]) -> None:
         """Put a ready task in line in its queue."""
         line = task.queue.line
-        if not (task.key or task.avoid or task.options.tags):
+        if not (task.key or task.avoid or task.options.tags or line.named):
             line.push(task, line.plain, tasks)
-            return
-        lane, is_new = line.lane(self.lane_name(task))
+        else:
+            has_lane = task.avoid or task.name in line.named
+            self._stand(task, task.name if has_lane else None, tasks)
+
+    def set_apart(self, task: Task, tasks: dict[TaskId, Task]) -> None:
+        """Move a ready task to a lane of its name, because not all workers know it."""
+        self.step_out(task, tasks)
+        self._stand(task, task.name, tasks)
+
+    def _stand(self, task: Task, name: str | None, tasks: dict[TaskId, Task]) -> None:
+        line = task.queue.line
+        lane, is_new = line.lane(self._lane_name(task, name))
         if is_new:
             for tag in lane.tags:
                 self.limited_lanes.setdefault(tag, {})[lane] = None
@@ -215,10 +225,10 @@ class Namespace:
             for tag in lane.tags:
                 del self.limited_lanes[tag][lane]
 
-    def lane_name(self, task: Task) -> LaneName:
+    def _lane_name(self, task: Task, name: str | None) -> LaneName:
         """Name the lane that a task belongs to: tags without a limit make no difference."""
         limited = tuple(sorted({tag for tag in task.options.tags if tag in self.limits}))
-        return (task.key, limited, task.avoid)
+        return (task.key, limited, task.avoid, name)
 
     def hold_tags(self, task: Task) -> None:
         """Take a slot of each tag, and close the lanes of those that are now full."""

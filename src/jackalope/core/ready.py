@@ -9,6 +9,11 @@ The ready tasks of a queue stand in lanes. A lane holds tasks that any worker tr
 key, same limited tags, same worker to avoid. So a tag at its limit closes whole lanes, and a task
 that must wait never stands before one that need not.
 
+A lane says nothing about the names of its tasks, until a worker is about to be given one that it
+does not know. Such a task moves to a lane of its name, and so do later ones of that name while
+there is such a lane. A task that avoids a worker has such a lane from the start, because it must be
+known which others can take it.
+
 Within a lane the order is priority, then rank (the moment when the task first became ready, made
 unique). A lane keeps a bucket for each priority in use, and a bitmask of them. In a bucket, tasks
 that become ready for the first time have ever growing ranks and join a deque at its end; a task
@@ -43,11 +48,11 @@ _NO_AGEING_US = 2**62
 
 _STALE_ENTRIES_FREE = 64
 
-#: Key, limited tags, worker to avoid.
-LaneName = tuple[str, tuple[str, ...], str]
+#: Key, limited tags, worker to avoid, name of the tasks; None if they may have any.
+LaneName = tuple[str, tuple[str, ...], str, str | None]
 
 #: The lane of tasks that ask for nothing special: nearly all.
-PLAIN: LaneName = ("", (), "")
+PLAIN: LaneName = ("", (), "", None)
 
 
 class Bucket:
@@ -73,6 +78,7 @@ class Lane:
         size: how many tasks are in the lane.
         closed_by: how many of its tags are at their limit. While any is, no task of it may start.
         noted: the order of the head that stands for this lane in the heap of heads.
+        task_name: the name of its tasks; None if they may have any.
     """
 
     __slots__ = (
@@ -87,12 +93,13 @@ class Lane:
         "queue",
         "size",
         "tags",
+        "task_name",
     )
 
     def __init__(self, queue: Queue, name: LaneName) -> None:
         self.queue = queue
         self.name = name
-        self.key, self.tags, self.avoid = name
+        self.key, self.tags, self.avoid, self.task_name = name
         self.noted: int | None = None
         self.size = 0
         self.closed_by = 0
@@ -219,22 +226,24 @@ def order(task: Task, ageing_us: int) -> int:
 class Line:
     """All ready tasks of one queue: its lanes, and which of them is next.
 
-    The plain lane is always there; others come and go with their tasks. A worker of any key needs
-    the best of all lanes: `_heads` is a heap of lane heads for that, used only while there are
-    several. Like all entries here its own grow stale and are skipped.
+    The plain lane is always there; others come and go with their tasks.
+
+    Attributes:
+        lanes: all lanes.
+        named: the lanes of each name that has some of its own.
     """
 
-    __slots__ = ("_by_key", "_has_heads", "_heads", "_serial", "lanes", "plain", "queue", "size")
+    __slots__ = ("_any", "_by_key", "lanes", "named", "plain", "queue", "size")
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.size = 0
         self.plain = Lane(queue, PLAIN)
         self.lanes: dict[LaneName, Lane] = {PLAIN: self.plain}
+        self.named: dict[str, Row] = {}
+        self._any = Row(queue)
+        self._any.lanes[PLAIN] = self.plain
         self._by_key: dict[str, dict[LaneName, Lane]] = {"": {PLAIN: self.plain}}
-        self._heads: list[tuple[int, int, Lane]] = []
-        self._has_heads = False
-        self._serial = 0
 
     def lane(self, name: LaneName) -> tuple[Lane, bool]:
         """Return the lane of this name, and whether it was made just now."""
@@ -243,6 +252,9 @@ class Line:
             return lane, False
         lane = self.lanes[name] = Lane(self.queue, name)
         self._by_key.setdefault(lane.key, {})[name] = lane
+        if lane.task_name is not None and lane.task_name not in self.named:
+            self.named[lane.task_name] = Row(self.queue)
+        self._row(lane).lanes[name] = lane
         return lane, True
 
     def of_key(self, key: str) -> Iterable[Lane]:
@@ -254,7 +266,7 @@ class Line:
         lane.push(task)
         self.size += 1
         if len(self.lanes) > 1:
-            self._note_head(lane, tasks)
+            self._row(lane).note(lane, tasks)
 
     def remove(self, task: Task, tasks: dict[TaskId, Task]) -> Lane:
         """Take a task out, and return its lane. The caller drops the lane if it is empty."""
@@ -264,7 +276,7 @@ class Line:
         lane.remove(task, tasks)
         self.size -= 1
         if len(self.lanes) > 1:
-            self._note_head(lane, tasks)
+            self._row(lane).note(lane, tasks)
         return lane
 
     def drop(self, lane: Lane) -> None:
@@ -275,37 +287,51 @@ class Line:
         del same_key[lane.name]
         if not same_key:
             del self._by_key[lane.key]
-        if len(self.lanes) == 1:
-            self._forget_heads()
+        row = self._row(lane)
+        row.drop(lane)
+        if lane.task_name is not None and not row.lanes:
+            del self.named[lane.task_name]
 
     def reopen(self, lane: Lane, tasks: dict[TaskId, Task]) -> None:
         """See a lane again whose tags are all below their limits."""
-        if len(self.lanes) > 1:
-            self._note_head(lane, tasks)
+        self._row(lane).note(lane, tasks)
 
     def reorder(self, tasks: dict[TaskId, Task]) -> None:
-        """Order the lanes anew, because the rule of ageing has changed."""
-        self._forget_heads()
-        if len(self.lanes) > 1:
-            self._note_all_heads(tasks)
+        """Order the lanes again, because the rule of ageing has changed."""
+        for row in (self._any, *self.named.values()):
+            row.reorder(tasks)
 
     def best(
-        self, keys: tuple[str, ...], is_shut: Callable[[Lane], bool], tasks: dict[TaskId, Task]
+        self,
+        keys: tuple[str, ...],
+        is_shut: Callable[[Lane], bool],
+        tasks: dict[TaskId, Task],
+        names: frozenset[str] | None = None,
     ) -> Task | None:
         """Return the best task in the open lanes of these keys; no keys means any key.
 
-        Lanes for which `is_shut` says so are passed over.
+        Lanes for which `is_shut` says so are passed over, and those of other names than these;
+        without names, of none. The task may still be of another name if its lane may have any.
         """
         if not self.size:
             return None
         if keys:
-            return self._best_of_keys(keys, is_shut, tasks)
-        if len(self.lanes) == 1:
-            return self.plain.head(tasks)
-        return self._best_of_all(is_shut, tasks)
+            return self._best_of_keys(keys, is_shut, tasks, names)
+        best = self._any.best(is_shut, tasks)
+        if self.named:
+            ageing_us = self.queue.policy.ageing_us
+            for name in self.named if names is None else sorted(self.named.keys() & names):
+                task = self.named[name].best(is_shut, tasks)
+                if task and (best is None or order(task, ageing_us) < order(best, ageing_us)):
+                    best = task
+        return best
 
     def _best_of_keys(
-        self, keys: tuple[str, ...], is_shut: Callable[[Lane], bool], tasks: dict[TaskId, Task]
+        self,
+        keys: tuple[str, ...],
+        is_shut: Callable[[Lane], bool],
+        tasks: dict[TaskId, Task],
+        names: frozenset[str] | None,
     ) -> Task | None:
         best = None
         ageing_us = self.queue.policy.ageing_us
@@ -313,14 +339,52 @@ class Line:
             for lane in self._by_key.get(key, {}).values():
                 if lane.closed_by or (lane.avoid and is_shut(lane)):
                     continue
+                if names is not None and lane.task_name is not None and lane.task_name not in names:
+                    continue
                 task = lane.head(tasks)
                 if task and (best is None or order(task, ageing_us) < order(best, ageing_us)):
                     best = task
         return best
 
-    def _best_of_all(
-        self, is_shut: Callable[[Lane], bool], tasks: dict[TaskId, Task]
-    ) -> Task | None:
+    def _row(self, lane: Lane) -> Row:
+        return self._any if lane.task_name is None else self.named[lane.task_name]
+
+
+class Row:
+    """Lanes among which a worker of any key takes the best: those of one name, or of any.
+
+    `_heads` is a heap of lane heads, used only while there are several lanes. Like all entries here
+    its own grow stale and are skipped.
+    """
+
+    __slots__ = ("_has_heads", "_heads", "_serial", "lanes", "queue")
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.lanes: dict[LaneName, Lane] = {}
+        self._heads: list[tuple[int, int, Lane]] = []
+        self._has_heads = False
+        self._serial = 0
+
+    def drop(self, lane: Lane) -> None:
+        """Forget an empty lane."""
+        del self.lanes[lane.name]
+        if len(self.lanes) <= 1:
+            self._forget_heads()
+
+    def reorder(self, tasks: dict[TaskId, Task]) -> None:
+        """Order the lanes again, because the rule of ageing has changed."""
+        self._forget_heads()
+        if len(self.lanes) > 1:
+            self._note_all_heads(tasks)
+
+    def best(self, is_shut: Callable[[Lane], bool], tasks: dict[TaskId, Task]) -> Task | None:
+        """Return the best task in the open lanes, but not in those for which `is_shut` says so."""
+        if len(self.lanes) == 1:
+            [lane] = self.lanes.values()
+            if lane.closed_by or (lane.avoid and is_shut(lane)):
+                return None
+            return lane.head(tasks)
         passed_over = []
         found = None
         ageing_us = self.queue.policy.ageing_us
@@ -339,7 +403,10 @@ class Line:
             heappush(self._heads, entry)
         return found
 
-    def _note_head(self, lane: Lane, tasks: dict[TaskId, Task]) -> None:
+    def note(self, lane: Lane, tasks: dict[TaskId, Task]) -> None:
+        """Note that the head of a lane may have changed."""
+        if len(self.lanes) <= 1:
+            return
         if not self._has_heads:
             self._note_all_heads(tasks)
         elif not lane.closed_by and (task := lane.head(tasks)) is not None:

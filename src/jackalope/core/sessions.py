@@ -50,6 +50,7 @@ from jackalope.core.limits import (
     LEASE_US_MAX,
     LEASE_US_MIN,
     NAME_CHARS_MAX,
+    NAMES_PER_WORKER_MAX,
     QUEUES_PER_WORKER_MAX,
     SLOTS_PER_WORKER_MAX,
     WORKERS_MAX,
@@ -241,6 +242,7 @@ def _unfit(core: Core, command: JoinWorker) -> Refusal | None:
             ("characters of the worker's name", len(command.worker), 1, NAME_CHARS_MAX),
             ("number of queues", len(command.queues), 1, QUEUES_PER_WORKER_MAX),
             ("number of keys", len(command.keys), 0, KEYS_PER_WORKER_MAX),
+            ("number of task names", len(command.names or ()), 0, NAMES_PER_WORKER_MAX),
             ("slots", command.slots, 0, SLOTS_PER_WORKER_MAX),
             ("lease_us", command.lease_us, LEASE_US_MIN, LEASE_US_MAX),
             ("grace_us", command.grace_us, 0, LEASE_US_MAX),
@@ -295,7 +297,8 @@ def _bind(core: Core, worker: Worker, command: JoinWorker) -> None:
     worker.lease_us, worker.grace_us = command.lease_us, command.grace_us
     worker.heard_us = core.now_us
     name = (command.namespace, command.worker)
-    roster.enroll(worker, command.queues, command.keys)
+    names = None if command.names is None else frozenset(command.names)
+    roster.enroll(worker, command.queues, command.keys, names)
     roster.sessions[command.session] = worker
     roster.resumes.cancel(name)
     roster.leases.set(name, core.now_us + worker.lease_us)

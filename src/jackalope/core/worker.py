@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from jackalope.core.group import Group
     from jackalope.core.ids import TaskId
     from jackalope.core.queue import Namespace
+    from jackalope.core.ready import Lane
     from jackalope.core.task import Task
 
-#: Namespace, queues, keys, and how much its members are preferred.
-CrewName = tuple[str, tuple[str, ...], tuple[str, ...], int]
+#: Namespace, queues, keys, how much its members are preferred, and the task names they know.
+CrewName = tuple[str, tuple[str, ...], tuple[str, ...], int, frozenset[str] | None]
 
 
 class Claim(msgspec.Struct):
@@ -90,6 +91,7 @@ class Worker:
         consumer: what it is more if it is a consumer.
         share: the slots that it has together with others, if any.
         helps: the fence of the task that it helps, which takes a slot; 0 for none, -1 if it cannot.
+        names: the names of the tasks that it knows; None if it takes any.
     """
 
     __slots__ = (
@@ -110,6 +112,7 @@ class Worker:
         "labels",
         "lease_us",
         "load",
+        "names",
         "namespace",
         "queues",
         "session",
@@ -125,6 +128,7 @@ class Worker:
         self.generation = 0
         self.queues: tuple[str, ...] = ()
         self.keys: tuple[str, ...] = ()
+        self.names: frozenset[str] | None = None
         self.slots = 0
         self.labels: dict[str, str] = {}
         self.stats: dict[str, float] = {}
@@ -156,18 +160,18 @@ class Worker:
 
 
 class Crew:
-    """Workers that serve the same queues and keys.
+    """Workers that serve the same queues and keys, and know the same tasks.
 
     Attributes:
         members: all of them, busy or not.
     """
 
-    __slots__ = ("_by_load", "_lowest", "keys", "members", "name", "preference")
+    __slots__ = ("_by_load", "_lowest", "keys", "members", "name", "names", "preference")
 
     def __init__(self, name: CrewName) -> None:
         self.name = name
         self.keys = frozenset(name[2])
-        self.preference = name[3]
+        self.preference, self.names = name[3], name[4]
         self.members: dict[str, Worker] = {}
         self._by_load: dict[int, dict[str, Worker]] = {}
         self._lowest = 0
@@ -175,6 +179,16 @@ class Crew:
     def serves(self, key: str) -> bool:
         """Tell whether the crew takes tasks of this key; without keys of its own it takes any."""
         return not self.keys or key in self.keys
+
+    def knows(self, name: str) -> bool:
+        """Tell whether the crew takes tasks of this name; if it has said none it takes any."""
+        return self.names is None or name in self.names
+
+    def takes(self, lane: Lane) -> bool:
+        """Tell whether the crew takes the tasks of a lane, by what the lane says of them."""
+        if self.keys and lane.key not in self.keys:
+            return False
+        return lane.task_name is None or self.knows(lane.task_name)
 
     def place(self, worker: Worker) -> None:
         """Note that a worker's load or room has changed."""
@@ -241,20 +255,26 @@ class Roster:
         self.shares: dict[int, Share] = {}
         self._crews: dict[CrewName, Crew] = {}
 
-    def enroll(self, worker: Worker, queues: tuple[str, ...], keys: tuple[str, ...]) -> None:
-        """Make a worker serve these queues and keys, and no others."""
+    def enroll(
+        self,
+        worker: Worker,
+        queues: tuple[str, ...],
+        keys: tuple[str, ...],
+        names: frozenset[str] | None = None,
+    ) -> None:
+        """Make a worker serve these queues, keys and names, and no others."""
         self.dismiss(worker)
         worker.queues, worker.keys = queues, keys
         preference = 0 if worker.consumer is None else worker.consumer.priority
         namespace, served = worker.namespace.name, tuple(sorted(set(queues)))
-        name = (namespace, served, tuple(sorted(set(keys))), preference)
+        name = (namespace, served, tuple(sorted(set(keys))), preference, names)
         crew = self._crews.get(name)
         if crew is None:
             crew = self._crews[name] = Crew(name)
             for queue in name[1]:
                 self.serving.setdefault((name[0], queue), {})[name] = crew
         crew.members[worker.id] = worker
-        worker.crew = crew
+        worker.crew, worker.names = crew, crew.names
         self.workers[worker.namespace.name, worker.id] = worker
 
     def dismiss(self, worker: Worker) -> None:
@@ -310,12 +330,12 @@ class Roster:
         crews = self.serving.get((namespace, queue))
         return crews.values() if crews else ()
 
-    def has_other(self, namespace: str, queue: str, key: str, worker: str) -> bool:
-        """Tell whether somebody else than this worker, busy or not, serves a queue and key."""
+    def has_other(self, namespace: str, queue: str, lane: Lane, worker: str) -> bool:
+        """Tell whether another worker than this one, busy or not, takes the tasks of a lane."""
         return any(
             member.id != worker and not member.is_draining and bool(member.slots or member.claims)
             for crew in self.crews(namespace, queue)
-            if crew.serves(key)
+            if crew.takes(lane)
             for member in crew.members.values()
         )
 

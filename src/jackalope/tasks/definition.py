@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from jackalope.core.limits import NAME_CHARS_MAX
+from jackalope.core.limits import NAME_CHARS_MAX, NAMES_PER_WORKER_MAX
 from jackalope.link.address import Address
 from jackalope.link.errors import ConfigError
 from jackalope.tasks.fingerprint import fingerprint_of
@@ -204,6 +204,19 @@ def find_task(
         return found
     of_queue = [each for each in functions.values() if each.queue == queue]
     return of_queue[0] if len(of_queue) == 1 else None
+
+
+def known_names(
+    functions: Mapping[str, TaskDefinition], queues: Iterable[str]
+) -> tuple[str, ...] | None:
+    """Return the names of the tasks that a worker of these queues can run; None if they are many.
+
+    The empty name is among them if it can run tasks without one.
+    """
+    names = sorted(functions)
+    if any(find_task(functions, "", queue) for queue in queues):
+        names.append("")
+    return tuple(names) if len(names) <= NAMES_PER_WORKER_MAX else None
 
 
 def default_name(function: Callable[..., Any]) -> str:

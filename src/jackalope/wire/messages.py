@@ -118,6 +118,7 @@ class Join(Message):
     generation: int = 0
     ready: bool = True
     helps: int = -1
+    names: tuple[str, ...] | None = None
 
 
 class Leave(Message):

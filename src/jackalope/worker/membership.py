@@ -93,6 +93,7 @@ class Membership:
         on_drain: called when the broker asks the worker to finish and leave.
         on_unwanted: called with the reason when the broker does not want this worker.
         on_help: called when the broker asks the worker to help the task of another.
+        names: returns the names of the tasks that it knows; None if it takes any.
         helps: returns the fence of the attempt that the worker helps; 0 for none.
         stats: returns what heartbeats tell.
         is_ready: whether the worker takes tasks; until then it is there, and loads. After a change
@@ -120,6 +121,7 @@ class Membership:
         self.on_drain: Callable[[], None] = _nothing
         self.on_unwanted: Callable[[str], None] = _nothing
         self.on_help: Callable[[HelpAsk], None] = _nothing
+        self.names: Callable[[], tuple[str, ...] | None] = lambda: None
         self.helps: Callable[[], int] = int
         self.stats: Callable[[], dict[str, float]] = dict
         self.is_ready = True
@@ -290,6 +292,7 @@ class Membership:
                 generation=self._next_generation(),
                 ready=self.is_ready,
                 helps=self.helps(),
+                names=self.names(),
             ),
             answered,
         )

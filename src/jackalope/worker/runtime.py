@@ -17,7 +17,7 @@ from dataclasses import replace
 import structlog
 
 from jackalope.link.address import Address
-from jackalope.tasks.definition import TaskSource
+from jackalope.tasks.definition import TaskSource, known_names
 from jackalope.worker.application import CannotLoad, load_application
 from jackalope.worker.drain import Drain
 from jackalope.worker.helping import Helping
@@ -142,6 +142,7 @@ class Runtime:
         self._membership.stats = self._stats
         self._startups = tuple(getattr(source, "startups", ()))
         self._membership.on_help = self._helping.asked
+        self._membership.names = lambda: known_names(source.functions, self._queues)
         self._membership.helps = lambda: self._helping.fence
         self._helping.on_free = self._membership.free
         self._processor = Processor()

@@ -156,6 +156,7 @@ def _join(message: Join, namespace: str, _: str) -> AnyCommand:
         generation=message.generation,
         ready=message.ready,
         helps=message.helps,
+        names=message.names,
     )
 
 

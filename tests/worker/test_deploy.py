@@ -1,0 +1,44 @@
+"""A rolling deploy: workers with old and new code serve one queue, and nothing fails of it."""
+
+from pathlib import Path
+
+from jackalope.core.lifecycle import State
+from jackalope.core.task import Options
+from tests.worker.house import NO_RETRY, House, in_house
+
+OLD = "tests.worker.old_application:app"
+
+
+def test_tasks_wait_for_a_worker_that_knows_them(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        house.worker(name="old", application=OLD)
+        await house.joined()
+        once = Options(retry=NO_RETRY)
+        new = await house.submit_many([("add_later", (n, 1)) for n in range(20)], options=once)
+        both = await house.submit_many([("add", (n, 1)) for n in range(20)], options=once)
+        assert [await house.value(task) for task in both] == list(range(1, 21))
+        assert (await house.view(new[0])).state is State.READY
+        assert (await house.explain(new[0]))[0].startswith(
+            "name_unknown: no worker knows task 'add_later'"
+        )
+        house.worker(name="new")
+        assert [await house.value(task) for task in new] == list(range(1, 21))
+        mixed = await house.submit_many(
+            [("add" if n % 2 else "add_later", (n, 1)) for n in range(200)], options=once
+        )
+        assert [await house.value(task) for task in mixed] == list(range(1, 201))
+        view = await house.view(new[0])
+        assert (view.attempts, view.failures) == (1, 0)
+
+    in_house(story, tmp_path)
+
+
+def test_worker_with_one_function_takes_tasks_without_a_name(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        house.worker(name="old", application=OLD)
+        task = await house.submit("", options=Options(retry=NO_RETRY))
+        ended = await house.end(task)
+        assert ended.error is not None
+        assert ended.error.type.endswith("DecodeFailed")  # It was called, with no arguments.
+
+    in_house(story, tmp_path)
