@@ -75,7 +75,7 @@ def start_redis(place: Place) -> Server:
     return Server(_redis_version(), process, how_to_stop=signal.SIGKILL)
 
 
-def start_rabbitmq(place: Place, *, management_port: int | None = None) -> Server:
+def start_rabbitmq(place: Place, *, management_port: int | None = None, flags: str = "") -> Server:
     """Start RabbitMQ with a name daemon of its own, and its management plugin if asked to."""
     if not _RABBITMQ.exists():
         raise _not_installed("rabbitmq-server")
@@ -106,7 +106,7 @@ def start_rabbitmq(place: Place, *, management_port: int | None = None) -> Serve
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
         "RABBITMQ_GENERATED_CONFIG_DIR": str(folder / "generated"),
         # Schedulers that spin while idle take the cores from the client and the worker beside them.
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"+sbwt none +sbwtdcpu none +sbwtdio none {flags}",
     }
     # Started first, or RabbitMQ would leave one behind as a daemon.
     epmd = Started(

@@ -44,14 +44,18 @@ class PoolHouse:
             "native": {"port": self.port},
             "http": {"enabled": False},
             "amqp": {"enabled": True, "port": self._amqp_port, **(amqp or {})},
-            "launchers": {"local": self._launcher(LIGHT_WORKER), "pika": self._launcher(PIKA)},
+            "launchers": {
+                "local": self._launcher(LIGHT_WORKER),
+                "pika": self._launcher(PIKA),
+                "nameless": self._launcher(PIKA, f"--url={self.amqp}"),
+            },
             "queues": queues or {},
             "pools": {name: {"launcher": "local", **each} for name, each in pools.items()},
         }
         self._config.write_bytes(msgspec.yaml.encode(config))
 
-    def _launcher(self, worker: Path) -> dict[str, object]:
-        command = [sys.executable, "-E", str(worker), f"--of={self.folder}"]
+    def _launcher(self, worker: Path, *flags: str) -> dict[str, object]:
+        command = [sys.executable, "-E", str(worker), f"--of={self.folder}", *flags]
         return {"type": "subprocess", "command": command}
 
     def start(self) -> None:

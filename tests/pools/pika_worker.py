@@ -1,7 +1,8 @@
 """A worker as one is written for osrdyne, with pika and nothing of this project.
 
 It knows what its environment tells it. It answers with its key and the body, or does as the body
-says: `env`, `error`, `die`, `once`, `unsure`, `reject`, `requeue`, `parts`, `wait <file>`.
+says: `env`, `error`, `die`, `once`, `unsure`, `reject`, `requeue`, `parts`, `wait <file>`. With
+`--url` it has credentials of its own, and its reports name its key alone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -18,11 +20,14 @@ from pika.spec import Basic, BasicProperties
 
 KEY = os.environ["WORKER_KEY"]
 ID = os.environ["WORKER_ID"]
+OWN_URL = "".join(word.removeprefix("--url=") for word in sys.argv if word.startswith("--url="))
 
 
 def main() -> None:
     """Work until the connection ends."""
-    connection = pika.BlockingConnection(pika.URLParameters(os.environ["WORKER_AMQP_URI"]))
+    connection = pika.BlockingConnection(
+        pika.URLParameters(OWN_URL or os.environ["WORKER_AMQP_URI"])
+    )
     channel = connection.channel()
     report(channel, "started")
     report(channel, "ready")
@@ -32,7 +37,7 @@ def main() -> None:
 
 def report(channel: BlockingChannel, event: str) -> None:
     """Say what the worker does."""
-    headers = {"x-event": event, "x-worker-id": ID}
+    headers = {"x-event": event} if OWN_URL else {"x-event": event, "x-worker-id": ID}
     exchange = os.environ["WORKER_ACTIVITY_EXCHANGE"]
     channel.basic_publish(exchange, KEY, b"", BasicProperties(headers=headers))
 

@@ -91,10 +91,13 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolHouse]:
             "native": {"launcher": "local"},
             "by-hand": {"launcher": "none"},
             "tiny": {"launcher": "none"},
+            "own": {"launcher": "nameless", "start_timeout": "3s"},
+            "stalling": {"launcher": "pika"},
         },
         {
             "core": {"preset": "pool", "restart_grace": "1s"},
             "tiny": {"preset": "pool", "depth_limit": 1},
+            "stalling": {"preset": "pool", "crash_limit": 2, "timeout": "1s"},
         },
     )
     house.start()
@@ -159,6 +162,26 @@ def test_a_poisonous_request_is_answered_and_listed(client: Client, house: PoolH
 
     assert asyncio.run(listed()) == [("poisoned", "crashed")]
     assert client.call("core", "poisoned", "sound").status == b"ok"
+
+
+@pytest.mark.timeout(120)
+def test_a_request_whose_worker_stalls_is_answered(client: Client, tmp_path: Path) -> None:
+    """Each time with another worker, because the one that stalls is replaced."""
+    assert client.call("stalling", "k", f"wait {tmp_path}/never").status == b"delivery_limit"
+    assert client.call("stalling", "k", "sound").body == b"k|sound"
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_with_credentials_of_its_own_has_joined(client: Client, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    first = json.loads(client.call("own", "k", "env").body)
+    asked = client.ask("own", "k", f"wait {gate}")
+    wait_until(Path(f"{gate}.begun").exists, "the worker has begun", PATIENCE_S)
+    client.connection.sleep(5)  # Longer than a start may take.
+    gate.touch()
+    answer = client.answer()
+    assert (answer.correlation_id, answer.status) == (asked, b"ok")
+    assert json.loads(client.call("own", "k", "env").body) == first
 
 
 def test_requests_that_nobody_begins_or_that_find_no_room(client: Client) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jackalope.core import properties
 from jackalope.core.commands import AnyCommand
+from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL
 from jackalope.core.messaging import (
     Bind,
     ClearRule,
@@ -144,11 +145,11 @@ def publish(stage: Stage, order: Order) -> AnyCommand:
 
 
 def consume(stage: Stage, order: Order) -> AnyCommand:
-    consumer = order.word("a consumer")
+    consumer, queue, user = order.word("a consumer"), order.text("queue"), order.text("user")
     return Consume(
         consumer=consumer,
         session=stage.session(consumer),
-        queue=order.text("queue"),
+        queue=queue,
         key=_key(order),
         slots=order.number("slots", 1),
         share=order.number("share"),
@@ -157,6 +158,8 @@ def consume(stage: Stage, order: Order) -> AnyCommand:
         exclusive=order.flag("exclusive"),
         priority=order.number("priority"),
         owner=stage.session(order.text("owner", "client")),
+        # So the door says of a consumer of a pool, by its user, which launch it came of.
+        labels={POOL_LABEL: queue, LAUNCH_LABEL: user} if user else {},
     )
 
 

@@ -408,6 +408,10 @@ class Teller:
         return "consumer cancelled"
 
     @tell.register
+    def _(self, message: effects.DeliveryTimedOut) -> str:
+        return f"delivery of {self._cast.name(message.task)} timed out"
+
+    @tell.register
     def _(self, message: effects.DirectReply) -> str:
         raw = properties.split(message.properties)
         status = properties.value(properties.headers_of(raw)["x-status"]).decode()

@@ -29,6 +29,7 @@ _NUMBERS = {
     "x-max-length": COUNT_MAX,
     "x-max-length-bytes": TIME_US_MAX,
     "x-delivery-limit": COUNT_MAX,
+    "x-consumer-timeout": _MILLISECONDS_MAX,
     "x-max-priority": PRIORITY_MAX,
 }
 _TEXTS = ("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow", "x-queue-type")
@@ -127,6 +128,7 @@ def queue_terms(traits: Traits, rule: Rule | None) -> tuple[Policy, Traits]:
         time_to_live_us=0 if lives_ms is None else max(1, lives_ms * MILLISECOND),
         depth_limit=0 if length is None else length,
         interruption_limit=0 if tries is None else tries + 1,
+        timeout_us=(number("consumer-timeout") or 0) * MILLISECOND,
     )
     changed = msgspec.structs.replace(
         traits,
@@ -141,6 +143,16 @@ def queue_terms(traits: Traits, rule: Rule | None) -> tuple[Policy, Traits]:
         length_max=length,
     )
     return policy, changed
+
+
+def changed_policy(policy: Policy, then: Policy, now: Policy) -> Policy:
+    """Return a policy with those fields changed in which two others differ."""
+    changes = {
+        name: getattr(now, name)
+        for name in Policy.__struct_fields__
+        if getattr(then, name) != getattr(now, name)
+    }
+    return msgspec.structs.replace(policy, **changes)
 
 
 def exchange_terms(exchange: Exchange, rule: Rule | None) -> Exchange:

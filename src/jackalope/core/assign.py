@@ -235,7 +235,7 @@ def _assign(core: Core, task: Task, worker: Worker) -> None:
         )
     )
     if worker.consumer is not None:
-        _begin(core, task, worker.consumer)
+        _begin(core, task, worker, worker.consumer)
     if worker.crew is not None:
         worker.crew.place(worker)
         if worker.consumer is not None:
@@ -246,7 +246,7 @@ def _assign(core: Core, task: Task, worker: Worker) -> None:
                 member.crew.place(member)
 
 
-def _begin(core: Core, task: Task, consumer: Consumer) -> None:
+def _begin(core: Core, task: Task, worker: Worker, consumer: Consumer) -> None:
     """Write down what a consumer never says: that it has begun, or that it will not answer.
 
     What a pool is asked has begun: if the consumer is lost, that has cost a worker. A body in the
@@ -255,6 +255,8 @@ def _begin(core: Core, task: Task, consumer: Consumer) -> None:
     if consumer.credit is None:
         if task.queue.pool is not None:
             core.record(AttemptStarted(core.now_us, task.id))
+        if timeout_us := task.options.timeout_us or task.queue.policy.timeout_us:
+            core.roster.deliveries.set_sooner(worker.session, core.now_us + timeout_us)
     elif not isinstance(task.payload, BlobRef):
         consumer.credit -= 1
         core.end_task(AttemptFinished(core.now_us, task.id))

@@ -183,6 +183,7 @@ class Core:
         self._timers: tuple[Timers[Any], ...] = (
             *(book.due, book.expiry, book.timeouts, book.answers.expiry),
             *(roster.leases, roster.resumes, roster.claims, roster.orphans, self.idle),
+            roster.deliveries,
             self.pools.timers,
         )
 

@@ -124,7 +124,7 @@ def take_task(core: Core, command: TakeTask) -> None:
     if command.session not in core.roster.sessions:
         join = _join(command, command.queue, 0)
         join.ref = 0
-        join_worker(core, join, Consumer(credit=NEVER) if command.at_once else None)
+        join_worker(core, join, Consumer(credit=NEVER if command.at_once else None))
     claim_tasks(core, ClaimTasks(session=command.session, ref=command.ref))
 
 

@@ -98,6 +98,7 @@ def declare_queue(core: Core, command: DeclareQueue) -> None:
                 core.now_us, command.namespace, command.queue, changed, command.by, traits
             )
         )
+        core.roster.check_deliveries(command.namespace, command.queue, core.now_us)
     core.reply(command, Declared(changed))
 
 

@@ -238,6 +238,13 @@ class ConsumerCancelled(msgspec.Struct, frozen=True):
     """The queue of a consumer is gone."""
 
 
+class DeliveryTimedOut(msgspec.Struct, frozen=True):
+    """The consumer held a task for longer than `timeout_us`, and has lost everything it held."""
+
+    task: TaskId
+    timeout_us: int
+
+
 class DirectReply(msgspec.Struct, frozen=True):
     """An answer that goes to who waits at this address, and into no queue."""
 
@@ -283,6 +290,7 @@ Message = (
     | TaskProgressed
     | OrdersDue
     | ConsumerCancelled
+    | DeliveryTimedOut
     | DirectReply
     | HelpAsked
     | HelpRecalled

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jackalope.core.arguments import exchange_terms, queue_terms, rule_of, rule_problem
+from jackalope.core.arguments import (
+    changed_policy,
+    exchange_terms,
+    queue_terms,
+    rule_of,
+    rule_problem,
+)
 from jackalope.core.assign import offer_queue
 from jackalope.core.declarations import open_namespace
 from jackalope.core.definitions import is_volatile_binding
@@ -44,7 +50,14 @@ from jackalope.core.records import (
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.routing import MATCHES, Kind
 from jackalope.core.task import encoded_size
-from jackalope.core.topology import DEFAULT_EXCHANGE, GIVEN_NAMES, AppliesTo, Binding, Exchange
+from jackalope.core.topology import (
+    DEFAULT_EXCHANGE,
+    GIVEN_NAMES,
+    AppliesTo,
+    Binding,
+    Exchange,
+    Rule,
+)
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
@@ -393,8 +406,9 @@ def set_rule(core: Core, command: SetRule) -> None:
         core.reply(command, Refusal(Code.TOO_MANY, message))
         return
     if rules.get(rule.name) != rule:
+        before = list(rules.values())
         core.record(RuleSet(core.now_us, world.name, rule, command.by))
-        _apply_rules(core, world, command.by)
+        _apply_rules(core, world, before, command.by)
     core.reply(command, Accepted())
 
 
@@ -405,12 +419,13 @@ def clear_rule(core: Core, command: ClearRule) -> None:
         message = f"no rule {command.rule!r} in namespace {command.namespace!r}; list the rules"
         core.reply(command, Refusal(Code.UNKNOWN_RULE, message))
         return
+    before = list(world.topology.rules.values())
     core.record(RuleCleared(core.now_us, world.name, command.rule, command.by))
-    _apply_rules(core, world, command.by)
+    _apply_rules(core, world, before, command.by)
     core.reply(command, Accepted())
 
 
-def _apply_rules(core: Core, world: Namespace, by: str) -> None:
+def _apply_rules(core: Core, world: Namespace, before: list[Rule], by: str) -> None:
     """Give every queue and exchange what its rule says now."""
     rules = list(world.topology.rules.values())
     for exchange in list(world.topology.exchanges.values()):
@@ -422,10 +437,13 @@ def _apply_rules(core: Core, world: Namespace, by: str) -> None:
     for queue in list(world.queues.values()):
         if queue.traits is None:
             continue
-        rule = rule_of(rules, queue.name, AppliesTo.QUEUES)
-        policy, traits = queue_terms(queue.traits, rule)
+        policy, traits = queue_terms(queue.traits, rule_of(rules, queue.name, AppliesTo.QUEUES))
+        then, _ = queue_terms(queue.traits, rule_of(before, queue.name, AppliesTo.QUEUES))
+        # What was changed at another door stays: a rule changes only what it says itself.
+        policy = changed_policy(queue.policy, then, policy)
         if (policy, traits) != (queue.policy, queue.traits):
             core.record(QueueDeclared(core.now_us, world.name, queue.name, policy, by, traits))
             core.crowded[queue] = None
             core.watch_idle(queue)
+            core.roster.check_deliveries(world.name, queue.name, core.now_us)
             offer_queue(core, queue)

@@ -67,6 +67,8 @@ class Launch:
         has_joined: one of its workers has joined, or has said over AMQP that it has started.
         is_loaded: one that does not take tasks yet has said over AMQP that it is ready to.
         workers: those that came of it and are there.
+        nameless: consumers of the group's queue that do not say which launch they came of, and are
+            taken for this one's. They are not drained with it: they may be another's, or nobody's.
     """
 
     __slots__ = (
@@ -80,6 +82,7 @@ class Launch:
         "is_retired",
         "is_stopping",
         "launcher",
+        "nameless",
         "ordered_us",
         "phase",
         "version",
@@ -101,14 +104,24 @@ class Launch:
         self.external_id = ""
         self.detail = ""
         self.workers: dict[str, Worker] = {}
+        self.nameless: dict[str, Worker] = {}
 
     def is_ready(self) -> bool:
         """Tell whether a worker of it takes tasks."""
-        return any(worker.session and worker.is_ready for worker in self.workers.values())
+        its = (*self.workers.values(), *self.nameless.values())
+        return any(worker.session and worker.is_ready for worker in its)
 
     def is_idle(self) -> bool:
-        """Tell whether none of its workers holds a task, or helps with one."""
-        return not any(worker.held or worker.helps > 0 for worker in self.workers.values())
+        """Tell whether none of its workers holds a task, or helps with one.
+
+        Nor may any nameless one of the group: it may be this one's.
+        """
+        is_busy = any(worker.held or worker.helps > 0 for worker in self.workers.values())
+        return not is_busy and not any(
+            worker.held
+            for launch in self.group.launches.values()
+            for worker in launch.nameless.values()
+        )
 
     def fits(self, settings: PoolSettings) -> bool:
         """Tell whether it is what the pool would start today."""
@@ -271,6 +284,8 @@ class Pools:
         troubles: why a launcher cannot tell what runs.
         called: launchers that were told of orders and have not come for them yet.
         scaling: launchers whose launches are whole groups that scale themselves.
+        speakers: the launch that reported over each session in osrdyne's manner, and whether it
+            said which one it is.
     """
 
     def __init__(self) -> None:
@@ -283,6 +298,7 @@ class Pools:
         self.troubles: dict[str, str] = {}
         self.called: set[str] = set()
         self.scaling: tuple[str, ...] = ()
+        self.speakers: dict[int, tuple[Launch, bool]] = {}
         self._generation = 0
 
     def next_generation(self, now_us: int) -> int:
@@ -302,8 +318,15 @@ class Pools:
             pool = self.by_name[name] = Pool(name)
         return pool
 
+    def forget_launch(self, launch: Launch) -> None:
+        """Note that what was launched is gone."""
+        gone = [session for session, each in self.speakers.items() if each[0] is launch]
+        for session in gone:
+            del self.speakers[session]
+
     def forget_session(self, session: int) -> None:
-        """Note that whoever carried out orders is gone."""
+        """Note that a session is gone, which may be the one that carried out orders."""
+        self.speakers.pop(session, None)
         if session == self.session:
             self.session, self.launchers = 0, ()
             self.called.clear()

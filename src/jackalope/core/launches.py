@@ -98,9 +98,10 @@ def _find(core: Core, launcher: str, seen: Seen) -> Launch:
     if group.state in UP:
         pool.line.pop(seen.key, None)
     pool.up[seen.key] = None
+    # What came of it may have joined again before its launcher reports it.
     worker = core.roster.workers.get((seen.namespace, seen.launch))
-    if worker is not None:
-        adopt(core, worker)
+    for each in [*group.workers.values(), *([] if worker is None else [worker])]:
+        adopt(core, each)
     core.pools.touch(group)
     return launch
 
@@ -132,6 +133,9 @@ def _remove(core: Core, launch: Launch) -> None:
     group = launch.group
     del core.pools.launches[group.pool.name[0], launch.id]
     del group.launches[launch.id]
+    core.pools.forget_launch(launch)
+    for worker in launch.nameless.values():
+        adopt(core, worker)  # It was another's after all.
     core.pools.touch(group)
 
 

@@ -51,7 +51,16 @@ from jackalope.core.declarations import open_queue
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, PoolSet
 from jackalope.core.exchanges import unbind_one
-from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL, UP, Group, GroupState, Pool
+from jackalope.core.group import (
+    LAUNCH_LABEL,
+    POOL_LABEL,
+    UP,
+    Group,
+    GroupState,
+    Launch,
+    Pool,
+    Pools,
+)
 from jackalope.core.limits import (
     DEADLINES_PER_TICK_MAX,
     NAME_CHARS_MAX,
@@ -62,7 +71,13 @@ from jackalope.core.pool import DEFAULT_POOL, NO_LAUNCHER, PoolSettings, change_
 from jackalope.core.pool_names import exchanges_of, own_queues
 from jackalope.core.records import GroupPinned, PoolDeclared, PoolDeleted
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.scaling import call_launcher, give_up_late_starts, is_fast_enough, resize
+from jackalope.core.scaling import (
+    call_launcher,
+    give_up_late_starts,
+    is_fast_enough,
+    resize,
+    retire,
+)
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
@@ -232,6 +247,10 @@ def adopt(core: Core, worker: Worker) -> None:
         return
     launch = pools.launches.get((home, worker.labels.get(LAUNCH_LABEL, worker.id)))
     group = launch.group if launch is not None else _group_by_label(core, worker)
+    owner = 0 if worker.consumer is None else worker.consumer.owner
+    if launch is None and owner in pools.speakers:
+        spoke, is_named = pools.speakers[owner]
+        launch = spoke if is_named and spoke.group is group else None
     if worker.group is not None and worker.group is not group:
         abandon(core, worker)
     if group is None:
@@ -244,7 +263,30 @@ def adopt(core: Core, worker: Worker) -> None:
         launch.has_joined = True
         # Before anything can be given to it. It hears of it with the answer to its join.
         worker.is_draining = worker.is_draining or launch.is_retired
+    elif worker.consumer is not None and not any(
+        worker.id in launch.nameless for launch in group.launches.values()
+    ):
+        launch = unclaimed(group, owner, pools)
+        if launch is not None:
+            launch.nameless[worker.id] = worker
+            launch.has_joined = True
     pools.touch(group)
+
+
+def unclaimed(group: Group, session: int, pools: Pools) -> Launch | None:
+    """Return the launch that a worker without a name most likely came of.
+
+    That is the one which its session was taken for before, or the first of which none is known.
+    """
+    spoke = pools.speakers.get(session)
+    if spoke is not None and spoke[0].group is group:
+        return spoke[0]
+    free = [
+        launch
+        for launch in group.launches.values()
+        if not (launch.is_retired or launch.workers or launch.nameless)
+    ]
+    return min(free, key=lambda launch: launch.has_joined, default=None)
 
 
 def _group_by_label(core: Core, worker: Worker) -> Group | None:
@@ -263,12 +305,22 @@ def abandon(core: Core, worker: Worker) -> None:
         return
     group.forget_worker(worker)
     for launch in group.launches.values():
-        if launch.workers.pop(worker.id, None) is not None and not launch.workers:
+        was_its = launch.workers.pop(worker.id, None) or launch.nameless.pop(worker.id, None)
+        if was_its is not None and not launch.workers and not launch.nameless:
             # It may still run, unable to join again: that too is given no more than a start's time.
             launch.has_joined = launch.is_loaded = False
             launch.ordered_us = core.now_us
             call_launcher(core, launch.launcher)
     core.pools.touch(group)
+
+
+def replace_stalled(core: Core, worker: Worker) -> None:
+    """Let another worker be started for one that has not answered in time, if that was launched."""
+    group = worker.group
+    for launch in () if group is None else group.launches.values():
+        is_one = launch.launcher not in core.pools.scaling and len(launch.workers) == 1
+        if is_one and worker.id in launch.workers and not launch.is_retired:
+            retire(core, launch)
 
 
 def stir(core: Core, group: Group) -> None:

@@ -46,7 +46,7 @@ def publish_messages(core: Core, command: PublishMessages) -> None:
             break
         is_heard = message.exchange in world.topology.activities
         if is_heard:
-            activity.hear(core, world, message)
+            activity.hear(core, world, message, command.session)
         if not places:
             core.book.drop_blob(message.blob or b"")
             if message.mandatory and not is_heard:

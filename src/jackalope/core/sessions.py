@@ -31,8 +31,10 @@ from jackalope.core.commands import (
     Recover,
 )
 from jackalope.core.declarations import open_queues
+from jackalope.core.durations import NEVER
 from jackalope.core.effects import (
     Accepted,
+    DeliveryTimedOut,
     DrainAsked,
     Joined,
     LeaseLost,
@@ -42,6 +44,7 @@ from jackalope.core.effects import (
     SignalAsked,
 )
 from jackalope.core.helping import forget_session, free, resume_help
+from jackalope.core.ids import TaskId
 from jackalope.core.limits import (
     CLAIM_WAIT_US_MAX,
     CLAIMS_PER_WORKER_MAX,
@@ -56,7 +59,7 @@ from jackalope.core.limits import (
     WORKERS_MAX,
 )
 from jackalope.core.policy import OnRestart
-from jackalope.core.pools import abandon, adopt, recall_pools
+from jackalope.core.pools import abandon, adopt, recall_pools, replace_stalled
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import lease_of
 from jackalope.core.worker import Claim, Consumer, Worker
@@ -167,6 +170,7 @@ def close_session(core: Core, command: CloseSession) -> None:
     if worker is None:
         return
     core.roster.claims.cancel(worker.session)
+    core.roster.deliveries.cancel(worker.session)
     worker.claims.clear()
     worker.session = 0
     if worker.crew is not None:
@@ -201,6 +205,26 @@ def check_lease(core: Core, name: tuple[str, str]) -> None:
         return
     core.effects.append(SendToSession(worker.session, LeaseLost()))
     _depart(core, worker, "silent", is_lost=True)
+
+
+def check_deliveries(core: Core, session: int) -> None:
+    """Give up a consumer that has held a task for too long, or look again when it would have."""
+    worker = core.roster.sessions.get(session)
+    if worker is None:
+        return
+    ends = [
+        (lease_of(task).assigned_us + timeout_us, timeout_us, task.id)
+        for task in worker.held.values()
+        if (timeout_us := task.options.timeout_us or task.queue.policy.timeout_us)
+    ]
+    until_us, timeout_us, task_id = min(ends, default=(NEVER, 0, b""))
+    if until_us > core.now_us:
+        if ends:
+            core.roster.deliveries.set(session, until_us)
+        return
+    core.effects.append(SendToSession(session, DeliveryTimedOut(TaskId(task_id), timeout_us)))
+    replace_stalled(core, worker)
+    _depart(core, worker, "delivery timed out", is_lost=True)
 
 
 def give_up_resume(core: Core, name: tuple[str, str]) -> None:

@@ -22,8 +22,8 @@ from jackalope.core.limits import DEADLINES_PER_TICK_MAX
 from jackalope.core.pools import look_at_due
 from jackalope.core.records import TaskMoved
 from jackalope.core.removal import drop_queue
-from jackalope.core.sessions import check_lease, expire_claims, give_up_resume
-from jackalope.core.task import Signal
+from jackalope.core.sessions import check_deliveries, check_lease, expire_claims, give_up_resume
+from jackalope.core.task import Signal, lease_of
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
@@ -39,20 +39,28 @@ def tick(core: Core, command: Tick) -> None:
     for task_id in islice(book.timeouts.pop_due(now_us), DEADLINES_PER_TICK_MAX):
         _time_out(core, TaskId(task_id))
     requests.expire_answers(core)
-    for name in islice(roster.leases.pop_due(now_us), DEADLINES_PER_TICK_MAX):
-        check_lease(core, name)
-    for name in islice(roster.resumes.pop_due(now_us), DEADLINES_PER_TICK_MAX):
-        give_up_resume(core, name)
+    _look_at_workers(core)
     for task_id in islice(roster.orphans.pop_due(now_us), DEADLINES_PER_TICK_MAX):
         _give_up_orphan(core, TaskId(task_id))
-    for session in islice(roster.claims.pop_due(now_us), DEADLINES_PER_TICK_MAX):
-        worker = roster.sessions.get(session)
-        if worker is not None:
-            expire_claims(core, worker)
     look_at_due(core)
     for name in islice(core.idle.pop_due(now_us), DEADLINES_PER_TICK_MAX):
         _retire(core, name)
     core.reply(command, Accepted())
+
+
+def _look_at_workers(core: Core) -> None:
+    """Give up workers that are silent, gone or stalled, and answer claims that have waited."""
+    now_us, roster = core.now_us, core.roster
+    for name in islice(roster.leases.pop_due(now_us), DEADLINES_PER_TICK_MAX):
+        check_lease(core, name)
+    for name in islice(roster.resumes.pop_due(now_us), DEADLINES_PER_TICK_MAX):
+        give_up_resume(core, name)
+    for session in islice(roster.claims.pop_due(now_us), DEADLINES_PER_TICK_MAX):
+        worker = roster.sessions.get(session)
+        if worker is not None:
+            expire_claims(core, worker)
+    for session in islice(roster.deliveries.pop_due(now_us), DEADLINES_PER_TICK_MAX):
+        check_deliveries(core, session)
 
 
 def _retire(core: Core, name: tuple[str, str]) -> None:
@@ -78,10 +86,16 @@ def _come_due(core: Core, task_id: TaskId) -> None:
 
 
 def _time_out(core: Core, task_id: TaskId) -> None:
-    """Ask the worker to stop an attempt that has run for too long, in case it has not noticed."""
+    """Ask the worker to stop an attempt that has run for too long, in case it has not noticed.
+
+    A consumer cannot be asked: it is given up with all that it holds, see `check_deliveries`.
+    """
     task = core.book.tasks.get(task_id)
     if task is not None and task.state in LEASED:
-        request(core, task, Signal.TIMEOUT, "timeout")
+        name = (task.queue.namespace.name, lease_of(task).worker)
+        worker = core.roster.workers.get(name)
+        if worker is None or worker.consumer is None:
+            request(core, task, Signal.TIMEOUT, "timeout")
 
 
 def _give_up_orphan(core: Core, task_id: TaskId) -> None:

@@ -43,6 +43,12 @@ class Timers(Generic[Key]):
         """Forget the deadline of a key, if it has one."""
         self._at_us.pop(key, None)
 
+    def set_sooner(self, key: Key, at_us: int) -> None:
+        """Set the deadline of a key unless it has an earlier one."""
+        before = self._at_us.get(key)
+        if before is None or at_us < before:
+            self.set(key, at_us)
+
     def next_us(self) -> int | None:
         """Return the earliest deadline."""
         heap, at_us = self._heap, self._at_us

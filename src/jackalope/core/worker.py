@@ -238,6 +238,8 @@ class Roster:
             moves no timer.
         resumes: when a worker whose session closed is given up.
         claims: when the oldest claim of a session ends.
+        deliveries: when a consumer, by its session, may have held a task for too long. Checked
+            lazily: what it answers moves no timer.
         orphans: when leases without a worker, left by a restart of the broker, are given up.
         departed: workers that are gone, latest last, with when and why.
         shares: slots that several workers have together.
@@ -250,6 +252,7 @@ class Roster:
         self.leases: Timers[tuple[str, str]] = Timers()
         self.resumes: Timers[tuple[str, str]] = Timers()
         self.claims: Timers[int] = Timers()
+        self.deliveries: Timers[int] = Timers()
         self.orphans: Timers[bytes] = Timers()
         self.departed: deque[Departure] = deque(maxlen=DEPARTED_WORKERS_MAX)
         self.shares: dict[int, Share] = {}
@@ -319,6 +322,7 @@ class Roster:
         self.workers.pop(name, None)
         self.sessions.pop(worker.session, None)
         self.claims.cancel(worker.session)
+        self.deliveries.cancel(worker.session)
         self.leases.cancel(name)
         self.resumes.cancel(name)
         if not worker.held:
@@ -329,6 +333,13 @@ class Roster:
         """Return the crews that serve a queue."""
         crews = self.serving.get((namespace, queue))
         return crews.values() if crews else ()
+
+    def check_deliveries(self, namespace: str, queue: str, at_us: int) -> None:
+        """Look at what the consumers of a queue hold, because its time limit has changed."""
+        for crew in self.crews(namespace, queue):
+            for worker in crew.members.values():
+                if worker.consumer is not None and worker.held:
+                    self.deliveries.set_sooner(worker.session, at_us)
 
     def has_other(self, namespace: str, queue: str, lane: Lane, worker: str) -> bool:
         """Tell whether another worker than this one, busy or not, takes the tasks of a lane."""

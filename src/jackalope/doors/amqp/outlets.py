@@ -12,14 +12,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jackalope.broker.access import THE_BROKER
 from jackalope.core.commands import Fail, FailAttempts, Held, ReleaseAttempts, Verdict
-from jackalope.core.durations import SECOND
-from jackalope.core.effects import Assignment, ConsumerCancelled, Effect, Joined, Reply
+from jackalope.core.durations import MILLISECOND, SECOND
+from jackalope.core.effects import (
+    Assignment,
+    ConsumerCancelled,
+    DeliveryTimedOut,
+    Effect,
+    Joined,
+    Reply,
+)
 from jackalope.core.ids import TaskId
 from jackalope.core.letters import make_letter
 from jackalope.core.messaging import GrantCredit, StopConsuming
 from jackalope.core.refusals import Refusal
 from jackalope.core.task import BlobRef, Body, Error, Letter
 from jackalope.doors.amqp.answers import Answer
+from jackalope.doors.amqp.errors import ChannelFault
 from jackalope.storage import OutOfReach, StorageFault
 from jackalope.wire.amqp import (
     BASIC,
@@ -85,6 +93,8 @@ class Outlet:
                 self._take(effect.message)
             elif isinstance(effect.message, ConsumerCancelled):
                 self.on_cancelled()
+            elif isinstance(effect.message, DeliveryTimedOut):
+                self._time_out(effect.message.timeout_us)
         self.refill()
         self.channel.connection.flush()
 
@@ -116,6 +126,12 @@ class Outlet:
         if self.is_stopped and not self.unanswered:
             self.channel.connection.flush()
             self.close()
+
+    def _time_out(self, timeout_us: int) -> None:
+        text = f"delivery acknowledgement on channel {self.channel.number} timed out."
+        used = f"Timeout value used: {timeout_us // MILLISECOND} ms."
+        more = "This timeout value can be configured, see consumers doc guide to learn more"
+        self.channel.fail(ChannelFault(406, f"{text} {used} {more}"))
 
     # For the kinds of outlets.
 

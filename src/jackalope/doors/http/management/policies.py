@@ -34,6 +34,7 @@ from jackalope.doors.http.management.words import (
 HEEDED = frozenset(
     {
         "alternate-exchange",
+        "consumer-timeout",
         "dead-letter-exchange",
         "dead-letter-routing-key",
         "delivery-limit",
