@@ -1,9 +1,12 @@
-"""What holds for all tests: how hard Hypothesis tries, and which files begin."""
+"""What holds for all tests: how hard Hypothesis tries, which files begin, what is stored."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from jackalope.broker.engine import Engine, Turn
+from jackalope.core.records import decode_batch, encode_batch
 from tests import profiles
 
 profiles.load()
@@ -14,3 +17,17 @@ _FIRST = [Path(__file__).parent / name for name in ("aiida", "simulation", "acce
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(item.path.is_relative_to(folder) for folder in _FIRST))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _every_batch_is_decoded_before_it_is_acknowledged() -> Iterator[None]:
+    """Let every broker of this process read a batch as a start would, before it stores it."""
+    store = Engine.store
+
+    def store_what_can_be_read(engine: Engine, turn: Turn) -> None:
+        assert not turn.body or encode_batch(decode_batch(turn.body)) == turn.body
+        store(engine, turn)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Engine, "store", store_what_can_be_read)
+        yield

@@ -56,6 +56,7 @@ from jackalope.core.limits import (
     DEADLINES_PER_TICK_MAX,
     DEPARTED_WORKERS_MAX,
     DEPENDENCIES_PER_TASK_MAX,
+    DEPTH_MAX,
     ERROR_CHARS_MAX,
     EXCHANGES_PER_NAMESPACE_MAX,
     FANOUTS_MAX,
@@ -90,6 +91,7 @@ from jackalope.core.tally import Tally
 from jackalope.core.task import BlobRef, Error, encoded_size
 from jackalope.core.topology import Binding, Exchange, Rule
 from tests.core.driving import NOW_US, Driver, refusal_in, spec, task_id
+from tests.wire.shapes import nested
 
 CONSTANTS = sorted(name for name in vars(limits) if name.endswith(("_MAX", "_MIN")))
 
@@ -218,6 +220,16 @@ def test_headers_bytes_max(driver: Driver) -> None:
     too_large = driver.submit(1, headers=headers(HEADERS_BYTES_MAX + 1))
     assert_refused(driver, too_large, Code.INVALID, HEADERS_BYTES_MAX)
     assert_accepted(driver.submit(2, headers=headers(HEADERS_BYTES_MAX)))
+
+
+@pytest.mark.parametrize("bracket", ["list", "map"])
+def test_depth_max(driver: Driver, bracket: str) -> None:
+    fits, too_deep = nested(DEPTH_MAX - 1, bracket), nested(DEPTH_MAX, bracket)
+    assert_refused(driver, driver.submit(1, headers={"h": too_deep}), Code.INVALID, DEPTH_MAX)
+    assert_accepted(driver.submit(2, headers={"h": fits}))
+    arguments = OpenQueue(queue="b", arguments={"x": too_deep})
+    assert_refused(driver, driver.send(arguments), Code.INVALID, DEPTH_MAX)
+    assert_accepted(driver.send(OpenQueue(queue="b", arguments={"x": fits})))
 
 
 def test_dependencies_per_task_max(crowd: Driver) -> None:

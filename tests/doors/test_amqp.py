@@ -21,6 +21,7 @@ from jackalope.broker.tokens import hash_of, id_of, new_token
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import Tick
 from jackalope.core.lifecycle import State
+from jackalope.core.limits import DEPTH_MAX
 from jackalope.core.refusals import Code
 from jackalope.doors.amqp import AmqpDoor
 from jackalope.doors.amqp.errors import CODES
@@ -30,6 +31,7 @@ from jackalope.wire import amqp
 from jackalope.wire.frames import FrameError
 from tests.doors.house import PATIENCE_S, run
 from tests.profiles import examples
+from tests.wire.shapes import DEPTHS
 
 PERSISTENT = b"\x10\x00\x02"
 TRANSIENT = b"\x00\x00"
@@ -365,6 +367,144 @@ def test_garbage_harms_nobody_else(peers: list[list[bytes]]) -> None:
             witness.publish("safe", b"still here")
             await witness.ask("basic.get", "basic.get-ok", queue="safe", no_ack=True)
             assert await witness.body() == b"still here"
+            assert broker.trouble() == ""
+
+    run(test())
+
+
+# Values that nest, and others that clients do not send.
+
+
+def table_of(depth: int, kind: bytes = b"F") -> bytes:
+    """Return a table, with its length, that has so many tables or arrays inside each other."""
+    value = b"V"
+    for _ in range(depth - 1):
+        inner = b"\x01a" + value if kind == b"F" else value
+        value = kind + len(inner).to_bytes(4, "big") + inner
+    body = b"\x01h" + value
+    return len(body).to_bytes(4, "big") + body
+
+
+def declare_with(table: bytes) -> bytes:
+    payload = bytes.fromhex("0032000a0000") + b"\x03new" + b"\x02" + table
+    return amqp.frame(amqp.METHOD, 1, payload)
+
+
+def bind_with(table: bytes) -> bytes:
+    payload = bytes.fromhex("003200140000") + b"\x04safe" + b"\x0bamq.headers" + b"\0\0" + table
+    return amqp.frame(amqp.METHOD, 1, payload)
+
+
+AMQP_DEPTHS = tuple(depth for depth in DEPTHS if depth < 10_000)
+
+
+@pytest.mark.parametrize("kind", [b"F", b"A"])
+@pytest.mark.parametrize("what", ["declare", "bind", "publish"])
+def test_nested_tables(tmp_path: Path, kind: bytes, what: str) -> None:
+    """At every depth a table is taken, or its sender is told; the broker goes on."""
+
+    async def test() -> None:
+        async with house(tmp_path) as (broker, door):
+            witness = await connect(door)
+            await witness.ask("queue.declare", "queue.declare-ok", queue="safe", durable=True)
+            bound = {"queue": "safe", "exchange": "amq.headers", "arguments": {"x": 1}}
+            await witness.ask("queue.bind", "queue.bind-ok", **bound)
+            for depth in AMQP_DEPTHS:
+                peer, table = await connect(door), table_of(depth, kind)
+                if what == "publish":
+                    await peer.ask("confirm.select", "confirm.select-ok")
+                    peer.send(1, "basic.publish", exchange="amq.headers", routing_key="CC")
+                    peer.write(amqp.encode_content(1, b"\x20\x00" + table, b"x", 100_000))
+                    answer = "basic.ack"
+                else:
+                    peer.write(declare_with(table) if what == "declare" else bind_with(table))
+                    answer = f"queue.{what}-ok"
+                if depth <= DEPTH_MAX:
+                    await peer.method(answer)
+                    if what == "declare":
+                        await peer.ask("queue.delete", "queue.delete-ok", queue="new")
+                else:
+                    with pytest.raises((EOFError, AssertionError, ConnectionError)):
+                        await peer.method(answer)
+                peer.close()
+            witness.publish("safe", b"still here")
+            await witness.ask("basic.get", "basic.get-ok", queue="safe", no_ack=True)
+            assert await witness.body() == b"still here"
+            assert broker.trouble() == ""
+        async with house(tmp_path) as (broker, _):
+            assert broker.trouble() == ""
+
+    run(test())
+
+
+def entry(name: bytes, value: bytes) -> bytes:
+    return bytes([len(name)]) + name + value
+
+
+def sized(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+#: Tables that cannot be read, or whose values do not fit where they are put.
+STRANGE = {
+    "a name that is no text": entry(b"\xff\xfe", b"V"),
+    "a broken table inside": entry(b"h", b"F" + sized(b"\xff\xff")),
+    "a broken array inside": entry(b"h", b"A" + sized(b"F\0\0\0\xff")),
+    "a match that is a list": entry(b"x-match", b"A" + sized(b"V")),
+    "not a number": entry(b"h", b"d" + bytes.fromhex("7ff8000000000000")),
+    "the last time": entry(b"h", b"T" + b"\xff" * 8),
+    "no text": entry(b"h", b"S" + sized(b"\xff")),
+    "a great count of deaths": entry(
+        b"x-death",
+        b"A"
+        + sized(
+            b"F"
+            + sized(
+                entry(b"queue", b"S" + sized(b"dying"))
+                + entry(b"reason", b"S" + sized(b"rejected"))
+                + entry(b"count", b"l" + (2**63 - 1).to_bytes(8, "big"))
+            )
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("fields", STRANGE.values(), ids=STRANGE)
+def test_strange_tables(tmp_path: Path, fields: bytes) -> None:
+    """As arguments and as headers, of what is routed by headers and of what dies."""
+
+    async def test() -> None:
+        async with house(tmp_path) as (broker, door):
+            witness = await connect(door)
+            await witness.ask("queue.declare", "queue.declare-ok", queue="safe", durable=True)
+            dying = {"x-dead-letter-exchange": "amq.headers"}
+            await witness.ask("queue.declare", "queue.declare-ok", queue="dying", arguments=dying)
+            bound = {"queue": "safe", "exchange": "amq.headers", "arguments": {"x": 1}}
+            await witness.ask("queue.bind", "queue.bind-ok", **bound)
+            published = amqp.encode_method(1, "basic.publish", exchange="amq.headers")
+            to_die = amqp.encode_method(1, "basic.publish", routing_key="dying")
+            content = amqp.encode_content(1, b"\x20\x00" + sized(fields), b"x", 4096)
+            for frames in (
+                declare_with(sized(fields)),
+                bind_with(sized(fields)),
+                published + content,
+                to_die + content,
+            ):
+                peer = await connect(door)
+                peer.write(frames)
+                peer.end()
+                with suppress(EOFError, ConnectionError, FrameError):
+                    while True:
+                        await peer.frame()
+                peer.close()
+            witness.send(1, "basic.get", queue="dying")
+            with suppress(AssertionError):
+                got = await witness.method("basic.get-ok")
+                await witness.body()
+                witness.send(1, "basic.reject", delivery_tag=got["delivery_tag"], requeue=False)
+            await witness.ask("queue.declare", "queue.declare-ok", queue="safe", durable=True)
+            assert broker.trouble() == ""
+        async with house(tmp_path) as (broker, _):
             assert broker.trouble() == ""
 
     run(test())

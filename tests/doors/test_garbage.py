@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,8 +27,10 @@ from jackalope.core.commands import (
 )
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
+from jackalope.core.limits import DEPTH_MAX
 from jackalope.core.policy import Policy
 from jackalope.core.task import BlobRef, Error, Options, Retry
+from jackalope.link.ids import new_task_id
 from jackalope.wire.frames import Kind, frame
 from jackalope.wire.messages import (
     TO_BROKER,
@@ -51,7 +54,7 @@ from jackalope.wire.messages import (
 from tests.docs.protocol import EXAMPLES
 from tests.doors.house import Closed, Peer, codec, open_house, run, spec
 from tests.profiles import examples
-from tests.wire.shapes import Shapes, anything
+from tests.wire.shapes import DEPTHS, Shapes, anything, nested_msgpack
 
 
 async def _send_and_see(peer: Peer, data: bytes) -> list[Message]:
@@ -273,6 +276,61 @@ def test_damaged_body_without_reference() -> None:
             assert notice.what == "error"
 
     run(test())
+
+
+@settings(max_examples=examples(8))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["submit", "query", "manage"]),
+            st.sampled_from(DEPTHS),
+            st.sampled_from(["list", "map"]),
+        ),
+        min_size=5,
+        max_size=10,
+    )
+)
+def test_nested_values(frames: list[tuple[str, int, str]]) -> None:
+    """Values at and past every depth: what is acknowledged is there after a restart."""
+    run(_nest(frames))
+
+
+async def _nest(frames: list[tuple[str, int, str]]) -> None:
+    accepted = []
+    with TemporaryDirectory() as folder:
+        data, killed = Path(folder) / "data", Path(folder) / "killed"
+        async with open_house(data) as house:
+            bystander = await house.peer()
+            for what, depth, bracket in frames:
+                peer, task_id = await house.peer(), new_task_id()
+                await peer.send_bytes(_nested_frame(what, task_id, nested_msgpack(depth, bracket)))
+                try:
+                    answer = await peer.answer(7)
+                except Closed:
+                    assert depth > DEPTH_MAX - 1
+                else:
+                    refused = isinstance(answer, Nack) or answer.body["refused"]
+                    is_task = what == "submit"
+                    assert bool(refused) is (depth > DEPTH_MAX - 1 or not is_task)
+                    accepted += [task_id] if is_task and not refused else []
+                peer.close()
+                await bystander.submit(spec())
+            shutil.copytree(data, killed)
+        async with open_house(killed) as again:
+            peer = await again.peer()
+            for task_id in accepted:
+                assert await peer.state_of(task_id) == "ready"
+
+
+def _nested_frame(what: str, task_id: TaskId, value: bytes) -> bytes:
+    """Return a frame with a value in it, where anything may stand."""
+    about = b"\x81\xa1h" + value
+    if what == "submit":
+        options = b"\x92\xa0" + about
+        task = b"\x97\xc4\x10" + task_id + b"\xa1q\xa0\xa0\xcc\x96\xc4\x00" + options
+        return frame(Kind.SUBMIT, b"\x92\x07\x91" + task)
+    kind, name = (Kind.QUERY, b"\xa5tasks") if what == "query" else (Kind.MANAGE, b"\xa5nope!")
+    return frame(kind, b"\x93\x07" + name + about)
 
 
 # Values: well-formed messages that say strange things about things that exist.

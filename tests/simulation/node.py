@@ -52,8 +52,9 @@ class FaultyJournal(MemoryJournal):
         return self._store(body)
 
     def _store(self, body: bytes) -> int:
+        records = decode_batch(body)
         sequence = super().append(body)
-        self._checker.on_durable(decode_batch(body))
+        self._checker.on_durable(records)
         return sequence
 
 

@@ -40,6 +40,29 @@ anything = st.recursive(
 )
 
 
+#: Depths at which something changes: ours, where the interpreter's stack ends, and far beyond.
+DEPTHS = (1, 2, 63, 64, 65, 66, 200, *range(940, 1_001, 5), 1_500, 20_000)
+
+
+def nested(depth: int, bracket: str = "list", inmost: Any = 1) -> Any:
+    """Return a value inside so many lists or maps, in each of which is nothing else."""
+    value = inmost
+    for _ in range(depth):
+        value = [value] if bracket == "list" else {"a": value}
+    return value
+
+
+def nested_json(depth: int, bracket: str = "list") -> bytes:
+    """Return the same as JSON; no encoder goes that deep."""
+    begin, end = (b"[", b"]") if bracket == "list" else (b'{"a":', b"}")
+    return begin * depth + b"1" + end * depth
+
+
+def nested_msgpack(depth: int, bracket: str = "list") -> bytes:
+    """Return the same as MessagePack; no encoder goes that deep."""
+    return (b"\x91" if bracket == "list" else b"\x81\xa1a") * depth + b"\x01"
+
+
 class Shapes:
     """Draws values of types; whole numbers, texts and bytes come from where it is told.
 

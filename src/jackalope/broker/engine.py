@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+import structlog
 
 from jackalope.broker.recovery import recover
 from jackalope.core.blobs import unnamed
@@ -48,6 +49,8 @@ from jackalope.core.records import AnyRecord, encode_batch, is_lasting
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import Task
 from jackalope.storage import Blobs, History, Journal, StorageFault
+
+log = structlog.get_logger(component="broker")
 
 #: History is synced, and the journal trimmed, when this many batches could go.
 TRIM_BATCHES_DEFAULT = 1_000
@@ -116,14 +119,23 @@ class Engine:
         """Let the core decide about a batch of commands."""
         must(not self.is_turning, "one turn at a time")
         if self.fault is not None:
-            return Turn(commands, [], _refuse(commands, self.fault))
+            return Turn(commands, [], _refuse_all(commands, self.fault))
         self.is_turning = True
         self.core.book.let_go()  # By now everybody has heard of what ended in the last turn.
         records: list[AnyRecord] = []
         effects: list[Effect] = []
         for command in commands:
-            self._recall(command)
-            new_records, new_effects = self.core.handle(now_us, command)
+            try:
+                self._recall(command)
+                new_records, new_effects = self.core.handle(now_us, command)
+            except StorageFault:
+                raise
+            except Exception:
+                if self.core.is_changing:
+                    raise  # Memory may be half changed: the node stops with nothing written.
+                log.exception("command refused after an error", command=type(command).__name__)
+                effects += _refuse([command], _INTERNAL)
+                continue
             records += new_records
             effects += new_effects
         lasting = list(filter(is_lasting, records)) if self.core.book.has_volatile else records
@@ -160,7 +172,7 @@ class Engine:
         self.fault = fault
         self._flush = None
         self.core, self.sequence = recover(self._journal, self.history)
-        return _refuse(turn.commands, fault)
+        return _refuse_all(turn.commands, fault)
 
     def heal(self) -> bool:
         """Try to write again after a fault, and tell whether that works now.
@@ -286,10 +298,18 @@ class Engine:
                 return
 
 
-def _refuse(commands: list[AnyCommand], fault: StorageFault) -> list[Effect]:
+_INTERNAL = Refusal(
+    Code.INTERNAL, "an error in the broker, which has logged it; nothing was changed"
+)
+
+
+def _refuse_all(commands: list[AnyCommand], fault: StorageFault) -> list[Effect]:
     if fault.is_settled:
         outcome = "nothing was changed; try again later"
     else:
         outcome = "whether this was stored is not known; repeat it with the same ids"
-    refusal = Refusal(Code.STORAGE_FAILED, f"{outcome}: {fault}", SECOND)
+    return _refuse(commands, Refusal(Code.STORAGE_FAILED, f"{outcome}: {fault}", SECOND))
+
+
+def _refuse(commands: list[AnyCommand], refusal: Refusal) -> list[Effect]:
     return [Reply(c.session, c.ref, refusal) for c in commands if c.ref]

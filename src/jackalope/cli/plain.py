@@ -8,18 +8,26 @@ Python library sends, MessagePack; what is none is text or base64.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 
 import msgspec
 
 from jackalope.cli.words import id_text
+from jackalope.core.values import shape_problem
 
 _IDS = frozenset({"id", "parent", "task", "waiting_for"})
 _BODIES = frozenset({"payload", "result"})
 
 CONTENT = "content"
+
+
+_DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "msgpack": msgspec.msgpack.decode,
+    "json": msgspec.json.decode,
+}
 
 
 def to_plain(value: Any, content: str = "") -> Any:
@@ -64,14 +72,13 @@ def content_of(headers: Mapping[str, Any] | None, name: str | None) -> str:
 
 
 def decode_body(body: bytes, content: str) -> Any:
-    """Read a payload or a result; what cannot be read stays text, or base64 behind its name."""
-    try:
-        if content == "msgpack":
-            return to_plain(msgspec.msgpack.decode(body))
-        if content == "json":
-            return msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        pass
+    """Read a payload or a result; what cannot be shown stays text, or base64 behind its name."""
+    decode = _DECODERS.get(content)
+    if decode is not None:
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            value = decode(body)
+            if not shape_problem(value):
+                return to_plain(value)
     try:
         return body.decode()
     except UnicodeDecodeError:

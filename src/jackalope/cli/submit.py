@@ -371,11 +371,11 @@ def _arguments(text: bytes, where: str) -> bytes:
 
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+        if isinstance(value, dict):
+            return msgspec.json.encode([[], value])
+        return msgspec.json.encode([value if isinstance(value, list) else [value], {}])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Failure(f"{where} is no JSON: {error}", code=Exit.USAGE) from None
-    if isinstance(value, dict):
-        return msgspec.json.encode([[], value])
-    return msgspec.json.encode([value if isinstance(value, list) else [value], {}])
 
 
 def _read(file: str) -> bytes:

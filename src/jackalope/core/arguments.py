@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from jackalope.core.durations import MILLISECOND
-from jackalope.core.limits import COUNT_MAX, TIME_US_MAX
+from jackalope.core.limits import COUNT_MAX, NAME_CHARS_MAX, TIME_US_MAX
 from jackalope.core.policy import PRESETS, Policy
 from jackalope.core.topology import AppliesTo, Exchange, Overflow, Rule, Traits
 
@@ -85,9 +85,11 @@ def _number_problem(name: str, value: int) -> str:
 
 def rule_problem(rule: Rule) -> str:
     """Return what is wrong with a rule, in a few words; empty if nothing is."""
+    if not 0 < len(rule.name) <= NAME_CHARS_MAX or len(rule.pattern) > NAME_CHARS_MAX:
+        return f"name and pattern have at most {NAME_CHARS_MAX} characters"
     try:
         re.compile(rule.pattern)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         return f"pattern: {error}"
     if not rule.definition:
         return "definition: it says nothing"

@@ -8,7 +8,9 @@ module that owns its subject. The duties of the caller:
    the disk: this core must not be used any more.
 3. Call with `Tick` when `next_deadline_us()` has come.
 
-An exception in here is a bug: the caller stops before it writes anything.
+An exception in here is a bug. Before anything has changed (`is_changing` is false) it is about that
+command alone, which the caller refuses. Later the state may be half changed, and the caller stops
+before it writes anything of the turn.
 """
 
 from __future__ import annotations
@@ -112,6 +114,7 @@ from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished, Tas
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import Letter, Task, TaskSpec
 from jackalope.core.timers import Timers
+from jackalope.core.values import unfit
 from jackalope.core.worker import Roster, Worker
 
 #: A deadline missed by more than this means that the broker itself did not run.
@@ -155,6 +158,7 @@ class Core:
         idle: when queues that nobody uses are to go.
         fanouts: the tasks that want helpers, by fence.
         seeks_helpers: whether every worker must be looked at for them.
+        is_changing: whether the command at hand may have changed something.
     """
 
     def __init__(self) -> None:
@@ -177,6 +181,7 @@ class Core:
         self._dead: deque[tuple[Task, Reason]] = deque()
         self.fanouts: dict[int, Fanout] = {}
         self.seeks_helpers = False
+        self.is_changing = False
         self._records: list[AnyRecord] = []
         self._ended: deque[tuple[Task, tuple[TaskId, ...]]] = deque()
         book, roster = self.book, self.roster
@@ -189,12 +194,14 @@ class Core:
 
     def handle(self, now_us: int, command: AnyCommand) -> tuple[list[AnyRecord], list[Effect]]:
         """Decide about one command, and return what happened and what the world must hear."""
+        refusal = _too_many(command) or unfit(command)
+        self.is_changing = True
         if now_us > self.now_us:
             if now_us - self.now_us > STALL_US:
                 self._forgive_stall(now_us)
             self.now_us = now_us
-        if _items(command) > ITEMS_PER_COMMAND_MAX:
-            self.reply(command, _too_many(command))
+        if refusal is not None:
+            self.reply(command, refusal)
         else:
             _HANDLERS[type(command)](self, command)
         while (
@@ -218,6 +225,7 @@ class Core:
                 self._settle_queues()
         records, effects = self._records, self.effects
         self._records, self.effects = [], []
+        self.is_changing = False
         return records, effects
 
     def apply(self, record: AnyRecord) -> None:
@@ -365,8 +373,11 @@ def _items(command: Command) -> int:
     return len(command.holding) if isinstance(command, JoinWorker) else 1
 
 
-def _too_many(command: Command) -> Refusal:
-    message = f"{_items(command)} items in one command; send at most {ITEMS_PER_COMMAND_MAX}"
+def _too_many(command: Command) -> Refusal | None:
+    count = _items(command)
+    if count <= ITEMS_PER_COMMAND_MAX:
+        return None
+    message = f"{count} items in one command; send at most {ITEMS_PER_COMMAND_MAX}"
     return Refusal(Code.TOO_MANY, message)
 
 

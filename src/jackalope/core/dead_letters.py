@@ -14,6 +14,7 @@ from jackalope.core import properties
 from jackalope.core.durations import SECOND
 from jackalope.core.letters import letter_of
 from jackalope.core.lifecycle import Reason
+from jackalope.core.limits import COUNT_MAX
 from jackalope.core.pool_names import dead_letter_exchange, is_request
 from jackalope.core.properties import BadProperties, Raw, long_number, long_string
 from jackalope.core.publishing import copies, enter, priority_in, routes, successor_in
@@ -86,7 +87,7 @@ def _publish(
     raw.pop(properties.EXPIRATION, None)
     properties.put_headers(raw, dict(sorted(headers.items())))
     moved = Letter(core.book.share(exchange), core.book.share(key), properties.join(raw))
-    known = properties.headline(moved.properties)
+    known = properties.headline(moved.properties, is_checked=True)
     for name, place_key in routes(world, exchange, key, moved.properties):
         if reason != "rejected" and _is_cycle(name, deaths):
             continue
@@ -140,7 +141,7 @@ def _new_death(at_us: int, raw: Raw, letter: Letter, queue: str, reason: str) ->
 
 def _count(death: Death) -> int:
     count = properties.value(death.get("count", long_number(0)))
-    return count if isinstance(count, int) else 0
+    return min(count, COUNT_MAX) if isinstance(count, int) else 0
 
 
 def _is_cycle(queue: str, deaths: list[Death]) -> bool:

@@ -20,7 +20,6 @@ from jackalope.core.declarations import open_namespace
 from jackalope.core.definitions import is_volatile_binding
 from jackalope.core.effects import Accepted
 from jackalope.core.limits import (
-    ARGUMENTS_BYTES_MAX,
     BINDINGS_PER_NAMESPACE_MAX,
     EXCHANGES_PER_NAMESPACE_MAX,
     NAME_CHARS_MAX,
@@ -49,7 +48,6 @@ from jackalope.core.records import (
 )
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.routing import MATCHES, Kind
-from jackalope.core.task import encoded_size
 from jackalope.core.topology import (
     DEFAULT_EXCHANGE,
     GIVEN_NAMES,
@@ -162,9 +160,6 @@ def _unfit(world: Namespace, exchange: Exchange) -> Refusal | None:
     alternate = exchange.arguments.get("alternate-exchange", "")
     if not isinstance(alternate, str):
         return Refusal(Code.NOT_EQUIVALENT, "invalid arg 'alternate-exchange': not a string")
-    if encoded_size(exchange.arguments) > ARGUMENTS_BYTES_MAX:
-        message = f"arguments of more than {ARGUMENTS_BYTES_MAX} bytes"
-        return Refusal(Code.INVALID, message)
     if len(world.topology.exchanges) - len(GIVEN_NAMES) >= EXCHANGES_PER_NAMESPACE_MAX:
         message = f"there are {EXCHANGES_PER_NAMESPACE_MAX} exchanges; delete one first"
         return Refusal(Code.TOO_MANY, message)
@@ -287,11 +282,8 @@ def _bind(core: Core, command: Bind) -> Refusal | None:
         expected = "expected all, any, all-with-x, or any-with-x"
         message = f'Invalid x-match field value <<"{match}">>; {expected}'
         return Refusal(Code.NOT_EQUIVALENT, message)
-    if len(binding.key) > NAME_CHARS_MAX or encoded_size(binding.arguments) > ARGUMENTS_BYTES_MAX:
-        message = (
-            f"a routing key has at most {NAME_CHARS_MAX} characters, "
-            f"arguments at most {ARGUMENTS_BYTES_MAX} bytes"
-        )
+    if len(binding.key) > NAME_CHARS_MAX:
+        message = f"a routing key has at most {NAME_CHARS_MAX} characters"
         return Refusal(Code.INVALID, message)
     if len(topology.bindings) >= BINDINGS_PER_NAMESPACE_MAX:
         message = f"there are {BINDINGS_PER_NAMESPACE_MAX} bindings; remove one first"
@@ -393,10 +385,6 @@ def set_rule(core: Core, command: SetRule) -> None:
         core.reply(command, world)
         return
     problem = rule_problem(rule)
-    if not 0 < len(rule.name) <= NAME_CHARS_MAX or len(rule.pattern) > NAME_CHARS_MAX:
-        problem = f"name and pattern have at most {NAME_CHARS_MAX} characters"
-    elif encoded_size(rule.definition) > ARGUMENTS_BYTES_MAX:
-        problem = f"definition: more than {ARGUMENTS_BYTES_MAX} bytes"
     if problem:
         core.reply(command, Refusal(Code.INVALID, f"rule {rule.name!r}: {problem}"))
         return

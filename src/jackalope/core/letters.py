@@ -10,7 +10,7 @@ from typing import Any
 
 from jackalope.core import properties
 from jackalope.core.ids import TaskId
-from jackalope.core.properties import BadProperties, Raw, field_of, short
+from jackalope.core.properties import BadProperties, Raw, field_of, readable, short
 from jackalope.core.task import Letter, Task
 
 #: The header that shows what a message says of itself.
@@ -52,15 +52,7 @@ def headers_shown(headers: dict[str, Any], letter: Letter | None) -> dict[str, A
         return headers
     own = shown.pop("headers", {})
     way = {"exchange": letter.exchange, "routing_key": letter.key}
-    return {**headers, **_readable(own), AMQP: {**way, **shown}}
-
-
-def _readable(value: Any) -> Any:
-    """Return a value whose names can be written as text: those of AMQP are any bytes."""
-    if isinstance(value, dict):
-        names = (name.encode(errors="surrogateescape").decode(errors="replace") for name in value)
-        return dict(zip(names, map(_readable, value.values()), strict=True))
-    return [_readable(each) for each in value] if isinstance(value, list) else value
+    return {**headers, **readable(own), AMQP: {**way, **shown}}
 
 
 def make_letter(

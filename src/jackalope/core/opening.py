@@ -19,12 +19,10 @@ from jackalope.core.exchanges import (
     not_permitted,
     told,
 )
-from jackalope.core.limits import ARGUMENTS_BYTES_MAX
 from jackalope.core.messaging import OpenQueue
 from jackalope.core.pool_names import requests_queue
 from jackalope.core.records import QueueDeclared
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.task import encoded_size
 from jackalope.core.topology import AppliesTo, Traits
 
 if TYPE_CHECKING:
@@ -109,9 +107,6 @@ def _unfit(core: Core, command: OpenQueue) -> Refusal | None:
         return Refusal(Code.LOCKED, message)
     if problem := argument_problem(command.arguments, where) or _not_of_quorum(command, where):
         return Refusal(Code.NOT_EQUIVALENT, problem)
-    if encoded_size(command.arguments) > ARGUMENTS_BYTES_MAX:
-        message = f"arguments of more than {ARGUMENTS_BYTES_MAX} bytes"
-        return Refusal(Code.INVALID, message)
     return None
 
 

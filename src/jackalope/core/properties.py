@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
+from jackalope.core.limits import DEPTH_MAX
+
 _SHORT = Struct(">H")
 _LONG = Struct(">I")
 _LONGLONG = Struct(">Q")
 _SIGNED_LONGLONG = Struct(">q")
-
-_DEPTH_MAX = 32
 
 # The flag of each property, in the order in which they are written.
 CONTENT_TYPE = 1 << 15
@@ -92,15 +92,20 @@ _PERSISTENT_HEADLINE = Headline(is_persistent=True)
 _SEEN = PRIORITY | REPLY_TO | EXPIRATION | TYPE | USER_ID
 
 
-def headline(properties: bytes) -> Headline:
+def headline(properties: bytes, *, is_checked: bool = False) -> Headline:
     """Read what the broker needs to know.
 
+    Args:
+        properties: as they were sent.
+        is_checked: whether what is inside tables was checked before. What comes in is not; it is
+            read later, when it is too late to refuse it.
+
     Raises:
-        BadProperties: the bytes are not properties.
+        BadProperties: the bytes are not properties, or nest too deep.
     """
     if properties == NOTHING:
         return _NO_HEADLINE
-    raw = split(properties)
+    raw = split(properties, is_checked=is_checked)
     flags = _SHORT.unpack_from(properties)[0]
     is_persistent = DELIVERY_MODE in raw and raw[DELIVERY_MODE][0] == _PERSISTENT
     if not flags & _SEEN:
@@ -121,7 +126,7 @@ def text(raw: Raw, flag: int) -> str:
     return value[1:].decode(errors="replace") if value else ""
 
 
-def split(properties: bytes) -> Raw:
+def split(properties: bytes, *, is_checked: bool = True) -> Raw:
     """Take properties apart, each as the bytes that it was sent as.
 
     Raises:
@@ -140,7 +145,11 @@ def split(properties: bytes) -> Raw:
     if at != len(properties) or flags & 0b11:
         raise BadProperties("the properties are not those of class basic")
     if HEADERS in raw:
-        entries(raw[HEADERS][4:])
+        fields = entries(raw[HEADERS][4:])
+        if not is_checked:
+            for field in fields.values():
+                if field[:1] in _NESTED:
+                    value(field)
     return raw
 
 
@@ -195,6 +204,7 @@ _FIXED = {
     b"T": 8,
     b"V": 0,
 }
+_NESTED = (b"F", b"A")
 _NUMBERS = {
     b"b": Struct(">b"),
     b"B": Struct(">B"),
@@ -223,7 +233,7 @@ def entries(table: bytes) -> dict[str, bytes]:
         while at < len(table):
             end = at + 1 + table[at]
             name = table[at + 1 : end].decode(errors="surrogateescape")
-            at = end + _value_size(table, end, 0)
+            at = end + _value_size(table, end)
             found[name] = table[end:at]
     except (error, IndexError, KeyError) as problem:
         raise BadProperties(f"the table cannot be read: {problem!r}") from None
@@ -232,7 +242,7 @@ def entries(table: bytes) -> dict[str, bytes]:
     return found
 
 
-def _value_size(table: bytes, at: int, depth: int) -> int:
+def _value_size(table: bytes, at: int) -> int:
     """Return how many bytes a value has, its type included."""
     kind = table[at : at + 1]
     if kind in _FIXED:
@@ -240,21 +250,21 @@ def _value_size(table: bytes, at: int, depth: int) -> int:
     if kind not in (b"S", b"x", b"F", b"A"):
         raise KeyError(kind)
     size = int(_LONG.unpack_from(table, at + 1)[0])
-    if at + 5 + size > len(table) or depth > _DEPTH_MAX:
+    if at + 5 + size > len(table):
         raise IndexError(size)
     return 5 + size
 
 
-def value(field: bytes, depth: int = 0) -> Any:
-    """Read one value with its type.
+def value(field: bytes, depth: int = 1) -> Any:
+    """Read one value with its type, which stands in a table of this depth.
 
     Raises:
         BadProperties: the bytes are no value.
     """
-    if depth > _DEPTH_MAX:
-        raise BadProperties(f"tables nested more than {_DEPTH_MAX} deep")
     kind, body = field[:1], field[5:]
-    if kind in (b"F", b"A"):
+    if kind in _NESTED:
+        if depth == DEPTH_MAX:
+            raise BadProperties(f"tables nested more than {DEPTH_MAX} deep")
         if kind == b"F":
             return {name: value(each, depth + 1) for name, each in entries(body).items()}
         return [value(each, depth + 1) for each in items(body)]
@@ -282,6 +292,14 @@ _OTHERS: dict[bytes, Callable[[bytes], Any]] = {
 }
 
 
+def readable(plain: Any) -> Any:
+    """Return a value whose names can be written as text: those of AMQP are any bytes."""
+    if isinstance(plain, dict):
+        names = (name.encode(errors="surrogateescape").decode(errors="replace") for name in plain)
+        return dict(zip(names, map(readable, plain.values()), strict=True))
+    return [readable(each) for each in plain] if isinstance(plain, list) else plain
+
+
 def items(array: bytes) -> list[bytes]:
     """Take an array, without its length, apart: each value with its type, as it was sent.
 
@@ -291,7 +309,7 @@ def items(array: bytes) -> list[bytes]:
     found, at = [], 0
     try:
         while at < len(array):
-            end = at + _value_size(array, at, 0)
+            end = at + _value_size(array, at)
             found.append(array[at:end])
             at = end
     except (error, IndexError, KeyError) as problem:

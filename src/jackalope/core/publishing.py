@@ -19,6 +19,7 @@ from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.messaging import Publication, PublishMessages
 from jackalope.core.pool_names import is_request
+from jackalope.core.properties import BadProperties
 from jackalope.core.records import TaskMoved, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import PRIORITY_DEFAULT, Body, Letter, TaskSpec, size_of
@@ -110,8 +111,11 @@ def routes(world: Namespace, exchange: str, key: str, raw: bytes) -> dict[Place,
     """Return the places that a message leads to, by its own key and those of CC and BCC."""
 
     def headers() -> dict[str, Any]:
-        found = properties.headers_of(properties.split(raw))
-        return {name: properties.value(field) for name, field in found.items()}
+        try:
+            found = properties.headers_of(properties.split(raw))
+            return {name: properties.value(field) for name, field in found.items()}
+        except BadProperties:
+            return {}  # Stored by an earlier version, which did not look into tables.
 
     keys = [key]
     if b"CC" in raw:

@@ -43,6 +43,7 @@ class Code(StrEnum):
     UNAUTHORISED = "unauthorised"
     FORBIDDEN = "forbidden"
     UNKNOWN_POOL = "unknown_pool"
+    INTERNAL = "internal"
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refused"):

@@ -39,11 +39,11 @@ from jackalope.core.task import (
     Retry,
     Task,
     TaskSpec,
-    encoded_size,
     is_blob,
     is_same_body,
 )
 from jackalope.core.trace import is_same_but_for_trace
+from jackalope.core.values import value_problem
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
@@ -360,8 +360,8 @@ def _option_problems(options: Options) -> list[str]:
         problems.append(f"tags: each must have 1 to {TAG_CHARS_MAX} characters, none of them NUL")
     if len(options.depends_on) > DEPENDENCIES_PER_TASK_MAX:
         problems.append(f"depends_on: more than {DEPENDENCIES_PER_TASK_MAX}")
-    if options.headers and (size := encoded_size(options.headers)) > HEADERS_BYTES_MAX:
-        problems.append(f"headers: {size} bytes encoded; at most {HEADERS_BYTES_MAX}")
+    if options.headers and (problem := value_problem(options.headers, HEADERS_BYTES_MAX)):
+        problems.append(f"headers: {problem}")
     return problems + (_retry_problems(options.retry) if options.retry else [])
 
 

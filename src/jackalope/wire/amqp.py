@@ -11,7 +11,14 @@ from collections.abc import Iterator
 from struct import Struct, error
 from typing import Any, NamedTuple
 
-from jackalope.core.properties import BadProperties, entries, field_of, to_table, value
+from jackalope.core.properties import (
+    BadProperties,
+    entries,
+    field_of,
+    readable,
+    to_table,
+    value,
+)
 from jackalope.wire.frames import FrameError
 
 HEADER = b"AMQP\x00\x00\x09\x01"
@@ -233,7 +240,8 @@ def decode_table(raw: bytes) -> dict[str, Any]:
     Raises:
         BadProperties: it is none.
     """
-    return {name: value(field) for name, field in entries(raw).items()}
+    table: dict[str, Any] = readable({name: value(field) for name, field in entries(raw).items()})
+    return table
 
 
 def encode_method(channel: int, name: str, **args: Any) -> bytes:

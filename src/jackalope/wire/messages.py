@@ -27,6 +27,7 @@ from jackalope.core.effects import Assignment, TaskEnded
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.task import Signal, TaskSpec
+from jackalope.core.values import shape_problem
 from jackalope.wire.frames import VERSION, BodyError, Kind, frame, ref_in
 from jackalope.wire.interest import Interest
 
@@ -471,6 +472,9 @@ class Codec:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = f"a frame of kind {kind} with a bad body: {error}"
             raise BodyError(message, ref_in(body)) from None
+        if isinstance(decoded, Query | Manage) and (problem := shape_problem(decoded.about)):
+            message = f"a frame of kind {kind} with a bad body: about: {problem}"
+            raise BodyError(message, decoded.ref)
         return decoded
 
 

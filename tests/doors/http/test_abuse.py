@@ -5,6 +5,7 @@ import json
 import socket
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,10 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jackalope.core.limits import DEPTH_MAX
 from jackalope.doors.http.protocol import PatientProtocol
 from tests.doors.house import run
 from tests.doors.http.house import HttpHouse, open_http
 from tests.profiles import examples
+from tests.wire.shapes import DEPTHS, nested_json
 
 STATS = "/api/v1/stats"
 TASKS = "/api/v1/tasks"
@@ -520,6 +523,57 @@ def test_garbage_is_refused() -> None:
                 # Nothing at all where the peer has not even begun, or was told while it still sent.
                 assert not answered.startswith(b"HTTP/1.1 5"), answered
                 assert answered.startswith((b"HTTP/1.1 4", b"HTTP/1.1 2")) or not answered
+            await check_served(house)
+
+    run(test())
+
+
+# Values that nest.
+
+
+@pytest.mark.parametrize("bracket", ["list", "map"])
+def test_nested_headers(tmp_path: Path, bracket: str) -> None:
+    """At every depth a task is accepted and can be read, or refused; nothing else happens."""
+
+    async def test() -> None:
+        async with open_http(tmp_path) as house:
+            for depth in DEPTHS:
+                value = nested_json(depth, bracket)
+                made = await house.client.post(
+                    TASKS,
+                    content=b'{"task_type":"t","queue":"q","headers":{"h":%b}}' % value,
+                    headers={"Content-Type": "application/json"},
+                )
+                assert made.status_code == (201 if depth < DEPTH_MAX else 400), (depth, made.text)
+                if made.status_code == 201:
+                    shown = await house.client.get(f"{TASKS}/{made.json()['task_id']}")
+                    assert shown.json()["headers"]["h"] == json.loads(value)
+                ignored = await house.client.post(
+                    TASKS,
+                    content=b'{"task_type":"t","queue":"q","nonsense":%b}' % value,
+                    headers={"Content-Type": "application/json"},
+                )
+                assert ignored.status_code == 400
+            await check_served(house)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "value", [b"1e999", b"9" * 400, b'"\\ud800"', b"-9223372036854775809", b"18446744073709551616"]
+)
+def test_strange_numbers_and_texts(value: bytes) -> None:
+    async def test() -> None:
+        async with open_http() as house:
+            made = await house.client.post(
+                TASKS,
+                content=b'{"task_type":"t","queue":"q","headers":{"h":%b}}' % value,
+                headers={"Content-Type": "application/json"},
+            )
+            assert made.status_code in (201, 400)
+            if made.status_code == 201:
+                shown = await house.client.get(f"{TASKS}/{made.json()['task_id']}")
+                assert shown.status_code == 200
             await check_served(house)
 
     run(test())

@@ -151,7 +151,7 @@ class _OsrdyneError(msgspec.Struct):
 def _error(status: str, body: bytes) -> Error:
     try:
         told = msgspec.json.decode(body, type=_OsrdyneError)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Error(status, body.decode(errors="replace"))
     return Error(told.type, told.message)
 

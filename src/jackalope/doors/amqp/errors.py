@@ -61,6 +61,7 @@ CODES: dict[Code, int] = {
     Code.RATE_LIMITED: 506,
     Code.UNAUTHORISED: 403,
     Code.FORBIDDEN: 403,
+    Code.INTERNAL: 541,
 }
 
 

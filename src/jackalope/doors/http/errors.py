@@ -53,6 +53,7 @@ STATUS: dict[Code, int] = {
     Code.RATE_LIMITED: 429,
     Code.UNAUTHORISED: 401,
     Code.FORBIDDEN: 403,
+    Code.INTERNAL: 500,
 }
 
 #: The reason of each status that no refusal of the core stands behind.

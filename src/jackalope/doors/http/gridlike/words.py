@@ -18,6 +18,7 @@ from jackalope.core.explain import is_stuck
 from jackalope.core.lifecycle import State
 from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.task import Attempt
+from jackalope.core.values import shape_problem
 from jackalope.doors.http.exchange import to_text
 from jackalope.wire.views import BatchView, ProgressView, TaskView
 
@@ -169,7 +170,7 @@ def read_message(text: str) -> dict[str, Any] | None:
         message = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    if not isinstance(message, dict):
+    if not isinstance(message, dict) or shape_problem(message):
         return None
     fields = {name.lower(): value for name, value in message.items()}
     is_coded = type(fields.get("code")) is int

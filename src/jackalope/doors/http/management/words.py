@@ -19,6 +19,7 @@ from jackalope.broker.queries import Refused
 from jackalope.core.command import DEFAULT_NAMESPACE
 from jackalope.core.refusals import Code
 from jackalope.core.topology import Binding
+from jackalope.core.values import shape_problem
 
 #: The version that we speak like.
 SPOKEN_VERSION = "3.10.8"
@@ -80,6 +81,8 @@ def problem_of(refused: Refused) -> Problem:
         return Problem(404, "not_found", message)
     if code in (Code.FORBIDDEN, Code.LOCKED):
         return Problem(401, "not_authorised", message)
+    if code is Code.INTERNAL:
+        return Problem(500, "internal_error", message)
     if code in (Code.STORAGE_FAILED, Code.OVERLOADED):
         return Problem(503, "unavailable", message)
     return bad(message)
@@ -129,6 +132,8 @@ async def read_json(request: Asked) -> dict[str, Any]:
         raise bad("not_json") from None
     if not isinstance(found, dict):
         raise bad("not_json")
+    if problem := shape_problem(found):
+        raise bad(problem)
     return found
 
 

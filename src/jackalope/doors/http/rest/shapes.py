@@ -30,6 +30,7 @@ from jackalope.core.task import (
     Stage,
     TaskSpec,
 )
+from jackalope.core.values import shape_problem
 from jackalope.doors.http.errors import ErrorBody, Rejected
 from jackalope.doors.http.exchange import as_task_id, to_text
 from jackalope.doors.http.rest.words import (
@@ -309,6 +310,10 @@ def _to_keep(headers: dict[str, Any]) -> dict[str, Any]:
     Raises:
         Rejected: not even so.
     """
+    if not headers:
+        return headers
+    if problem := shape_problem(headers):
+        raise Rejected(400, f"headers: {problem}")
     try:
         msgspec.msgpack.encode(headers)
     except OverflowError:

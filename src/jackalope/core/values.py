@@ -1,0 +1,133 @@
+"""Free values: what a peer may put where anything may stand, such as headers and arguments.
+
+Owns the one check of them. A value that passes can be encoded, decoded again and shown as JSON by
+every door; a value that does not would be found out later, in a journal that can no longer be read.
+So doors apply `shape_problem` to what they decode before they walk through it themselves, and the
+core applies `value_problem` to all that it stores.
+
+Both are pure, never raise, and walk level by level: no input is deep enough to exhaust the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from jackalope.core.command import Command
+from jackalope.core.commands import DeclarePool, DeclareQueue
+from jackalope.core.limits import ARGUMENTS_BYTES_MAX, DEPTH_MAX
+from jackalope.core.messaging import Bind, OpenExchange, OpenQueue, SetRule, Unbind
+from jackalope.core.refusals import Code, Refusal
+
+#: What MessagePack makes of a time: a value like others. The core itself reads no clock.
+_MOMENT = type(msgspec.msgpack.decode(b"\xd6\xff\0\0\0\0"))
+
+_PLAIN = (str, int, float, bytes, type(None), _MOMENT)
+_PLAIN_EXACTLY = frozenset({*_PLAIN, bool})
+_TEXT_EXACTLY = frozenset({str})
+
+#: What may name something in a map: what JSON can write as text.
+NAMES = (str, int, float, bytes)
+TEXTS = (str,)
+_LISTS = frozenset({list, tuple})
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def shape_problem(value: object, names: tuple[type, ...] = NAMES) -> str:
+    """Return what is wrong with the shape of a value; empty if nothing is.
+
+    Lists and maps nest at most `DEPTH_MAX` deep, names in maps are of these types, and all else is
+    plain.
+    """
+    if (
+        type(value) is dict
+        and _PLAIN_EXACTLY.issuperset(map(type, value.values()))
+        and _TEXT_EXACTLY.issuperset(map(type, value))
+    ):
+        return ""  # Nearly always: some texts and numbers by name.
+    return _walk(value, names)
+
+
+def _walk(value: object, names: tuple[type, ...]) -> str:
+    level: list[Any] = [value]
+    for depth in range(DEPTH_MAX + 1):
+        inner: list[Any] = []
+        for each in level:
+            kind = type(each)
+            if kind in _PLAIN_EXACTLY:
+                continue
+            is_list = kind in _LISTS
+            if depth == DEPTH_MAX and (is_list or kind is dict):
+                return f"nested more than {DEPTH_MAX} deep"
+            if is_list:
+                inner += each
+            elif kind is dict:
+                if any(type(name) is bool or not isinstance(name, names) for name in each):
+                    return "a name in a map is no text"
+                inner += each.values()
+            elif not isinstance(each, _PLAIN):
+                return f"a value of type {kind.__name__}, which cannot be stored"
+        if not inner:
+            break
+        level = inner
+    return ""
+
+
+def value_problem(value: object, bytes_max: int, names: tuple[type, ...] = NAMES) -> str:
+    """Return why a value cannot be stored; empty if it can."""
+    problem = shape_problem(value, names)
+    if problem:
+        return problem
+    try:
+        size = len(_encode(value))
+    except (OverflowError, UnicodeEncodeError) as error:
+        return f"cannot be encoded: {error}"
+    return f"{size} bytes encoded; at most {bytes_max}" if size > bytes_max else ""
+
+
+def unfit(command: Command) -> Refusal | None:
+    """Refuse a declaration whose free values cannot be stored; headers are checked task by task."""
+    values_of = FREE.get(type(command))
+    if values_of is None:
+        return None
+    for name, value in values_of(command):
+        # Declarations are compared, and stored in history, as JSON.
+        problem = value_problem(value, ARGUMENTS_BYTES_MAX, TEXTS)
+        if problem:
+            return Refusal(Code.INVALID, f"{name}: {problem}")
+    return None
+
+
+def _arguments_of_queue(command: OpenQueue) -> Iterator[tuple[str, object]]:
+    yield "arguments", command.arguments
+
+
+def _arguments_of_exchange(command: OpenExchange) -> Iterator[tuple[str, object]]:
+    yield "arguments", command.exchange.arguments
+
+
+def _arguments_of_binding(command: Bind | Unbind) -> Iterator[tuple[str, object]]:
+    yield "arguments", command.binding.arguments
+
+
+def _definition_of_rule(command: SetRule) -> Iterator[tuple[str, object]]:
+    yield "definition", command.rule.definition
+
+
+def _changes(command: DeclareQueue | DeclarePool) -> Iterator[tuple[str, object]]:
+    yield "changes", command.changes
+
+
+#: The free values of each command that has any. A test compares this with the types.
+FREE: dict[type, Callable[[Any], Iterator[tuple[str, object]]]] = {
+    DeclareQueue: _changes,
+    DeclarePool: _changes,
+    OpenQueue: _arguments_of_queue,
+    OpenExchange: _arguments_of_exchange,
+    Bind: _arguments_of_binding,
+    Unbind: _arguments_of_binding,
+    SetRule: _definition_of_rule,
+}
