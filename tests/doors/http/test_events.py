@@ -15,6 +15,7 @@ from jackalope.broker.access import Access
 from jackalope.core.access import Permission
 from jackalope.core.commands import CreateApiKey
 from jackalope.doors.http.feed import EVENTS_WAITING_MAX, TOPICS_MAX
+from jackalope.doors.http.protocol import Gathering
 from tests.doors.house import run
 from tests.doors.http.house import HttpHouse, open_http
 from tests.doors.http.test_rest_tasks import claim, finish, submit
@@ -173,6 +174,24 @@ def test_slow_reader_is_told_what_it_missed_and_costs_little() -> None:
                 assert missed > 0
                 await submit(house.client, task_type="after")
                 assert (await next_event(lines))[1]["what"] == "submit"
+
+    run(check())
+
+
+def test_reader_that_departs_before_an_event_is_written_is_no_fault() -> None:
+    async def check() -> None:
+        loop = asyncio.get_running_loop()
+        faults: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: faults.append(context))
+        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+        address = server.sockets[0].getsockname()
+        transport, _ = await loop.create_connection(asyncio.Protocol, *address)
+        transport.abort()
+        Gathering(transport, loop).write(b"event: event\n\n")
+        for _ in range(3):
+            await asyncio.sleep(0)
+        server.close()
+        assert faults == []
 
     run(check())
 

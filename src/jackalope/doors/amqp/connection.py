@@ -477,7 +477,7 @@ class Connection(asyncio.Protocol):
         self._unsent.append(data)
 
     def _send(self) -> None:
-        if self._unsent and self._transport is not None:
+        if self._unsent and self._transport is not None and not self._transport.is_closing():
             data = b"".join(self._unsent) if len(self._unsent) > 1 else self._unsent[0]
             self._is_sent = True
             self._transport.write(data)

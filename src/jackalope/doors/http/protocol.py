@@ -93,9 +93,10 @@ class Gathering:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was held back."""
+        """Write what was held back, unless the peer has gone meanwhile."""
         if self._parts:
-            self._transport.write(b"".join(self._parts))
+            if not self._transport.is_closing():
+                self._transport.write(b"".join(self._parts))
             self._parts.clear()
             self._size = 0
 
@@ -226,7 +227,8 @@ class PatientProtocol(HttpToolsProtocol):
             return
         self._is_over = True
         cycle: RequestResponseCycle | None = self.cycle
-        if cycle is None or cycle.response_complete or not cycle.response_started:
+        is_answered = cycle is not None and cycle.response_started and not cycle.response_complete
+        if not is_answered and not self.transport.is_closing():
             self.transport.write(_answer(status, message))
         if cycle is not None and not cycle.response_complete:
             # Whoever reads the body in there hears that no more comes, and says nothing more.

@@ -9,7 +9,8 @@ from litestar import Response, get
 from litestar.params import FromPath
 from litestar.response import Stream
 
-from jackalope.broker.queries import PAGE_ROWS_MAX
+from jackalope.broker.queries import PAGE_ROWS_MAX, Refused
+from jackalope.core.refusals import Code
 from jackalope.doors.http.bodies import AnyRequest
 from jackalope.doors.http.exchange import answer
 from jackalope.doors.http.gridlike.grid import Grid
@@ -32,7 +33,12 @@ def handlers(grid: Grid) -> list[Any]:
             return answer(await _batches(grid, await grid.queue_of(job_type)))
         found: list[Batch] = []
         for view in await grid.ask("queues"):
-            found += await _batches(grid, view.queue)
+            try:
+                found += await _batches(grid, view.queue)
+            except Refused as error:
+                if error.refusal.code is not Code.UNKNOWN_QUEUE:
+                    raise
+                # It was deleted meanwhile, and its batches with it.
         return answer(found)
 
     @get("/api/batches/{number:str}", opt={"permission": "read_tasks"})

@@ -20,6 +20,7 @@ from jackalope.doors.http.gridlike.problems import Problem
 from jackalope.doors.http.gridlike.roll import Roll
 
 if TYPE_CHECKING:
+    from jackalope.broker.engine import Engine
     from jackalope.core.task import Body
     from jackalope.doors.http.server import HttpDoor
     from jackalope.wire.views import TaskView
@@ -61,20 +62,16 @@ class Grid:
                 await self._declare(name)
         return name
 
-    async def policies(self) -> dict[str, Policy]:
-        """Return the policy of every job type."""
-        return await self.broker.read(
-            lambda engine: {
-                queue.name: queue.policy
-                for world in [engine.core.book.namespaces.get(self.namespace)]
-                if world is not None
-                for queue in world.queues.values()
-            }
-        )
+    async def policies_of(self, queues: set[str]) -> dict[str, Policy]:
+        """Return the policies of job types; the default one for a type that is gone."""
 
-    async def policy_of(self, queue: str) -> Policy:
-        """Return the policy of a job type."""
-        return await self._policy(queue) or DEFAULT_POLICY
+        def look(engine: Engine) -> dict[str, Policy]:
+            found = {name: engine.core.book.queue(self.namespace, name) for name in queues}
+            return {
+                name: queue.policy if queue else DEFAULT_POLICY for name, queue in found.items()
+            }
+
+        return await self.broker.read(look)
 
     async def ask(self, what: str, **about: Any) -> Any:
         """Ask the broker something about the namespace."""

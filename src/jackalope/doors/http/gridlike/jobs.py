@@ -148,7 +148,8 @@ def _showing(grid: Grid) -> list[Any]:
     async def read_job(key: FromPath[str]) -> Response[Any]:
         """Show a job, how far it has come, and what went wrong."""
         view, _ = await grid.find(key)
-        return answer(job_of(view, await grid.policy_of(view.queue), grid.broker.now_us()))
+        policies = await grid.policies_of({view.queue})
+        return answer(job_of(view, policies[view.queue], grid.broker.now_us()))
 
     @route(
         "/api/jobs/{key:str}/payload",
@@ -187,19 +188,21 @@ async def stream_jobs(
         before: what stands before the list.
         behind: what stands behind it.
     """
-    policies, now_us = await grid.policies(), grid.broker.now_us()
+    now_us = grid.broker.now_us()
     page: TaskPage = await grid.ask("tasks", limit=_PAGE_ROWS, **about)
 
-    def written(tasks: list[TaskView]) -> bytes:
+    async def written(tasks: list[TaskView]) -> bytes:
+        # Queues come and go while a list is read, so each page asks for those that it names.
+        policies = await grid.policies_of({view.queue for view in tasks})
         jobs = [job_of(view, policies[view.queue], now_us) for view in tasks]
         return msgspec.json.encode(jobs)[1:-1]
 
     async def written_out(page: TaskPage) -> AsyncIterator[bytes]:
-        yield before + b"[" + written(page.tasks)
+        yield before + b"[" + await written(page.tasks)
         while page.cursor:
             page = await grid.ask("tasks", limit=_PAGE_ROWS, cursor=page.cursor, **about)
             if page.tasks:
-                yield b"," + written(page.tasks)
+                yield b"," + await written(page.tasks)
         yield b"]" + behind
 
     return written_out(page)
