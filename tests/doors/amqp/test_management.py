@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pika
@@ -115,6 +116,17 @@ def seen(broker: Broker, kind: str, name: str) -> dict[str, Any]:
 
         item = until(look, lambda item: all(key in item for key in wanted))
     return {key: kinds(item[key]) for key in wanted if key not in NESTED}
+
+
+@pytest.mark.parametrize("odd", ["a/b", "/", "%2F", "100%", "a b", "a?b", "a#b", "a+b", "ü/日"])
+def test_any_name_is_one_part_of_a_path(api: httpx.Client, name: str, odd: str) -> None:
+    called = f"{name}{odd}"
+    for kind, body in (("queues", {"durable": True}), ("exchanges", {"type": "fanout"})):
+        path = f"/{kind}/%2F/{quote(called, safe='')}"
+        assert api.put(path, json=body).status_code == 201
+        assert api.get(path).json()["name"] == called
+        assert api.delete(path).status_code == 204
+        assert api.get(path).status_code == 404
 
 
 def test_queues(api: httpx.Client, name: str) -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import websockets
 from litestar import Litestar
@@ -327,6 +328,23 @@ def test_an_open_broker_does_not_count() -> None:
     run(test())
 
 
+def test_the_clients_of_gridlike_know_no_rate() -> None:
+    """Those who come without a key are counted all the same, and told in GridLike's words."""
+
+    async def test() -> None:
+        async with closed_house(rate_per_s=1, rate_burst=2) as (house, token):
+            for path in ("/api/jobs", "/api/batches", "/api/workers"):
+                for _ in range(5):
+                    answered = await house.client.get(path, headers=bearing(token))
+                    assert answered.status_code == 200
+            strangers = [await house.client.get("/api/jobs") for _ in range(3)]
+            assert [answered.status_code for answered in strangers] == [401, 401, 429]
+            assert list(strangers[-1].json()) == ["problem"]
+            assert strangers[-1].headers["retry-after"] == "1"
+
+    run(test())
+
+
 def test_a_bucket_fills_at_its_rate() -> None:
     rates = Rates(10, 5)
     shares = [rates.take("ada", 100.0) for _ in range(6)]
@@ -406,15 +424,47 @@ def test_a_page_of_somewhere_else_cannot_open_a_websocket() -> None:
     run(test())
 
 
-def test_a_websocket_needs_a_key_as_well() -> None:
+@pytest.mark.parametrize("path", ["/api/v1/events", "/api/v1/pulse", "/ws/updates"])
+def test_a_websocket_needs_a_key_as_well(path: str) -> None:
     async def test() -> None:
+        async with closed_house(Permission.SUBMIT_TASKS) as (house, token):
+            for headers, status in (({}, 401), (bearing("wrong"), 401), (bearing(token), 403)):
+                with pytest.raises(websockets.InvalidStatus) as refused:
+                    await websockets.connect(house.socket_url + path, additional_headers=headers)
+                told = refused.value.response
+                assert told.status_code == status
+                assert msgspec.json.decode(told.body or b"")["code"] == status
+                assert ("www-authenticate" in told.headers) is (status == 401)
         async with closed_house(Permission.READ_TASKS) as (house, token):
-            url = f"{house.socket_url}/api/v1/events"
-            with pytest.raises(websockets.WebSocketException):
-                async with websockets.connect(url) as socket:
-                    await socket.recv()
-            async with websockets.connect(url, additional_headers=bearing(token)) as socket:
+            url, headers = house.socket_url + path, bearing(token)
+            async with websockets.connect(url, additional_headers=headers) as socket:
                 await (await socket.ping())
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("version", "hosts", "status"),
+    [
+        ("1.1", ["localhost"], 200),
+        ("1.1", [], 400),
+        ("1.1", ["localhost", "localhost"], 400),
+        ("1.1", ["localhost", "evil.example"], 400),
+        ("1.0", [], 200),
+        ("1.0", ["localhost", "localhost"], 400),
+    ],
+)
+def test_a_request_names_its_host_once(version: str, hosts: list[str], status: int) -> None:
+    async def test() -> None:
+        async with open_http() as house:
+            for upgrade in ("", "connection: upgrade\r\nupgrade: websocket\r\n"):
+                head = f"GET {STATS} HTTP/{version}\r\n" + upgrade
+                head += "".join(f"host: {host}\r\n" for host in hosts)
+                reader, writer = await asyncio.open_connection("127.0.0.1", house.door.port)
+                writer.write(f"{head}\r\n".encode())
+                answered = int((await reader.readline()).split()[1])
+                assert answered == status or (upgrade and status == 200), answered
+                writer.close()
 
     run(test())
 

@@ -273,14 +273,14 @@ def test_pulse_of_a_visit() -> None:
             await sign_in(house, token)
             url = f"{house.socket_url}/api/v1/pulse"
             cookie = {"Cookie": "; ".join(f"{k}={v}" for k, v in house.client.cookies.items())}
-            for headers, origin in (
-                ({}, house.url),
-                (cookie, "http://elsewhere.test"),
-                (cookie, None),
+            for headers, origin, status in (
+                ({}, house.url, 401),
+                (cookie, "http://elsewhere.test", 403),
+                (cookie, None, 403),
             ):
                 with pytest.raises(websockets.InvalidStatus) as refused:
                     await websockets.connect(url, additional_headers=headers, origin=origin)  # type: ignore[arg-type]
-                assert refused.value.response.status_code == 403
+                assert refused.value.response.status_code == status
             socket = await websockets.connect(
                 url,
                 additional_headers=cookie,

@@ -106,13 +106,14 @@ def test_updates_of_the_task_api() -> None:
     run(check())
 
 
-def test_bad_question_closes_the_socket() -> None:
+def test_bad_question_is_answered_in_place_of_the_socket() -> None:
     async def check() -> None:
         async with open_http() as house:
             with pytest.raises(websockets.InvalidStatus) as refused:
                 async with connect(f"{house.socket_url}/api/v1/events?color=red"):
                     pass
-            assert refused.value.response.status_code == 403
+            told = refused.value.response
+            assert (told.status_code, json.loads(told.body or b"")["reason"]) == (400, "invalid")
             await until(lambda: not house.door.feeds)
 
     run(check())

@@ -15,11 +15,9 @@ import math
 import time
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import msgspec
-from litestar.enums import ScopeType
 from litestar.handlers import BaseRouteHandler
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -27,8 +25,10 @@ from jackalope.broker.access import Principal, acting
 from jackalope.broker.exposure import is_loopback
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.refusals import Refusal
+from jackalope.doors.http import gridlike
 from jackalope.doors.http.dashboard.visits import is_meant
-from jackalope.doors.http.errors import ErrorBody, Rejected
+from jackalope.doors.http.errors import Rejected, error_body, turn_away
+from jackalope.doors.http.paths import routable
 from jackalope.doors.http.rate import Rates, Share
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ _SECURITY: dict[bytes, bytes] = {
     b"cache-control": b"no-store",
 }
 
-_encode = msgspec.json.Encoder().encode
+
+def _owns_none(_: str) -> bool:
+    return False
 
 
 class Stranger(Principal):
@@ -77,7 +79,8 @@ class Gate:
         self._broker = door.broker
         self._visits = door.visits
         self._rates = Rates(settings.rate_per_s, settings.rate_burst)
-        self._prefix = settings.prefix.rstrip("/")
+        self._prefix = settings.prefix.rstrip("/").replace("%", "%25")
+        self._is_gridlike = gridlike.owns if door.gridlike.enabled else _owns_none
         self._origins = frozenset(settings.cors_origins)
         self._names = frozenset(settings.hosts)
         self._is_own_name = lru_cache(_HOSTS_REMEMBERED)(self._find_own_name)
@@ -85,6 +88,8 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or turn it away."""
+        if b"%" in scope["raw_path"]:
+            scope["path"] = routable(scope["raw_path"])
         self._strip_prefix(scope)
         headers = dict(scope["headers"])  # Of doubled ones the last counts; we look at few.
         access = self._broker.access
@@ -95,12 +100,15 @@ class Gate:
         else:
             principal, is_visit = self._who(headers)
             acting.set(principal)
-            share = self._rates.take(_bearer(principal, scope), time.monotonic())
+            # GridLike knows no such limit, so its clients would not know what to do about it.
+            if isinstance(principal, Stranger) or not self._is_gridlike(scope["path"]):
+                share = self._rates.take(_bearer(principal, scope), time.monotonic())
             rejected = _too_often(share)
             if rejected is None and is_visit and not is_meant(scope, headers):
                 rejected = Rejected(403, _NOT_MEANT)
         if rejected is not None:
-            await _turn_away(rejected, share, scope, receive, send)
+            say = gridlike.problem if self._is_gridlike(scope["path"]) else error_body
+            await turn_away(rejected, scope, _with_headers(send, share), say)
         else:
             await self._app(scope, receive, _with_headers(send, share))
 
@@ -195,31 +203,6 @@ def _too_often(share: Share | None) -> Rejected | None:
         "rate_limited",
         retry_after_s=math.ceil(share.wait_s * 1_000) / 1_000,
     )
-
-
-async def _turn_away(
-    rejected: Rejected, share: Share | None, scope: Scope, receive: Receive, send: Send
-) -> None:
-    """Answer without the application."""
-    body = _encode(
-        ErrorBody(str(rejected), rejected.status, rejected.reason, rejected.retry_after_s)
-    )
-    headers: Headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-    ]
-    if rejected.retry_after_s is not None:
-        seconds = max(1, -(-rejected.retry_after_s // 1))
-        headers.append((b"retry-after", str(int(seconds)).encode()))
-    kind: Any = "http.response"
-    if scope["type"] == ScopeType.WEBSOCKET:
-        await receive()  # The request to connect, which is answered like any other.
-        kind = "websocket.http.response"
-    send = _with_headers(send, share)
-    start: Any = {"type": f"{kind}.start", "status": rejected.status, "headers": headers}
-    await send(start)
-    end: Any = {"type": f"{kind}.body", "body": body, "more_body": False}
-    await send(end)
 
 
 def _with_headers(send: Send, share: Share | None) -> Send:

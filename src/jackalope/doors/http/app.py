@@ -22,9 +22,10 @@ from litestar.utils import normalize_path
 from jackalope.doors.http import description_page, gridlike, health, metrics, osrdyne
 from jackalope.doors.http.access import guard
 from jackalope.doors.http.dashboard import routes as dashboard
-from jackalope.doors.http.errors import HANDLERS
+from jackalope.doors.http.errors import HANDLERS, Rejected, turn_away
 from jackalope.doors.http.exchange import Asked
 from jackalope.doors.http.methods import with_options
+from jackalope.doors.http.paths import names_in
 from jackalope.doors.http.rest import routes as rest
 
 if TYPE_CHECKING:
@@ -78,11 +79,18 @@ def guarded(app: ASGIApp) -> ASGIApp:
 
     async def call_guarded(scope: Scope, receive: Receive, send: Send) -> None:
         route = scope["route_handler"]
+        scope["path_params"] = names_in(scope["path_params"])
         if _is_plain(route):
             await _call(route, Request(scope, receive, send))
-        else:
+            return
+        try:
             guard(route)
-            await app(scope, receive, send)
+        except Rejected as rejected:
+            if scope["type"] != ScopeType.WEBSOCKET:
+                raise
+            await turn_away(rejected, scope, send)
+            return
+        await app(scope, receive, send)
 
     return call_guarded
 
@@ -124,7 +132,11 @@ class Direct:
         if not _is_plain(route):
             return None
         scope["app"] = scope["litestar_app"] = self._app
-        scope["path"], scope["path_params"], scope["path_template"] = path, params, template
+        scope["path"], scope["path_params"], scope["path_template"] = (
+            path,
+            names_in(params),
+            template,
+        )
         scope["route_handler"] = route
         return route
 

@@ -6,12 +6,15 @@ core, or `Rejected` for what only HTTP knows; nobody else writes an error body.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import structlog
 from litestar import Request, Response
+from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException, ValidationException
+from litestar.types import Scope, Send
 
 from jackalope.broker.queries import Refused
 from jackalope.core.durations import SECOND
@@ -116,6 +119,41 @@ class Rejected(Exception):
         self.retry_after_s = retry_after_s
 
 
+def error_body(rejected: Rejected) -> bytes:
+    """Write the body of an answer that the application has no part in."""
+    body = ErrorBody(str(rejected), rejected.status, rejected.reason, rejected.retry_after_s)
+    return msgspec.json.encode(body)
+
+
+async def turn_away(
+    rejected: Rejected, scope: Scope, send: Send, say: Callable[[Rejected], bytes] = error_body
+) -> None:
+    """Answer without the application; in place of a WebSocket, too, before it is accepted."""
+    body = say(rejected)
+    headers = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        **rejected.headers,
+    }
+    if rejected.retry_after_s is not None:
+        headers["retry-after"] = str(int(max(1, -(-rejected.retry_after_s // 1))))
+    is_socket = scope["type"] == ScopeType.WEBSOCKET
+    kind = "websocket.http.response" if is_socket else "http.response"
+    encoded = [(name.lower().encode(), text.encode()) for name, text in headers.items()]
+    start: Any = {"type": f"{kind}.start", "status": rejected.status, "headers": encoded}
+    await send(start)
+    end: Any = {"type": f"{kind}.body", "body": body, "more_body": False}
+    await send(end)
+
+
+def as_rejected(error: Rejected | Refused) -> Rejected:
+    """Return what a door rejects a request with that the core refuses."""
+    if isinstance(error, Rejected):
+        return error
+    body = refusal_body(error.refusal)
+    return Rejected(body.code, body.error, body.reason, retry_after_s=body.retry_after_s)
+
+
 def error_response(
     status: int,
     message: str,
@@ -210,7 +248,8 @@ MEANINGS = {
     404: "What the path names is not there.",
     405: "The path does not know this method.",
     408: "The body came too slowly.",
-    409: "What it is about is not in a state that allows it.",
+    409: "It conflicts with what is there: a state that does not allow it, an id or an alias that "
+    "is taken, a fence that is no longer the task's; `reason` tells which.",
     413: "The body or an item in it is too large.",
     415: "The body is of a type that is not taken here.",
     416: "The range lies outside.",

@@ -154,11 +154,21 @@ class PatientProtocol(HttpToolsProtocol):
         if size > self._patience.header_bytes_max:
             self._refuse_head()
             return
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts != 1 and (hosts or self.parser.get_http_version() != "1.0"):
+            # Whatever stands before the door may have looked at another one of them.
+            self._end(400, f"a request names its host once, got {hosts} headers Host")
+            return
         self._phase, self._since_s, self._body_bytes = Phase.BODY, self.loop.time(), 0
         before: RequestResponseCycle | None = self.cycle
         super().on_headers_complete()
         if self.cycle is not before:  # Else it becomes a WebSocket.
             self.cycle.transport = self._gathering  # type: ignore[assignment]
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection on, unless its head was refused."""
+        if not self._is_over:
+            super().handle_websocket_upgrade()
 
     def on_body(self, body: bytes) -> None:
         """Hand on a piece of the body."""

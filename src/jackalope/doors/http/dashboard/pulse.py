@@ -18,7 +18,7 @@ from jackalope.broker.access import acting, sees
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
 from jackalope.core.refusals import Code, Refusal
-from jackalope.doors.http.errors import Rejected
+from jackalope.doors.http.errors import Rejected, as_rejected, turn_away
 from jackalope.doors.http.exchange import door_of, namespace_of
 from jackalope.doors.http.rest.queues import QueueShown, show_queue
 from jackalope.doors.http.rest.stats import StatsShown, show_stats
@@ -69,7 +69,7 @@ async def pulse_socket(socket: Socket) -> None:
     try:
         first = await take_pulse(socket)
     except (Rejected, Refused) as error:
-        await socket.close(_POLICY_VIOLATION, str(error)[:100])
+        await turn_away(as_rejected(error), socket.scope, socket.send)
         return
     await socket.accept()
     closing = asyncio.create_task(door_of(socket).closing.wait())

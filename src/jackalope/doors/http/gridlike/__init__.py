@@ -8,11 +8,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 from litestar import Router
 from litestar.types import ControllerRouterHandler
 
+from jackalope.doors.http.errors import Rejected
+
 if TYPE_CHECKING:
     from jackalope.doors.http.server import HttpDoor
+
+
+#: How all of its paths begin.
+_OWN = ("/api/jobs", "/api/batches", "/api/worker")
+
+
+def owns(path: str) -> bool:
+    """Return whether a path is one of GridLike's."""
+    return path.startswith(_OWN)
+
+
+def problem(rejected: Rejected) -> bytes:
+    """Write the body of a rejection that does not reach the routes, in GridLike's words."""
+    return msgspec.json.encode({"problem": str(rejected)})
 
 
 def routes(door: HttpDoor) -> Sequence[ControllerRouterHandler]:

@@ -39,6 +39,9 @@ _PAGE_ROWS = 500
 #: How long a delete waits for the worker of a job to let go of it.
 _LET_GO_S = 5.0
 
+#: Keys that no client could ask for: a route of its own, and what clients take out of a path.
+_NO_KEYS = frozenset({"submit", ".", ".."})
+
 _JSON = "application/json"
 _FORM = "multipart/form-data"
 
@@ -93,6 +96,8 @@ async def _spec_of(grid: Grid, queue: str, received: Received) -> TaskSpec:
     if len(description) > DESCRIPTION_CHARS_MAX:
         message = f"The description has {len(description)} characters, at most"
         raise Problem(400, f"{message} {DESCRIPTION_CHARS_MAX} are taken")
+    if key in _NO_KEYS:
+        raise Problem(400, f"The key {key} cannot be part of a path, so no job can be found by it")
     if key and await grid.has_id(key):
         raise _duplicate(key)
     headers = {DESCRIPTION: description} if description else {}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from litestar import Response, get, websocket
 
 from jackalope.broker.access import sees
 from jackalope.broker.engine import Engine
 from jackalope.core.must import must
 from jackalope.doors.http.bodies import AnyRequest
+from jackalope.doors.http.errors import Rejected, turn_away
 from jackalope.doors.http.exchange import answer, to_text
+from jackalope.doors.http.gridlike import problem
 from jackalope.doors.http.gridlike.grid import Grid
 from jackalope.doors.http.gridlike.problems import Problem
 from jackalope.doors.http.gridlike.roll import WorkerShown, counts_of, show
@@ -31,8 +32,9 @@ def handlers(grid: Grid) -> list[Any]:
         await socket.receive()  # That it wants to connect.
         try:
             queue = await grid.queue_of(socket.path_params.get("job_type"))
-        except Problem as problem:
-            await _turn_away(socket, problem)
+        except Problem as error:
+            rejected = Rejected(error.status, str(error))
+            await turn_away(rejected, socket.scope, socket.send, problem)
             return
         must(EXTENSION in (socket.scope.get("extensions") or {}), "sockets come in pieces")
         await WorkerSocket(grid, socket, queue).run()
@@ -63,19 +65,3 @@ def _shown(grid: Grid, engine: Engine) -> list[WorkerShown]:
         for entry in grid.roll.entries()
         if sees(entry.queue)
     ]
-
-
-async def _turn_away(socket: AnySocket, problem: Problem) -> None:
-    """Answer with an error in place of the socket."""
-    headers = [(b"content-type", b"application/json")]
-    start: Any = {
-        "type": "websocket.http.response.start",
-        "status": problem.status,
-        "headers": headers,
-    }
-    await socket.send(start)
-    body: Any = {
-        "type": "websocket.http.response.body",
-        "body": msgspec.json.encode({"problem": str(problem)}),
-    }
-    await socket.send(body)

@@ -18,6 +18,7 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import PENDING, State
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX, TIME_US_MAX
+from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http.description import spec
 from jackalope.doors.http.desk import of_kind
 from jackalope.doors.http.errors import ErrorBody, Rejected, refusal_body
@@ -109,7 +110,11 @@ async def _act_on_one(
 ) -> Outcome:
     acted = await _act(request, ActOnTasks(action=action, tasks=(task,), filter=only_if))
     if acted.refused:
-        raise Refused(acted.refused[0][1])
+        refusal = acted.refused[0][1]
+        if only_if is _PENDING and refusal.code is Code.WRONG_STATE:
+            message = f"task {to_text(task)} is not pending any more, and cannot be cancelled"
+            refusal = Refusal(refusal.code, message + "; kill it, which asks its worker to stop")
+        raise Refused(refusal)
     return Outcome.REQUESTED if acted.requested else Outcome.CHANGED
 
 

@@ -17,7 +17,7 @@ from jackalope.broker.queries import Refused
 from jackalope.core.ids import NO_TASK
 from jackalope.core.lifecycle import State
 from jackalope.doors.http.description import spec
-from jackalope.doors.http.errors import ErrorBody, Rejected, refusal_body
+from jackalope.doors.http.errors import ErrorBody, Rejected, as_rejected, refusal_body, turn_away
 from jackalope.doors.http.exchange import (
     Asked,
     as_task_id,
@@ -33,7 +33,6 @@ from jackalope.wire.messages import Happened
 #: How often a stream that has nothing to tell says that it is still there.
 _QUIET_S = 15.0
 
-_POLICY_VIOLATION = 1008
 _GOING_AWAY = 1001
 
 _encode = msgspec.json.Encoder().encode
@@ -159,7 +158,7 @@ async def events_socket(socket: Socket) -> None:
         query = read_query(socket, EventQuery)
         await _serve(socket, _wanted(query.task_id, query.queue))
     except (Rejected, Refused) as error:
-        await socket.close(_POLICY_VIOLATION, str(error)[:100])
+        await turn_away(as_rejected(error), socket.scope, socket.send)
 
 
 @websocket("/ws/updates", opt={"permission": "read_tasks"})
@@ -168,7 +167,7 @@ async def updates_socket(socket: Socket) -> None:
     try:
         await _serve(socket, None)
     except (Rejected, Refused) as error:
-        await socket.close(_POLICY_VIOLATION, str(error)[:100])
+        await turn_away(as_rejected(error), socket.scope, socket.send)
 
 
 async def _serve(socket: Socket, wanted: Wanted | None) -> None:
