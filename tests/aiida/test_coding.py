@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+import plumpy
 import pytest
 import yaml
 from hypothesis import given
@@ -51,6 +52,27 @@ def test_what_is_no_number_stays_none() -> None:
 def test_an_encoder_of_ones_own_is_used_for_everything() -> None:
     coding = Coding(json.dumps, json.loads)
     assert coding.encode({"a": (1,)}) == b'{"a": [1]}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "!!python/name:os.system",
+        "!!python/name:jackalope.aiida.coding.Coding",
+        "!!python/module:os",
+        "!!python/object:pathlib.Path {}",
+        "!!python/object/new:os.system [true]",
+        "!!python/object/apply:os.system [true]",
+    ],
+)
+def test_a_message_names_nothing_of_who_reads_it(body: str) -> None:
+    with pytest.raises(yaml.constructor.ConstructorError, match="could not determine"):
+        Coding(ENCODER, DECODER).decode(body.encode())
+
+
+def test_what_plumpy_teaches_yaml_comes_back() -> None:
+    coding, value = Coding(ENCODER, DECODER), {"pid": plumpy.Process().pid, "at": (1, 2j)}
+    assert coding.decode(coding.encode(value)) == value
 
 
 @pytest.mark.parametrize("value", [1, (1, 2), {"a": [None]}])

@@ -85,6 +85,8 @@ def test_lost_tasks_are_repaired_and_run_elsewhere(lab: Lab, elsewhere: Elsewher
     assert "no worker" in lab.look_at("explain", other)
     lab.look_at("kill", lost, "--yes")
     assert f"Revived process `{lost}`" in lab.verdi("process", "repair")
+    [row] = [row for row in lab.look_at("list").splitlines() if f" {lost} " in row]
+    assert "ArithmeticAddCalculation" in row
     lab.verdi("daemon", "start", "2")
     said = lab.quickly("verdi", "status").well
     assert "Jackalope v" in said

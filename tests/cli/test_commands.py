@@ -90,6 +90,14 @@ def test_every_format(cli: Cli, command: tuple[str, ...]) -> None:
     assert type(as_json.json) is type(as_yaml.yaml)
 
 
+def test_a_list_shows_the_alias_beside_the_name(cli: Cli) -> None:
+    submit(cli, "-q", "images", "--name", "resize")
+    assert "alias" not in cli("list").out
+    submit(cli, "-q", "images", "--name", "resize", "--alias", "cat")
+    [row] = [row for row in cli("list").out.splitlines() if "cat" in row]
+    assert "resize" in row
+
+
 def test_brackets_and_colons_are_shown_as_they_are(cli: Cli) -> None:
     name = "[b]a:smile:"
     submit(cli, "-q", name, "--name", name, "--alias", name, "--tag", name, "--json", '["[/x]"]')

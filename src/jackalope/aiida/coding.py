@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import yaml
@@ -18,10 +18,21 @@ import yaml
 Encoder = Callable[[Any], bytes | str]
 Decoder = Callable[[bytes], Any]
 
-#: As kiwipy has them. Those that are written in C would not know what others, such as plumpy, have
-#: taught these to write and read.
+
+class Loader(yaml.FullLoader):
+    """Reads plain values, tuples, and what other packages have taught `yaml.FullLoader` to read.
+
+    plumpy teaches it UUIDs, so a safe loader of PyYAML's would not do. But a message must not be
+    able to name what is in the modules of the one who reads it: that is left out.
+    """
+
+    yaml_multi_constructors: ClassVar[dict[str, Any]] = {}
+
+
+#: As kiwipy has them, but for what a message may name. Those that are written in C would not know
+#: what others, such as plumpy, have taught these to write and read.
 ENCODER: Encoder = partial[Any](yaml.dump, encoding="utf-8")
-DECODER: Decoder = partial[Any](yaml.load, Loader=yaml.FullLoader)
+DECODER: Decoder = partial[Any](yaml.load, Loader=Loader)
 
 #: Begins what is MessagePack: no text and no MessagePack begins with it.
 _PLAIN = b"\xc1"

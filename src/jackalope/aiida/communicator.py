@@ -26,6 +26,7 @@ import kiwipy
 from jackalope.aiida.coding import DECODER, ENCODER, Coding, Decoder, Encoder
 from jackalope.aiida.futures import Reply, is_pending, levels_of
 from jackalope.aiida.listed import ListedTask, listed_tasks
+from jackalope.aiida.subscribers import at_home
 from jackalope.aiida.task_queue import TaskQueue
 from jackalope.aiida.tasks import Queue
 from jackalope.aiida.thread import LoopThread
@@ -285,7 +286,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
     async def _add_rpc_subscriber(self, subscriber: Callable[..., Any], identifier: str) -> None:
         if identifier in self._rpc_subscribers:
             raise kiwipy.DuplicateSubscriberIdentifier(f"RPC identifier '{identifier}'")
-        self._rpc_subscribers[identifier] = subscriber
+        self._rpc_subscribers[identifier] = subscriber = at_home(subscriber)
 
         def taker(call: IncomingCall) -> None:
             self._on_call(subscriber, call)
@@ -410,7 +411,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
     ) -> None:
         if identifier in self._broadcast_subscribers:
             raise kiwipy.DuplicateSubscriberIdentifier(f"Broadcast identifier '{identifier}'")
-        self._broadcast_subscribers[identifier] = subscriber
+        self._broadcast_subscribers[identifier] = at_home(subscriber)
         if len(self._broadcast_subscribers) == 1:
             interest = Interest("*", f"{self._exchange}/*")
             try:

@@ -27,6 +27,7 @@ import msgspec
 from jackalope.aiida.coding import Coding, Envelope, Response
 from jackalope.aiida.futures import Reply, levels_of
 from jackalope.aiida.queue_workload import QueueWorkload, Source
+from jackalope.aiida.subscribers import at_home
 from jackalope.aiida.traits import PLAIN, Traits
 from jackalope.client.deadlines import Within
 from jackalope.client.session import Session
@@ -64,6 +65,9 @@ CHANGES: dict[str, Any] = {
 #: A guarded worker ends when it has heard nothing for so much of the shortest time after which its
 #: tasks may be given to another. The rest is for clocks that differ, and for a slow machine.
 _GUARDED_PART = 0.9
+
+#: What plumpy raises for a process that was killed: an end that a user asked for, and no fault.
+_KILLED = "KilledError"
 
 #: How often a task is sent again because one with its alias ended meanwhile.
 _SENDS_MAX = 5
@@ -251,7 +255,7 @@ class Queue:
         if identifier in self._subscribers:
             raise kiwipy.DuplicateSubscriberIdentifier(f"Task identifier '{identifier}'")
         workload, membership = await self._join()
-        self._subscribers[identifier] = subscriber
+        self._subscribers[identifier] = at_home(subscriber)
         if not workload.slots_wanted:
             workload.slots_wanted = self._prefetch
             membership.join()
@@ -432,7 +436,10 @@ class Queue:
             if not self._is_closing:
                 self.pass_on(attempt, "its subscriber cancelled it")
         except Exception as error:
-            log.exception("a task subscriber raised an exception")
+            if type(error).__name__ == _KILLED:
+                log.info("task %s was killed: %s", attempt.assignment.options.alias, error)
+            else:
+                log.exception("a task subscriber raised an exception")
             self.fail(attempt, error, levels)
 
     def _tell_level(self, attempt: Attempt, level: int) -> None:

@@ -224,14 +224,16 @@ def _draw_list(found: "tuple[list[TaskView], bool]") -> "RenderableType":
     tasks, has_more = found
     if not tasks:
         return dim("no tasks")
-    columns = ("task", "state", "~queue", "~name", ">prio", ">tries", ">age", "~worker")
+    alias = ("~alias",) if any(view.alias for view in tasks) else ()
+    columns = ("task", "state", "~queue", *alias, "~name", ">prio", ">tries", ">age", "~worker")
     drawn = table(*columns, gap=1)
     for view in tasks:
         drawn.add_row(
             id_text(view.id),
             state(view.state),
             brief(view.queue, 24),
-            brief(view.alias or view.name, 24),
+            *(brief(view.alias, 24) for _ in alias),
+            brief(view.name, 24),
             str(view.priority),
             str(view.attempts or ""),
             ago(view.created_us).removesuffix(" ago"),
