@@ -217,6 +217,11 @@ class Lab:
         """Return the process of the lab's own broker."""
         return int(self._lock.read_text().split()[0])
 
+    def daemon_log(self) -> str:
+        """Return what the daemon and its workers have logged."""
+        logs = self.folder.glob(".aiida/daemon/log/*.log")
+        return "\n".join(log.read_text(errors="replace") for log in logs)
+
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for something that happens elsewhere."""
         until = time.monotonic() + self._patience_s

@@ -48,6 +48,7 @@ def test_processes_are_watched_paused_played_and_killed(lab: Lab) -> None:
         lab.wait_until_ended([paused])
         assert _has_line(watching.stdout, f"Process<{paused}> [state_changed.running.finished")
     lab.assert_run_once([paused, killed])
+    assert "KilledError" not in lab.daemon_log()
 
 
 def _has_line(lines: Iterable[str], beginning: str) -> bool:

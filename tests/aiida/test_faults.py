@@ -38,3 +38,15 @@ def test_the_daemon_restarts_with_work_at_hand(lab: Lab) -> None:
     lab.open_gate()
     lab.wait_until_ended(pks)
     lab.assert_run_once(pks)
+
+
+def test_the_daemon_restarts_under_full_load(lab: Lab) -> None:
+    """Processes are in every step of their lives when their workers are replaced, twice."""
+    pks = lab.ask("submit_adds", 10) + lab.ask("submit_chains", 6)
+    for _ in range(2):
+        ended = lab.ask("states", pks).count("finished")
+        lab.wait(lambda: lab.ask("states", pks).count("finished") > ended, "one more ends")  # noqa: B023
+        assert lab.ask("states", pks).count("finished") < len(pks)
+        lab.verdi("daemon", "restart")
+    lab.wait_until_ended(pks)
+    lab.assert_run_once(pks)

@@ -26,7 +26,7 @@ class Loader(yaml.FullLoader):
     able to name what is in the modules of the one who reads it: that is left out.
     """
 
-    yaml_multi_constructors: ClassVar[dict[str, Any]] = {}
+    yaml_multi_constructors: ClassVar[dict[str | None, Any]] = {}
 
 
 #: As kiwipy has them, but for what a message may name. Those that are written in C would not know

@@ -7,6 +7,7 @@ started, before it is used.
 from __future__ import annotations
 
 import functools
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -22,10 +23,12 @@ from jackalope.client.app import Jackalope
 from jackalope.core.lifecycle import ENDED, LEASED, State
 from jackalope.core.policy import OnLost
 from jackalope.link.address import Address
+from jackalope.link.errors import ConnectionLost
 from jackalope.wire.views import QueueView
 
-#: How many seconds a question from outside the daemon may take.
+#: How many seconds a question from outside the daemon may take, and a connection for it.
 _ASK_S = 10.0
+_KNOCK_S = 1.0
 
 
 class JackalopeBroker(Broker):  # type: ignore[misc]
@@ -109,8 +112,9 @@ class JackalopeBroker(Broker):  # type: ignore[misc]
         return bool(self.probe_service_status()["connected"])
 
     def probe_service_status(self) -> dict[str, Any]:
-        """Say how the broker is. It is not started for that."""
+        """Return how the broker is. It is not started for that; that it is away is seen at once."""
         try:
+            self._knock()
             client = self._client()
             with client.sync as sync:
                 version = sync(client.stats()).version
@@ -129,6 +133,17 @@ class JackalopeBroker(Broker):  # type: ignore[misc]
             "processing_tasks": sum(n for state, n in counts.items() if state in LEASED),
         }
 
+    def reach(self) -> None:
+        """See to it that the broker is there, and accepts the key of the profile.
+
+        Raises:
+            JackalopeError: it does not.
+        """
+        self._start_own()
+        self._knock()
+        with self._client().sync:
+            pass
+
     def prepare(self, on_lost: OnLost | None = None) -> None:
         """See to it that the broker is there, and that the queue is as processes need it.
 
@@ -139,6 +154,7 @@ class JackalopeBroker(Broker):  # type: ignore[misc]
             JackalopeError: the broker cannot be used.
         """
         self._start_own()
+        self._knock()
         client = self._client()
         changes = {} if on_lost is None else {"on_lost": on_lost}
         with client.sync as sync:
@@ -193,6 +209,26 @@ class JackalopeBroker(Broker):  # type: ignore[misc]
         """Start one's own broker if it is used and may be started."""
         if self._uses_own:
             self._own.ensure_running()
+
+    def _knock(self) -> None:
+        """Find out at once that nothing listens: a client would try again until its time is over.
+
+        Raises:
+            ConnectionLost: nothing listens; with what to do.
+        """
+        if not self._config["address"] and not self._own.is_running():
+            when = "it starts when it is needed" if self._config["autostart"] else "start it"
+            raise ConnectionLost(f"your broker in {self._own.folder} does not run; {when}")
+        address = self._client().address
+        try:
+            with socket.create_connection((address.host, address.port), _KNOCK_S):
+                return
+        except OSError as error:
+            raise ConnectionLost(
+                f"no broker listens at {address.host}:{address.port} ({error.strerror or error}): "
+                f"start one there with `jackalope serve --host {address.host} --port "
+                f"{address.port}`, or leave the address out for a broker of your own"
+            ) from None
 
     def _client(self) -> Jackalope:
         """Return a client that has not connected yet."""

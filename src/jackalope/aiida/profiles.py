@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aiida import orm
 from aiida.engine.daemon.client import DaemonClient
-from aiida.manage.configuration import create_profile, get_config
+from aiida.manage.configuration import Profile, create_profile, get_config, profile_context
 
 from jackalope.aiida.plugin import JackalopeBroker
 from jackalope.link.errors import ConfigError
@@ -27,6 +28,11 @@ BACKEND = "jackalope"
 BEFORE = "before"
 
 _STORAGE = "core.sqlite_dos"
+
+#: What a profile without a computer is given.
+_COMPUTER = "localhost"
+_CODE = "bash"
+_CALCULATION = "core.arithmetic.add"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +136,16 @@ class Profiles:
         return str(before["backend"] or "no broker"), copy
 
     def make(self, name: str, email: str, settings: Settings) -> None:
-        """Make a profile with SQLite storage and this broker.
+        """Make a profile with SQLite storage and this broker, once the broker has answered.
 
         Raises:
             ConfigError: there is one of that name.
+            JackalopeError: the broker cannot be used.
         """
         if name in self.names():
             raise ConfigError(f"there is a profile {name}; `jackalope aiida use {name}` changes it")
+        control = {"backend": BACKEND, "config": settings.to_config(name, "")}
+        JackalopeBroker(Profile(name, {"process_control": control}, validate=False)).reach()
         profile = create_profile(
             self._config,
             name=name,
@@ -151,6 +160,44 @@ class Profiles:
         if not self._config.default_profile_name:
             self._config.set_default_profile(name)
         self._config.store()
+
+    def furnish(self, name: str) -> str:
+        """See to it that a profile can run something, and return the code that was added.
+
+        A profile without any computer is given this one, and on it a code: the shell, which is
+        what AiiDA's examples run. Returns nothing if it has computers.
+        """
+        with profile_context(name, allow_switch=True):
+            if orm.QueryBuilder().append(orm.Computer).count():
+                return ""
+            computer = orm.Computer(
+                label=_COMPUTER,
+                hostname=_COMPUTER,
+                description="This machine, added by `jackalope aiida`",
+                transport_type="core.local",
+                scheduler_type="core.direct",
+                workdir=str(Path(self._config.dirpath) / "scratch" / name),
+            ).store()
+            computer.configure(safe_interval=0.0)
+            computer.set_minimum_job_poll_interval(0.0)
+            computer.set_default_mpiprocs_per_machine(1)
+            path = shutil.which(_CODE) or f"/bin/{_CODE}"
+            code = orm.InstalledCode(
+                label=_CODE,
+                computer=computer,
+                filepath_executable=path,
+                default_calc_job_plugin=_CALCULATION,
+            ).store()
+            return str(code.full_label)
+
+    def daemons(self) -> list[str]:
+        """Return the profiles with this broker whose daemon runs."""
+        return [
+            name
+            for name in self.names()
+            if self.backend_of(name) == BACKEND
+            and DaemonClient(self._profile(name)).is_daemon_running
+        ]
 
     def _profile(self, name: str) -> Any:
         if name not in self.names():

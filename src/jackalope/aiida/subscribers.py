@@ -50,6 +50,7 @@ async def _call_on(home: asyncio.AbstractEventLoop, subscriber: Subscriber, args
             called.set_result(outcome)
 
     def run() -> None:
+        outcome: tuple[Any, Exception | None]
         try:
             outcome = subscriber(*args), None
         except Exception as error:  # noqa: BLE001  it belongs to the one who called

@@ -109,12 +109,12 @@ def use(common: Common, profile: Profile, ways: Ways) -> None:
     profiles, settings = _profiles(), ways.settings(common)
     profiles.draft(profile, settings).prepare(ways.policy())
     copy = profiles.use(profile, settings)
-    broker = profiles.broker_of(profile)
+    broker, code = profiles.broker_of(profile), _furnish(profiles, profile)
     data = {"profile": profile, "address": str(broker.access()), "copy": str(copy or "")}
     _screen(common).show(
-        data,
+        data | {"code": code},
         f"profile {profile} uses {broker}\n"
-        f"AiiDA's configuration as it was: {copy}\n"
+        f"AiiDA's configuration as it was: {copy}\n{_added(code)}"
         f"next: verdi -p {profile} process repair, then verdi -p {profile} daemon start",
     )
 
@@ -129,6 +129,8 @@ def new(
 ) -> None:
     """Make a profile with SQLite storage and this broker: nothing else is needed.
 
+    It has this machine as its computer, and a code that runs shell scripts on it.
+
     Examples:
         jackalope aiida new main --email ada@example.org
         jackalope aiida new main --broker jackalopes://broker.example:7420
@@ -137,9 +139,10 @@ def new(
     profiles.make(profile, email, settings)
     broker = profiles.broker_of(profile)
     broker.prepare(ways.policy())
+    code = profiles.furnish(profile)
     _screen(common).show(
-        {"profile": profile, "address": str(broker.access())},
-        f"profile {profile} uses {broker}\nnext: verdi -p {profile} daemon start",
+        {"profile": profile, "address": str(broker.access()), "code": code},
+        f"profile {profile} uses {broker}\n{_added(code)}next: verdi -p {profile} daemon start",
     )
 
 
@@ -158,20 +161,27 @@ def revert(screen: "Screen", profile: Profile) -> None:
     )
 
 
-def status(screen: "Screen") -> None:
+def status(screen: "Screen") -> int:
     """Show your own broker, and which broker each profile of AiiDA has.
+
+    Ends with 1 if the broker of a profile does not answer.
 
     Examples:
         jackalope aiida status
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     from jackalope.aiida.own_broker import OwnBroker
     from jackalope.aiida.profiles import BACKEND
 
     own, profiles = OwnBroker.of_user(), _profiles()
+    ours = [name for name in profiles.names() if profiles.backend_of(name) == BACKEND]
+    with ThreadPoolExecutor(max(1, len(ours))) as asking:
+        brokers = [profiles.broker_of(name) for name in ours]
+        answering = asking.map(lambda broker: broker.probe_service_status(), brokers)
+        answers = dict(zip(ours, answering, strict=True))
     about = {
-        name: profiles.broker_of(name).probe_service_status()
-        if profiles.backend_of(name) == BACKEND
-        else {"backend": profiles.backend_of(name)}
+        name: answers.get(name) or {"backend": profiles.backend_of(name)}
         for name in profiles.names()
     }
     mine = {
@@ -181,6 +191,8 @@ def status(screen: "Screen") -> None:
         "pid": own.pid(),
     }
     screen.show({"own": mine, "profiles": about}, lambda: _draw(mine, about))
+    is_well = all(answer["connected"] for answer in answers.values())
+    return Exit.DONE if is_well else Exit.FAILED
 
 
 def env(screen: "Screen", profile: Profile) -> None:
@@ -209,7 +221,7 @@ def env(screen: "Screen", profile: Profile) -> None:
 
 
 def stop(screen: "Screen") -> None:
-    """Stop your own broker. It starts again when it is needed: stop the daemons first.
+    """Stop your own broker. A daemon that runs starts it again: stop the daemons first.
 
     Examples:
         verdi daemon stop; jackalope aiida stop
@@ -217,7 +229,32 @@ def stop(screen: "Screen") -> None:
     from jackalope.aiida.own_broker import OwnBroker
 
     ran = OwnBroker.of_user().stop()
-    screen.show({"stopped": ran}, "your broker has stopped" if ran else "your broker did not run")
+    daemons = _daemons() if ran else []
+    told = "your broker has stopped" if ran else "your broker did not run"
+    if daemons:
+        told += f"; these daemons run, and start it again: {', '.join(daemons)}"
+    screen.show({"stopped": ran, "daemons": daemons}, told)
+
+
+def _daemons() -> list[str]:
+    """Return the profiles whose daemon runs; none where AiiDA is not installed."""
+    try:
+        return _profiles().daemons()
+    except Failure:
+        return []
+
+
+def _furnish(profiles: "Profiles", profile: str) -> str:
+    """Add a computer and a code to a profile that has none; its storage may be out of reach."""
+    try:
+        return profiles.furnish(profile)
+    except Exception as error:  # noqa: BLE001  AiiDA's storage; the broker is in use all the same
+        typer.echo(f"the computers of profile {profile} cannot be read: {error}", err=True)
+        return ""
+
+
+def _added(code: str) -> str:
+    return f"code {code} was added, on this machine as its computer\n" if code else ""
 
 
 def _profiles() -> "Profiles":
