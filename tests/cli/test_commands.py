@@ -655,6 +655,7 @@ def test_answers_are_listed_shown_pinned_and_purged(cli: Cli) -> None:
     [answer] = cli("cache", "list", "-q", "images", "-f", "json").json
     assert (answer["task"], answer["uses"], answer["worker"]) == (again, 1, "w1")
     identity = answer["identity"]
+    assert identity in cli("cache", "list").out.splitlines()  # All of it: the next needs it.
     assert identity in cli("cache", "show", identity).out
     assert cli("cache", "pin", identity).out == "pin: 1 answers\n"
     assert cli("cache", "show", identity, "-f", "json").json["pinned_by"]

@@ -16,6 +16,7 @@ from jackalope import (
     Jackalope,
     Rejected,
     TaskFailed,
+    Timeout,
     as_completed,
     gather,
 )
@@ -207,6 +208,46 @@ def test_a_callback_is_called_when_the_answer_comes_and_at_once_if_it_has() -> N
                     assert (await answers.get()).answered().value == 2.0
             await app.on_answer(asked, answers.put_nowait)
             assert (await answers.get()).answered().value == 2.0
+
+    run(scenario())
+
+
+def test_a_callback_that_is_a_coroutine_function_is_awaited(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        async with open_house() as house, house.app() as app, Hand(app, "sums"):
+            add, done = define(app), asyncio.Event()
+
+            async def fail(_: Asked[float]) -> None:
+                raise RuntimeError("of the callback")
+
+            async def take(asked: Asked[float]) -> None:
+                await asyncio.sleep(0)
+                assert asked.answered().value == 2.0
+                done.set()
+
+            asked = await add.send_request(1)
+            await app.on_answer(asked, fail)
+            await app.on_answer(asked, take)
+            await done.wait()
+            assert "of the callback" in caplog.text
+
+    run(scenario())
+
+
+def test_a_request_may_have_a_time() -> None:
+    async def scenario() -> None:
+        async with open_house() as house, house.app() as app:
+            add = define(app)
+            for ask in (
+                add.options(result_timeout=0.05).request,
+                add.options(result_timeout=0).run,
+            ):
+                with pytest.raises(Timeout, match="did not end within"):
+                    await ask(1)
+            async with Hand(app, "sums"):
+                assert (await add.options(result_timeout=PATIENCE_S).request(1)).value == 2.0
 
     run(scenario())
 

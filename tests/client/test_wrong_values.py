@@ -201,6 +201,7 @@ def test_every_option_takes_what_it_says(name: str) -> None:
         "id": [None, new_task_id(), uuid.uuid4()],
         "wait_for_room": [True],
         "submit_timeout": [None, 1, 2.5, timedelta(seconds=1)],
+        "result_timeout": [None, 0, 2.5, timedelta(seconds=1)],
     }
     task = Jackalope("jackalope://nowhere").task(lambda: None)
     for value in good[name]:

@@ -75,6 +75,7 @@ from jackalope.core.limits import (
     NOTE_CHARS_MAX,
     QUEUES_PER_NAMESPACE_MAX,
     QUEUES_PER_WORKER_MAX,
+    RETRIES_ASKED_MAX,
     RULES_PER_NAMESPACE_MAX,
     SLOTS_PER_WORKER_MAX,
     TAG_CHARS_MAX,
@@ -281,6 +282,19 @@ def test_happenings_per_task_max(driver: Driver) -> None:
     half = HAPPENINGS_PER_TASK_MAX // 2
     assert kept == expected[:half] + expected[half + 1 :]
     assert len(kept) == HAPPENINGS_PER_TASK_MAX
+
+
+def test_retries_asked_max(driver: Driver) -> None:
+    """Obey a worker that says when to try again, and bury the task one failure later."""
+    driver.declare(retries=0)
+    driver.join("w", 1)
+    driver.submit(1)
+    for _ in range(RETRIES_ASKED_MAX):
+        driver.fail(1, retry_after_us=1)
+        assert driver.task(1).state is State.SCHEDULED
+        driver.tick(1)
+    driver.fail(1, retry_after_us=1)
+    assert driver.task(1).state is State.DEAD
 
 
 def test_watches_per_task_max(crowd: Driver) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from jackalope.core.commands import Verdict
 from jackalope.core.durations import HOUR, MINUTE, SECOND
 from jackalope.core.lifecycle import Reason, State
+from jackalope.core.limits import RETRIES_ASKED_MAX
 from jackalope.core.policy import OnLost, Policy
 from jackalope.core.queue import Namespace, Queue
 from jackalope.core.retries import Decision, after_failure, after_interruption, after_loss
@@ -125,6 +126,18 @@ def test_a_worker_may_name_the_wait_itself() -> None:
     assert failed(task, retry_after_us=7) == due_in(7)
     assert failed(task, retry_after_us=9 * HOUR) == due_in(9 * HOUR)
     assert failed(task, retry_after_us=-7) == due_in(5 * SECOND)
+
+
+def test_a_worker_that_says_when_is_obeyed_without_retries_of_the_policy() -> None:
+    """At the limit, and one past it; other failures, and a task's own settings, as they are."""
+    none = Policy(retries=0)
+    last = attempted(none, failures=RETRIES_ASKED_MAX - 1)
+    assert failed(last, retry_after_us=7) == due_in(7)
+    assert failed(attempted(none, failures=RETRIES_ASKED_MAX), retry_after_us=7) == FAILED
+    assert failed(attempted(none)) == FAILED
+    assert failed(attempted(none), Verdict.DEAD, retry_after_us=7) == FAILED
+    assert failed(attempted(none, retry=Retry(0, 1, 1.0, 1)), retry_after_us=7) == FAILED
+    assert failed(attempted(Policy(retries=1), failures=1), retry_after_us=7) == FAILED
 
 
 # Failures.

@@ -13,6 +13,7 @@ from jackalope.core.commands import Verdict
 from jackalope.core.effects import SignalAsked
 from jackalope.core.ids import NO_TASK, TaskId, successor_id
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
+from jackalope.core.limits import RETRIES_ASKED_MAX
 from jackalope.core.policy import DEFAULT_POLICY, OnLost, Policy
 from jackalope.core.task import OnDependency, Options, Retry, Signal, Stage, TaskSpec
 
@@ -299,11 +300,14 @@ class Tasks:
         )
         wait_us = min(int(own.base_us * own.factor**task.failures), own.cap_us)
         wait_us = retry_after_us if retry_after_us > 0 else wait_us
+        retries = own.retries
+        if task.options.retry is None and not retries and retry_after_us > 0:
+            retries = RETRIES_ASKED_MAX
         if verdict is Verdict.REJECT:
             self.end_attempt(task, Event.FAIL, State.DEAD, Reason.REJECTED)
         elif asked is State.KILLED:
             self.end_attempt(task, Event.FAIL, asked)
-        elif verdict is Verdict.DEAD or task.failures >= own.retries:
+        elif verdict is Verdict.DEAD or task.failures >= retries:
             self.end_attempt(task, Event.FAIL, State.DEAD, Reason.FAILED)
         elif asked is not None:
             self.end_attempt(task, Event.FAIL, asked)

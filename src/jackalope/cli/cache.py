@@ -179,23 +179,25 @@ def answer_text(view: "AnswerView") -> str:
 
 
 def _draw(views: "list[AnswerView]") -> "RenderableType":
-    from jackalope.cli.screen import dim, state, table
+    """Show each answer on two lines: identities are long, and other commands need all of them."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from jackalope.cli.screen import dim, state
     from jackalope.cli.words import ago, brief, size
 
     if not views:
         return dim("no answers are kept; a queue with same=cached keeps them")
-    columns = ("identity", "~queue", "~name", "~version", "state", ">size", ">made", ">uses", "~")
-    drawn = table(*columns)
+    lines: list[Text] = []
     for view in views:
-        drawn.add_row(
-            view.identity.hex(),
-            brief(view.queue, 20),
-            brief(view.name, 30),
-            brief(view.version, 16),
-            state(view.state),
+        version = f" version {brief(view.version, 16)}" if view.version else ""
+        about = [
+            f"{brief(view.name, 30)}{version} in {brief(view.queue, 20)}",
             size(view.size),
-            ago(view.made_us),
-            str(view.uses),
+            f"made {ago(view.made_us)}" if view.made_us else "",
+            f"used {view.uses}",
             f"pinned by {brief(view.pinned_by, 20)}" if view.pinned_by else "",
-        )
-    return drawn
+        ]
+        lines.append(Text(view.identity.hex(), overflow="fold"))
+        lines.append(Text.assemble("  ", state(view.state), "  ", ", ".join(filter(None, about))))
+    return Group(*lines)

@@ -74,6 +74,8 @@ class SubmitChoices(TypedDict, total=False):
         wait_for_room: when the queue is full or the broker overloaded, wait and submit again,
             rather than raise `Rejected`.
         submit_timeout: how many seconds the broker's answer may take; None for as long as it takes.
+        result_timeout: how long `run` and `request` wait for the result; None, as if not chosen,
+            for as long as it takes.
     """
 
     priority: int
@@ -97,7 +99,8 @@ class SubmitChoices(TypedDict, total=False):
     version: str
     id: object
     wait_for_room: bool
-    submit_timeout: float | None
+    submit_timeout: Seconds | None
+    result_timeout: Seconds | None
 
 
 class Choices(SubmitChoices, total=False):
@@ -132,6 +135,7 @@ class Plan:
     id: TaskId
     wait_for_room: bool
     submit_timeout_s: float | None
+    result_timeout_s: float | None
 
     def options_now(self) -> Options | None:
         """Return the rare fields of a task that is submitted now."""
@@ -215,6 +219,7 @@ def make_plan(
         id=given.get("id", NO_TASK),
         wait_for_room=given.get("wait_for_room", False),
         submit_timeout_s=given.get("submit_timeout", UNSET),
+        result_timeout_s=given.get("result_timeout"),
     )
 
 
@@ -272,7 +277,7 @@ def _expires(value: object) -> int:
     return checks.moment_us(value) if is_moment else checks.duration_us(value)
 
 
-def _submit_timeout(value: object) -> float | None:
+def _time_s(value: object) -> float | None:
     return None if value is None else checks.duration_us(value) / SECOND
 
 
@@ -302,7 +307,8 @@ _CHECKS: dict[str, Check] = {
     "version": checks.text,
     "id": checks.task,
     "wait_for_room": checks.flag,
-    "submit_timeout": _submit_timeout,
+    "submit_timeout": _time_s,
+    "result_timeout": _time_s,
 }
 
 

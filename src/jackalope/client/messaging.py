@@ -251,6 +251,8 @@ async def _answer(call: IncomingCall, function: Answerer) -> None:
             result = await function(value)
         else:
             result = await asyncio.to_thread(function, value)
+            if inspect.isawaitable(result):  # An object that is called as a coroutine function.
+                result = await result
         call.reply(CallStage.RESULT, encode_value("msgpack", result))
     except asyncio.CancelledError:
         call.reply(CallStage.CANCELLED)

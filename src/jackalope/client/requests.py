@@ -8,6 +8,7 @@ told when it is back.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -141,8 +142,8 @@ class Requests(Administration):
         Raises:
             TaskFailed: it ended without success. The next request runs again.
             Rejected: the broker did not accept it.
-            Timeout: the broker did not answer in time. To limit the wait for the answer, use
-                `asyncio.timeout`.
+            Timeout: the broker did not accept it in time, or there is no answer within the
+                `result_timeout` of the task's options.
         """
         return await task.request(*args, **kwargs)
 
@@ -192,8 +193,8 @@ class Requests(Administration):
     ) -> None:
         """Have a function called when the answer comes, or at once if it has.
 
-        It is called on the event loop, and must not block. It gets the request, whose `answered()`
-        returns or raises.
+        It is called on the event loop, and must not block; a coroutine function is awaited there.
+        It gets the request, whose `answered()` returns or raises. What it raises itself is logged.
 
         Args:
             request: what `send_request` returned, or the identity of it.
@@ -295,4 +296,19 @@ def _call_back(
         log.warning("no answer to request %s will come: %s", asked, error)
         return
     asked.end = end.result()
-    callback(asked)
+    task = asyncio.ensure_future(_run_callback(asked, callback))
+    _callbacks.add(task)
+    task.add_done_callback(_callbacks.discard)
+
+
+async def _run_callback(asked: Asked[R], callback: Callable[[Asked[R]], object]) -> None:
+    try:
+        result = callback(asked)
+        if inspect.isawaitable(result):
+            await result
+    except Exception:
+        log.exception("the callback for request %s failed", asked)
+
+
+#: Those that run. The loop itself keeps no hold of them.
+_callbacks: set[asyncio.Task[None]] = set()

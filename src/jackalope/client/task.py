@@ -135,8 +135,8 @@ class Task(Generic[P, R]):
         Raises:
             TaskFailed: it ended without success.
             Rejected: the broker did not accept it.
-            Timeout: the broker did not answer the submit in time. To limit the wait for the result,
-                use `asyncio.timeout`.
+            Timeout: the broker did not accept it in time, or it has not ended within
+                `result_timeout`: `options(result_timeout=60)`. It goes on.
         """
         plan = self.plan
         spec = self._spec(plan, args, kwargs)
@@ -146,6 +146,7 @@ class Task(Generic[P, R]):
                 plan.fence,
                 wait_for_room=plan.wait_for_room,
                 timeout_s=self.app.timeout_of(plan.submit_timeout_s),
+                result_timeout_s=plan.result_timeout_s,
             )
         handle: Handle[R] = Handle(self.app, end.task, self.definition.result)
         return handle.outcome(end)
@@ -160,8 +161,8 @@ class Task(Generic[P, R]):
         Raises:
             TaskFailed: it ended without success. The next request runs again.
             Rejected: the broker did not accept it.
-            Timeout: the broker did not answer in time. To limit the wait for the answer, use
-                `asyncio.timeout`.
+            Timeout: the broker did not accept it in time, or there is no answer within
+                `result_timeout`: `options(result_timeout=60)`. The run goes on for others.
             EncodeFailed: an argument cannot be sent.
         """
         plan, spec = self.plan, self._request(args, kwargs)
@@ -171,6 +172,7 @@ class Task(Generic[P, R]):
                 plan.fence,
                 wait_for_room=plan.wait_for_room,
                 timeout_s=self.app.timeout_of(plan.submit_timeout_s),
+                result_timeout_s=plan.result_timeout_s,
             )
         served = served or Served(How.BYPASS, spec.id)
         return make_answer(served, Handle(self.app, end.task, self.definition.result).outcome(end))

@@ -49,6 +49,9 @@ QUEUES_PER_API_KEY_MAX = 1_000
 CACHE_ENTRIES_MAX = 1_000_000
 CACHE_BYTES_MAX = 2**50
 
+#: How often a worker is obeyed that says when to try again, where the policy has no retries.
+RETRIES_ASKED_MAX = 20
+
 #: The history of a task keeps its first and its latest happenings up to this number.
 HAPPENINGS_PER_TASK_MAX = 100
 

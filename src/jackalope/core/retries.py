@@ -14,6 +14,7 @@ import msgspec
 
 from jackalope.core.commands import Verdict
 from jackalope.core.lifecycle import Reason, State
+from jackalope.core.limits import RETRIES_ASKED_MAX
 from jackalope.core.policy import OnLost
 from jackalope.core.task import Signal, Stage
 
@@ -37,7 +38,7 @@ def after_failure(task: Task, now_us: int, verdict: Verdict, retry_after_us: int
     if verdict is Verdict.REJECT:
         return Decision(State.DEAD, Reason.REJECTED)
     asked = _as_asked(task)
-    if verdict is Verdict.DEAD or task.failures >= _retries(task):
+    if verdict is Verdict.DEAD or task.failures >= _retries(task, is_asked=retry_after_us > 0):
         is_killed = asked is not None and asked.to is State.KILLED
         return asked if asked and is_killed else Decision(State.DEAD, Reason.FAILED)
     delay_us = retry_after_us if retry_after_us > 0 else _backoff_us(task)
@@ -83,9 +84,16 @@ def _as_asked(task: Task) -> Decision | None:
     return Decision(State.KILLED if request.signal is Signal.KILL else State.PAUSED)
 
 
-def _retries(task: Task) -> int:
+def _retries(task: Task, *, is_asked: bool) -> int:
+    """Return how many failures are tried again.
+
+    A policy without retries says that an error is an answer. A worker that asks for another try has
+    given none, so it is obeyed all the same, but not for ever. A task's own settings always count.
+    """
     own = task.options.retry
-    return task.queue.policy.retries if own is None else own.retries
+    if own is not None:
+        return own.retries
+    return task.queue.policy.retries or (RETRIES_ASKED_MAX if is_asked else 0)
 
 
 def _backoff_us(task: Task) -> int:

@@ -14,6 +14,8 @@ from jackalope.core.limits import TIME_US_MAX
 class RetryLater(Exception):
     """Try again after this time rather than after the policy's. Counts as a failure.
 
+    Where the policy has no retries it is obeyed all the same, a limited number of times.
+
     Attributes:
         after_s: the time, in seconds.
 

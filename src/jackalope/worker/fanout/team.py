@@ -9,7 +9,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sized
+import weakref
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sized,
+)
 from contextlib import suppress
 from itertools import islice
 from types import TracebackType
@@ -107,7 +117,7 @@ class Team:
         """
         if self._is_over:
             raise ConfigError("these helpers are gone; use them inside their with block")
-        if self._results is not None and not self._results.is_over:
+        if self._results is not None and self._results.is_running:
             raise ConfigError("another map of these helpers is not over; read its results first")
         if total is None and isinstance(items, Sized):
             total = len(items)
@@ -157,6 +167,15 @@ class Team:
 
     # For the results.
 
+    def must_be_current(self, results: TeamResults[Any]) -> None:
+        """Refuse to begin with a map after another one has begun.
+
+        Raises:
+            JackalopeError: it is not the latest one.
+        """
+        if results is not self._results:
+            raise JackalopeError("another map of these helpers was called since; read that one")
+
     def begin(self, run: Run) -> list[LocalPeer]:
         """Let everybody begin with a run, and return those who compute here."""
         surroundings, definition = self._attempt.surroundings, run.definition
@@ -202,11 +221,7 @@ class Team:
 
 
 class TeamResults(Generic[R]):
-    """The results of one `map`. Read once.
-
-    Attributes:
-        is_over: nothing more comes of it.
-    """
+    """The results of one `map`. Read once."""
 
     def __init__(self, team: Team, run: Run, items: Iterable[Any] | AsyncIterable[Any]) -> None:
         self._team = team
@@ -219,7 +234,12 @@ class TeamResults(Generic[R]):
         self._room = asyncio.Event()
         self._pumping: asyncio.Task[None] | None = None
         self._told = (time.monotonic(), 0)
-        self.is_over = False
+        self._is_over = False
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether somebody reads, and more may come."""
+        return self._is_begun and not self._is_over
 
     def __iter__(self) -> Iterator[R]:
         if isinstance(self._items, AsyncIterable):
@@ -246,7 +266,14 @@ class TeamResults(Generic[R]):
         finally:
             self._end()
 
-    async def __aiter__(self) -> AsyncIterator[R]:
+    def __aiter__(self) -> AsyncIterator[R]:
+        reading = _Reading(self._read())
+        # A loop that is left early drops this object at once, but an async generator is closed by
+        # the event loop, later: the next map need not wait for that.
+        weakref.finalize(reading, self._end)
+        return reading
+
+    async def _read(self) -> AsyncGenerator[R, None]:
         loop, news, ledger = asyncio.get_running_loop(), asyncio.Event(), self._ledger
 
         def look() -> None:
@@ -282,8 +309,6 @@ class TeamResults(Generic[R]):
                 news.clear()
                 self._tell()
         finally:
-            if self._pumping is not None:
-                self._pumping.cancel()
             self._end()
 
     # Items in.
@@ -347,6 +372,7 @@ class TeamResults(Generic[R]):
     def _begin(self, wake: Any) -> None:
         if self._is_begun:
             raise JackalopeError("the results of a map can be read once")
+        self._team.must_be_current(self)
         self._is_begun = True
 
         def on_news() -> None:
@@ -364,7 +390,11 @@ class TeamResults(Generic[R]):
             peer.start()
 
     def _end(self) -> None:
-        self.is_over = True
+        if not self.is_running:
+            return
+        self._is_over = True
+        if self._pumping is not None:
+            self._pumping.cancel()
         for peer in self._peers:
             peer.close()
         self._team.finish()
@@ -376,3 +406,22 @@ class TeamResults(Generic[R]):
             done = self._ledger.done
             self._team.tell(self._ledger, (done - done_then) / max(now - then, 1e-3))
             self._told = (now, done)
+
+
+class _Reading(Generic[R]):
+    """One loop over results. Ends with it, however it is left."""
+
+    __slots__ = ("__weakref__", "_results")
+
+    def __init__(self, results: AsyncGenerator[R, None]) -> None:
+        self._results = results
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Awaitable[R]:
+        return self._results.__anext__()
+
+    async def aclose(self) -> None:
+        """Read no further."""
+        await self._results.aclose()
