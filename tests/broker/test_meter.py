@@ -2,7 +2,7 @@
 
 import pytest
 
-from jackalope.broker.meter import OTHER, QUEUES_MAX
+from jackalope.broker.meter import OTHER, QUEUES_MAX, TYPES_MAX
 from jackalope.core.commands import Action, DeleteQueue, SubmitTasks, Verdict
 from jackalope.core.durations import SECOND
 from jackalope.core.refusals import Code
@@ -184,6 +184,30 @@ def test_namespaces_beyond_the_limit_are_counted_together() -> None:
     assert len(totals) == 2 * QUEUES_MAX + 1
     assert totals["n100", OTHER].submitted == 1
     assert totals["", OTHER].submitted == 5
+
+
+@pytest.mark.feature("D37")
+def test_names_of_tasks_are_counted_in_all_queues() -> None:
+    driver = Metered()
+    driver.send(SubmitTasks(tasks=[spec(1, name="resize"), spec(2, queue="b", name="resize")]))
+    driver.send(SubmitTasks(tasks=[spec(3, name="mail"), spec(4, queue="b"), spec(5, queue="b")]))
+    driver.meter.close()
+    driver.send(SubmitTasks(tasks=[spec(6, name="mail")]))
+    types = {name: reading.submitted for name, reading in driver.meter.types().items()}
+    assert types == {"resize": 2, "mail": 2, "b": 2}
+    totals = {name: reading.submitted for name, reading in driver.meter.totals().items()}
+    assert totals == {("default", "q"): 3, ("default", "b"): 3}
+
+
+def test_names_of_tasks_beyond_the_limit_are_counted_together() -> None:
+    driver = Metered()
+    driver.is_checked = False
+    for number in range(TYPES_MAX + 3):
+        driver.send(SubmitTasks(tasks=[spec(number + 1, name=f"n{number}")]))
+    types = driver.meter.types()
+    assert len(types) == TYPES_MAX + 1
+    assert (types[f"n{TYPES_MAX - 1}"].submitted, types[OTHER].submitted) == (1, 3)
+    assert driver.reading().submitted == TYPES_MAX + 3
 
 
 def test_deleted_queue_makes_room() -> None:

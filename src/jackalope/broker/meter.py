@@ -4,10 +4,10 @@ Owns the counters, all of them since the start of the process. It hears the dura
 turn and is told how long turns and flushes took. Knows nothing of how the numbers are shown or
 kept.
 
-It stands on the path of every task, so it only adds to plain integers, by queue, and sorts the
-records of a turn by kind first to do so in tight loops. Of an attempt it looks at the assignment
-and at the end; when the attempt began it learns from the history of the task, which spares it a
-look at every start.
+It stands on the path of every task, so it only adds to plain integers, by queue and name of the
+task, and sorts the records of a turn by kind first to do so in tight loops. Of an attempt it looks
+at the assignment and at the end; when the attempt began it learns from the history of the task,
+which spares it a look at every start.
 """
 
 from __future__ import annotations
@@ -49,7 +49,13 @@ QUEUES_MAX = 100
 #: too many namespaces as well.
 OTHER = "other"
 
+#: Names of tasks beyond this many are counted together as well.
+TYPES_MAX = 200
+
 QueueName = tuple[str, str]
+
+#: What happened to the tasks of each name, in each queue.
+Readings = dict[QueueName, dict[str, Reading]]
 
 _START, _ASSIGN = Event.START, Event.ASSIGN
 
@@ -87,16 +93,15 @@ class Meter:
 
     Attributes:
         machine: what the broker itself did.
-        open: what happened in each queue since the last `close`.
-        closed: what happened in each queue before that.
     """
 
     def __init__(self) -> None:
         self.machine = Machine()
-        self.open: dict[QueueName, Reading] = {}
-        self.closed: dict[QueueName, Reading] = {}
+        self._open: Readings = {}  # Since the last `close`.
+        self._closed: Readings = {}  # Before that.
+        self._types: set[str] = set()
         self._core: Core | None = None
-        self._readings: dict[Queue, Reading] = {}
+        self._readings: dict[tuple[Queue, str], Reading] = {}
         self._tasks: dict[TaskId, Task] = {}
 
     # The path of every task.
@@ -114,12 +119,12 @@ class Meter:
                 count(self, by_kind[kind])
 
     def _count_submits(self, records: list[TaskSubmitted]) -> None:
-        world, queue, reading = "", "", _NOWHERE
+        world, queue, name, reading = "", "", "", _NOWHERE
         for record in records:
             spec = record.spec
-            if spec.queue != queue or record.namespace != world:
-                world, queue = record.namespace, spec.queue
-                reading = self._reading_of(world, queue)
+            if spec.name != name or spec.queue != queue or record.namespace != world:
+                world, queue, name = record.namespace, spec.queue, spec.name
+                reading = self._reading_of(world, queue, name)
             reading.submitted += 1
             if type(spec.payload) is not bytes:
                 _count_blob(reading, spec.payload)
@@ -127,13 +132,14 @@ class Meter:
                 _count_served(reading, how_run(spec.options.same))
 
     def _count_assignments(self, records: list[AttemptAssigned]) -> None:
-        find, queue, waited = self._tasks.get, None, _NOWHERE.queued
+        find, queue, name, waited = self._tasks.get, None, "", _NOWHERE.queued
         for record in records:
             task = find(record.task)
             if task is None:
                 continue  # Purged by a later command of the same turn.
-            if task.queue is not queue:
-                queue, waited = task.queue, self._reading(task.queue).queued
+            if task.queue is not queue or task.name != name:
+                queue, name = task.queue, task.name
+                waited = self._reading(queue, name).queued
             history = task.history
             if history is None or len(history) == 1:
                 waited_us = record.at_us - task.rank
@@ -147,14 +153,15 @@ class Meter:
                 waited.buckets[0] += 1
 
     def _count_finishes(self, records: list[AttemptFinished]) -> None:
-        find, queue, reading = self._tasks.get, None, _NOWHERE
+        find, queue, name, reading = self._tasks.get, None, "", _NOWHERE
         life, waited, ran = reading.finished, reading.assigned, reading.started
         for record in records:
             task = find(record.task)
             if task is None:
                 continue
-            if task.queue is not queue:
-                queue, reading = task.queue, self._reading(task.queue)
+            if task.queue is not queue or task.name != name:
+                queue, name = task.queue, task.name
+                reading = self._reading(queue, name)
                 life, waited, ran = reading.finished, reading.assigned, reading.started
             reading.succeeded += 1
             ended_us = record.at_us
@@ -180,7 +187,7 @@ class Meter:
             task = self._tasks.get(record.task)
             if task is None:
                 continue
-            reading = self._reading(task.queue)
+            reading = self._reading(task.queue, task.name)
             has_begun = _time_attempt(reading, task, record.event, record.at_us)
             if record.event is Event.FAIL:
                 reading.failures += 1
@@ -195,42 +202,60 @@ class Meter:
         for record in records:
             task = self._tasks.get(record.task)
             if task is not None:
-                _count_state(self._reading(task.queue), record)
+                _count_state(self._reading(task.queue, task.name), record)
 
     def _count_joins(self, records: list[RequestJoined]) -> None:
         for record in records:
             task = self._tasks.get(record.task)
             if task is not None:
-                _count_served(self._reading(task.queue), How.JOINED)
+                _count_served(self._reading(task.queue, task.name), How.JOINED)
 
     def _count_hits(self, records: list[AnswerUsed]) -> None:
         answers = {} if self._core is None else self._core.book.answers.by_task
         for record in records:
             answer = answers.get(record.task)
             if answer is not None:
-                _count_served(self._reading_of(answer.namespace, answer.queue), How.HIT)
+                reading = self._reading_of(answer.namespace, answer.queue, answer.name)
+                _count_served(reading, How.HIT)
 
     def _forget_queues(self, records: list[QueueDeleted]) -> None:
         """Make room for other queues."""
         for record in records:
-            self.closed.pop((record.namespace, record.queue), None)
-            self.open.pop((record.namespace, record.queue), None)
+            self._closed.pop((record.namespace, record.queue), None)
+            self._open.pop((record.namespace, record.queue), None)
+        self._types = {
+            name
+            for readings in (self._closed, self._open)
+            for by_type in readings.values()
+            for name in by_type
+        }
         self._readings.clear()
 
-    def _reading(self, queue: Queue) -> Reading:
-        reading = self._readings.get(queue)
+    def _reading(self, queue: Queue, name: str) -> Reading:
+        reading = self._readings.get((queue, name))
         if reading is None:
-            reading = self._readings[queue] = self.open.setdefault(self.name_of(queue), Reading())
+            by_type = self._open.setdefault(self.name_of(queue), {})
+            reading = by_type.setdefault(self._type_of(name), Reading())
+            if len(self._readings) >= _REMEMBERED_MAX:
+                self._readings.clear()
+            self._readings[queue, name] = reading
         return reading
 
-    def _reading_of(self, namespace: str, name: str) -> Reading:
-        queue = None if self._core is None else self._core.book.queue(namespace, name)
-        return _NOWHERE if queue is None else self._reading(queue)  # Deleted in the same turn.
+    def _reading_of(self, namespace: str, queue_name: str, name: str) -> Reading:
+        queue = None if self._core is None else self._core.book.queue(namespace, queue_name)
+        return _NOWHERE if queue is None else self._reading(queue, name)  # Deleted in this turn.
+
+    def _type_of(self, name: str) -> str:
+        """Return under which name tasks are counted: their own, as long as there is room."""
+        if name in self._types or len(self._types) < TYPES_MAX:
+            self._types.add(name)
+            return name
+        return OTHER
 
     def name_of(self, queue: Queue) -> QueueName:
         """Return under which name a queue is counted: its own, as long as there is room."""
         name, shared = (queue.namespace.name, queue.name), (queue.namespace.name, OTHER)
-        known = self.open.keys() | self.closed.keys()
+        known = self._open.keys() | self._closed.keys()
         if name in known or len(known) < QUEUES_MAX:
             return name
         return shared if shared in known or len(known) < 2 * QUEUES_MAX else ("", OTHER)
@@ -276,21 +301,36 @@ class Meter:
 
     # What was counted.
 
+    @property
+    def open(self) -> dict[QueueName, Reading]:
+        """What happened in each queue since the last `close`."""
+        return _by_queue(self._open)
+
     def totals(self) -> dict[QueueName, Reading]:
         """Return what happened in each queue since the start."""
-        totals: dict[QueueName, Reading] = {}
-        for readings in (self.closed, self.open):
-            for name, reading in readings.items():
-                totals.setdefault(name, Reading()).follow(reading)
+        return _by_queue(self._closed, self._open)
+
+    def types(self) -> dict[str, Reading]:
+        """Return what happened to the tasks of each name since the start, in all queues.
+
+        Tasks without a name go by that of their queue.
+        """
+        totals: dict[str, Reading] = {}
+        for readings in (self._closed, self._open):
+            for (_, queue), by_type in readings.items():
+                for name, reading in by_type.items():
+                    totals.setdefault(name or queue, Reading()).add(reading)
         return totals
 
     def close(self) -> dict[QueueName, Reading]:
         """Return what happened in each queue since the last time, and begin anew."""
-        opened, self.open = self.open, {}
+        opened, self._open = self._open, {}
         self._readings.clear()
-        for name, reading in opened.items():
-            self.closed.setdefault(name, Reading()).follow(reading)
-        return opened
+        for queue, by_type in opened.items():
+            closed = self._closed.setdefault(queue, {})
+            for name, reading in by_type.items():
+                closed.setdefault(name, Reading()).add(reading)
+        return _by_queue(opened)
 
 
 #: Who counts what, in the order in which it can happen to a task in one turn.
@@ -306,6 +346,20 @@ _COUNTERS: tuple[tuple[type, Callable[[Meter, list[Any]], None]], ...] = (
 )
 
 _NOWHERE = Reading()
+
+#: How many names of tasks, by queue, are found without asking under which name they are counted.
+_REMEMBERED_MAX = 10_000
+
+
+def _by_queue(*spans: Readings) -> dict[QueueName, Reading]:
+    """Add up the tasks of all names, over all spans of time."""
+    totals: dict[QueueName, Reading] = {}
+    for readings in spans:
+        for queue, by_type in readings.items():
+            total = totals.setdefault(queue, Reading())
+            for reading in by_type.values():
+                total.add(reading)
+    return totals
 
 
 def _count_state(reading: Reading, record: AttemptEnded | TaskMoved) -> None:

@@ -146,6 +146,29 @@ def histograms(samples: list) -> Iterator[tuple]:  # type: ignore[type-arg]
     return ((key, buckets, counts[key]) for key, buckets in found.items())
 
 
+@pytest.mark.feature("D37")
+def test_task_type_is_the_name_of_the_task() -> None:
+    async def check() -> None:
+        async with open_http() as house, Native(house) as native:
+            client, worker = await native.peer(), await native.peer()
+            await worker.join(slots=3)
+            await client.submit(spec(name="resize"), spec(name="resize"), spec(name="mail"))
+            taken = await worker.take(3)
+            await start(worker, *taken)
+            await worker.finish(*taken)
+            shown = await scrape(house)
+            done = {
+                dict(labels)["task_type"]: number
+                for labels, number in shown["tq_tasks_total"].items()
+                if dict(labels)["status"] == "completed"
+            }
+            assert done == {"resize": 2, "mail": 1}
+            took = shown["tq_task_processing_duration_seconds_count"]
+            assert took[("task_type", "resize"),] == 2
+
+    run(check())
+
+
 def test_labels_are_bounded() -> None:
     async def check() -> None:
         async with open_http() as house, Native(house) as native:

@@ -63,6 +63,7 @@ class Numbers(msgspec.Struct):
     census: Census
     traffic: Traffic
     fleet: Fleet = msgspec.field(default_factory=Fleet)
+    types: dict[str, Reading] = {}
 
 
 @get("/metrics", opt={"permission": "read_tasks"})
@@ -97,6 +98,7 @@ def look(door: HttpDoor) -> Numbers:
         take_census(broker),
         deepcopy(door.traffic),
         take_fleet(broker.engine.core),
+        broker.meter.types(),
     )
 
 
@@ -117,14 +119,14 @@ class Exposition(Collector):
         yield from self._of_http()
 
     def _of_task_queues(self) -> Iterator[Metric]:
-        census, totals = self._numbers.census, self._by_task_type()
+        census, types = self._numbers.census, self._numbers.types
         tasks = CounterMetricFamily(
             "tq_tasks", "Tasks that came to each status.", labels=["status", "task_type"]
         )
         took = _histogram(
             "tq_task_processing_duration_seconds", "How long attempts ran.", ["task_type"]
         )
-        for task_type, total in sorted(totals.items()):
+        for task_type, total in sorted(types.items()):
             for status, number in _by_status(total).items():
                 tasks.add_metric([status, task_type], number)
             _add(took, [task_type], total.started, _TASK_BOUNDS)
@@ -298,13 +300,6 @@ class Exposition(Collector):
         yield took
         yield _gauge("jackalope_http_requests_in_flight", "Requests now.", traffic.in_flight)
         yield _gauge("jackalope_http_websockets", "WebSockets that are open.", traffic.sockets)
-
-    def _by_task_type(self) -> dict[str, Reading]:
-        """Add up the queues of one name in all namespaces."""
-        totals: dict[str, Reading] = {}
-        for (_, queue), total in self._numbers.totals.items():
-            totals.setdefault(queue, Reading()).add(total)
-        return totals
 
 
 def _by_status(total: Reading) -> dict[Status, int]:
