@@ -7,6 +7,7 @@ about: `task_id`, `worker_id`, `queue`, `namespace`. The levels mean:
 - warn: an attempt is tried again, a task is slow or dead, a queue fills up.
 - info: what becomes of tasks, workers, queues and the broker itself.
 - debug: every change of state.
+- trace: every command that reaches the core, and every answer and message that leaves it.
 
 Lines of libraries, which come through the standard library's logging, look the same.
 
@@ -25,15 +26,18 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from io import StringIO
 from queue import Full, Queue
 from threading import Event, Thread
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 import msgspec
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-LEVELS = ("error", "warn", "info", "debug")
+from jackalope.terminal import in_line, visible
+
+LEVELS = ("error", "warn", "info", "debug", "trace")
 FORMS = ("auto", "json", "console")
 
 _NUMBERS = {
@@ -41,8 +45,11 @@ _NUMBERS = {
     "warn": logging.WARNING,
     "info": logging.INFO,
     "debug": logging.DEBUG,
+    # Whoever has such lines to write knows whether they are wanted, so that others pay nothing.
+    "trace": logging.DEBUG,
 }
 _LEVELS = {"warning": "warn", "exception": "error", "critical": "error"}
+_TRACE = "_is_trace"
 _FIRST = ("timestamp", "level", "message", "component")
 
 #: How many lines wait for whoever reads them.
@@ -66,7 +73,7 @@ def set_up(
     """Make every line of this process look so. Call it once, before anything logs.
 
     Args:
-        level: error, warn, info or debug.
+        level: error, warn, info, debug or trace.
         form: json, console, or auto: console on a terminal, json elsewhere.
         stream: where lines go, standard error if not given.
         about: adds to each line what it is about.
@@ -81,9 +88,11 @@ def set_up(
     chain: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
+        _mark_trace,
     ]
     if about is not None:
         chain.append(about)
+    chain.append(_have_component)
     if form == "json" or (form == "auto" and not is_terminal):
         chain += [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -92,12 +101,11 @@ def set_up(
         ]
         render: Processor = structlog.processors.JSONRenderer(serializer=_to_json)
     else:
-        chain.append(structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False))
-        # A traceback with local variables would show payloads and tokens.
+        chain += [structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False), _make_visible]
         render = structlog.dev.ConsoleRenderer(
             colors=is_terminal,
             pad_event_to=24,
-            exception_formatter=structlog.dev.plain_traceback,
+            exception_formatter=_write_traceback,
         )
     writer = LineWriter(out) if is_patient else None
     to = cast("TextIO", writer) if writer is not None else out
@@ -192,6 +200,37 @@ class LineWriter:
         if self.dropped:
             dropped, self.dropped = self.dropped, 0
             logging.getLogger("jackalope.log").warning("%d lines were dropped", dropped)
+
+
+def _make_visible(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+    """Let no name or message in a line speak to the terminal."""
+    return {
+        name: in_line(value) if isinstance(value, str) else value for name, value in line.items()
+    }
+
+
+def _write_traceback(out: TextIO, error: Any) -> None:
+    """Write a traceback. With local variables it would show payloads and tokens."""
+    text = StringIO()
+    structlog.dev.plain_traceback(text, error)
+    out.write(visible(text.getvalue()))
+
+
+def trace(log: Any, message: str, **about: object) -> None:
+    """Write a line of level trace; whether one is wanted, the caller knows."""
+    log.debug(message, **{_TRACE: True}, **about)
+
+
+def _mark_trace(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+    if line.pop(_TRACE, False):
+        line["level"] = "trace"
+    return line
+
+
+def _have_component(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
+    """Say of a line that names no component that it is the application's own."""
+    line.setdefault("component", "application")
+    return line
 
 
 def _rename(_: WrappedLogger, __: str, line: EventDict) -> EventDict:

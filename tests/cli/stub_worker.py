@@ -70,7 +70,9 @@ class StubWorker:
             result = msgspec.json.encode({"echo": given.payload.decode()})  # type: ignore[union-attr]
             self._connection.send(Result(0, finished=[Finish(given.task, given.fence, result)]))
         elif given.name == "fail":
-            error = Error("ValueError", "no cat in it", "Traceback: in resize")
+            payload = bytes(given.payload)  # type: ignore[arg-type]
+            said = payload.decode() if b"\x1b" in payload else "no cat in it"
+            error = Error("ValueError", said, "Traceback: in resize")
             self._connection.send(Result(0, failed=[Fail(given.task, given.fence, error)]))
         else:
             self._connection.send(Progress(0, given.task, given.fence, 42.0, "tile 21 of 50"))

@@ -48,6 +48,8 @@ class House:
         turn = self.engine.decide(self.now_us, list(commands))
         self.engine.store(turn)
         effects = self.engine.settle(turn)
+        if self.chronicle.is_tracing:
+            self.chronicle.trace(turn.commands, effects)
         self.chronicle.take(turn.records, self.engine.core)
         return effects
 
@@ -64,6 +66,29 @@ def task_id(number: int) -> TaskId:
 
 def said(logs: list[Any], *levels: str) -> list[str]:
     return [line["event"] for line in logs if not levels or line["log_level"] in levels]
+
+
+@pytest.mark.feature("D38")
+def test_trace_tells_of_every_command_and_answer() -> None:
+    house = House(LogLevel.TRACE)
+    with capture_logs() as lines:
+        house.join()
+        house.do(
+            SubmitTasks(
+                session=7,
+                ref=3,
+                tasks=[TaskSpec(task_id(1), "images", "resize", payload=b"secret")],
+            )
+        )
+    told = [(line["event"], line["kind"], line["session"]) for line in lines if "kind" in line]
+    assert told == [
+        ("command", "JoinWorker", 1),
+        ("command", "SubmitTasks", 7),
+        ("answer", "Accepted", 7),
+        ("message", "Assignment", 1),
+    ]
+    assert "secret" not in str(lines)
+    assert any(line["event"] == "task assigned" for line in lines)
 
 
 def test_life_of_a_task_is_told_with_its_ids() -> None:

@@ -215,8 +215,8 @@ def test_every_problem_is_listed_at_once(tmp_path: Path) -> None:
             f"native.port: must be 0 to 65535, got 99999 {here}",
             "native.heartbeat: 'soon' is no duration; write 100ms, 30s, 5m, 2h, 7d or seconds "
             + here,
-            "log.level: must be error or warn or info or debug, got 'warning'; did you mean warn? "
-            + here,
+            "log.level: must be error or warn or info or debug or trace, got 'warning'; "
+            "did you mean warn? " + here,
             f"queues.images.preset: must be {presets}, got 'gridlke'{meant('gridlike')} {here}",
             f"queues.images.retry_bas: unknown key; did you mean retry_base? {here}",
             f"queues.images.retries: must not be negative, got -1 {here}",
@@ -338,3 +338,88 @@ def test_reference_names_every_field_of_a_policy() -> None:
         assert f"| `{name.removesuffix('_us')}` | {shown}" in text
     for preset in PRESETS:
         assert f"`{preset}`" in text
+
+
+# The file of the published task queue.
+
+TASK_QUEUE = """
+broker:
+  host: 127.0.0.2
+  port: 6379
+  max_connections: 1000
+  queue_depth_threshold: 10
+persistence:
+  data_dir: ./data
+  wal_sync_interval_ms: 100
+  retention_days: 7
+raft: {enabled: true, node_id: node1, peers: [node2:6379, node3:6379]}
+api: {rest_port: 8080, grpc_port: 9090, enable_tls: true, tls_cert_path: a.crt, tls_key_path: a.key}
+auth: {enabled: true, api_keys: []}
+monitoring: {prometheus_port: 9091, log_level: WARN}
+worker: {concurrency: 4, heartbeat_interval_secs: 15, graceful_shutdown_timeout_secs: 60}
+"""
+
+
+@pytest.mark.feature("D40")
+def test_file_of_the_task_queue_design_is_translated(tmp_path: Path) -> None:
+    loaded = load(write(tmp_path, TASK_QUEUE))
+    config = loaded.config
+    assert (config.native.host, config.http.host) == ("127.0.0.2", "127.0.0.2")
+    assert (config.native.port, config.native.max_connections) == (6379, 1000)
+    assert (config.data.folder, config.data.durability) == ("./data", Level.INTERVAL)
+    assert config.data.interval_us == 100 * MILLISECOND
+    assert (config.http.port, config.http.monitoring_port) == (8080, 9091)
+    assert (config.tls.cert, config.tls.key) == ("a.crt", "a.key")
+    assert config.log.level is LogLevel.WARN
+    policy = config.queue_defaults.policy()
+    assert (policy.depth_limit, policy.retention_us) == (10, 7 * DAY)
+    assert (policy.timeout_us, policy.retries) == (5 * MINUTE, 3)
+    keys = msgspec.yaml.decode(TASK_QUEUE)
+    leaves = {f"{section}.{name}" for section, fields in keys.items() for name in fields}
+    noted = {note.key for note in loaded.notes}
+    assert leaves - {"auth.api_keys"} <= noted
+    idle = {note.key for note in loaded.notes if not note.has_effect}
+    assert {key.partition(".")[0] for key in idle} == {"raft", "api", "auth", "worker"}
+    assert "belongs to the cluster" in next(str(n) for n in loaded.notes if n.key == "raft.peers")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("broker: {prt: 1}", "broker.prt: unknown key; broker has host, port, max_connections"),
+        ("broker: {port: many}", "native.port: must be a whole number, got 'many'"),
+        ("broker: 6379", "broker: must map keys to values"),
+        ("persistence: {retention_days: soon}", "persistence.retention_days: must be a whole"),
+        ("auth: {api_keys: [{key_hash: $2b$12$x}]}", "auth.api_keys: hashes by bcrypt cannot be"),
+        ("{broker: {port: 1}, native: {port: 2}}", "broker.port: native.port is given as well"),
+    ],
+)
+def test_what_cannot_be_translated_is_a_problem(tmp_path: Path, text: str, problem: str) -> None:
+    (found,) = problems_of(write(tmp_path, text))
+    assert found.startswith(problem)
+    assert "$2b" not in found
+
+
+def test_sync_at_once_loses_nothing_and_tls_can_be_off(tmp_path: Path) -> None:
+    text = "{persistence: {wal_sync_interval_ms: 0}, api: {enable_tls: false, tls_cert_path: a}}"
+    loaded = load(write(tmp_path, text))
+    assert loaded.config.data.durability is Level.FSYNC
+    assert loaded.config.tls.cert == ""
+
+
+def test_queue_defaults_are_a_policy(tmp_path: Path) -> None:
+    text = "queue_defaults: {preset: jobqueue, retries: 9}"
+    loaded = load(write(tmp_path, text), {"JACKALOPE_QUEUE_DEFAULTS__TIMEOUT": "90s"})
+    policy = loaded.config.queue_defaults.policy()
+    assert (policy.retries, policy.timeout_us) == (9, 90 * SECOND)
+    assert policy.same is PRESETS["jobqueue"].same
+    shown = {each.key: each.value for each in loaded.settings if each.key.startswith("queue_")}
+    assert shown == {
+        "queue_defaults.preset": "jobqueue",
+        "queue_defaults.retries": 9,
+        "queue_defaults.timeout": "90s",
+    }
+    (problem,) = problems_of(write(tmp_path, "queue_defaults: {retries: -1}"))
+    assert problem.startswith("queue_defaults.retries: must not be negative")
+    (problem,) = problems_of(write(tmp_path, "queue_defaults: 3"))
+    assert problem.startswith("queue_defaults: must hold a preset")

@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from jackalope.broker.settings import LogFormat, LogLevel
-from jackalope.logs import LINES_WAITING_MAX, LineWriter, set_up
+from jackalope.logs import LINES_WAITING_MAX, LineWriter, set_up, trace
 
 
 class Terminal(io.StringIO):
@@ -62,6 +62,29 @@ def test_json_line_has_the_published_fields_first() -> None:
     assert (line["level"], line["message"], line["component"]) == ("warn", "task dead", "broker")
 
 
+@pytest.mark.feature("D38")
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_every_line_has_a_component(form: str) -> None:
+    stream = io.StringIO()
+    close = set_up("trace", form, stream=stream)
+    structlog.get_logger().info("of an application")
+    structlog.get_logger(component="broker").info("of the broker")
+    logging.getLogger("shop.orders").warning("of a library")
+    trace(structlog.get_logger(component="native"), "of all messages")
+    close()
+    if form == "json":
+        shown = [(line["level"], line["component"]) for line in lines(stream)]
+        assert shown == [
+            ("info", "application"),
+            ("info", "broker"),
+            ("warn", "shop.orders"),
+            ("trace", "native"),
+        ]
+    else:
+        assert stream.getvalue().count("component=") == 4
+        assert "trace" in stream.getvalue()
+
+
 @pytest.mark.parametrize(
     ("level", "said"),
     [
@@ -69,6 +92,7 @@ def test_json_line_has_the_published_fields_first() -> None:
         (LogLevel.WARN, ["error", "warn"]),
         (LogLevel.INFO, ["error", "warn", "info"]),
         (LogLevel.DEBUG, ["error", "warn", "info", "debug"]),
+        (LogLevel.TRACE, ["error", "warn", "info", "debug"]),
     ],
 )
 def test_level_includes_those_before_it(level: LogLevel, said: list[str]) -> None:

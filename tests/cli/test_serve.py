@@ -16,6 +16,7 @@ from jackalope.broker.service import Broker
 from jackalope.broker.settings import Config, DataConfig, HttpConfig, NativeConfig
 from jackalope.cli.command import Exit, Failure
 from jackalope.cli.process import run_broker
+from jackalope.logs import LEVELS
 from jackalope.storage import Level, SyncFailed
 from jackalope.storage.history import SqliteHistory
 from tests.cli.conftest import JACKALOPE, Cli, Serving, clean_environment
@@ -130,7 +131,7 @@ def test_bad_configuration_lists_every_problem(tmp_path: Path) -> None:
     assert err.splitlines() == [
         "error: bad configuration: 3 problems",
         "  native.prt: unknown key; did you mean port? (file jackalope.yaml)",
-        "  log.level: must be error or warn or info or debug, got 'loud' (file jackalope.yaml)",
+        f"  log.level: must be {' or '.join(LEVELS)}, got 'loud' (file jackalope.yaml)",
         "  data.durability: must be fsync or interval or memory, got 'hope' (flag --durability)",
     ]
     assert not (tmp_path / "jackalope-data").exists()

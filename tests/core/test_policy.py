@@ -349,3 +349,19 @@ def test_batches_are_filled_one_after_the_other() -> None:
     for number in range(5):
         driver.submit(number)
     assert [driver.task(number).batch for number in range(5)] == [1, 1, 2, 2, 3]
+
+
+def test_queues_that_are_named_get_the_default_policy() -> None:
+    driver = Driver()
+    driver.core.default_policy = msgspec.structs.replace(PRESETS["taskqueue"], depth_limit=1)
+    driver.submit(1, "named")
+    driver.join("w", 5, queues=("served",))
+    driver.declare("declared", retries=9)
+    queues = driver.core.book.namespaces["default"].queues
+    assert queues["named"].policy == queues["served"].policy == driver.core.default_policy
+    assert queues["declared"].policy == msgspec.structs.replace(
+        driver.core.default_policy, retries=9
+    )
+    refused = refusal_in(driver.submit(2, "named"))
+    assert refused is not None
+    assert refused.code is Code.QUEUE_FULL

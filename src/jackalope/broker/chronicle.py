@@ -20,7 +20,9 @@ from jackalope.broker.events import Events
 from jackalope.broker.service import Broker
 from jackalope.broker.settings import LogConfig, LogLevel
 from jackalope.core import Core
+from jackalope.core.commands import AnyCommand
 from jackalope.core.durations import SECOND
+from jackalope.core.effects import Effect, Reply
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.records import (
@@ -60,6 +62,7 @@ from jackalope.core.records import (
     is_lasting,
 )
 from jackalope.core.task import Task
+from jackalope.logs import trace
 
 log = structlog.get_logger(component="broker")
 
@@ -70,12 +73,13 @@ DEPTH_WARNING = 0.8
 
 _WATCH_EVERY_S = 1.0
 
-_ERROR, _WARN, _INFO, _DEBUG = range(4)
+_ERROR, _WARN, _INFO, _DEBUG, _TRACE = range(5)
 _RANKS = {
     LogLevel.ERROR: _ERROR,
     LogLevel.WARN: _WARN,
     LogLevel.INFO: _INFO,
     LogLevel.DEBUG: _DEBUG,
+    LogLevel.TRACE: _TRACE,
 }
 
 #: What is said about a record, and how loudly. Those of `_BY_EVENT` depend on what happened.
@@ -138,6 +142,7 @@ class Chronicle(Events):
     def __init__(self, config: LogConfig) -> None:
         super().__init__()
         self._rank = _RANKS[config.level]
+        self.is_tracing = self._rank == _TRACE
         self._slow_us = config.slow_task_us
         self._since_us = 0
         self._lines = [0] * len(_RANKS)
@@ -151,7 +156,7 @@ class Chronicle(Events):
         super().take(records, core)
         if self._rank == _ERROR:
             return
-        if core.book.has_volatile and self._rank != _DEBUG and not self._slow_us:
+        if core.book.has_volatile and self._rank < _DEBUG and not self._slow_us:
             records = [
                 record for record in records if type(record) not in _ROUTINE or is_lasting(record)
             ]
@@ -163,6 +168,20 @@ class Chronicle(Events):
         for record in records if wanted else ():
             if type(record) in wanted:
                 self._tell(record, core)
+
+    def trace(self, commands: list[AnyCommand], effects: list[Effect]) -> None:
+        """Log what reached the core in a turn, and what leaves it. Bodies are not shown."""
+        for command in commands:
+            items = [getattr(command, name, None) for name in ("tasks", "attempts", "messages")]
+            count = next((len(many) for many in items if many), 0)
+            trace(
+                log, "command", **_parties(command, command), **({"items": count} if count else {})
+            )
+        for effect in effects:
+            if isinstance(effect, Reply):
+                trace(log, "answer", **_parties(effect, effect.body))
+            else:
+                trace(log, "message", **_parties(effect, effect.message))
 
     def _wanted(self, records: list[AnyRecord]) -> set[type]:
         """Return the kinds of records to look at one by one; count what only the limit keeps out.
@@ -181,7 +200,7 @@ class Chronicle(Events):
         return wanted
 
     def _has_room(self, level: int) -> bool:
-        return self._lines[level] < LINES_PER_SECOND_MAX or self._rank == _DEBUG
+        return self._lines[level] < LINES_PER_SECOND_MAX or self._rank >= _DEBUG
 
     def _tell(self, record: AnyRecord, core: Core) -> None:
         level, message = _words(record)
@@ -297,6 +316,18 @@ def _facts(record: AnyRecord, core: Core) -> dict[str, Any]:
         facts["error"] = f"{record.error.type}: {record.error.message}"
     facts |= _facts_of_topology(record)
     return {name: value for name, value in facts.items() if value not in ("", None)}
+
+
+def _parties(letter: Any, what: Any) -> dict[str, Any]:
+    """Return what a command or effect is, which session it is of, and which task it is about."""
+    facts = {"kind": type(what).__name__, "session": letter.session}
+    facts["ref"] = getattr(letter, "ref", 0)
+    for name in ("worker", "queue", "code", "namespace"):
+        facts[name] = getattr(what, name, "")
+    facts["worker_id"] = facts.pop("worker")
+    task_id = getattr(what, "task", b"")
+    facts["task_id"] = str(UUID(bytes=bytes(task_id))) if len(task_id) == 16 else ""
+    return {name: value for name, value in facts.items() if value}
 
 
 def _facts_of_topology(record: AnyRecord) -> dict[str, Any]:

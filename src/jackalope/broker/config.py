@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from jackalope.broker.settings import COMPONENTS, Config, NamespaceConfig, QueueConfig
+from jackalope.broker.task_queue_file import Note
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.api_keys import api_key_problems
 from jackalope.core.commands import DEFAULT_NAMESPACE
@@ -86,10 +87,11 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """A configuration, and where each of its values came from."""
+    """A configuration, where each of its values came from, and what was translated for it."""
 
     config: Config
     settings: list[Setting]
+    notes: list[Note] = []
 
 
 # Merging.
@@ -142,6 +144,8 @@ def read_value(path: KeyPath, value: Any, *, is_text: bool = False) -> Any:
     match path:
         case ("namespaces", *rest):
             return _read_of_namespace(rest, value, is_text=is_text)
+        case ("queue_defaults", field):
+            return _read_of_queue(field, value, is_text=is_text)
         case ("launchers", _, _):
             return value  # What a launcher can be told, it says itself.
         case ("auth", "keys"):
@@ -154,10 +158,23 @@ def read_value(path: KeyPath, value: Any, *, is_text: bool = False) -> Any:
             return _read(name, value, shape, is_text)
         case (component,) if component in COMPONENTS:
             raise ValueError(f"is a group of settings: {', '.join(_fields(COMPONENTS[component]))}")
-    if path[0] == "launchers":
-        raise ValueError("must map the name of each launcher to its settings, `type` among them")
-    known = [*COMPONENTS, *NamespaceConfig.__struct_fields__, "launchers", "namespaces"]
+    if path[0] in _GROUPS:
+        raise ValueError(_GROUPS[path[0]])
+    known = [
+        *COMPONENTS,
+        *NamespaceConfig.__struct_fields__,
+        "launchers",
+        "namespaces",
+        "queue_defaults",
+    ]
     raise ValueError(_unknown(path[0], known, ""))
+
+
+#: What must stand below these keys.
+_GROUPS = {
+    "queue_defaults": "must hold a preset or fields of a policy",
+    "launchers": "must map the name of each launcher to its settings, `type` among them",
+}
 
 
 def _read_of_namespace(rest: list[str], value: Any, *, is_text: bool) -> Any:
@@ -167,14 +184,17 @@ def _read_of_namespace(rest: list[str], value: Any, *, is_text: bool) -> Any:
             return _convert(value, Annotated[int, Meta(ge=0)], is_text)
         case [_, "queues" | "pools", _] if value in ({}, None):
             return {}
-        case [_, "queues", _, "preset"]:
-            return _preset(value)
         case [_, "queues", _, field]:
-            return policy_value(field, value, is_text=is_text)
+            return _read_of_queue(field, value, is_text=is_text)
         case [_, "pools", _, field]:
             return pool_value(field, value, is_text=is_text)
         case _:
             raise ValueError(_not_a_namespace(rest))
+
+
+def _read_of_queue(field: str, value: Any, *, is_text: bool) -> Any:
+    """Check a preset or a field of a policy; see `read_value`."""
+    return _preset(value) if field == "preset" else policy_value(field, value, is_text=is_text)
 
 
 def policy_value(field: str, value: Any, *, is_text: bool = False) -> Any:
@@ -220,8 +240,10 @@ def _policy_problems(values: dict[KeyPath, Any], given: dict[KeyPath, Given]) ->
             pool = msgspec.structs.replace(_WIDE_POOL, **{pool_field(path[4]): value})
             for problem in pool_problems(pool):
                 yield Problem(key_of(path), problem.partition(": ")[2], given[path].origin)
-        if path[2:3] == ("queues",) and path[4:] not in ((), ("preset",)):
-            field = policy_field(path[4])
+        named = path[1:] if path[0] == "queue_defaults" else path[4:]
+        is_policy = path[0] == "queue_defaults" or path[2:3] == ("queues",)
+        if is_policy and named not in ((), ("preset",)):
+            field = policy_field(named[0])
             policy = msgspec.structs.replace(DEFAULT_POLICY, **{field: value})
             for problem in policy_problems(policy):
                 yield Problem(key_of(path), problem.partition(": ")[2], given[path].origin)
@@ -235,7 +257,11 @@ def _build(values: dict[KeyPath, Any]) -> Config:
     tree: dict[str, Any] = {name: {} for name in COMPONENTS}
     namespaces: dict[str, Any] = {}
     launchers: dict[str, dict[str, Any]] = {}
+    defaults: dict[str, Any] = {"changes": {}}
     for path, value in values.items():
+        if path[0] == "queue_defaults":
+            _put_policy(defaults, path[1], value)
+            continue
         if path[0] == "launchers":
             launchers.setdefault(path[1], {})[path[2]] = value
             continue
@@ -254,14 +280,13 @@ def _build(values: dict[KeyPath, Any]) -> Config:
                 pool[pool_field(field[0])] = value
             continue
         queue = world["queues"].setdefault(name, {"changes": {}})
-        if field == ["preset"]:
-            queue["preset"] = value
-        elif field:
-            queue["changes"][policy_field(field[0])] = value
+        if field:
+            _put_policy(queue, field[0], value)
     components: dict[str, Any] = {name: COMPONENTS[name](**tree[name]) for name in tree}
     return Config(
         **components,
         launchers=launchers,
+        queue_defaults=QueueConfig(**defaults),
         namespaces={
             name: NamespaceConfig(
                 {queue: QueueConfig(**fields) for queue, fields in world["queues"].items()},
@@ -273,6 +298,13 @@ def _build(values: dict[KeyPath, Any]) -> Config:
     )
 
 
+def _put_policy(queue: dict[str, Any], field: str, value: Any) -> None:
+    if field == "preset":
+        queue["preset"] = value
+    else:
+        queue["changes"][policy_field(field)] = value
+
+
 def _settings(values: dict[KeyPath, Any], given: dict[KeyPath, Given]) -> list[Setting]:
     """List every setting in the order of this file, then queues and limits."""
     settings = []
@@ -282,12 +314,14 @@ def _settings(values: dict[KeyPath, Any], given: dict[KeyPath, Given]) -> list[S
         origin = given[fixed].origin if fixed in given else Origin(Place.DEFAULT)
         is_hidden = value and is_secret(component, name)
         settings.append(Setting(key_of(fixed), HIDDEN if is_hidden else plain(name, value), origin))
-    for path in sorted(path for path in values if path[0] in ("launchers", "namespaces")):
+    others = ("launchers", "namespaces", "queue_defaults")
+    for path in sorted(path for path in values if path[0] in others):
         if path[0] == "launchers":
             shown = HIDDEN if path[2] == "env" else values[path]
             settings.append(Setting(key_of(path), shown, given[path].origin))
             continue
-        name = pool_field(policy_field(path[-1])) if path[4:] else ""
+        is_field = bool(path[4:]) or path[0] == "queue_defaults"
+        name = pool_field(policy_field(path[-1])) if is_field else ""
         settings.append(Setting(key_of(path), plain(name, values[path]), given[path].origin))
     return settings
 

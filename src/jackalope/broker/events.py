@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 from jackalope.broker.access import acting
 from jackalope.core import Core
+from jackalope.core.commands import AnyCommand
+from jackalope.core.effects import Effect
 from jackalope.core.identity import How
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
@@ -75,10 +77,14 @@ class Events:
 
     They are looked up by what they want to hear, so that what nobody listens to costs next to
     nothing, however many listen to other things.
+
+    Attributes:
+        is_tracing: whether `trace` is to be called after each turn.
     """
 
     def __init__(self) -> None:
         self._subscriptions: dict[Topic, dict[Subscription, None]] = {}
+        self.is_tracing = False
 
     def subscribe(self, subscription: Subscription) -> None:
         """Begin to tell a listener."""
@@ -90,6 +96,9 @@ class Events:
         listening.pop(subscription, None)
         if not listening:
             self._subscriptions.pop(subscription.topic, None)
+
+    def trace(self, commands: list[AnyCommand], effects: list[Effect]) -> None:
+        """Take what a durable turn has heard, and what it is about to say."""
 
     def take(self, records: list[AnyRecord], core: Core) -> None:
         """Take the records of a turn that is durable."""

@@ -43,6 +43,7 @@ from jackalope.core.commands import (
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.effects import Effect
 from jackalope.core.must import must
+from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.refusals import Refusal
 from jackalope.storage import DiskFull, Storage, StorageFault
 
@@ -115,8 +116,10 @@ class Broker:
         clock: Clock | None = None,
         access: Access | None = None,
         free_bytes_min: int = 0,
+        default_policy: Policy = DEFAULT_POLICY,
     ) -> None:
         self._storage = storage
+        self._default_policy = default_policy
         self._clock = clock or Clock()
         self.blobs = BlobKeeper(storage.blobs, storage.history, self.flush, self._unnamed)
         self.engine = Engine(storage.journal, storage.history, self.blobs)
@@ -372,13 +375,17 @@ class Broker:
             commands.append(Tick())
         if not commands:
             return
+        engine.core.default_policy = self._default_policy  # A fault replaces the core.
         turn = engine.decide(now_us, commands)
         try:
             store_us = await self._store(turn)
         except StorageFault as fault:
             self._fail(turn, fault)
             return
-        self._release(engine.settle(turn))
+        effects = engine.settle(turn)
+        if self.events.is_tracing:
+            self.events.trace(turn.commands, effects)
+        self._release(effects)
         self.access.follow(engine.core.book)  # Whoever must go now still has its answer.
         self.meter.count_turn(turn, store_us)
         if turn.records:

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from jackalope.core.access import ApiKey
 from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Level
 from jackalope.wire.frames import FRAME_BYTES_MAX
 
@@ -26,6 +27,7 @@ class LogLevel(StrEnum):
     WARN = "warn"
     INFO = "info"
     DEBUG = "debug"
+    TRACE = "trace"
 
 
 class LogFormat(StrEnum):
@@ -376,7 +378,8 @@ class LogConfig(msgspec.Struct, frozen=True):
         LogLevel,
         _about(
             "`error`: failures of the system. `warn`: also retries, slow tasks and full queues. "
-            "`info`: also the lives of tasks and workers. `debug`: also every change of state."
+            "`info`: also the lives of tasks and workers. `debug`: also every change of state. "
+            "`trace`: also every command and every answer, without payloads."
         ),
     ] = LogLevel.INFO
     format: Annotated[
@@ -441,10 +444,14 @@ class LaunchConfig(msgspec.Struct, frozen=True):
 
 
 class QueueConfig(msgspec.Struct, frozen=True):
-    """A queue to declare at the start: a preset, and what differs from it."""
+    """The policy of a queue: a preset, and what differs from it."""
 
     preset: str = ""
     changes: dict[str, Any] = {}
+
+    def policy(self) -> Policy:
+        """Return the whole policy."""
+        return msgspec.structs.replace(PRESETS.get(self.preset, DEFAULT_POLICY), **self.changes)
 
 
 class NamespaceConfig(msgspec.Struct, frozen=True):
@@ -470,6 +477,7 @@ class Config(msgspec.Struct, frozen=True):
     telemetry: TelemetryConfig = TelemetryConfig()
     shutdown: ShutdownConfig = ShutdownConfig()
     launch: LaunchConfig = LaunchConfig()
+    queue_defaults: QueueConfig = QueueConfig()
     launchers: dict[str, dict[str, Any]] = {}
     namespaces: dict[str, NamespaceConfig] = {}
 

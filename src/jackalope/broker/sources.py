@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from jackalope.broker.config import (
     Given,
     KeyPath,
@@ -21,6 +23,7 @@ from jackalope.broker.config import (
     merge,
 )
 from jackalope.broker.settings import COMPONENTS
+from jackalope.broker.task_queue_file import Note, translate
 
 PREFIX = "JACKALOPE_"
 
@@ -51,12 +54,13 @@ def load(
     variables = environment or {}
     problems: list[Problem] = []
     given: list[Given] = []
+    notes: list[Note] = []
     found = find_file(file, variables, folder)
     if found is not None:
-        given += _from_file(found, problems)
+        given += _from_file(found, problems, notes)
     given += _from_environment(variables, problems)
     given += _from_flags(flags or {})
-    return merge(given, problems)
+    return msgspec.structs.replace(merge(given, problems), notes=notes)
 
 
 def find_file(
@@ -74,7 +78,7 @@ def find_file(
 # The file.
 
 
-def _from_file(file: Path, problems: list[Problem]) -> Iterator[Given]:
+def _from_file(file: Path, problems: list[Problem], notes: list[Note]) -> Iterator[Given]:
     origin = Origin(Place.FILE, str(file))
     try:
         tree = _parse(file)
@@ -84,7 +88,10 @@ def _from_file(file: Path, problems: list[Problem]) -> Iterator[Given]:
     except ValueError as error:
         problems.append(Problem("file", str(error), origin))
         return
-    for path, value in _flatten(tree, ()):
+    translated = translate(tree)
+    notes += translated.notes
+    problems += [Problem(key, message, origin) for key, message in translated.problems]
+    for path, value in _flatten(translated.tree, ()):
         if all(isinstance(part, str) for part in path):
             yield Given(path, value, origin)
         else:
@@ -135,7 +142,7 @@ def _depth(path: KeyPath) -> int:
     """Tell how many names make a setting, from the first of them."""
     if path[0] == "namespaces":
         return 2 + _depth(path[2:]) if len(path) > 2 else 3
-    known = {"queues": 3, "pools": 3, "launchers": 3, "limits": 2}
+    known = {"queues": 3, "pools": 3, "launchers": 3, "limits": 2, "queue_defaults": 2}
     return known.get(path[0], 2 if path[0] in COMPONENTS else 1)
 
 

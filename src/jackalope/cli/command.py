@@ -362,10 +362,11 @@ def fail(message: str, code: Exit = Exit.FAILED, details: Sequence[str] = ()) ->
 
 def say_error(message: str, details: Sequence[str] = ()) -> None:
     """Say in one line on the standard error what went wrong, and each detail in another."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    from jackalope.cli.screen import SafeConsole
+
+    console = SafeConsole(stderr=True)
     line = Text.assemble(("error: ", "bold red"), " ".join(message.split()))
     console.print(line, soft_wrap=True)
     for detail in details:

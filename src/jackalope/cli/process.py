@@ -115,7 +115,12 @@ def _open(config: Config) -> Broker:
         raise Failure(str(fault), code=Exit.STORAGE) from None
     access = Access(config.auth.keys, may_be_open=may_be_open(config))
     try:
-        broker = Broker(storage, access=access, free_bytes_min=data.free_bytes_min)
+        broker = Broker(
+            storage,
+            access=access,
+            free_bytes_min=data.free_bytes_min,
+            default_policy=config.queue_defaults.policy(),
+        )
     except StorageFault as fault:
         storage.close()
         raise Failure(str(fault), code=Exit.STORAGE) from None

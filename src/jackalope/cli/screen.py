@@ -1,22 +1,26 @@
 """The screen: where a command's answer goes, as a table, JSON or YAML.
 
 Owns the terminal: tables, bars, colours, watching and confirming. Knows nothing of the broker.
+Whatever is drawn passes `SafeConsole`, so that names, errors and payloads cannot speak to the
+terminal; no command has to think of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from jackalope.cli.words import clock, now_us
+from jackalope.terminal import in_json, in_line, is_safe, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -97,11 +101,12 @@ class Screen:
         if self.format is Format.YAML:
             import yaml
 
-            return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+            text = str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+            return text if is_safe(text) else str(yaml.safe_dump(data, sort_keys=False))
         import json
 
         indent = None if is_line else 2
-        return json.dumps(data, indent=indent, ensure_ascii=False, default=str) + "\n"
+        return in_json(json.dumps(data, indent=indent, ensure_ascii=False, default=str)) + "\n"
 
     def stream(self, data: Any, drawn: RenderableType) -> None:
         """Show one of many answers that come over time: JSON a line each, YAML a document each."""
@@ -153,7 +158,7 @@ class Screen:
         )
 
         bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=40),
             MofNCompleteColumn(),
             TimeRemainingColumn(compact=True),
@@ -172,13 +177,38 @@ class Screen:
             return True
         if not sys.stdin.isatty():
             return False
-        self._err.print(f"{question} [y/N] ", end="")
+        self._err.print(f"{in_line(question)} [y/N] ", end="")
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
+class SafeConsole(Console):
+    """A console on which no text can pretend to be more than text.
+
+    Names and messages are shown as they are, whatever brackets and colons are in them; characters
+    that a terminal would act on are shown as escapes. Rich makes its own colours and movements
+    after this, or marks them as such.
+    """
+
+    def __init__(self, *, stderr: bool) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+    def render_str(self, text: str, **styling: Any) -> Text:
+        """Escape a text before its width is measured."""
+        return super().render_str(visible(text), **styling)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """Escape what is left in any text that is drawn."""
+        for segment in super().render(renderable, options):
+            if segment.control or is_safe(segment.text):
+                yield segment
+            else:
+                yield Segment(visible(segment.text), segment.style)
+
+
 def _console(*, stderr: bool) -> Console:
-    # Names and messages are shown as they are, whatever brackets and colons are in them.
-    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    console = SafeConsole(stderr=stderr)
     if not console.is_terminal:
         # A table that is piped somewhere keeps its shape.
         console.width = COLUMNS_MAX

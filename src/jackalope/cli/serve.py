@@ -87,7 +87,7 @@ class Flags(Options):
         _flag("--durability", "[fsync|interval|memory]", "What an acknowledgement promises."),
     ] = None
     log_level: Annotated[
-        str | None, _flag("--log-level", "[error|warn|info|debug]", "How much is logged.")
+        str | None, _flag("--log-level", "[error|warn|info|debug|trace]", "How much is logged.")
     ] = None
     log_format: Annotated[
         str | None, _flag("--log-format", "[auto|json|console]", "How the log looks.")
@@ -165,10 +165,21 @@ def serve(flags: Flags) -> int:
     from jackalope.logs import set_up
 
     close_log = set_up(config.log.level, config.log.format)
+    _log_notes(loaded)
     try:
         return int(run_loop(run_broker(config)))
     finally:
         close_log()
+
+
+def _log_notes(loaded: "Loaded") -> None:
+    """Log what became of each setting that was written in the words of another design."""
+    import structlog
+
+    log = structlog.get_logger(component="configuration")
+    for note in loaded.notes:
+        write = log.info if note.has_effect else log.warning
+        write("setting translated", key=note.key, note=note.message)
 
 
 def _check_http(loaded: "Loaded") -> None:

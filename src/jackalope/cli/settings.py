@@ -23,6 +23,11 @@ _QUEUES = """
 #     retries: 5
 #     retry_base: 10s
 
+# The policy of queues that are not declared: a preset, or fields of a policy.
+# queue_defaults:
+#   preset: taskqueue
+#   depth_limit: 50000
+
 # How many tasks with a tag may run at once.
 # limits:
 #   gpu: 4
@@ -95,9 +100,12 @@ def check(screen: "Screen", flags: Flags) -> None:
     """
     from jackalope.cli.words import plural
 
-    given = [each for each in flags.load().settings if each.origin.place.value != "default"]
+    loaded = flags.load()
+    given = [each for each in loaded.settings if each.origin.place.value != "default"]
     text = f"the configuration is good: {plural(len(given), 'setting')} beside the defaults"
-    screen.show({"problems": [], "settings": len(given)}, text)
+    notes = [str(note) for note in loaded.notes]
+    data = {"problems": [], "settings": len(given), "notes": notes}
+    screen.show(data, "\n".join([text, *notes]))
 
 
 def init(

@@ -17,6 +17,7 @@ from jackalope.cli.options import (
     find,
     find_all,
 )
+from jackalope.terminal import in_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -99,16 +100,16 @@ def draw_task(view: "TaskView") -> "RenderableType":
     rows: list[tuple[str, Any]] = [
         ("task", id_text(view.id)),
         ("state", head),
-        ("alias", view.alias),
-        ("queue", view.queue),
-        ("name", view.name),
-        ("key", view.key),
-        ("tags", ", ".join(view.tags)),
+        ("alias", in_line(view.alias)),
+        ("queue", in_line(view.queue)),
+        ("name", in_line(view.name)),
+        ("key", in_line(view.key)),
+        ("tags", in_line(", ".join(view.tags))),
         ("priority", str(view.priority)),
         ("batch", str(view.batch) if view.batch else ""),
         ("parent", id_text(view.parent) if view.parent else ""),
         ("waits for", "\n".join(id_text(each) for each in view.waiting_for)),
-        ("worker", view.worker + (f"  (fence {view.fence})" if view.fence else "")),
+        ("worker", in_line(view.worker) + (f"  (fence {view.fence})" if view.fence else "")),
         ("tries", ", ".join(tries)),
         ("progress", _progress(view)),
         ("request", view.how or ""),
@@ -400,7 +401,7 @@ def _draw_explanation(view: "ExplanationView") -> "RenderableType":
         for name, fact in cause.facts.items():
             if name.endswith("_us") and isinstance(fact, int):
                 text = text.replace(utc(fact), f"{clock(fact)}, {ago(fact)}")
-        drawn.append(f"\n  {cause.why:<14} ", style="bright_black").append(text)
+        drawn.append(f"\n  {cause.why:<14} ", style="bright_black").append(in_line(text))
     return drawn
 
 
@@ -484,8 +485,8 @@ def _draw_event(event: "Happened") -> "Text":
         "  ",
         (f"{event.what:<10}", ""),
         (f"{event.state:<10}", STATE_COLOURS.get(event.state, "")),
-        (f"{event.queue}", "bright_black"),
+        (in_line(event.queue), "bright_black"),
     )
     if event.by:
-        drawn.append(f"  {event.by}", style="bright_black")
-    return drawn.append(f"  {event.detail}") if event.detail else drawn
+        drawn.append(f"  {in_line(event.by)}", style="bright_black")
+    return drawn.append(f"  {in_line(event.detail)}") if event.detail else drawn

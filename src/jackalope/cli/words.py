@@ -12,6 +12,8 @@ from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
+from jackalope.terminal import visible
+
 SECOND_US = 1_000_000
 
 _STEPS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
@@ -134,5 +136,5 @@ def setting(value: Any) -> str:
 
 def brief(value: Any, chars_max: int) -> str:
     """Write a value on one line of at most so many characters."""
-    text = " ".join(str(value).split())
+    text = visible(" ".join(str(value).split()))
     return text if len(text) <= chars_max else text[: chars_max - 1] + "…"

@@ -45,7 +45,7 @@ class Service(Options):
             min=0,
             metavar="N",
             help="How many tasks to run at once.",
-            show_default="as fits their kind",
+            show_default="100 coroutines, else a task a core",
         ),
     ] = 0
     prefetch: Annotated[
@@ -55,7 +55,7 @@ class Service(Options):
     name: Annotated[
         str,
         typer.Option(
-            "--name", metavar="NAME", help="A name nobody else has.", show_default="host-pid"
+            "--name", metavar="NAME", help="A name nobody else has.", show_default="host-pid-random"
         ),
     ] = ""
     label: Annotated[
@@ -102,7 +102,13 @@ class Processes(Options):
     """How the processes of isolated tasks are kept small."""
 
     memory: Annotated[
-        str, _process("--memory", "SIZE", "The memory cap of each, such as 512M.", "none")
+        str,
+        _process(
+            "--memory",
+            "SIZE",
+            "The memory cap of each, such as 512M. Not of tasks in threads.",
+            "none",
+        ),
     ] = ""
     recycle_tasks: Annotated[
         int, _process("--recycle-tasks", "N", "Replace one after so many tasks.")
@@ -157,7 +163,9 @@ class Log(Options):
 
     log_level: Annotated[
         str,
-        typer.Option("--log-level", metavar="[error|warn|info|debug]", help="How much is logged."),
+        typer.Option(
+            "--log-level", metavar="[error|warn|info|debug|trace]", help="How much is logged."
+        ),
     ] = "info"
     log_format: Annotated[
         str, typer.Option("--log-format", metavar="[auto|json|console]", help="How the log looks.")
@@ -196,6 +204,9 @@ def worker(
     Coroutines run on a loop, plain functions in threads, isolated ones in processes that can be
     stopped. The first signal takes no more work and finishes what runs, within the deadline; the
     rest is handed back, and costs those tasks nothing. A second signal hurries.
+
+    Unless told otherwise it runs 100 tasks at once if all are coroutines, which mostly wait; with
+    any plain or isolated function as many as there are cores, and at least 2.
 
     One that was started for a pool finds its queue, key and name in its environment (WORKER_POOL,
     WORKER_KEY, WORKER_ID).

@@ -108,6 +108,7 @@ from jackalope.core.messaging import (
     Unbind,
     WaitForReplies,
 )
+from jackalope.core.policy import DEFAULT_POLICY
 from jackalope.core.queue import Queue
 from jackalope.core.ready import Lane
 from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished, TaskMoved
@@ -159,6 +160,8 @@ class Core:
         fanouts: the tasks that want helpers, by fence.
         seeks_helpers: whether every worker must be looked at for them.
         is_changing: whether the command at hand may have changed something.
+        default_policy: the policy of queues that come into being by being named. Not durable: each
+            queue records the policy that it got.
     """
 
     def __init__(self) -> None:
@@ -182,6 +185,7 @@ class Core:
         self.fanouts: dict[int, Fanout] = {}
         self.seeks_helpers = False
         self.is_changing = False
+        self.default_policy = DEFAULT_POLICY
         self._records: list[AnyRecord] = []
         self._ended: deque[tuple[Task, tuple[TaskId, ...]]] = deque()
         book, roster = self.book, self.roster

@@ -19,7 +19,7 @@ from jackalope.core.limits import (
     QUEUES_PER_NAMESPACE_MAX,
     TAG_CHARS_MAX,
 )
-from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy, change_policy
+from jackalope.core.policy import PRESETS, Policy, change_policy
 from jackalope.core.records import (
     QueueDeclared,
     QueuePaused,
@@ -34,15 +34,16 @@ if TYPE_CHECKING:
 
 
 def open_queue(
-    core: Core, namespace: str, name: str, by: str, policy: Policy = DEFAULT_POLICY
+    core: Core, namespace: str, name: str, by: str, policy: Policy | None = None
 ) -> Queue | Refusal:
-    """Find a queue, or make it with this policy."""
+    """Find a queue, or make it with this policy, else the default one."""
     queue = core.book.queue(namespace, name)
     if queue is not None:
         return queue
     refusal = no_room(core, namespace, name)
     if refusal is not None:
         return refusal
+    policy = policy or core.default_policy
     core.record(QueueDeclared(core.now_us, namespace, name, policy, by))
     return core.book.namespaces[namespace].queues[name]
 
@@ -61,14 +62,14 @@ def open_queues(core: Core, namespace: str, names: tuple[str, ...], by: str) -> 
         if refusal is not None:
             return refusal
     for name in new:
-        core.record(QueueDeclared(core.now_us, namespace, name, DEFAULT_POLICY, by))
+        core.record(QueueDeclared(core.now_us, namespace, name, core.default_policy, by))
     return None
 
 
 def declare_queue(core: Core, command: DeclareQueue) -> None:
     """Create a queue or change its policy."""
     queue = core.book.queue(command.namespace, command.queue)
-    policy = DEFAULT_POLICY if queue is None else queue.policy
+    policy = core.default_policy if queue is None else queue.policy
     if command.preset:
         preset = PRESETS.get(command.preset)
         if preset is None:

@@ -55,6 +55,7 @@ async def finish(client: httpx.AsyncClient, task: Any, result: bytes, worker: st
     assert answer.status_code == 200, answer.text
 
 
+@pytest.mark.feature("D3")
 def test_minimal_task_has_the_defaults_of_the_task_api() -> None:
     async def check() -> None:
         async with open_http() as house:
@@ -64,10 +65,11 @@ def test_minimal_task_has_the_defaults_of_the_task_api() -> None:
             assert task.keys() >= FIELDS
             assert (task["status"], task["priority"], task["retry_count"]) == ("pending", 150, 0)
             assert (task["result"], task["error"], task["worker_id"]) == (None, None, None)
-            assert task["timeout_seconds"] == 300
+            assert task["timeout_seconds"] is None
             assert (task["queue"], task["state"]) == ("default", "ready")
             queue = await house.client.get("/api/v1/queues/default")
-            assert queue.json()["policy"]["retries"] == 3
+            policy = queue.json()["policy"]
+            assert (policy["retries"], policy["timeout"]) == (3, "0s")
 
     run(check())
 

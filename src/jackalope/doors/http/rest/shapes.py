@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from jackalope.core.durations import HOUR, MINUTE, SECOND
+from jackalope.core.durations import HOUR, SECOND
 from jackalope.core.identity import How, Same
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
@@ -53,9 +53,8 @@ from jackalope.doors.http.rest.words import (
 )
 from jackalope.wire.views import AnswerView, TaskView
 
-#: Where tasks go that name no queue, and how long an attempt at one may take.
+#: Where tasks go that name no queue.
 QUEUE_DEFAULT = "default"
-TIMEOUT_US_DEFAULT = 5 * MINUTE
 
 #: What a task's own number of retries means beside that number.
 _RETRY_BASE_US = 5 * SECOND
@@ -271,9 +270,6 @@ def to_spec(task: TaskToSubmit, task_id: TaskId) -> TaskSpec:
     Raises:
         Rejected: its headers cannot be kept.
     """
-    timeout_us = from_seconds(task.timeout_seconds)
-    if task.queue is None and task.timeout_seconds is None:
-        timeout_us = TIMEOUT_US_DEFAULT
     headers = _to_keep(task.headers)
     retries = task.max_retries
     options = Options(
@@ -282,7 +278,7 @@ def to_spec(task: TaskToSubmit, task_id: TaskId) -> TaskSpec:
         tags=task.tags,
         run_at_us=from_time(task.schedule_at),
         expires_at_us=from_time(task.expires_at),
-        timeout_us=timeout_us,
+        timeout_us=from_seconds(task.timeout_seconds),
         retry=None
         if retries is None
         else Retry(retries, _RETRY_BASE_US, _RETRY_FACTOR, _RETRY_CAP_US),
