@@ -1,15 +1,22 @@
 """What a worker is told, and what it makes of an application."""
 
+import asyncio
 import os
+import re
+import socket
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
+from jackalope.link.errors import ConfigError
 from jackalope.tasks.definition import TaskDefinition, find_task
 from jackalope.worker.application import CannotLoad, load_application, unknown_task
 from jackalope.worker.exit_cause import exit_error, oom_kill_count, signal_name
-from jackalope.worker.settings import WorkerSettings, fitting_concurrency
+from jackalope.worker.process_executor import Recycling
+from jackalope.worker.runtime import Runtime
+from jackalope.worker.settings import WorkerSettings, default_name, fitting_concurrency
 from tests.worker.application import app
 
 APPLICATION = "tests.worker.application:app"
@@ -37,6 +44,46 @@ def test_concurrency_fits_the_kind_of_tasks() -> None:
     assert fitting_concurrency([app.functions["add"]]) == 100
     mixed = [app.functions["add"], app.functions["multiply"]]
     assert fitting_concurrency(mixed) == max(2, os.cpu_count() or 1)
+
+
+def test_caps_that_have_no_effect_are_told_of() -> None:
+    settings = WorkerSettings(
+        application=APPLICATION, memory_bytes_max=2**29, recycling=Recycling(tasks=100)
+    )
+    functions = app.functions.values()
+    memory, recycle = settings.warnings(functions)
+    assert memory.startswith("--memory has no effect on tasks that do not run in processes")
+    assert recycle.startswith("--recycle-tasks has no effect")
+    assert "more; define them with isolation" in memory
+    isolated = [each for each in functions if each.isolation == "process"]
+    assert isolated
+    assert settings.warnings(isolated) == []
+    assert WorkerSettings(application=APPLICATION).warnings(functions) == []
+
+
+def test_worker_warns_of_a_cap_without_effect() -> None:
+    settings = WorkerSettings(application=APPLICATION, memory_bytes_max=2**29)
+
+    async def start() -> None:
+        Runtime(settings, app)
+
+    with capture_logs() as lines:
+        asyncio.run(start())
+    (line,) = lines
+    assert (line["event"], line["log_level"]) == ("setting without effect", "warning")
+
+
+def test_limit_of_memory_needs_a_process() -> None:
+    with pytest.raises(ConfigError, match="memory_limit: only a process can have one"):
+        TaskDefinition(os.getcwd, memory_bytes_max=1)
+
+
+@pytest.mark.feature("D12")
+def test_default_names_have_host_process_and_chance() -> None:
+    names = {default_name() for _ in range(100)}
+    assert len(names) == 100
+    shape = rf"{re.escape(socket.gethostname())}-{os.getpid()}-[0-9a-f]{{8}}"
+    assert all(re.fullmatch(shape, name) for name in names)
 
 
 def test_application_is_found() -> None:

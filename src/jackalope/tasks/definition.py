@@ -259,4 +259,6 @@ def _problems(definition: TaskDefinition) -> list[str]:
         for field in ("timeout_us", "soft_timeout_us", "memory_bytes_max")
         if getattr(definition, field) < 0
     ]
+    if definition.memory_bytes_max and definition.isolation != "process":
+        problems.append('memory_limit: only a process can have one; choose isolation="process"')
     return problems

@@ -91,7 +91,11 @@ class TaskContext:
             import structlog  # noqa: PLC0415  slow to import, and most isolated tasks log nothing
 
             self._log = structlog.get_logger(
-                task_id=self._attempt.shown, attempt=self.attempt, name=self.name, queue=self.queue
+                component="task",
+                task_id=self._attempt.shown,
+                attempt=self.attempt,
+                name=self.name,
+                queue=self.queue,
             )
         return self._log
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 import structlog
 
 from jackalope.link.address import Address
-from jackalope.tasks.definition import TaskSource, known_names
+from jackalope.tasks.definition import TaskDefinition, TaskSource, known_names
 from jackalope.worker.application import CannotLoad, load_application
 from jackalope.worker.drain import Drain
 from jackalope.worker.helping import Helping
@@ -86,6 +86,18 @@ def _surroundings(settings: WorkerSettings, address: Address) -> Surroundings:
     )
 
 
+def _served(settings: WorkerSettings, source: TaskSource) -> list[TaskDefinition]:
+    """Return the tasks that the worker is for, and warn of settings that mean nothing to them."""
+    served = [
+        definition
+        for definition in source.functions.values()
+        if not settings.queues or definition.queue in settings.queues
+    ]
+    for warning in settings.warnings(served):
+        log.warning("setting without effect", detail=warning)
+    return served
+
+
 class Runtime:
     """One worker."""
 
@@ -93,11 +105,7 @@ class Runtime:
         self._settings = settings
         address: Address = settings.address or source.address
         self._address = replace(address, token=settings.token or address.token)
-        served = [
-            definition
-            for definition in source.functions.values()
-            if not settings.queues or definition.queue in settings.queues
-        ]
+        served = _served(settings, source)
         self._queues = settings.queues or tuple(sorted({d.queue for d in served})) or ("default",)
         surroundings = _surroundings(settings, self._address)
         self._loop_executor = LoopExecutor()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,10 +24,16 @@ from jackalope.worker.process_executor import CHILD_COMMAND, Recycling
 #: How many coroutines a worker of nothing but coroutines runs at once unless told otherwise.
 _CONCURRENCY_ASYNC = 100
 
+#: How many tasks a warning names.
+_NAMED_MAX = 5
+
 
 def default_name() -> str:
-    """Return a name for this process that no other worker has."""
-    return f"{socket.gethostname()}-{os.getpid()}"
+    """Return a name for this process that no other worker has: `host-pid-random`.
+
+    Host and process are not enough: containers share both.
+    """
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +119,29 @@ class WorkerSettings:
         if bool(self.fanout_cert) != bool(self.fanout_key):
             problems.append("fanout_cert and fanout_key: give both, or neither")
         return problems
+
+    def warnings(self, definitions: Iterable[TaskDefinition]) -> list[str]:
+        """List what has no effect on some of these tasks, one sentence each."""
+        given = [
+            name
+            for name, value in (
+                ("memory", self.memory_bytes_max),
+                ("recycle-tasks", self.recycling.tasks),
+                ("recycle-age", self.recycling.age_s),
+                ("recycle-memory", self.recycling.rss_bytes),
+            )
+            if value
+        ]
+        outside = sorted(each.name for each in definitions if each.isolation != "process")
+        if not given or not outside:
+            return []
+        first = ", ".join(outside[:_NAMED_MAX])
+        more = f" and {len(outside) - _NAMED_MAX} more" if len(outside) > _NAMED_MAX else ""
+        return [
+            f"--{name} has no effect on tasks that do not run in processes of their own: "
+            f'{first}{more}; define them with isolation="process"'
+            for name in given
+        ]
 
 
 @dataclass(frozen=True)
