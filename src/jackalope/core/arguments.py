@@ -37,8 +37,70 @@ _TEXTS = ("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-overflow", "
 #: What makes two declarations of one queue different.
 COMPARED = (*_NUMBERS, *_TEXTS, "x-single-active-consumer", "x-queue-mode")
 
-_OVERFLOWS = tuple(Overflow)
-_TYPES = ("classic", "quorum", "stream")
+CLASSIC, QUORUM = "classic", "quorum"
+_TYPES = (CLASSIC, QUORUM)
+
+#: Arguments that are one of some words, with what RabbitMQ calls another one.
+_WORDS = {
+    "x-overflow": (tuple(Overflow), "invalid_overflow"),
+    "x-queue-mode": (("default", "lazy"), "invalid_queue_mode"),
+    "x-dead-letter-strategy": (
+        ("at-most-once", "at-least-once"),
+        "invalid_dead_letter_strategy",
+    ),
+    "x-queue-leader-locator": (
+        ("client-local", "balanced", "random", "least-leaders"),
+        "invalid_queue_locator_arg",
+    ),
+}
+
+#: Numbers that mean nothing here, with the least and the greatest.
+_UNUSED_NUMBERS = {
+    "x-queue-version": (1, 2),
+    "x-max-in-memory-length": (0, TIME_US_MAX),
+    "x-max-in-memory-bytes": (0, TIME_US_MAX),
+    "x-quorum-initial-group-size": (1, COUNT_MAX),
+}
+_CHECKED = frozenset({*COMPARED, *_WORDS, *_UNUSED_NUMBERS})
+
+_OF_STREAMS = ("x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size")
+
+#: Arguments that RabbitMQ knows, and queues of a type cannot have.
+_NOT_OF = {
+    CLASSIC: frozenset(
+        {
+            "x-delivery-limit",
+            "x-max-in-memory-length",
+            "x-max-in-memory-bytes",
+            "x-quorum-initial-group-size",
+            "x-dead-letter-strategy",
+            *_OF_STREAMS,
+        }
+    ),
+    QUORUM: frozenset(
+        {
+            "x-max-priority",
+            "x-queue-mode",
+            "x-queue-master-locator",
+            "x-queue-version",
+            *_OF_STREAMS,
+        }
+    ),
+}
+
+
+def type_of(arguments: dict[str, Any]) -> str:
+    """Return the type of a queue that was declared with these arguments."""
+    return str(arguments.get("x-queue-type") or CLASSIC)
+
+
+def type_problem(arguments: dict[str, Any], where: str) -> str:
+    """Return which argument a queue of its type cannot have; empty if it can have all."""
+    kind = type_of(arguments)
+    for name in arguments:
+        if name in _NOT_OF.get(kind, ()):
+            return f"invalid arg '{name}' for {where} of queue type rabbit_{kind}_queue"
+    return ""
 
 
 def argument_problem(arguments: dict[str, Any], where: str) -> str:
@@ -46,7 +108,7 @@ def argument_problem(arguments: dict[str, Any], where: str) -> str:
     problems = [
         (name, _problem(name, value))
         for name, value in arguments.items()
-        if name in COMPARED and value is not None
+        if name in _CHECKED and value is not None
     ]
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
         problems.append(("x-dead-letter-routing-key", "routing_key_but_no_dlx_defined"))
@@ -57,7 +119,7 @@ def argument_problem(arguments: dict[str, Any], where: str) -> str:
 def _problem(name: str, value: Any) -> str:
     """Return what is wrong with one argument; empty if nothing is."""
     wanted: type[Any] = str
-    if name in _NUMBERS:
+    if name in _NUMBERS or name in _UNUSED_NUMBERS:
         wanted = int
     elif name == "x-single-active-consumer":
         wanted = bool
@@ -65,8 +127,12 @@ def _problem(name: str, value: Any) -> str:
         return f'"expected {_TOLD[wanted]}, got {kind_of(value)}"'
     if name in _NUMBERS:
         return _number_problem(name, value)
-    if name == "x-overflow" and value not in _OVERFLOWS:
-        return "invalid_overflow"
+    if name in _UNUSED_NUMBERS:
+        least, most = _UNUSED_NUMBERS[name]
+        return "" if least <= value <= most else f"{{value_out_of_range,{value}}}"
+    words, problem = _WORDS.get(name, (None, ""))
+    if words is not None and value not in words:
+        return problem
     if name == "x-queue-type" and value not in _TYPES:
         return f"\"unsupported queue type '{value}'\""
     return ""
@@ -172,6 +238,8 @@ def different_argument(before: dict[str, Any], now: dict[str, Any]) -> str:
     """Return the first argument in which two declarations of a queue differ; empty if in none."""
     for name in COMPARED:
         if before.get(name) != now.get(name):
+            if name == "x-queue-type" and type_of(before) == type_of(now):
+                continue
             return name
     return ""
 

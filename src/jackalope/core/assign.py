@@ -230,7 +230,7 @@ def _assign(core: Core, task: Task, worker: Worker) -> None:
                 task.attempts,
                 options.timeout_us or queue.policy.timeout_us,
                 claim,
-                task.letter if task.attempts == 1 else letter_to_send(task),
+                task.letter if task.attempts == 1 and not claim else letter_to_send(task),
             ),
         )
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jackalope.core.arguments import QUORUM, type_of
 from jackalope.core.commands import ClaimTasks, JoinWorker
 from jackalope.core.durations import NEVER
 from jackalope.core.effects import Accepted
@@ -24,6 +25,7 @@ from jackalope.core.messaging import (
 )
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.sessions import claim_tasks, join_worker
+from jackalope.core.topology import Traits
 from jackalope.core.worker import Consumer
 
 if TYPE_CHECKING:
@@ -49,14 +51,17 @@ def consume(core: Core, command: Consume) -> None:
     if queue is None:
         return
     others = consumers_of(core, queue, command.key)
+    traits = queue.traits or Traits()
+    is_single = traits.single_active
+    # As with RabbitMQ, a quorum queue has no exclusive consumers, and does not refuse to have one.
+    is_exclusive = command.exclusive and type_of(traits.arguments) != QUORUM
     is_taken = any(other.consumer and other.consumer.is_exclusive for other in others)
-    if is_taken or (command.exclusive and others):
+    if is_taken or (is_exclusive and (others or is_single)):
         message = f"queue {told(queue)} in exclusive use"
         core.reply(command, Refusal(Code.FORBIDDEN, message))
         return
-    is_single = queue.traits is not None and queue.traits.single_active
     consumer = Consumer(
-        is_exclusive=command.exclusive,
+        is_exclusive=is_exclusive,
         priority=command.priority,
         owner=command.owner,
         is_waiting=is_single and any(_is_active(other) for other in others),
@@ -119,6 +124,12 @@ def take_task(core: Core, command: TakeTask) -> None:
     """Give one task to a session that takes them one by one."""
     queue = find_open(core, command)
     if queue is None:
+        return
+    traits = queue.traits
+    if traits is not None and traits.single_active and type_of(traits.arguments) == QUORUM:
+        message = f"cannot obtain access to locked queue {told(queue)}. basic.get operations are"
+        message += " not supported by quorum queues with single active consumer"
+        core.reply(command, Refusal(Code.LOCKED, message))
         return
     core.watch_idle(queue)
     if command.session not in core.roster.sessions:

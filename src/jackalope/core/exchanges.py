@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from jackalope.core.arguments import (
     changed_policy,
     exchange_terms,
+    kind_of,
     queue_terms,
     rule_of,
     rule_problem,
@@ -159,7 +160,9 @@ def _unfit(world: Namespace, exchange: Exchange) -> Refusal | None:
         return Refusal(Code.FORBIDDEN, message)
     alternate = exchange.arguments.get("alternate-exchange", "")
     if not isinstance(alternate, str):
-        return Refusal(Code.NOT_EQUIVALENT, "invalid arg 'alternate-exchange': not a string")
+        where = f"exchange '{exchange.name}' in namespace '{world.name}'"
+        message = f"invalid type '{kind_of(alternate)}' for arg 'alternate-exchange' in {where}"
+        return Refusal(Code.NOT_EQUIVALENT, message)
     if len(world.topology.exchanges) - len(GIVEN_NAMES) >= EXCHANGES_PER_NAMESPACE_MAX:
         message = f"there are {EXCHANGES_PER_NAMESPACE_MAX} exchanges; delete one first"
         return Refusal(Code.TOO_MANY, message)
@@ -360,18 +363,15 @@ def _default(binding: Binding) -> Refusal | None:
 def _ends(world: Namespace, binding: Binding, owner: int) -> Refusal | None:
     """Refuse a binding one of whose ends is not there, or not to be touched."""
     exchanges = world.topology.exchanges
-    if not binding.is_to_exchange:
-        queue = world.queues.get(binding.to)
-        if queue is None:
-            return no_queue(binding.to, world.name)
-        if refusal := locked(queue, owner):
-            return refusal
     refusal = _default(binding)
     if refusal is not None:
         return refusal
     for name in (binding.source, *((binding.to,) if binding.is_to_exchange else ())):
         if name not in exchanges:
             return no_exchange(name, world.name)
+    if not binding.is_to_exchange:
+        queue = world.queues.get(binding.to)
+        return no_queue(binding.to, world.name) if queue is None else locked(queue, owner)
     return None
 
 

@@ -27,7 +27,8 @@ def letter_of(task: Task) -> Letter:
 def letter_to_send(task: Task) -> Letter | None:
     """Return what a task brings along to a worker that is not the first to have it.
 
-    Consumers of a quorum queue are told how often it was given before.
+    Consumers of a quorum queue are told how often it was given before, as RabbitMQ does: with each
+    delivery but the first, and always if it is taken by `basic.get`.
     """
     letter, traits = task.letter, task.queue.traits
     if letter is None or traits is None or traits.arguments.get("x-queue-type") != "quorum":

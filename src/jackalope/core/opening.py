@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jackalope.core.arguments import argument_problem, different_argument, queue_terms, rule_of
+from jackalope.core.arguments import (
+    QUORUM,
+    argument_problem,
+    different_argument,
+    queue_terms,
+    rule_of,
+    type_of,
+    type_problem,
+)
 from jackalope.core.consumers import consumers_of
 from jackalope.core.declarations import no_room, open_namespace
 from jackalope.core.effects import QueueOpened
@@ -105,18 +113,25 @@ def _unfit(core: Core, command: OpenQueue) -> Refusal | None:
     if world is not None and (pool := world.topology.reserved.get(command.queue)):
         message = f"cannot obtain exclusive access to locked {where}: pool '{pool}' has it"
         return Refusal(Code.LOCKED, message)
-    if problem := argument_problem(command.arguments, where) or _not_of_quorum(command, where):
+    arguments = command.arguments
+    problem = argument_problem(arguments, where) or type_problem(arguments, where)
+    if problem := problem or _not_of_quorum(command, where):
         return Refusal(Code.NOT_EQUIVALENT, problem)
     return None
 
 
 def _not_of_quorum(command: OpenQueue, where: str) -> str:
     """Return what a quorum queue cannot be, and this one is to be; empty if nothing is."""
-    if command.arguments.get("x-queue-type") != "quorum":
+    if type_of(command.arguments) != QUORUM:
         return ""
-    if not command.durable:
-        return f"invalid property 'non-durable' for {where}"
-    return f"invalid property 'exclusive-owner' for {where}" if command.exclusive else ""
+    for what, is_so in (
+        ("auto-delete", command.auto_delete),
+        ("exclusive-owner", command.exclusive),
+        ("non-durable", not command.durable),
+    ):
+        if is_so:
+            return f"invalid property '{what}' for {where}"
+    return ""
 
 
 def _different(queue: Queue, command: OpenQueue) -> Refusal | None:
@@ -125,7 +140,8 @@ def _different(queue: Queue, command: OpenQueue) -> Refusal | None:
     if command.exclusive != (before.owner > 0):
         return exclusive_to_another(queue)
     for what, now, then in (
-        ("durable", command.durable, before.durable),
+        # An exclusive queue goes with its connection, whatever it was declared as.
+        ("durable", command.durable or command.exclusive, before.durable or command.exclusive),
         ("auto_delete", command.auto_delete, before.auto_delete),
     ):
         if now != then:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jackalope.core import activity, properties
+from jackalope.core.arguments import kind_of
 from jackalope.core.assign import offer, serve
 from jackalope.core.declarations import open_namespace
 from jackalope.core.effects import Published
@@ -77,6 +78,8 @@ def _places_of(
             where = f"'{exchange.name}' in namespace '{world.name}'"
             text = f"cannot publish to internal exchange {where}"
             return Refusal(Code.FORBIDDEN, text)
+        if b"CC" in message.properties and (problem := _copies_problem(message.properties)):
+            return Refusal(Code.INVALID, problem)
         places = list(routes(world, message.exchange, message.key, message.properties))
         if any(len(key) > NAME_CHARS_MAX for _, key in places):
             text = f"a key has at most {NAME_CHARS_MAX} characters, and this one has more"
@@ -125,6 +128,17 @@ def routes(world: Namespace, exchange: str, key: str, raw: bytes) -> dict[Place,
     for each in keys:
         places |= world.topology.route(exchange, each, headers, world.queues)
     return places
+
+
+def _copies_problem(raw: bytes) -> str:
+    """Return what is wrong with the headers CC and BCC; empty if nothing is."""
+    headers = properties.headers_of(properties.split(raw))
+    for name in ("CC", "BCC"):
+        field = headers.get(name, b"A")
+        if field[:1] != b"A":
+            kind = kind_of(properties.value(field))
+            return f'invalid message: {{unacceptable_type_in_header,"{name}",{kind}}}'
+    return ""
 
 
 def copies(value: object) -> list[str]:

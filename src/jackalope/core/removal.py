@@ -63,9 +63,9 @@ def remove_queue(core: Core, command: RemoveQueue) -> None:
     if refusal is not None:
         core.reply(command, refusal)
         return
-    ready = queue.line.size
+    # Before its consumers are told: a client that deletes its own queue waits for this answer.
+    core.reply(command, Dropped(queue.line.size))
     drop_queue(core, queue, command.by)
-    core.reply(command, Dropped(ready))
 
 
 def purge_queue(core: Core, command: PurgeQueue) -> None:

@@ -147,12 +147,19 @@ class Method(NamedTuple):
     args: dict[str, Any]
 
 
-class UnknownMethod(FrameError):
+class BadMethod(FrameError):
+    """The arguments of a method cannot be read."""
+
+    def __init__(self, class_id: int, method_id: int, problem: str) -> None:
+        super().__init__(problem)
+        self.class_id, self.method_id = class_id, method_id
+
+
+class UnknownMethod(BadMethod):
     """There is no such method."""
 
     def __init__(self, class_id: int, method_id: int) -> None:
-        super().__init__(f"unknown method {class_id}.{method_id}")
-        self.class_id, self.method_id = class_id, method_id
+        super().__init__(class_id, method_id, f"unknown method {class_id}.{method_id}")
 
 
 class FrameReader:
@@ -194,12 +201,18 @@ def decode_method(payload: bytes) -> Method:
     """
     try:
         class_id, method_id = _METHOD.unpack_from(payload)
-        shape = _BY_NUMBER.get((class_id, method_id))
-        if shape is None:
-            raise UnknownMethod(class_id, method_id)
-        return Method(shape.name, class_id, method_id, _decode_fields(shape.fields, payload))
-    except (error, IndexError, UnicodeDecodeError, BadProperties) as problem:
+    except error as problem:
         raise FrameError(f"a method cannot be read: {problem}") from None
+    shape = _BY_NUMBER.get((class_id, method_id))
+    if shape is None:
+        raise UnknownMethod(class_id, method_id)
+    try:
+        return Method(shape.name, class_id, method_id, _decode_fields(shape.fields, payload))
+    except UnicodeDecodeError:
+        raise FrameError("Malformed UTF-8 in shortstr") from None
+    except (error, IndexError, BadProperties) as problem:
+        text = f"arguments of {shape.name} cannot be read: {problem}"
+        raise BadMethod(class_id, method_id, text) from None
 
 
 def _decode_fields(fields: Fields, payload: bytes) -> dict[str, Any]:
@@ -225,6 +238,8 @@ def _decode_fields(fields: Fields, payload: bytes) -> dict[str, Any]:
             raw = _exactly(payload, at + 4, end)
             args[name] = raw if kind == "longstr" else decode_table(raw)
             at = end
+    if at != len(payload):
+        raise IndexError(f"{len(payload) - at} more bytes than it has")
     return args
 
 
@@ -287,6 +302,9 @@ def frame(kind: int, channel: int, payload: bytes) -> bytes:
     """Write a frame."""
     return _FRAME.pack(kind, channel, len(payload)) + payload + b"\xce"
 
+
+#: The kinds of frames that there are.
+KINDS = frozenset({METHOD, CONTENT_HEADER, BODY, HEARTBEAT})
 
 HEARTBEAT_FRAME = frame(HEARTBEAT, 0, b"")
 

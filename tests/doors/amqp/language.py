@@ -14,6 +14,7 @@ are first named, and again after they were closed.
     > A drop                               the socket is closed, without a word
     > A send 0000                          bytes
     > until {queue: q, messages: 2}        look at a queue until it is so, from outside
+    > wordless                             from here on codes are told without their words
 
 Names that the broker makes up are told as `amq.gen-1`, and can be sent so.
 """
@@ -88,6 +89,7 @@ class Play:
         self._channels: set[tuple[str, int]] = set()
         self._names: dict[str, str] = {}
         self._declared: list[base.Frame] = []
+        self._untold = _UNTOLD
 
     def run(self, steps: list[Step]) -> list[Step]:
         """Return the same steps with what this broker says to them."""
@@ -102,6 +104,9 @@ class Play:
     def _play(self, line: str) -> Iterator[str]:
         actor, _, rest = self._meant(line).partition(" ")
         verb, _, argument = rest.partition(" ")
+        if actor == "wordless":
+            self._untold = _UNTOLD | {"reply_text"}
+            return
         if actor == "until":
             yield from self._until(yaml.safe_load(rest))
             return
@@ -248,7 +253,7 @@ class Play:
             self._forget(name)
         actor = f"{name}.{heard.channel}" if heard.channel else name
         is_confirm = heard.name in {"basic.ack", "basic.nack"}
-        untold = _UNTOLD_OF_CONFIRMS if is_confirm else _UNTOLD
+        untold = _UNTOLD_OF_CONFIRMS if is_confirm else self._untold
         values = [f"{key}={_plain(value)}" for key, value in method if key not in untold]
         return " ".join([actor, heard.name, *values, *_content(heard.content)])
 

@@ -38,7 +38,7 @@ from jackalope.doors.amqp.consuming import consumer_of, place_of
 from jackalope.doors.amqp.declaring import DECLARING
 from jackalope.doors.amqp.errors import AmqpError, ChannelFault, ConnectionFault, fault_of
 from jackalope.doors.amqp.outlets import Delivery, Outlet, Subscription, Taker
-from jackalope.doors.amqp.publishing import Publisher
+from jackalope.doors.amqp.publishing import Publisher, unexpected
 from jackalope.wire import amqp
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class Channel:
 
     def _on_method(self, payload: bytes) -> None:
         if self.publisher.is_arriving:
-            raise ConnectionFault(505, "expected content of the message, got a method")
+            raise unexpected()
         method = amqp.decode_method(payload)
         handler = _HANDLERS.get(method.name)
         declare = DECLARING.get(method.name)

@@ -276,16 +276,19 @@ class Connection(asyncio.Protocol):
                 self.fail(fault)
             except FrameError as error:
                 self.flush()
-                code = 540 if isinstance(error, amqp.UnknownMethod) else 502
-                self.fail(ConnectionFault(code, str(error)))
+                code = 540 if isinstance(error, amqp.UnknownMethod) else 501
+                ids = (error.class_id, error.method_id) if isinstance(error, amqp.BadMethod) else ()
+                self.fail(ConnectionFault(code, str(error), *ids))
         self.flush()
 
     def _on_frame(self, kind: int, number: int, payload: bytes) -> None:
         if self._is_closing:
             self._on_closing(kind, number, payload)
+        elif kind not in amqp.KINDS or (kind == amqp.HEARTBEAT and payload):
+            raise ConnectionFault(501, f"type {kind} with {len(payload)} octets: unknown frame")
         elif kind == amqp.HEARTBEAT:
-            if number or payload:
-                raise ConnectionFault(501, "a heartbeat has no channel and no content")
+            if number:
+                raise ConnectionFault(505, "a heartbeat has no channel")
         elif self._greeting is not None:
             if kind != amqp.METHOD or number:
                 raise ConnectionFault(503, "the connection is not open yet")
@@ -308,9 +311,8 @@ class Connection(asyncio.Protocol):
         elif method.name == "connection.update-secret":
             self.write(amqp.encode_method(0, "connection.update-secret-ok"))
         elif method.name != "connection.close-ok":
-            raise ConnectionFault(
-                503, f"{method.name} is not for now", method.class_id, method.method_id
-            )
+            text = "unexpected method in connection state running"
+            raise ConnectionFault(504, text, method.class_id, method.method_id)
 
     def _on_channel_frame(self, kind: int, number: int, payload: bytes) -> None:
         channel = self.channels.get(number)
@@ -319,10 +321,11 @@ class Connection(asyncio.Protocol):
             return
         method = amqp.decode_method(payload) if kind == amqp.METHOD else None
         if method is not None and method.name == "channel.open":
-            if number > self.door.terms.channel_max:
+            # As RabbitMQ does: how many are open counts, not their numbers.
+            if len(self.channels) >= self.door.terms.channel_max:
                 raise ConnectionFault(
                     530,
-                    f"number of channels opened ({number}) has reached the negotiated "
+                    f"number of channels opened ({len(self.channels)}) has reached the negotiated "
                     f"channel_max ({self.door.terms.channel_max})",
                 )
             self.channels[number] = Channel(self, number)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jackalope.core.arguments import kind_of
+from jackalope.core.arguments import QUORUM, kind_of, type_of
 from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL
 from jackalope.core.messaging import Consume
 from jackalope.core.pool_names import lane_of
-from jackalope.doors.amqp.errors import ChannelFault
+from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
 from jackalope.doors.amqp.outlets import NO_ACK_WINDOW
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def consumer_of(channel: Channel, name: str, tag: str, args: dict[str, Any]) -> 
     """Return the command that lets a consumer in.
 
     Raises:
-        ChannelFault: an argument is wrong.
+        AmqpError: an argument is wrong, or the queue cannot have such a consumer.
     """
     no_ack, connection = args["no_ack"], channel.connection
     queue, key = place_of(connection, name)
@@ -42,6 +42,9 @@ def consumer_of(channel: Channel, name: str, tag: str, args: dict[str, Any]) -> 
         "tag": tag,
         "peer": f"{connection.peer[0]}:{connection.peer[1]}",
     }
+    if channel.share[0] and _is_quorum(connection, queue):
+        where = f"queue '{name}' in vhost '{connection.vhost}'"
+        raise ConnectionFault(540, f"{where} does not support global qos")
     slots = channel.prefetch or PREFETCH_MAX
     if key is not None:
         # By its user a worker says which launch it came of. One that names no prefetch is given one
@@ -61,6 +64,15 @@ def consumer_of(channel: Channel, name: str, tag: str, args: dict[str, Any]) -> 
         owner=connection.session,
         labels=labels,
         namespace=connection.namespace,
+    )
+
+
+def _is_quorum(connection: Connection, name: str) -> bool:
+    queue = connection.broker.engine.core.book.queue(connection.namespace, name)
+    return (
+        queue is not None
+        and queue.traits is not None
+        and (type_of(queue.traits.arguments) == QUORUM)
     )
 
 

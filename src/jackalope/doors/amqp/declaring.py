@@ -60,7 +60,7 @@ def declare_exchange(channel: Channel, method: Method) -> None:
         kind = Kind.DIRECT
     elif kind not in tuple(Kind):
         raise ConnectionFault(503, f"unknown exchange type '{kind}'")
-    if not args["exchange"] and not args["passive"]:
+    if not args["exchange"]:
         raise ChannelFault(403, "operation not permitted on the default exchange")
     command = OpenExchange(
         exchange=Exchange(

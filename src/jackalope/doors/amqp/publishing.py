@@ -79,14 +79,17 @@ class Publisher:
         Raises:
             AmqpError: it is out of order, or too large.
         """
-        if not self.is_arriving or (kind == amqp.CONTENT_HEADER) != (self._size < 0):
-            raise ConnectionFault(505, "content where none is expected")
+        if not self.is_arriving:
+            raise ConnectionFault(505, "expected method frame, got non method frame instead")
+        if (kind == amqp.CONTENT_HEADER) != (self._size < 0):
+            raise unexpected()
         if kind == amqp.CONTENT_HEADER:
             class_id, self._size, self._properties = amqp.decode_content_header(payload)
             self._parts, self._received = [], 0
             most = self._connection.door.terms.message_bytes_max
             if class_id != amqp.BASIC:
-                raise ConnectionFault(505, f"content of class {class_id}")
+                text = f"expected content header for class 60, got one for class {class_id} instead"
+                raise ConnectionFault(505, text, amqp.BASIC, 40)
             if self._size > most:
                 self.is_arriving = False
                 text = f"message size {self._size} is larger than configured max size {most}"
@@ -295,6 +298,12 @@ class Publisher:
             raise ChannelFault(406, "channel is not transactional")
 
 
+def unexpected() -> ConnectionFault:
+    """Return the fault of a frame that comes where the header of a message is expected."""
+    text = "expected content header for class 60, got non content header frame instead"
+    return ConnectionFault(505, text, amqp.BASIC, 40)
+
+
 def _expiration_us(text: str) -> int:
     """Return how long a message may wait; negative if it does not say.
 
@@ -303,6 +312,8 @@ def _expiration_us(text: str) -> int:
     """
     if not text:
         return -1
+    if text.isascii() and text[0] == "-" and text[1:].isdigit():
+        raise ChannelFault(406, f"invalid expiration '{text}': {{value_negative,{int(text)}}}")
     if not text.isascii() or not text.isdigit() or int(text) * MILLISECOND > TIME_US_MAX:
         raise ChannelFault(406, f"invalid expiration '{text}': no_integer")
     return int(text) * MILLISECOND
