@@ -245,7 +245,7 @@ class World(Driver):
             self.say(c.DeclareQueue(queue=queue))
             self.say(m.Bind(binding=Binding(exchange.name, queue, key="k")))
             self.say(c.SubmitTasks(tasks=[spec(HELD[queue], queue, priority=200)]))
-            join = c.JoinWorker(worker=f"w-{queue}", queues=(queue,))
+            join = c.JoinWorker(worker=f"w-{queue}", queues=(queue,), secret=f"{queue}-secret")
             self.say(join, HOLDER if queue == MINE else OWNER)
             self.say(c.SubmitTasks(tasks=[spec(WAITING[queue], queue, priority=100)]))
 

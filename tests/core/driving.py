@@ -170,6 +170,7 @@ class Driver:
         lease_us: int = DAY,
         **fields: Any,
     ) -> Answered | None:
+        fields.setdefault("secret", worker)
         return self.send(
             JoinWorker(worker=worker, session=session, queues=queues, lease_us=lease_us, **fields)
         )

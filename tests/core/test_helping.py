@@ -87,6 +87,7 @@ class Story:
                     fence=self.driver.fence(number),
                     count=self.chance.choice((0, 1, 3, 9)),
                     where="here",
+                    secret=self.driver.worker(number),
                 )
             )
 
@@ -159,6 +160,7 @@ def test_helpers_end_up_shared_evenly_whoever_came_first(owners: int) -> None:
                 fence=driver.fence(number),
                 count=100,
                 where="here",
+                secret=driver.worker(number),
             )
         )
         while recalled := [e for e in driver.effects if is_recall(e)]:

@@ -499,6 +499,7 @@ def ask_for_helpers(driver: Driver, number: int, count: int) -> Answered | None:
             fence=driver.fence(number),
             count=count,
             where="here",
+            secret=driver.worker(number),
         )
     )
 

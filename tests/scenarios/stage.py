@@ -264,6 +264,7 @@ class Stage:
             ready=not order.flag("unready"),
             only=order.list("only"),
             helps=-1 if order.flag("helpless") else self._fence_of(order.text("helps")),
+            secret=order.text("secret", f"{worker}-secret"),
         )
         self._cast.bind(worker, session)
         return self._send(command)
@@ -367,6 +368,8 @@ class Stage:
             queue=order.text("queue"),
             token=order.text("token", f"{task}-token"),
             namespace=order.text("namespace", DEFAULT),
+            secret=order.text("secret", f"{self._cast.holder(self._task(task))}-secret"),
+            only=order.list("only"),
         )
         return self._send(command)
 

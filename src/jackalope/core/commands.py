@@ -178,6 +178,7 @@ class JoinWorker(Command):
             Only the first join of a session is asked.
         names: the names of the tasks that it knows, the empty one if it takes tasks without a name;
             None if it takes any task.
+        secret: proves over other sessions that they are the worker's; empty if it has no others.
     """
 
     needs = (Permission.WORK,)
@@ -197,6 +198,7 @@ class JoinWorker(Command):
     only: tuple[str, ...] = ()
     helps: int = -1
     names: tuple[str, ...] | None = None
+    secret: str = ""
 
     def touches(self) -> Iterable[str]:
         """Return the queues that it serves."""
@@ -334,6 +336,7 @@ class AnswerSignal(Report):
 class RequestHelpers(Command):
     """Let up to `count` workers help with a running task; 0 when its fan-out is over.
 
+    It comes over the session of the worker that holds the task, or with the secret of that worker.
     The task is in one of the queues `only`, if there are any.
     """
 
@@ -349,6 +352,7 @@ class RequestHelpers(Command):
     queue: str = ""
     token: str = ""
     namespace: str = DEFAULT_NAMESPACE
+    secret: str = ""
     only: tuple[str, ...] = ()
 
     def narrow(self, key: ApiKey) -> None:

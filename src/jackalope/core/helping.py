@@ -4,10 +4,11 @@ Owns who helps whom. Volatile, as workers are: an owner asks again after a lost 
 helper says whom it helps when it joins. What is helped with, and how far that is, the core does not
 know: items go from worker to worker.
 
-Theory of operation. The owner of a fan-out asks for up to so many helpers, over any session, and
-proves by the fence that it runs the task. A helper is a worker that serves the queue of what it is
-to run, which may be another than the task's, and has a free slot; it helps one owner at a time, and
-the slot is taken while it does.
+Theory of operation. The owner of a fan-out asks for up to so many helpers. It proves by the fence
+that it runs the task, and that it is the worker by its session, or over another one by the secret
+with which the worker joined: fences are small numbers, and can be guessed. A helper is a worker
+that serves the queue of what it is to run, which may be another than the task's, and has a free
+slot; it helps one owner at a time, and the slot is taken while it does.
 Free workers are asked before they are given tasks, for the fan-out with the fewest helpers first.
 If nobody is free, and another fan-out has at least two helpers more, one of those is called back.
 
@@ -22,9 +23,11 @@ has a slot free.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from jackalope.core.commands import EndHelp, RequestHelpers
+from jackalope.core.durations import SECOND
 from jackalope.core.effects import (
     Accepted,
     HelpAsked,
@@ -117,17 +120,11 @@ def request_helpers(core: Core, command: RequestHelpers) -> None:
     """Take on a fan-out, or change how many helpers it wants; with 0 it is over."""
     task = core.book.tasks.get(command.task)
     attempt = None if task is None else task.attempt
-    if (
-        task is None
-        or attempt is None
-        or attempt.fence != command.fence
-        or task.queue.namespace.name != command.namespace
-        or (command.only and task.queue.name not in command.only)
-    ):
+    if task is None or attempt is None or not _is_lease(command, task):
         message = f"fence {command.fence} is not the lease of task {command.task.hex()}"
         core.reply(command, Refusal(Code.STALE_FENCE, message + "; stop working on it"))
         return
-    refusal = _unfit(core, command)
+    refusal = _not_holder(core, command, attempt.worker) or _unfit(core, command)
     if refusal is not None:
         core.reply(command, refusal)
         return
@@ -136,17 +133,46 @@ def request_helpers(core: Core, command: RequestHelpers) -> None:
         core.fanouts.pop(command.fence, None)
         core.reply(command, Accepted())
         return
+    is_new = fanout is None
     if fanout is None:
         fanout = Fanout(task, attempt.worker, command.fence, command.token)
         core.fanouts[command.fence] = fanout
-        # After a restart of the broker the helpers may be back before their owner asks again.
-        fanout.helpers = {w.id: w for w in core.roster.workers.values() if w.helps == command.fence}
     fanout.session, fanout.wanted = command.session, command.count
     fanout.function, fanout.where, fanout.seal = command.function, command.where, command.seal
     fanout.queue = command.queue or task.queue.name
     fanout.key = task.key if fanout.queue == task.queue.name else ""
+    if is_new:
+        # After a restart of the broker the helpers may be back before their owner asks again.
+        for worker in core.roster.workers.values():
+            if worker.helps == command.fence:
+                _take_on(fanout, worker)
     core.seeks_helpers = True
     core.reply(command, HelpersPromised(fanout.token))
+
+
+def _is_lease(command: RequestHelpers, task: Task) -> bool:
+    """Return whether a request names the lease of a task that its sender may know of."""
+    queue = task.queue
+    return (
+        task.attempt is not None
+        and task.attempt.fence == command.fence
+        and queue.namespace.name == command.namespace
+        and (not command.only or queue.name in command.only)
+    )
+
+
+def _not_holder(core: Core, command: RequestHelpers, worker: str) -> Refusal | None:
+    """Refuse a request that does not come from the worker that holds the task."""
+    holder = core.roster.workers.get((command.namespace, worker))
+    if holder is None:
+        message = f"worker {worker!r} has not joined again; ask for helpers when it has"
+        return Refusal(Code.UNKNOWN_SESSION, message, SECOND)
+    is_own = holder.session == command.session
+    proof, secret = command.secret.encode(), holder.secret.encode()
+    if is_own or (secret and compare_digest(proof, secret)):
+        return None
+    message = f"worker {worker!r} holds task {command.task.hex()}; it asks for helpers itself"
+    return Refusal(Code.FORBIDDEN, message + ", or with the secret with which it joined")
 
 
 def end_help(core: Core, command: EndHelp) -> None:
@@ -184,8 +210,16 @@ def resume_help(core: Core, worker: Worker, fence: int) -> None:
     worker.helps = fence
     fanout = core.fanouts.get(fence)
     if fanout is not None:
-        fanout.helpers[worker.id] = worker
+        _take_on(fanout, worker)
     core.seeks_helpers = bool(core.fanouts)
+
+
+def _take_on(fanout: Fanout, worker: Worker) -> None:
+    """Count a worker that says that it helps; one that nobody can have asked helps nobody."""
+    if worker.namespace is fanout.task.queue.namespace and fanout.queue in worker.queues:
+        fanout.helpers[worker.id] = worker
+    else:
+        worker.helps = 0
 
 
 def forget_session(core: Core, session: int) -> None:
@@ -280,7 +314,7 @@ def _unfit(core: Core, command: RequestHelpers) -> Refusal | None:
         return Refusal(Code.INVALID, message)
     problems = [
         f"{name}: longer than {NAME_CHARS_MAX} characters"
-        for name in ("function", "where", "seal", "queue")
+        for name in ("function", "where", "seal", "queue", "secret")
         if len(getattr(command, name)) > NAME_CHARS_MAX
     ]
     if command.count and not command.where:

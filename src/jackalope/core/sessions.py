@@ -267,6 +267,7 @@ def _unfit(core: Core, command: JoinWorker) -> Refusal | None:
             ("number of queues", len(command.queues), 1, QUEUES_PER_WORKER_MAX),
             ("number of keys", len(command.keys), 0, KEYS_PER_WORKER_MAX),
             ("number of task names", len(command.names or ()), 0, NAMES_PER_WORKER_MAX),
+            ("characters of the secret", len(command.secret), 0, NAME_CHARS_MAX),
             ("slots", command.slots, 0, SLOTS_PER_WORKER_MAX),
             ("lease_us", command.lease_us, LEASE_US_MIN, LEASE_US_MAX),
             ("grace_us", command.grace_us, 0, LEASE_US_MAX),
@@ -318,6 +319,7 @@ def _bind(core: Core, worker: Worker, command: JoinWorker) -> None:
     worker.slots = command.slots
     worker.is_ready = command.ready
     worker.labels = command.labels
+    worker.secret = command.secret
     worker.lease_us, worker.grace_us = command.lease_us, command.grace_us
     worker.heard_us = core.now_us
     name = (command.namespace, command.worker)

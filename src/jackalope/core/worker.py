@@ -92,6 +92,7 @@ class Worker:
         share: the slots that it has together with others, if any.
         helps: the fence of the task that it helps, which takes a slot; 0 for none, -1 if it cannot.
         names: the names of the tasks that it knows; None if it takes any.
+        secret: proves over other sessions that they are the worker's; empty for none.
     """
 
     __slots__ = (
@@ -115,6 +116,7 @@ class Worker:
         "names",
         "namespace",
         "queues",
+        "secret",
         "session",
         "share",
         "slots",
@@ -139,6 +141,7 @@ class Worker:
         self.is_draining = False
         self.is_ready = True
         self.helps = -1
+        self.secret = ""
         self.claims: deque[Claim] = deque()
         self.held: dict[TaskId, Task] = namespace.leases.setdefault(worker_id, {})
         self.consumer: Consumer | None = None

@@ -120,6 +120,7 @@ class Join(Message):
     ready: bool = True
     helps: int = -1
     names: tuple[str, ...] | None = None
+    secret: str = ""
 
 
 class Leave(Message):
@@ -246,6 +247,7 @@ class HelpersAsk(Message):
     where: str = ""
     seal: str = ""
     queue: str = ""
+    secret: str = ""
 
 
 class HelpEnd(Message):

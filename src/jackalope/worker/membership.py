@@ -74,6 +74,7 @@ class Standing:
         grace_s: how long it may take to come back after its connection closed.
         guard_s: this process is killed when it holds tasks and the broker is silent for so long; 0
             for never. With less than lease and grace, no task runs in two workers at once.
+        secret: proves over other connections that they are this worker's.
     """
 
     address: Address
@@ -84,6 +85,7 @@ class Standing:
     lease_s: float = 30.0
     grace_s: float = 10.0
     guard_s: float = 0.0
+    secret: str = ""
 
 
 class Membership:
@@ -293,6 +295,7 @@ class Membership:
                 ready=self.is_ready,
                 helps=self.helps(),
                 names=self.names(),
+                secret=standing.secret,
             ),
             answered,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import secrets
 import signal
 import socket
 import threading
@@ -42,6 +43,9 @@ UNWANTED = 3
 #: A loop that does not answer for so long is reported with its stack.
 _BLOCKED_S = 5.0
 
+#: Of chance in the secret by which other connections of the worker prove that they are its own.
+_SECRET_BYTES = 24
+
 
 def run_worker(settings: WorkerSettings) -> int:
     """Run a worker until it is told to stop, and return the exit code of its process.
@@ -72,7 +76,7 @@ async def _run(settings: WorkerSettings, source: TaskSource) -> int:
     return await Runtime(settings, source).run()
 
 
-def _surroundings(settings: WorkerSettings, address: Address) -> Surroundings:
+def _surroundings(settings: WorkerSettings, address: Address, secret: str) -> Surroundings:
     return Surroundings(
         address=address,
         worker=settings.name,
@@ -83,6 +87,7 @@ def _surroundings(settings: WorkerSettings, address: Address) -> Surroundings:
         fanout_advertise=settings.fanout_advertise,
         fanout_cert=settings.fanout_cert,
         fanout_key=settings.fanout_key,
+        secret=secret,
     )
 
 
@@ -107,7 +112,8 @@ class Runtime:
         self._address = replace(address, token=settings.token or address.token)
         served = _served(settings, source)
         self._queues = settings.queues or tuple(sorted({d.queue for d in served})) or ("default",)
-        surroundings = _surroundings(settings, self._address)
+        secret = secrets.token_urlsafe(_SECRET_BYTES)
+        surroundings = _surroundings(settings, self._address, secret)
         self._loop_executor = LoopExecutor()
         self._threads = ThreadExecutor()
         self._processes = ProcessExecutor(
@@ -143,6 +149,7 @@ class Runtime:
             labels={"host": socket.gethostname(), "pid": str(os.getpid()), **settings.labels},
             lease_s=settings.lease_s,
             grace_s=settings.grace_s,
+            secret=secret,
         )
         self._membership = Membership(standing, self._workload)
         self._membership.on_drain = lambda: self._drain.ask_first("the broker asks for it")

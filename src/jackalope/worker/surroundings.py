@@ -25,6 +25,7 @@ class Surroundings(msgspec.Struct, frozen=True):
         fanout_cert: the file of the certificate for helpers; empty for one that is made.
         fanout_key: the file of its key.
         is_isolated: the task has a process of its own.
+        secret: proves over a connection of its own that it is the worker's.
     """
 
     address: Address
@@ -37,3 +38,4 @@ class Surroundings(msgspec.Struct, frozen=True):
     fanout_cert: str = ""
     fanout_key: str = ""
     is_isolated: bool = False
+    secret: str = ""

@@ -157,6 +157,7 @@ def _join(message: Join, namespace: str, _: str) -> AnyCommand:
         ready=message.ready,
         helps=message.helps,
         names=message.names,
+        secret=message.secret,
     )
 
 
@@ -191,6 +192,7 @@ def _helpers(message: HelpersAsk, namespace: str, _: str) -> AnyCommand:
         queue=message.queue,
         token=secrets.token_urlsafe(_TOKEN_BYTES),
         namespace=namespace,
+        secret=message.secret,
     )
 
 

@@ -20,6 +20,7 @@ import structlog
 
 from jackalope import __version__
 from jackalope.core.must import BrokenInvariant
+from jackalope.core.refusals import Code
 from jackalope.link.address import Address
 from jackalope.link.backoff import Backoff
 from jackalope.link.connection import Connection
@@ -252,8 +253,9 @@ class Hub:
             try:
                 await self._ask_for_helpers(backoff)
             except Rejected as error:
-                log.warning("no helpers", why=str(error))
-                return
+                if error.code != Code.UNKNOWN_SESSION:  # The worker may not be back yet.
+                    log.warning("no helpers", why=str(error))
+                    return
             except (JackalopeError, OSError) as error:
                 log.info("the broker is away; helpers stay", why=str(error))
             await asyncio.sleep(backoff.next_s())
@@ -286,6 +288,7 @@ class Hub:
                     self._where,
                     self._seal,
                     definition.queue,
+                    surroundings.secret,
                 )
             )
             self.tokens.add(promised["token"])
