@@ -226,7 +226,7 @@ def test_a_key_that_is_over_ends_its_sessions() -> None:
     token, key = make_key(Permission.ADMIN)
 
     async def test() -> None:
-        async with open_house(None, access=Access([key]), heartbeat_us=200_000) as house:
+        async with open_house(None, access=Access([key])) as house:
             admin = await house.peer(token=token)
             until_us = house.broker.now_us() + 300_000
             given, _ = await create(admin, Permission.READ_TASKS, expires_us=until_us)

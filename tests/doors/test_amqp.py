@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jackalope.broker.access import Access
+from jackalope.broker.access import THE_BROKER, Access
 from jackalope.broker.service import Broker
 from jackalope.broker.tokens import hash_of, id_of, new_token
 from jackalope.core.access import ApiKey, Permission
-from jackalope.core.commands import Tick
+from jackalope.core.commands import CreateApiKey, Tick
+from jackalope.core.durations import MILLISECOND
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import DEPTH_MAX
 from jackalope.core.refusals import Code
@@ -262,6 +263,24 @@ def test_keys_are_passwords() -> None:
                 await connect(door, key="wrong")
             with pytest.raises(AssertionError, match="NOT_ALLOWED"):
                 await connect(door, key=token)
+
+    run(test())
+
+
+def test_a_key_that_expires_ends_its_connections() -> None:
+    token = new_token()
+
+    async def test() -> None:
+        async with house(access=Access(may_be_open=False)) as (broker, door):
+            until_us = broker.now_us() + 300 * MILLISECOND
+            terms = (Permission.WORK,)
+            key = ApiKey(id_of(token), hash_of(token), "ada", terms, expires_us=until_us)
+            broker.post(CreateApiKey(key=key), THE_BROKER)
+            await broker.read(lambda _: None)
+            peer = await connect(door, key=token)
+            closed = await peer.method("connection.close")
+            assert "over" in closed["reply_text"]
+            assert broker.now_us() >= until_us
 
     run(test())
 

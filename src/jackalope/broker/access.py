@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from jackalope.broker.tokens import id_of, is_token_of
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.command import Command, Scope
+from jackalope.core.durations import NEVER
 from jackalope.core.refusals import Code, Refusal
 
 if TYPE_CHECKING:
@@ -138,12 +139,39 @@ def sees(queue: str) -> bool:
     return not queues or queue in queues
 
 
+class Stay:
+    """Something that goes on for a client, and ends when the client would not be let in again.
+
+    Attributes:
+        is_over: its client was sent away.
+        may_finish: it is left alone, because it is about to end with an answer of its own.
+    """
+
+    __slots__ = ("_on_over", "is_over", "may_finish", "principal")
+
+    def __init__(self, principal: Principal, on_over: Callable[[], object]) -> None:
+        self.principal = principal
+        self._on_over = on_over
+        self.is_over = self.may_finish = False
+
+    def end(self) -> None:
+        """Send the client away."""
+        if not (self.is_over or self.may_finish):
+            self.is_over = True
+            self._on_over()
+
+
+#: The request that this coroutine serves, if it is one of a client.
+present: ContextVar[Stay | None] = ContextVar("present", default=None)
+
+
 class Access:
     """The keys, and who has come in with them.
 
     Attributes:
         is_open: no key is needed.
-        changed: called after keys came or went.
+        next_end_us: when the next key expires.
+        changed: called after keys came, went or expired.
     """
 
     def __init__(self, configured: Iterable[ApiKey] = (), *, may_be_open: bool = True) -> None:
@@ -152,6 +180,9 @@ class Access:
         self._may_be_open = may_be_open
         self.changed: list[Callable[[], None]] = []
         self.is_open = may_be_open and not self._configured
+        self._stays: dict[Stay, None] = {}
+        self._now_us = 0
+        self.next_end_us = 0
 
     def follow(self, book: Book) -> None:
         """Take on the keys of the book; at no cost if they are the same as before."""
@@ -159,8 +190,33 @@ class Access:
             return
         self._stored = book.api_keys
         self.is_open = self._may_be_open and not (self._configured or self._stored)
+        self._change()
+
+    def look(self, now_us: int) -> None:
+        """Send away who came with a key that has expired by now."""
+        if now_us < self.next_end_us:
+            return
+        self._now_us = now_us
+        self._change()
+
+    def stay(self, principal: Principal, on_over: Callable[[], object]) -> Stay:
+        """Call `on_over` as soon as a client would not be let in again, until `leave`."""
+        stay = Stay(principal, on_over)
+        self._stays[stay] = None
+        return stay
+
+    def leave(self, stay: Stay) -> None:
+        """Forget something that has ended."""
+        self._stays.pop(stay, None)
+
+    def _change(self) -> None:
+        ends = [key.expires_us for key in self.all_keys() if key.expires_us > self._now_us]
+        self.next_end_us = min(ends, default=NEVER)
         for call in list(self.changed):
             call()
+        for stay in list(self._stays):
+            if not self.is_current(stay.principal, self._now_us):
+                stay.end()
 
     def all_keys(self) -> list[ApiKey]:
         """Return every key."""

@@ -334,6 +334,7 @@ class Broker:
             while not (self._is_stopping and not self._inbox):
                 await self._gather()
                 await self._turn()
+                self.access.look(self._clock.now_us())
                 self._answer_reads()
                 self._write_behind()
             await self._write_everything()
@@ -353,7 +354,7 @@ class Broker:
             return
         self._is_idle = True
         self._wake.clear()
-        deadlines = [self.engine.core.next_deadline_us()]
+        deadlines = [self.engine.core.next_deadline_us(), self.access.next_end_us]
         if wants_flush:
             deadlines.append(self._rested_us)
         elif self._flush is None:

@@ -11,20 +11,24 @@ from a page of the door itself, or from none, and must call the door by a name t
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
+from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from litestar.enums import ScopeType
 from litestar.handlers import BaseRouteHandler
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from jackalope.broker.access import Principal, acting
+from jackalope.broker.access import ANYONE, Access, Principal, acting, present
 from jackalope.broker.exposure import is_loopback
 from jackalope.core.access import ApiKey, Permission
-from jackalope.core.refusals import Refusal
+from jackalope.core.must import BrokenInvariant
+from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http import gridlike
 from jackalope.doors.http.dashboard.visits import is_meant
 from jackalope.doors.http.errors import Rejected, error_body, turn_away
@@ -40,6 +44,8 @@ Headers = list[tuple[bytes, bytes]]
 _HOSTS_REMEMBERED = 100
 
 _CHALLENGE = 'Bearer realm="jackalope"'
+
+_KEY_IS_OVER = "the API key was revoked or has expired, or one is needed now; sign in again"
 
 _NOT_MEANT = (
     "a cookie alone changes nothing, because any page could make a browser send it: send the "
@@ -94,6 +100,7 @@ class Gate:
         headers = dict(scope["headers"])  # Of doubled ones the last counts; we look at few.
         access = self._broker.access
         share: Share | None = None
+        principal = ANYONE
         rejected: Rejected | None
         if access.is_open:
             rejected = self._foreign(headers)
@@ -109,8 +116,11 @@ class Gate:
         if rejected is not None:
             say = gridlike.problem if self._is_gridlike(scope["path"]) else error_body
             await turn_away(rejected, scope, _with_headers(send, share), say)
-        else:
+        elif isinstance(principal, Stranger):
             await self._app(scope, receive, _with_headers(send, share))
+        else:
+            send = _with_headers(send, share)
+            await admitted(self._app, scope, receive, send, access=access, principal=principal)
 
     def _who(self, headers: dict[bytes, bytes]) -> tuple[Principal, bool]:
         """Find out who is there, and whether they are known by nothing but a cookie."""
@@ -153,6 +163,54 @@ class Gate:
         except ValueError:
             return False
         return not host or is_loopback(name) or name in self._names
+
+
+async def admitted(
+    app: ASGIApp,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    *,
+    access: Access,
+    principal: Principal,
+) -> None:
+    """Serve a client for as long as it is let in: whatever it waits for ends with its key."""
+    serving = asyncio.current_task()
+    if serving is None:
+        raise BrokenInvariant("a request is served by a task")
+    has_begun = False
+
+    async def sending(message: Message) -> None:
+        nonlocal has_begun
+        has_begun = True
+        await send(message)
+
+    stay = access.stay(principal, serving.cancel)
+    present.set(stay)
+    try:
+        await app(scope, receive, sending)
+    except asyncio.CancelledError:
+        if not stay.is_over:
+            raise
+        serving.uncancel()
+        await _send_away(scope, send, has_begun=has_begun)
+    finally:
+        access.leave(stay)
+
+
+async def _send_away(scope: Scope, send: Send, *, has_begun: bool) -> None:
+    """End what a client waits for, whose key is over."""
+    if not has_begun:
+        headers = {"WWW-Authenticate": _CHALLENGE, "Connection": "close"}
+        rejected = Rejected(401, _KEY_IS_OVER, str(Code.UNAUTHORISED), headers)
+        await turn_away(rejected, scope, send)
+        return
+    end: Any = {"type": "http.response.body", "body": b"", "more_body": False}
+    if scope["type"] == ScopeType.WEBSOCKET:
+        end = {"type": "websocket.close", "code": 1008, "reason": _KEY_IS_OVER}
+    # The client may be gone; and an answer that announced its length can only be cut off.
+    with suppress(RuntimeError):
+        await send(end)
 
 
 def guard(route: BaseRouteHandler) -> None:

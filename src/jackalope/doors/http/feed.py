@@ -33,8 +33,7 @@ class Feed:
     """What one reader listens to. Use it as a context: it ends with the block."""
 
     def __init__(self, broker: Broker, feeds: set[Feed], namespace: str) -> None:
-        self._principal = acting.get()
-        refusal = refuse_question(self._principal, TASK, namespace)
+        refusal = refuse_question(acting.get(), TASK, namespace)
         if refusal is not None:
             raise Refused(refusal)
         self._broker = broker
@@ -85,7 +84,7 @@ class Feed:
     async def next(self, wait_s: float) -> tuple[list[Happened], int]:
         """Return what happened, and how many events after that were missed; nothing after a while.
 
-        One that is over returns at once. It is over, too, when its key is.
+        One that is over returns at once.
         """
         if not (self._waiting or self._missed or self.is_over):
             self._wake.clear()
@@ -94,12 +93,6 @@ class Feed:
                     await self._wake.wait()
             except TimeoutError:
                 pass
-        if not self._broker.access.is_current(self._principal, self._broker.now_us()):
-            self.close()  # The key was revoked, or is over.
-            return [], 0
-        if not self._broker.access.is_current(self._principal, self._broker.now_us()):
-            self.is_over = True
-            return [], 0
         events, missed = list(self._waiting), self._missed
         self._waiting.clear()
         self._missed = 0

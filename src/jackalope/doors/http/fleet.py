@@ -79,6 +79,7 @@ class HttpWorker:
         self._join = join
         self._key = acting.get().key
         self._session = broker.open_session(self)
+        self._stay = broker.access.stay(acting.get(), self._send_away)
         self._refs = count(1)
         self._asked: dict[int, asyncio.Future[Answered]] = {}
         self._claims: dict[int, _Claim] = {}
@@ -212,7 +213,13 @@ class HttpWorker:
     def close(self) -> None:
         """Give the session back."""
         self.is_gone = True
+        self._broker.access.leave(self._stay)
         self._broker.close_session(self._session)
+
+    def _send_away(self) -> None:
+        """Let the worker go whose key is over; what it holds is given to others after its grace."""
+        self.end("the API key is over")
+        self.close()
 
     def _post(self, command: AnyCommand) -> None:
         command.session = self._session
@@ -243,6 +250,7 @@ class HttpWorker:
     def end(self, why: str) -> None:
         """Tell everybody who waits that the session is over."""
         self.is_gone = True
+        self._broker.access.leave(self._stay)
         refusal = self._ended = Refusal(Code.STALE_SESSION, f"{why}; claim again")
         for answer in self._asked.values():
             if not answer.done():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jackalope.broker.access import THE_BROKER, Principal
+from jackalope.broker.access import THE_BROKER, Principal, Stay
 from jackalope.broker.queries import Refused
 from jackalope.core.access import Permission
 from jackalope.core.commands import (
@@ -95,6 +95,7 @@ class WorkerSession:
         self._goodbye: Goodbye | None = None
         #: Who has come in with an API key; the broker for a worker with the configured token.
         self._principal = THE_BROKER
+        self._stay: Stay | None = None
         self.job: Job | None = None
         self.is_ready = False
 
@@ -114,7 +115,11 @@ class WorkerSession:
         if refusal is not None:
             return refusal.message
         self._principal = principal
+        self._stay = access.stay(principal, self._send_away)
         return ""
+
+    def _send_away(self) -> None:
+        self._end(1008, "the API key of this worker is over")
 
     async def open(self) -> None:
         """Let the worker join, with the job that it comes back with, if any.
@@ -139,6 +144,8 @@ class WorkerSession:
         if self._session and not self._grid.door.closing.is_set():
             self._broker.close_session(self._session)
         self._session = 0
+        if self._stay is not None:
+            self._broker.access.leave(self._stay)
         for answer in self._asked.values():
             answer.cancel()
 
@@ -153,10 +160,7 @@ class WorkerSession:
             raise self._goodbye
 
     def heartbeat(self) -> None:
-        """Tell the broker that the worker is there, if it may still be."""
-        who, access = self._principal, self._broker.access
-        if who is not THE_BROKER and not access.is_current(who, self._broker.now_us()):
-            self._end(1008, "the API key of this worker is over")
+        """Tell the broker that the worker is there."""
         self._post(Heartbeat())
 
     def set_ready(self, *, is_ready: bool) -> None:

@@ -22,7 +22,7 @@ from jackalope.broker.links import Links
 from jackalope.broker.service import Broker
 from jackalope.broker.settings import HttpConfig
 from jackalope.core.refusals import Code, Refusal
-from jackalope.doors.http.access import guard
+from jackalope.doors.http.access import admitted, guard
 from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.listener import Listener
 from jackalope.doors.http.management import (
@@ -113,16 +113,16 @@ def _gate(app: ASGIApp, broker: Broker) -> ASGIApp:
     """Let those in who prove who they are."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        admitted = _who(dict(scope["headers"]), broker.access, broker.now_us())
-        if isinstance(admitted, Refusal):
+        found = _who(dict(scope["headers"]), broker.access, broker.now_us())
+        if isinstance(found, Refusal):
             told = answer({"error": "not_authorized", "reason": "Login failed"}, 401, _CHALLENGE)
             await _send(told, send)
             return
-        acting.set(admitted)
+        acting.set(found)
         # Names in paths may hold slashes, as the default virtual host does: what is encoded in a
         # path stays so until it is taken apart.
         scope["path"] = scope["raw_path"].decode("latin-1")
-        await app(scope, receive, send)
+        await admitted(app, scope, receive, send, access=broker.access, principal=found)
 
     return call
 
