@@ -245,6 +245,7 @@ class Teller:
             self._when("due", record.due_us),
             tell_error(record.error),
             option("by", record.by),
+            f"({record.cause})" if record.cause else "",
         )
 
     @tell.register

@@ -320,7 +320,8 @@ class Stage:
         error = Error(order.text("error", "ValueError"), order.text("message"))
         verdict = commands.Verdict(order.text("verdict", "retry"))
         after_us = order.duration_us("retry_after")
-        attempts = [Fail(it.task, it.fence, error, verdict, after_us) for it in held]
+        crashed = order.flag("crashed")
+        attempts = [Fail(it.task, it.fence, error, verdict, after_us, crashed) for it in held]
         return self._send(commands.FailAttempts(attempts=attempts, session=session))
 
     def release(self, order: Order) -> list[str]:

@@ -128,7 +128,7 @@ def test_restart_forgets_leases(monkeypatch: Patch) -> None:
 
 def test_lost_worker_not_settled(monkeypatch: Patch) -> None:
     """A worker that fell silent is never given up."""
-    monkeypatch.setattr(sessions, "lose", lambda core, task: None)
+    monkeypatch.setattr(sessions, "lose", lambda core, task, cause: None)
     assert _caught()
 
 

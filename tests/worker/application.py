@@ -335,6 +335,12 @@ def start_another() -> int:
 
 
 @app.task(isolation="process")
+def write_and_abort(word: str) -> None:
+    print("out", word)
+    os.abort()
+
+
+@app.task(isolation="process")
 def isolated_log(end: bool) -> None:
     """Log in every way, and come to a sudden end."""
     logging.getLogger("shop").warning("few %s left", "cats")
@@ -365,3 +371,11 @@ def isolated_rest(begun: str, release: str) -> str:
 async def touch(path: str) -> str:
     mark(path)
     return "touched"
+
+
+@app.task(isolation="process")
+def isolated_progress() -> str:
+    context().progress(1, "first")
+    context().progress(50, "middle")
+    context().progress(100, "last")
+    return "done"

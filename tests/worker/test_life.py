@@ -50,9 +50,14 @@ def test_failures_say_what_happened(tmp_path: Path) -> None:
         assert large.type == "TooLarge"
         assert len(await house.value(await house.submit("return_bytes", 3_000_000))) == 3_000_000
 
-        crashed = (await house.end(await house.submit("end_by_exit", 7, options=once))).error
+        # Its own process dies: a crash each time, until the limit.
+        doomed = await house.submit("end_by_exit", 7, options=once)
+        ended = await house.end(doomed)
+        crashed, view = ended.error, await house.view(doomed)
+        assert (ended.reason, view.crashes, view.failures) == (Reason.CRASHED, 5, 0)
         assert crashed is not None
-        assert (crashed.type, crashed.message) == ("Crashed", "the process exited with code 7")
+        assert crashed.type == "Crashed"
+        assert crashed.message.startswith("the process exited with code 7; peak memory ")
 
         again = await house.submit("fail", "thrice", options=Options(retry=AT_ONCE))
         assert (await house.end(again)).reason is Reason.FAILED

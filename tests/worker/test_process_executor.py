@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -129,7 +130,7 @@ def test_process_of_its_own_for_each_at_once(tmp_path: Path) -> None:
     on_stand(story)
 
 
-def test_asked_to_stop_it_cleans_up_and_the_process_goes_on(tmp_path: Path) -> None:
+def test_asked_to_stop_it_cleans_up_and_another_process_goes_on(tmp_path: Path) -> None:
     async def story(stand: Stand) -> None:
         begun, cleaned = tmp_path / "begun", tmp_path / "cleaned"
         attempt = await stand.reach(begun, "isolated_wait", str(cleaned))
@@ -138,7 +139,7 @@ def test_asked_to_stop_it_cleans_up_and_the_process_goes_on(tmp_path: Path) -> N
         assert isinstance(await stand.end(), Stopped)
         assert cleaned.exists()
         assert stand.ear.told == [attempt]
-        assert await stand.value("pid") == pids(begun)[0]
+        assert await stand.value("pid") != pids(begun)[0]
 
     on_stand(story)
 
@@ -150,7 +151,7 @@ def test_coroutine_is_cancelled(tmp_path: Path) -> None:
         attempt.cause = Cause.KILL
         stand.executor.stop(attempt, 0)
         assert isinstance(await stand.end(), Stopped)
-        assert await stand.value("pid") == pids(begun)[0]
+        assert stand.ear.told == [attempt]
 
     on_stand(story)
 
@@ -167,6 +168,8 @@ def test_code_in_c_is_killed_and_shows_where_it_was(tmp_path: Path) -> None:
         assert stand.executor.stop(attempt, 1) == ""
         outcome = await stand.end()
         assert isinstance(outcome, Stopped)
+        assert stand.ear.told == []  # Code in C cannot have seen it.
+        assert outcome.detail.startswith("forced: ")
         assert "9 (SIGKILL)" in outcome.detail
         assert "compute_in_c" in outcome.trace
         assert not is_there(pid)
@@ -208,6 +211,37 @@ def test_kill_takes_along_what_the_task_has_started(
     on_stand(story)
 
 
+def test_what_it_started_ends_with_a_task_that_obeys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(stand: Stand) -> None:
+        begun = tmp_path / "begun"
+        monkeypatch.setenv("JACKALOPE_TEST_MARK", str(begun))
+        attempt = stand.begin("start_another")
+        await until(lambda: pids(begun))
+        [child] = children_of(pids(begun)[0])
+        attempt.cause = Cause.KILL
+        stand.executor.stop(attempt, 0)
+        outcome = await stand.end()
+        assert isinstance(outcome, Stopped)
+        assert not outcome.detail.startswith("forced")
+        await until(lambda: not is_there(child))
+
+    on_stand(story)
+
+
+def test_crash_says_what_it_used_and_wrote(capfd: pytest.CaptureFixture[str]) -> None:
+    async def story(stand: Stand) -> None:
+        failed = await stand.failure("write_and_abort", "a last word")
+        assert failed.crashed
+        assert re.search(r"; peak memory [1-9]\d* MiB, CPU [\d.]+ s$", failed.error.message)
+        assert failed.error.trace.endswith("The last lines that it wrote:\nout a last word")
+        assert "write_and_abort" in failed.error.trace
+
+    on_stand(story)
+    assert "a last word" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGABRT])
 def test_end_by_signal_is_told(number: signal.Signals) -> None:
     async def story(stand: Stand) -> None:
@@ -224,7 +258,7 @@ def test_end_by_signal_is_told(number: signal.Signals) -> None:
 def test_end_by_exit_code_is_told() -> None:
     async def story(stand: Stand) -> None:
         failed = await stand.failure("end_by_exit", 7)
-        assert failed.error.type == "Crashed"
+        assert (failed.error.type, failed.crashed) == ("Crashed", True)
         assert "code 7" in failed.error.message
 
     on_stand(story)
@@ -353,3 +387,13 @@ def test_log_costs_nothing_before_it_is_used() -> None:
         assert await stand.value("isolated_modules") == ["structlog", "jackalope.logs"]
 
     on_stand(story, log="info json")
+
+
+def test_last_progress_comes_before_the_end() -> None:
+    async def story(stand: Stand) -> None:
+        for _ in range(5):
+            stand.ear.progress.clear()
+            assert await stand.value("isolated_progress") == "done"
+            assert stand.ear.progress[-1] == (100.0, "last")
+
+    on_stand(story)

@@ -13,6 +13,7 @@ from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.link.errors import ConfigError
 from jackalope.tasks.definition import TaskDefinition, find_task
 from jackalope.worker.application import CannotLoad, load_application, unknown_task
+from jackalope.worker.child_process import Exit
 from jackalope.worker.exit_cause import exit_error, oom_kill_count, signal_name
 from jackalope.worker.process_executor import Recycling
 from jackalope.worker.runtime import Runtime
@@ -134,9 +135,12 @@ def test_a_task_without_a_name_is_for_the_only_function_of_its_queue() -> None:
 
 
 def test_exit_causes() -> None:
-    assert exit_error(3).message == "the process exited with code 3"
-    assert "9 (SIGKILL)" in exit_error(-9).message
-    assert exit_error(-9, oom_kills=1).type == "OutOfMemory"
-    assert exit_error(-11, oom_kills=1).type == "Crashed"
+    assert exit_error(Exit(3)).message == "the process exited with code 3"
+    assert "9 (SIGKILL)" in exit_error(Exit(-9)).message
+    assert exit_error(Exit(-9), oom_kills=1).type == "OutOfMemory"
+    assert exit_error(Exit(-11), oom_kills=1).type == "Crashed"
+    used = exit_error(Exit(3, 50 * 2**20, 1.25, "the last line"), trace="File x")
+    assert used.message.endswith("; peak memory 50 MiB, CPU 1.25 s")
+    assert used.trace == "File x\n\nThe last lines that it wrote:\nthe last line"
     assert signal_name(63) == "63"
     assert oom_kill_count() >= 0

@@ -446,3 +446,22 @@ def test_given_up_it_hands_back_even_what_runs() -> None:
         assert stage.line.take() == []
 
     on_stage(story)
+
+
+def test_last_progress_is_reported_before_the_end() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.assign(2)
+        stage.line.take()
+        first, second = stage.puppet.runs
+        for attempt in (first, second):
+            attempt.listener.progressed(attempt, 10.0, "begun")
+            attempt.listener.progressed(attempt, 100.0, "done")
+        order: list[str] = []  # Of what is sent.
+        stage.line.send = lambda message: order.append(message.note)  # type: ignore[method-assign]
+        stage.line.ask = lambda message, answered: order.append(type(message).__name__)  # type: ignore[method-assign]
+        await stage.end(Finished(b"1"))
+        assert order == ["done", "Result"]
+        await stage.end(Finished(b"1"))
+        assert order == ["done", "Result", "done", "Result"]
+
+    on_stage(story)

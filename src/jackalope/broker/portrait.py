@@ -48,7 +48,7 @@ def view_of_row(row: TaskRow) -> TaskView:
         due_us=row.due_us,
         expires_us=row.expires_us,
         started_us=attempt.started_us if attempt else _last_start_us(row),
-        ended_us=outcome.ended_us if outcome else 0,
+        ended_us=outcome.ended_us if outcome and row.state in ENDED else 0,
         forget_us=outcome.forget_us if outcome else 0,
         worker=attempt.worker if attempt else _last_worker(row),
         fence=attempt.fence if attempt else 0,
@@ -66,6 +66,7 @@ def view_of_row(row: TaskRow) -> TaskView:
         timeout_us=options.timeout_us,
         retries=options.retry.retries if options.retry else None,
         how=how_made(options),
+        tried_us=outcome.ended_us if outcome and row.state not in ENDED else 0,
     )
 
 

@@ -135,10 +135,8 @@ def _times(view: "TaskView") -> list[tuple[str, Any]]:
         ("due", when(view.due_us) if view.state == "scheduled" else ""),
         ("expires", when(view.expires_us) if view.state not in ENDED else ""),
         ("started", when(view.started_us)),
-        (
-            "ended" if view.state in ENDED else "last try",
-            when(view.ended_us) + (f"  after {span(ran_us)}" if ran_us > 0 else ""),
-        ),
+        ("ended", when(view.ended_us) + (f"  after {span(ran_us)}" if ran_us > 0 else "")),
+        ("last try", when(view.tried_us)),
         ("forgotten", when(view.forget_us) if 0 < view.forget_us < 2**60 else ""),
     ]
 

@@ -157,8 +157,7 @@ def _attempt_ended(book: Book, record: AttemptEnded) -> None:
     if record.event is Event.FAIL and not is_volatile(task.id):
         book.tally(task.queue.namespace, worker, record.at_us).failed += 1
     error = record.error
-    detail = f"{error.type}: {error.message}"[:200] if error else record.reason or ""
-    book.note(task, record.at_us, record.event, record.by or worker, detail)
+    book.note(task, record.at_us, record.event, record.by or worker, _detail(record))
     if record.to in ENDED:
         book.end(task, record.to, record.at_us, error=error, reason=record.reason)
         return
@@ -166,6 +165,14 @@ def _attempt_ended(book: Book, record: AttemptEnded) -> None:
         task.outcome = Outcome(error=error, ended_us=record.at_us)
     task.due_us = record.due_us
     book.change_state(task, record.to, record.at_us)
+
+
+def _detail(record: AttemptEnded) -> str:
+    """Say in a line why an attempt ended."""
+    error = record.error
+    if error is not None:
+        return f"{error.type}: {error.message}"[:200]
+    return ": ".join(word for word in (record.reason, record.cause) if word)
 
 
 def _count_end(task: Task, record: AttemptEnded, worker: str) -> None:
@@ -178,6 +185,8 @@ def _count_end(task: Task, record: AttemptEnded, worker: str) -> None:
         task.penalty += drop
     elif record.event is Event.LOSE and task.state is _RUNNING:
         task.crashes += 1
+        if record.error is not None and policy.prefer_other_worker:
+            task.avoid = worker  # The worker is there, and reports that the task's process died.
     elif record.event in (Event.LOSE, Event.RELEASE):
         task.interruptions += 1
 

@@ -29,7 +29,13 @@ from jackalope.core.limits import ERROR_CHARS_MAX, INLINE_BYTES_MAX, NOTE_CHARS_
 from jackalope.core.policy import Done
 from jackalope.core.records import AttemptEnded, AttemptFinished, AttemptStarted, SignalAdvanced
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.retries import Decision, after_failure, after_interruption, after_loss
+from jackalope.core.retries import (
+    Decision,
+    after_crash,
+    after_failure,
+    after_interruption,
+    after_loss,
+)
 from jackalope.core.submission import become
 from jackalope.core.task import BlobRef, Body, Error, Signal, Stage, Task, is_blob, lease_of
 from jackalope.core.topology import Overflow
@@ -174,13 +180,14 @@ def answer_signal(core: Core, command: AnswerSignal) -> None:
         _fail(core, task, Fail(task.id, command.fence, Error("Timeout", message)))
     else:
         to = State.KILLED if request.signal is Signal.KILL else State.PAUSED
-        end_attempt(core, task, Event.STOP, Decision(to), by=request.by)
+        cause = command.detail[:NOTE_CHARS_MAX]
+        end_attempt(core, task, Event.STOP, Decision(to), by=request.by, cause=cause)
     _settled(core, command, worker, 1, [])
 
 
-def lose(core: Core, task: Task) -> None:
+def lose(core: Core, task: Task, cause: str) -> None:
     """Settle an attempt whose worker is gone."""
-    end_attempt(core, task, Event.LOSE, after_loss(task, core.now_us))
+    end_attempt(core, task, Event.LOSE, after_loss(task, core.now_us), cause=cause)
 
 
 def release(core: Core, task: Task, by: str = "", after_us: int = 0) -> None:
@@ -197,10 +204,11 @@ def end_attempt(
     *,
     error: Error | None = None,
     by: str = "",
+    cause: str = "",
 ) -> None:
     """Write down how an attempt ended, and see to what that sets free but the worker."""
     record = AttemptEnded(
-        core.now_us, task.id, event, decision.to, decision.reason, error, decision.due_us, by
+        core.now_us, task.id, event, decision.to, decision.reason, error, decision.due_us, by, cause
     )
     core.progress.pop(task.id, None)
     core.roster.orphans.cancel(task.id)
@@ -255,6 +263,11 @@ def _fail(core: Core, task: Task, fail: Fail) -> None:
         fail.error.message[:ERROR_CHARS_MAX],
         fail.error.trace[-ERROR_CHARS_MAX:],
     )
+    if fail.crashed:
+        if task.state is State.ASSIGNED:
+            core.record(AttemptStarted(core.now_us, task.id))  # It must count as begun: it crashed.
+        end_attempt(core, task, Event.LOSE, after_crash(task, core.now_us), error=error)
+        return
     retry_after_us = min(fail.retry_after_us, TIME_US_MAX)
     decision = after_failure(task, core.now_us, Verdict(fail.verdict), retry_after_us)
     end_attempt(core, task, Event.FAIL, decision, error=error)

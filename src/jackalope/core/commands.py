@@ -279,13 +279,17 @@ class Verdict(StrEnum):
 
 
 class Fail(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An attempt that failed. `retry_after_us`, if positive, replaces the policy's wait."""
+    """An attempt that failed. `retry_after_us`, if positive, replaces the policy's wait.
+
+    `crashed` if the task's own process died: that counts as a crash, as the loss of a worker does.
+    """
 
     task: TaskId
     fence: int
     error: Error
     verdict: Verdict = Verdict.RETRY
     retry_after_us: int = 0
+    crashed: bool = False
 
 
 class FailAttempts(Report):

@@ -5,6 +5,7 @@ Owns the reasons and their words. Asking changes nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from jackalope.core.ids import TaskId
     from jackalope.core.policy import Policy
     from jackalope.core.ready import Lane
+    from jackalope.core.worker import Worker
 
 
 class Why(StrEnum):
@@ -170,12 +172,28 @@ def _why_no_worker(core: Core, task: Task) -> list[Cause]:
         return [Cause(Why.NAME_UNKNOWN, text, {"queue": queue.name, "name": task.name})]
     free = [worker for worker in workers if worker.has_room()]
     if not free:
-        text = f"all {len(workers)} workers that serve it are busy, draining or away"
+        states = Counter(map(_why_no_room, workers))
+        told = ", ".join(f"{count} {state}" for state, count in states.items())
+        text = f"no worker that serves it can take it now: {told}"
         return [Cause(Why.WORKERS_BUSY, text, {"workers": len(workers)})]
     if task.avoid and all(worker.id == task.avoid for worker in free):
         text = f"failed on worker {task.avoid!r}, the only one free; waits for another"
         return [Cause(Why.AVOIDS_WORKER, text, {"worker": task.avoid})]
     return []
+
+
+def _why_no_room(worker: Worker) -> str:
+    """Say why a worker can be given nothing."""
+    if not worker.session:
+        return "away"
+    if worker.is_draining:
+        return "draining"
+    if not worker.is_ready:
+        return "loading"
+    if not worker.slots and not worker.claims:
+        return "not asking for tasks"
+    is_helping = worker.helps > 0 and len(worker.held) < worker.slots
+    return "helping another task" if is_helping else "busy"
 
 
 def _why_pool(core: Core, task: Task) -> list[Cause]:

@@ -72,17 +72,17 @@ def _see(core: Core, launcher: str, seen: Seen) -> None:
     launch.phase = seen.phase
     core.pools.touch(group)
     if seen.phase is Phase.ENDED:
-        _bury(core, launch)
+        _bury(core, launch, f"ended: {launch.detail}" if launch.detail else "ended")
     if seen.phase in _OVER and not launch.is_retired:
         retire(core, launch)
         if seen.phase is Phase.ENDED:
             fail(core, group, f"worker {launch.id} ended: {seen.detail or 'nobody knows why'}")
 
 
-def _bury(core: Core, launch: Launch) -> None:
+def _bury(core: Core, launch: Launch, why: str) -> None:
     """Wait no longer for workers whose connections are gone: their launcher knows their end."""
     for worker in list(launch.workers.values()):
-        give_up_resume(core, (worker.namespace.name, worker.id))
+        give_up_resume(core, (worker.namespace.name, worker.id), why)
 
 
 def _find(core: Core, launcher: str, seen: Seen) -> Launch:

@@ -136,7 +136,8 @@ class AttemptFinished(Record, tag="finish"):
 class AttemptEnded(Record, tag="end"):
     """An attempt ended otherwise: failed, released, stopped or lost.
 
-    `due_us` is when a scheduled task is due again.
+    `due_us` is when a scheduled task is due again. `cause` is why it was lost, or how it was
+    stopped.
     """
 
     task: TaskId
@@ -146,6 +147,7 @@ class AttemptEnded(Record, tag="end"):
     error: Error | None = None
     due_us: int = 0
     by: str = ""
+    cause: str = ""
 
 
 class SignalRequested(Record, tag="signal"):

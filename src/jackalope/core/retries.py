@@ -41,7 +41,7 @@ def after_failure(task: Task, now_us: int, verdict: Verdict, retry_after_us: int
     if verdict is Verdict.DEAD or task.failures >= _retries(task, is_asked=retry_after_us > 0):
         is_killed = asked is not None and asked.to is State.KILLED
         return asked if asked and is_killed else Decision(State.DEAD, Reason.FAILED)
-    delay_us = retry_after_us if retry_after_us > 0 else _backoff_us(task)
+    delay_us = retry_after_us if retry_after_us > 0 else _backoff_us(task, task.failures)
     again = Decision(State.SCHEDULED, None, now_us + delay_us) if delay_us else _AGAIN
     return asked or again
 
@@ -59,6 +59,17 @@ def after_loss(task: Task, now_us: int) -> Decision:
     if policy.on_lost is OnLost.PAUSE:
         return Decision(State.PAUSED)
     return _AGAIN
+
+
+def after_crash(task: Task, now_us: int) -> Decision:
+    """Decide about a task whose own process died, as its worker reports.
+
+    That is the loss of what ran it, but the worker is there, so it waits as after a failure.
+    """
+    decision = after_loss(task, now_us)
+    if decision is _AGAIN and (delay_us := _backoff_us(task, task.crashes)):
+        return Decision(State.SCHEDULED, None, now_us + delay_us)
+    return decision
 
 
 def after_interruption(task: Task, now_us: int, after_us: int = 0) -> Decision:
@@ -96,14 +107,17 @@ def _retries(task: Task, *, is_asked: bool) -> int:
     return task.queue.policy.retries or (RETRIES_ASKED_MAX if is_asked else 0)
 
 
-def _backoff_us(task: Task) -> int:
-    """Return the wait before the next try: base, then each time `factor` longer, up to the cap."""
+def _backoff_us(task: Task, before: int) -> int:
+    """Return the wait before the next try: base, then each time `factor` longer, up to the cap.
+
+    `before` is how many such waits there were.
+    """
     own, policy = task.options.retry, task.queue.policy
     if own is None:
         base_us, factor, cap_us = policy.retry_base_us, policy.retry_factor, policy.retry_cap_us
     else:
         base_us, factor, cap_us = own.base_us, own.factor, own.cap_us
     # By logarithms, because the power itself may be too large a number.
-    if not base_us or log(base_us) + task.failures * log(factor) < log(max(cap_us, 1)):
-        return int(base_us * factor**task.failures) if base_us else 0
+    if not base_us or log(base_us) + before * log(factor) < log(max(cap_us, 1)):
+        return int(base_us * factor**before) if base_us else 0
     return cap_us

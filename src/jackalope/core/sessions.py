@@ -227,11 +227,11 @@ def check_deliveries(core: Core, session: int) -> None:
     _depart(core, worker, "delivery timed out", is_lost=True)
 
 
-def give_up_resume(core: Core, name: tuple[str, str]) -> None:
-    """Give up a worker that did not come back within its grace."""
+def give_up_resume(core: Core, name: tuple[str, str], why: str = "closed") -> None:
+    """Give up a worker that did not come back within its grace, or whose end is known."""
     worker = core.roster.workers.get(name)
     if worker is not None and not worker.session:
-        _depart(core, worker, "closed", is_lost=True)
+        _depart(core, worker, why, is_lost=True)
 
 
 def recover(core: Core, command: Recover) -> None:
@@ -344,7 +344,7 @@ def _settle(
             drop.append(held)
     kept = {held.task for held in resumed}
     for task in [task for task_id, task in worker.held.items() if task_id not in kept]:
-        lose(core, task)
+        lose(core, task, "joined again without it")
     return tuple(resumed), tuple(drop)
 
 
@@ -364,7 +364,7 @@ def _depart(core: Core, worker: Worker, why: str, *, is_lost: bool) -> None:
     core.roster.dismiss(worker)
     for task in list(worker.held.values()):
         if is_lost:
-            lose(core, task)
+            lose(core, task, why)
         else:
             release(core, task)
     if worker.consumer is not None:

@@ -104,4 +104,4 @@ def _give_up_orphan(core: Core, task_id: TaskId) -> None:
     if task is not None and task.attempt is not None:
         name = (task.queue.namespace.name, task.attempt.worker)
         if name not in core.roster.workers:
-            lose(core, task)
+            lose(core, task, "not back after the restart of the broker")

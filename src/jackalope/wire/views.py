@@ -90,6 +90,8 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         how: of a request, how the one was served that made this task: `miss`, `refresh`, `bypass`.
         answer: who has use of its result, if others may; not in lists.
+        ended_us: when it ended, once it has.
+        tried_us: when its last attempt ended, while it may still be tried again.
     """
 
     id: TaskId
@@ -131,6 +133,7 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     retries: int | None = None
     how: How | None = None
     answer: AnswerView | None = None
+    tried_us: int = 0
 
 
 class TaskPage(msgspec.Struct, frozen=True):

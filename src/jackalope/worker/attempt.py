@@ -60,11 +60,12 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False)
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """The function raised, its process died, or it could not even begin."""
+    """The function raised, its process died (`crashed`), or it could not even begin."""
 
     error: Error
     verdict: Verdict = Verdict.RETRY
     retry_after_us: int = 0
+    crashed: bool = False
 
 
 class Stopped(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):

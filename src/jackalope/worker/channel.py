@@ -34,6 +34,10 @@ class Progressed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     note: str
 
 
+class Told(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The task has been told to stop: its own code has seen it, or will when it next runs."""
+
+
 class Rested(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The task only waits from now on, or no more."""
 
@@ -47,7 +51,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag=True):
     rss_bytes: int
 
 
-Word = Ready | Unfit | Progressed | Rested | Ended
+Word = Ready | Unfit | Progressed | Told | Rested | Ended
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_word = msgspec.msgpack.Decoder(Word).decode

@@ -12,6 +12,7 @@ parent reads when the process is gone. It dies with its parent.
 from __future__ import annotations
 
 import faulthandler
+import io
 import os
 import resource
 import signal
@@ -39,6 +40,7 @@ from jackalope.worker.channel import (
     Progressed,
     Ready,
     Rested,
+    Told,
     Unfit,
     Word,
     decode_assignment,
@@ -72,6 +74,12 @@ class Child:
         self._teller: threading.Thread | None = None
         self._latest: Progressed | None = None
         self._has_progress = threading.Event()
+        self._telling = threading.Lock()
+        bell, self._bell = os.pipe()
+        self._answered, answered = os.pipe()
+        self._rings = 0
+        teller = threading.Thread(target=self._answer_bell, args=(bell, answered), daemon=True)
+        teller.start()
 
     def serve(self, application: str) -> int:
         """Run what the parent sends until it hangs up, and return the exit code."""
@@ -88,6 +96,8 @@ class Child:
         self._say(Ready())
         while (assignment := self._next()) is not None:
             outcome = self._run(source, assignment)
+            self._end_rings()
+            self._say_latest()
             self._say(Ended(outcome, rss_bytes()))
         for traces in {each.traces for each in source.functions.values() if each.traces}:
             traces.flush()  # The process ends without exit handlers.
@@ -122,12 +132,18 @@ class Child:
         self._has_progress.set()
 
     def _tell_progress(self) -> None:
+        _leave_signals_to_the_task()
         while self._has_progress.wait():
             self._has_progress.clear()
-            word, self._latest = self._latest, None
-            if word is not None and self._attempt is not None:
-                self._say(word)
+            self._say_latest()
             time.sleep(_PROGRESS_EVERY_S)
+
+    def _say_latest(self) -> None:
+        """Pass on what the attempt said last, if the parent has not heard it."""
+        with self._telling:
+            word, self._latest = self._latest, None
+            if word is not None:
+                self._say(word)
 
     # One attempt.
 
@@ -148,7 +164,7 @@ class Child:
                 limit_memory(memory_bytes_max)
                 return copy_context().run(self._call, attempt)
             finally:
-                self._attempt = self._latest = None
+                self._attempt = None
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 limit_memory(0)
         except MemoryError as error:
@@ -161,7 +177,7 @@ class Child:
         try:
             value = attempt.call()
             if attempt.definition.is_async:
-                value = run_coroutine(value, self._catch_signals)
+                value = run_coroutine(value, self._catch_signals, self._tell)
         except MemoryError:
             raise
         except BaseException as error:  # noqa: BLE001  whatever it is, it is this attempt's
@@ -181,9 +197,30 @@ class Child:
         if self._on_signal is not None:
             self._on_signal(number)
         elif number == signal.SIGTERM:
+            self._tell()
             raise Cancelled(attempt.why())
         else:
             raise SoftTimeout("the soft time-out is over")
+
+    def _tell(self) -> None:
+        """Have the parent told that the task knows it must stop.
+
+        Here a signal may have interrupted anything, the sending of a word included: so a thread
+        that waits for this byte sends it.
+        """
+        self._rings += 1
+        os.write(self._bell, b"!")
+
+    def _answer_bell(self, bell: int, answered: int) -> None:
+        _leave_signals_to_the_task()
+        while os.read(bell, 1):
+            self._say(Told())
+            os.write(answered, b"!")
+
+    def _end_rings(self) -> None:
+        """Wait until the parent has been told, so that it hears of the end after that."""
+        while self._rings:
+            self._rings -= len(os.read(self._answered, 1))
 
     # The channel.
 
@@ -212,6 +249,11 @@ class Child:
         return bytes(data)
 
 
+def _leave_signals_to_the_task() -> None:
+    """Take no signal in this thread: they are for the task, whose stack is to be shown."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
 def limit_memory(bytes_max: int) -> None:
     """Let this process have so much private memory and no more; 0 lifts the limit."""
     soft = bytes_max or resource.RLIM_INFINITY
@@ -232,6 +274,8 @@ def out_of_memory(error: MemoryError, bytes_max: int) -> Outcome:
 def main(arguments: list[str]) -> NoReturn:
     """Run the process: application, channel, stack file, parent, memory, look of the log."""
     application, channel, stack, parent, memory, look = arguments
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # So that a crash loses no line.
     die_with_parent(int(parent))
     faulthandler.enable(file=int(stack), all_threads=False)
     faulthandler.register(signal.SIGUSR2, file=int(stack), all_threads=False)

@@ -19,18 +19,24 @@ def _nobody(_: object) -> None:
 def run_coroutine(
     coroutine: Coroutine[Any, Any, Any],
     catch_signals: Callable[[Callable[[int], None] | None], None] = _nobody,
+    told: Callable[[], None] = lambda: None,
 ) -> Any:
     """Run a coroutine on a loop of its own, and return what it returns.
 
     Args:
         coroutine: the coroutine.
         catch_signals: called with whom to tell of signals while it runs, then with None.
+        told: called when it is cancelled.
     """
     ride = Ride()
 
     def caught(number: int) -> None:
-        act = ride.cancel if number == signal.SIGTERM else ride.time_out_softly
+        act = cancel if number == signal.SIGTERM else ride.time_out_softly
         runner.get_loop().call_soon_threadsafe(act)
+
+    def cancel() -> None:
+        told()
+        ride.cancel()
 
     async def main() -> Any:
         catch_signals(caught)

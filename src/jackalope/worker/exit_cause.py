@@ -9,6 +9,8 @@ import signal
 from pathlib import Path
 
 from jackalope.core.task import Error
+from jackalope.tasks.failure import encodable
+from jackalope.worker.child_process import Exit
 
 CRASHED = "Crashed"
 OUT_OF_MEMORY = "OutOfMemory"
@@ -17,20 +19,27 @@ TIMEOUT = "Timeout"
 _VMSTAT = Path("/proc/vmstat")
 
 
-def exit_error(status: int, *, oom_kills: int = 0, trace: str = "") -> Error:
-    """Describe the end of a process that nobody here has ended.
+def exit_error(ended: Exit, *, oom_kills: int = 0, trace: str = "") -> Error:
+    """Describe the end of a process that the worker has not ended.
 
     Args:
-        status: the exit code, or the signal that ended it as a negative number.
+        ended: how it ended.
         oom_kills: how many processes the kernel has killed for memory while it ran.
         trace: the Python stack at its end, where there is one.
     """
+    status, kind = ended.status, CRASHED
     if status == -signal.SIGKILL and oom_kills > 0:
+        kind = OUT_OF_MEMORY
         message = "the process was killed by the kernel because the machine is out of memory"
-        return Error(OUT_OF_MEMORY, message, trace)
-    if status < 0:
-        return Error(CRASHED, f"the process was killed by signal {signal_name(-status)}", trace)
-    return Error(CRASHED, f"the process exited with code {status}", trace)
+    elif status < 0:
+        message = f"the process was killed by signal {signal_name(-status)}"
+    else:
+        message = f"the process exited with code {status}"
+    if ended.peak_rss_bytes:
+        message += f"; peak memory {ended.peak_rss_bytes / 2**20:.0f} MiB, CPU {ended.cpu_s:g} s"
+    if ended.tail:
+        trace = f"{trace.rstrip()}\n\nThe last lines that it wrote:\n{ended.tail}".lstrip()
+    return Error(kind, message, encodable(trace))
 
 
 def signal_name(number: int) -> str:

@@ -49,6 +49,7 @@ class Mailbox:
         self._rested: deque[tuple[Attempt, bool]] = deque()
         self._progress: dict[Attempt, tuple[float | None, str]] = {}
         self._progress_lock = threading.Lock()
+        self._is_telling = False
         self._is_woken = False
 
     def began(self, attempt: Attempt) -> None:
@@ -73,7 +74,8 @@ class Mailbox:
     def progressed(self, attempt: Attempt, percent: float | None, note: str) -> None:
         """Take how far an attempt has come; a later word replaces an earlier one."""
         with self._progress_lock:
-            is_first = not self._progress
+            is_first = not self._is_telling
+            self._is_telling = True
             self._progress[attempt] = (percent, note)
         if is_first:
             self._call(self._progress_later)
@@ -100,14 +102,28 @@ class Mailbox:
         while self._ended:
             ended.append(self._ended.popleft())
         if ended:
+            if self._progress:
+                self._tell_last_progress(ended)
             self._on_ended(ended)
 
     def _progress_later(self) -> None:
         self._loop.call_later(_PROGRESS_EVERY_S, self._tell_progress)
 
+    def _tell_last_progress(self, ended: list[Ended]) -> None:
+        """Report what attempts said last before their ends, which would overtake it."""
+        with self._progress_lock:
+            last = {
+                attempt: self._progress.pop(attempt)
+                for attempt, _ in ended
+                if attempt in self._progress
+            }
+        if last:
+            self._on_progressed(last)
+
     def _tell_progress(self) -> None:
         with self._progress_lock:
             progress, self._progress = self._progress, {}
+            self._is_telling = False
         self._on_progressed(progress)
 
 

@@ -15,7 +15,6 @@ import socket
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -31,10 +30,12 @@ from jackalope.worker.channel import (
     Progressed,
     Ready,
     Rested,
+    Told,
     Unfit,
     decode_word,
     packet,
 )
+from jackalope.worker.child_process import ChildProcess, Exit
 from jackalope.worker.context import Cancelled
 from jackalope.worker.exit_cause import (
     CRASHED,
@@ -108,9 +109,9 @@ class ProcessExecutor:
 
     def stop(self, attempt: Attempt, level: int) -> str:
         """Ask the process of an attempt to stop, or end it."""
-        attempt.acknowledge()
         child = attempt.handle
         if not isinstance(child, Child):
+            attempt.acknowledge()
             return ""  # Its process is still starting: it will not begin.
         if level == 0:
             child.terminate()
@@ -148,6 +149,10 @@ class ProcessExecutor:
         outcome = await child.run(attempt)
         if child.is_gone:
             self._children.discard(child)
+        elif attempt.why():
+            # What the task has started must not outlive it, even if the task itself obeyed.
+            self._children.discard(child)
+            await child.end(is_group=True)
         elif _is_out_of_memory(outcome) or self._is_worn(child):
             self._children.discard(child)
             await child.end()
@@ -207,7 +212,7 @@ class Child:
         self.is_doomed = False
         self._started_at = time.monotonic()
         self._oom_kills = oom_kill_count()
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: ChildProcess | None = None
         self._stack = tempfile.TemporaryFile("a+b", buffering=0)  # noqa: SIM115  lives as long as this
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -236,22 +241,18 @@ class Child:
         with theirs:
             stack = self._stack.fileno()
             arguments = (theirs.fileno(), stack, os.getpid(), memory_bytes_max, log)
-            self._process = await asyncio.create_subprocess_exec(
-                *command,
-                *map(str, arguments),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), stack),
-                start_new_session=True,
+            self._process = ChildProcess(
+                (*command, *map(str, arguments)), pass_fds=(theirs.fileno(), stack)
             )
         self._reader, self._writer = await asyncio.open_connection(sock=ours)
         self._say(surroundings)
         word = await self._hear()
         if type(word) is Ready:
             return
-        status = await self._exit()
+        ended = await self._exit()
         if type(word) is Unfit:
             raise CannotStart(word.reason)
-        raise CannotStart(exit_error(status).message)
+        raise CannotStart(exit_error(ended).message)
 
     async def run(self, attempt: Attempt) -> Outcome:
         """Run one attempt to its end, whatever that is."""
@@ -263,6 +264,9 @@ class Child:
             word = await self._hear()
             if type(word) is Progressed:
                 attempt.listener.progressed(attempt, word.percent, word.note)
+            elif type(word) is Told:
+                if attempt.cause is not None:
+                    attempt.acknowledge()
             elif type(word) is Rested:
                 attempt.listener.rested(attempt, is_resting=word.is_resting)
             elif type(word) is Ended:
@@ -270,6 +274,8 @@ class Child:
                 self.rss_bytes = word.rss_bytes
                 return word.outcome
             else:
+                if self._process is not None:
+                    self._process.ends_group = True
                 return self._autopsy(attempt, await self._exit())
 
     def terminate(self) -> None:
@@ -295,13 +301,9 @@ class Child:
 
     def kill(self) -> None:
         """End the process and all that it has started."""
-        if self._process is None or self._process.returncode is not None:
-            return
-        self._is_killed = True
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            self._signal(signal.SIGKILL)
+        if self._process is not None and not self._process.has_ended:
+            self._is_killed = True
+            self._process.kill()
 
     def hang_up(self) -> None:
         """Let the process end by itself: it has nothing to do any more."""
@@ -309,37 +311,42 @@ class Child:
         if self._writer is not None:
             self._writer.close()
 
-    async def end(self) -> None:
-        """Let the process end, and see to it that it does."""
+    async def end(self, *, is_group: bool = False) -> None:
+        """Let the process end, and see to it that it does; what it has started too, if so asked."""
+        if is_group and self._process is not None:
+            self._process.ends_group = True
         self.hang_up()
         await self._exit()
 
-    async def _exit(self) -> int:
-        """Wait for the end of a process that has hung up, and return its status."""
+    async def _exit(self) -> Exit:
+        """Wait for the end of a process that has hung up, and return how it ended."""
         self.hang_up()
         if self._process is None:
-            return 0
+            return Exit(0)
         try:
             async with asyncio.timeout(_EXIT_S):
-                await self._process.wait()
+                await self._process.exited()
         except TimeoutError:
             self.kill()
-        status = await self._process.wait()
+        ended = await self._process.exited()
         trace = os.pread(self._stack.fileno(), _STACK_BYTES_MAX, 0)
         self._trace = trace.decode(errors="replace")
         self._stack.close()
-        return status
+        return ended
 
-    def _autopsy(self, attempt: Attempt, status: int) -> Outcome:
+    def _autopsy(self, attempt: Attempt, ended: Exit) -> Outcome:
         """Say how an attempt ended whose process is gone."""
+        status = ended.status
         if attempt.cause is not None:
-            detail = f"{attempt.why()}; its process was ended by "
+            force = "forced: " if self._is_killed else ""
+            detail = f"{force}{attempt.why()}; its process was ended by "
             detail += f"signal {signal_name(-status)}" if status < 0 else f"exit code {status}"
             return Stopped(detail, self._trace)
         if self._is_killed:
-            return Failed(Error(CRASHED, "the process hung up and would not end", self._trace))
+            error = Error(CRASHED, "the process hung up and would not end", self._trace)
+            return Failed(error, crashed=True)
         kills = oom_kill_count() - self._oom_kills
-        return Failed(exit_error(status, oom_kills=kills, trace=self._trace))
+        return Failed(exit_error(ended, oom_kills=kills, trace=self._trace), crashed=True)
 
     def _say(self, data: bytes) -> None:
         if self._writer is not None:
@@ -356,9 +363,8 @@ class Child:
             return None
 
     def _signal(self, number: int) -> None:
-        if self._process is not None and self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                self._process.send_signal(number)
+        if self._process is not None:
+            self._process.signal(number)
 
 
 async def report_leaves() -> None:

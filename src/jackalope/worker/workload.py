@@ -418,7 +418,14 @@ class Workload:
                 error=outcome.error.type,
                 why=outcome.error.message,
             )
-            return Fail(task, fence, outcome.error, outcome.verdict, outcome.retry_after_us)
+            return Fail(
+                task,
+                fence,
+                outcome.error,
+                outcome.verdict,
+                outcome.retry_after_us,
+                outcome.crashed,
+            )
         return self._stopped(attempt, outcome.detail, outcome.trace)  # type: ignore[union-attr]
 
     def _stopped(

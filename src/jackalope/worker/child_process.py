@@ -1,0 +1,170 @@
+"""One process that runs tasks, as the operating system sees it.
+
+Owns its signals, what it writes and how it ended. What it writes goes on to the worker's own
+output, and the end of it is kept for the day it dies; a thread does that, so that an output which
+is not read blocks no connection. It is reaped here rather than by asyncio, which does not return
+what the process has used, and only after its group was killed where that must be: until then its
+number cannot belong to another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO
+
+#: How much of what a process has written is kept.
+_TAIL_BYTES = 4 * 1024
+#: How long what a dead process has written may take to arrive.
+_TAIL_S = 0.5
+#: `ru_maxrss` counts these.
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a process ended, and what it has used in its life.
+
+    Attributes:
+        status: the exit code, or the signal that ended it as a negative number.
+        peak_rss_bytes: the most memory that it ever had.
+        cpu_s: how long it has computed.
+        tail: the last lines that it wrote.
+    """
+
+    status: int
+    peak_rss_bytes: int = 0
+    cpu_s: float = 0.0
+    tail: str = ""
+
+
+class ChildProcess:
+    """A process of its own session, and so of its own group. Belongs to the loop that started it.
+
+    Attributes:
+        ends_group: kill what it has started as soon as it ends.
+    """
+
+    def __init__(self, command: Sequence[str], pass_fds: Sequence[int]) -> None:
+        self.ends_group = False
+        self._popen = subprocess.Popen(  # noqa: S603  the worker's own command
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+        )
+        self.pid = self._popen.pid
+        self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        self._output = Output([(self._popen.stdout, 1), (self._popen.stderr, 2)])
+        self._watch()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was reaped."""
+        return self._popen.returncode is not None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process alone."""
+        if not self.has_ended:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill the process and all that it has started."""
+        if self.has_ended:
+            return
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            self.signal(signal.SIGKILL)
+
+    async def exited(self) -> Exit:
+        """Return how the process ended, when it has."""
+        return await asyncio.shield(self._exit)
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            watch = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # Not on this system.
+            threading.Thread(target=self._wait, args=(loop,), daemon=True).start()
+        else:
+            loop.add_reader(watch, self._on_end, loop, watch)
+
+    def _on_end(self, loop: asyncio.AbstractEventLoop, watch: int) -> None:
+        loop.remove_reader(watch)
+        os.close(watch)
+        self._reap(loop)
+
+    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        with suppress(RuntimeError):  # The loop is closed: the worker has ended.
+            loop.call_soon_threadsafe(self._reap, loop)
+
+    def _reap(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self.ends_group:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        _, encoded, used = os.wait4(self.pid, 0)
+        self._popen.returncode = os.waitstatus_to_exitcode(encoded)
+        ended = Exit(
+            self._popen.returncode,
+            used.ru_maxrss * _RSS_UNIT,
+            round(used.ru_utime + used.ru_stime, 2),
+        )
+        tail = loop.run_in_executor(None, self._output.tail)
+        tail.add_done_callback(lambda done: self._settle(ended, done))
+
+    def _settle(self, ended: Exit, tail: asyncio.Future[str]) -> None:
+        if not self._exit.done():
+            text = "" if tail.cancelled() or tail.exception() else tail.result()
+            self._exit.set_result(Exit(ended.status, ended.peak_rss_bytes, ended.cpu_s, text))
+
+
+class Output:
+    """Copies what a process writes to the worker's own output, and keeps the end of it."""
+
+    def __init__(self, streams: list[tuple[IO[bytes] | None, int]]) -> None:
+        self._kept = b""
+        self._thread = threading.Thread(
+            target=self._copy, args=(streams,), name="jackalope-output", daemon=True
+        )
+        self._thread.start()
+
+    def tail(self) -> str:
+        """Return the last lines, once the process has ended. What it started may go on writing."""
+        self._thread.join(_TAIL_S)
+        return self._kept.decode(errors="replace").strip()
+
+    def _copy(self, streams: list[tuple[IO[bytes] | None, int]]) -> None:
+        with selectors.DefaultSelector() as selector:
+            for stream, target in streams:
+                if stream is not None:
+                    selector.register(stream, selectors.EVENT_READ, target)
+            while selector.get_map():
+                for key, _ in selector.select():
+                    data = os.read(key.fd, 64 * 1024)
+                    if data:
+                        self._kept = (self._kept + data)[-_TAIL_BYTES:]
+                        _write(key.data, data)
+                    else:
+                        selector.unregister(key.fileobj)
+                        key.fileobj.close()  # type: ignore[union-attr]
+
+
+def _write(target: int, data: bytes) -> None:
+    """Write all of it; an output that takes nothing more loses it."""
+    with suppress(OSError):
+        while data:
+            data = data[os.write(target, data) :]
