@@ -62,6 +62,7 @@ def test_a_thousand_tasks_through_two_workers(house: House) -> None:
 
 
 @pytest.mark.parametrize("policy", ["requeue", "pause", "dead"])
+@pytest.mark.feature("T15", "T17")
 def test_worker_killed_while_it_runs_a_task(house: House, policy: str) -> None:
     async def scenario() -> tuple[State, str]:
         await tasks.app.declare_queue("work", changes={"on_lost": policy})
@@ -103,6 +104,7 @@ def test_frozen_worker_loses_its_lease_and_its_late_result_is_refused(house: Hou
     assert house.runs() == {"t1": 2, "t2": 1}
 
 
+@pytest.mark.feature("T23")
 def test_broker_killed_under_load_while_workers_go_on(house: House) -> None:
     """What runs goes on and is not run twice; what was accepted is done; nobody restarts but it."""
     house.start_worker("one", "work,sums", 20)

@@ -17,7 +17,7 @@ from typing import Any
 
 from aiida import load_profile, orm
 from aiida.cmdline.commands.cmd_verdi import verdi
-from aiida.engine import submit
+from aiida.engine import ProcessState, submit
 from aiida.engine.daemon.client import get_daemon_client
 from aiida.manage import get_manager
 from aiida.manage.configuration import create_profile, get_config, reset_config
@@ -107,6 +107,13 @@ def look(pks: list[int]) -> list[dict[str, Any]]:
     return [_describe(orm.load_node(pk)) for pk in pks]
 
 
+def end(pk: int) -> None:
+    """Have AiiDA's database say that a process was killed, and nothing else know it."""
+    node = orm.load_node(pk)
+    node.set_process_state(ProcessState.KILLED)
+    node.seal()
+
+
 def _describe(node: Any) -> dict[str, Any]:
     is_calculation = isinstance(node, orm.CalcJobNode)
     state = node.get_state() if is_calculation else None
@@ -168,6 +175,7 @@ def main() -> None:
         "submit_chains": submit_chains,
         "look": look,
         "states": states,
+        "end": end,
         "start_daemon": start_daemon,
         "workers": workers,
         "access": access,

@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+import pytest
+
 from tests.aiida.lab import NEEDS_AIIDA, Lab
 
 pytestmark = NEEDS_AIIDA
 
 
+@pytest.mark.feature("T32")
 def test_everything_that_is_submitted_finishes(lab: Lab) -> None:
     pks = lab.ask("submit_adds", 20) + lab.ask("submit_chains", 10)
     lab.wait_until_ended(pks)

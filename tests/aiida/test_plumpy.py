@@ -95,6 +95,7 @@ def command(do: Callable[..., Any], *args: Any, **kwargs: Any) -> Awaitable[Any]
     return give()
 
 
+@pytest.mark.feature("T32")
 def test_a_process_is_launched(tell: Tell) -> None:
     async def story(daemon: Daemon) -> None:
         assert await command(daemon.controller.launch_process, Quick) == {"answer": 42}
@@ -112,6 +113,7 @@ def test_a_process_is_executed_and_its_pid_told(tell: Tell) -> None:
     tell(story)
 
 
+@pytest.mark.feature("T32")
 def test_a_process_is_continued_from_its_checkpoint(tell: Tell, persister: Any) -> None:
     async def story(daemon: Daemon) -> None:
         process = Quick()
@@ -123,6 +125,7 @@ def test_a_process_is_continued_from_its_checkpoint(tell: Tell, persister: Any) 
     tell(story)
 
 
+@pytest.mark.feature("T28", "T32")
 def test_a_process_is_paused_played_and_killed(tell: Tell) -> None:
     async def story(daemon: Daemon) -> None:
         process: Any = Waiting(communicator=daemon.worker)
@@ -141,6 +144,7 @@ def test_a_process_is_paused_played_and_killed(tell: Tell) -> None:
     tell(story)
 
 
+@pytest.mark.feature("T30", "T32")
 def test_all_processes_are_paused_played_and_killed(tell: Tell) -> None:
     async def story(daemon: Daemon) -> None:
         processes = [Waiting(communicator=daemon.worker) for _ in range(5)]

@@ -79,6 +79,7 @@ def test_a_process_is_found_by_its_pk(world: World) -> None:
     assert view.tags == ("computer:daint",)
 
 
+@pytest.mark.feature("T19")
 def test_inner_processes_come_first(world: World) -> None:
     sender, taken = world.connect(), Inbox()
     for pid in (1, 2):
@@ -106,6 +107,7 @@ def test_a_process_has_one_unfinished_task(world: World) -> None:
     assert world.find(1).id != before
 
 
+@pytest.mark.feature("T21")
 def test_a_computer_has_a_limit(world: World) -> None:
     world.client.sync(world.client.limit_tag("computer:daint", 1))
     sender, worker = world.connect(), world.connect()
@@ -163,6 +165,7 @@ def test_a_calculation_that_waits_keeps_its_place(world: World) -> None:
     assert result_of(end) == "done"
 
 
+@pytest.mark.feature("T25")
 def test_unfinished_tasks_are_listed_also_those_that_are_held(world: World) -> None:
     sender, worker, running = world.connect(), world.connect(task_prefetch_count=1), kiwipy.Future()
     taken = Inbox(lambda _: running)

@@ -78,13 +78,17 @@ def test_a_profile_uses_a_broker_elsewhere(lab: Lab, elsewhere: Elsewhere) -> No
     assert config["profiles"]["lab"]["process_control"]["config"]["key"] == elsewhere.token
 
 
+@pytest.mark.feature("T25")
 def test_lost_tasks_are_repaired_and_run_elsewhere(lab: Lab, elsewhere: Elsewhere) -> None:
-    pks = lab.ask("submit_adds", 3)
+    *pks, over = lab.ask("submit_adds", 4)
     assert "No inconsistencies" in lab.quickly("verdi", "process", "repair").well
     lost, other, _ = (str(pk) for pk in pks)
     assert "no worker" in lab.look_at("explain", other)
     lab.look_at("kill", lost, "--yes")
-    assert f"Revived process `{lost}`" in lab.verdi("process", "repair")
+    lab.ask("end", over)
+    said = lab.verdi("process", "repair")
+    assert f"Revived process `{lost}`" in said
+    assert f"Acknowledged task `{over}`" in said  # The database says that it has ended.
     [row] = [row for row in lab.look_at("list").splitlines() if f" {lost} " in row]
     assert "ArithmeticAddCalculation" in row
     lab.verdi("daemon", "start", "2")
@@ -93,5 +97,6 @@ def test_lost_tasks_are_repaired_and_run_elsewhere(lab: Lab, elsewhere: Elsewher
     assert f"@ {elsewhere.address}" in said
     lab.wait_until_ended(pks)
     lab.assert_run_once(pks)
+    assert len(lab.runs.read_text().split()) == len(pks)
     assert lab.quickly("verdi", "daemon", "stop").well
     assert not lab.has_own_broker()

@@ -233,6 +233,7 @@ def test_status_of_a_running_and_a_failed_task(cli: Cli) -> None:
     assert "Traceback: in resize" in shown
 
 
+@pytest.mark.feature("T6", "T27", "T33")
 def test_list_filters_and_sorts(cli: Cli) -> None:
     for number in range(5):
         submit(cli, "-q", "images", "--name", f"n{number}", "--priority", str(100 + number))
@@ -396,6 +397,7 @@ def test_kill_asks_the_worker(cli: Cli) -> None:
     assert cli("retry", running).out == "1 task tried again\n"
 
 
+@pytest.mark.feature("T27")
 def test_actions_by_name(cli: Cli) -> None:
     task = submit(cli, "-q", "images")
     for action, state in (
@@ -416,6 +418,7 @@ def test_actions_by_name(cli: Cli) -> None:
     assert cli("status", task).code == 1
 
 
+@pytest.mark.feature("T27")
 def test_actions_by_filter(cli: Cli) -> None:
     for number in range(3):
         submit(cli, "-q", "images", "--name", f"n{number}")
@@ -486,6 +489,7 @@ class Typed:
 # The broker.
 
 
+@pytest.mark.feature("T5", "T27")
 def test_workers_and_drain(cli: Cli, address: Address) -> None:
     assert "no workers" in cli("workers").out
     with working(address, "w1", "images", "mail"):
@@ -501,6 +505,7 @@ def test_workers_and_drain(cli: Cli, address: Address) -> None:
     assert "no worker 'nobody'" in ran.err
 
 
+@pytest.mark.feature("T33")
 def test_queues(cli: Cli) -> None:
     assert "no queues" in cli("queues").out
     ran = cli("queues", "set", "images", "--preset", "rpc", "retries=7", "retention=1d", "held=yes")

@@ -110,6 +110,7 @@ async def refused_at_the_door(house: House, hello: Hello) -> Nack:
 
 
 @pytest.mark.parametrize("having", Permission)
+@pytest.mark.feature("T3")
 def test_a_key_permits_what_it_names_and_nothing_else(having: Permission) -> None:
     token, key = make_key(having)
 
@@ -145,6 +146,7 @@ def test_every_message_is_looked_at() -> None:
 @pytest.mark.parametrize(
     "token", ["", "nonsense", "jk_a1_short", "jk_a1_" + "x" * 43, "x" * 10_000], ids=len
 )
+@pytest.mark.feature("T3")
 def test_without_a_good_token_nobody_is_let_in(token: str) -> None:
     _, key = make_key(Permission.ADMIN)
 
@@ -157,6 +159,7 @@ def test_without_a_good_token_nobody_is_let_in(token: str) -> None:
     run(test())
 
 
+@pytest.mark.feature("T3")
 def test_the_right_id_with_a_wrong_secret_is_not_let_in() -> None:
     token, key = make_key(Permission.ADMIN)
     wrong = f"jk_{key.id}_{new_token().rpartition('_')[2][:43].rjust(43, 'x')}"

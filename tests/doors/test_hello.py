@@ -26,6 +26,7 @@ BEAT_US = 100 * MILLISECOND
 BEAT_S = 0.1
 
 
+@pytest.mark.feature("T1")
 def test_welcome() -> None:
     async def test() -> None:
         async with open_house(None, heartbeat_us=7_000_000) as house:
@@ -67,6 +68,7 @@ async def _error_of(peer: Peer) -> str:
         ([Hello(pulse="no such pulse")], "nobody has this pulse"),
     ],
 )
+@pytest.mark.feature("T2")
 def test_bad_beginning(messages: list[Message], why: str) -> None:
     async def test() -> None:
         async with open_house(None) as house:
@@ -160,6 +162,7 @@ def test_namespaces_are_closed_worlds(tmp_path: Path) -> None:
 # Heartbeats and silence.
 
 
+@pytest.mark.feature("T4")
 def test_broker_beats_when_it_has_nothing_to_say() -> None:
     async def test() -> None:
         async with open_house(None, heartbeat_us=BEAT_US) as house:
@@ -326,6 +329,7 @@ def test_broker_says_goodbye(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.feature("T34")
 def test_what_was_sent_before_the_end_counts(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:

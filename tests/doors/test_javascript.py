@@ -103,6 +103,7 @@ def test_messagepack() -> None:
     assert done.stdout.split() == lines
 
 
+@pytest.mark.feature("T1", "T32")
 def test_two_hundred_tasks_one_killed_and_a_worker_killed(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:

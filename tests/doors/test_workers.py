@@ -169,6 +169,7 @@ def test_failure_is_tried_again_when_the_worker_says(tmp_path: Path) -> None:
 # Refusals.
 
 
+@pytest.mark.feature("T2")
 def test_not_a_worker(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:
@@ -478,6 +479,7 @@ def test_silent_worker_loses_its_lease(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.feature("T4")
 def test_heartbeat_keeps_the_lease(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:

@@ -117,6 +117,7 @@ def start_opening(folder: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.feature("T24")
 def test_second_process_is_refused_and_a_killed_one_holds_nothing(
     open_storage: OpenStorage, tmp_path: Path
 ) -> None:

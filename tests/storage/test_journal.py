@@ -104,6 +104,7 @@ def test_content_survives_opening_again(journal: Journal, open_journal: OpenJour
     assert again.append(b"c") == 3
 
 
+@pytest.mark.feature("T23")
 def test_trim_removes_the_beginning(journal: Journal) -> None:
     for body in (b"a", b"b", b"c"):
         journal.append(body)

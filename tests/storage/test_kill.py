@@ -8,6 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from select import select
 
+import pytest
+
 from jackalope.storage import Storage
 from tests.storage.making import task_id
 from tests.storage.storing_process import digest
@@ -19,6 +21,7 @@ KILLS = 50
 Acks = dict[int, bytes]
 
 
+@pytest.mark.feature("T23")
 def test_kill_loses_nothing(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**9)
     print(f"seed {seed}")

@@ -98,6 +98,20 @@ async def return_bytes(size: int) -> bytes:
     return bytes(size)
 
 
+_met: list[asyncio.Future[None]] = []
+
+
+@app.task()
+async def meet(number: int) -> None:
+    """Wait until so many of these run at once."""
+    mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    _met.append(mine)
+    if len(_met) == number:
+        for waiting in _met:
+            waiting.set_result(None)
+    await mine
+
+
 @app.task()
 async def who() -> list[Any]:
     await asyncio.sleep(0)

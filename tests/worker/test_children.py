@@ -100,6 +100,7 @@ def family() -> Iterator[Family]:
     family.app.stop()
 
 
+@pytest.mark.feature("T22")
 def test_one_slot_is_enough_for_a_parent_and_its_children(family: Family) -> None:
     assert family.app.sync(family.squares.run(5), WAIT_S) == [0, 1, 4, 9, 16]
 
@@ -123,6 +124,7 @@ def test_a_child_that_failed_is_tried_again_with_its_parent(family: Family) -> N
     assert family.runs == {"moody": 2}
 
 
+@pytest.mark.feature("T29")
 def test_killing_a_parent_kills_its_children(tmp_path: Path) -> None:
     app = Jackalope.embedded()
 

@@ -6,6 +6,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from jackalope.core.commands import Action
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.task import Options
@@ -24,6 +26,18 @@ def test_results_of_every_kind(tmp_path: Path) -> None:
         assert await house.value(thread) == 42
         assert await house.value(process) == 3
         assert await house.value(nothing) is None
+
+    in_house(story, tmp_path)
+
+
+@pytest.mark.feature("T36")
+def test_a_thousand_coroutines_at_once_in_one_worker(tmp_path: Path) -> None:
+    """None of them ends before all have begun."""
+
+    async def story(house: House) -> None:
+        house.worker(concurrency=1_000)
+        for task in await house.submit_many([("meet", (1_000,))] * 1_000):
+            assert (await house.end(task)).state is State.SUCCEEDED
 
     in_house(story, tmp_path)
 
@@ -126,6 +140,7 @@ def test_kill_of_a_thread_that_does_not_listen_is_refused_with_the_reason(tmp_pa
     in_house(story, tmp_path / "data")
 
 
+@pytest.mark.feature("T28")
 def test_pause_stops_and_play_runs_again(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         house.worker()

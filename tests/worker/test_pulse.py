@@ -232,6 +232,7 @@ def test_who_is_guarded_lives_as_long_as_answers_come(broker: Broker, parent: Pa
     assert parent.process.poll() is None
 
 
+@pytest.mark.feature("T31")
 def test_who_is_guarded_is_killed_when_no_answers_come(broker: Broker, parent: Parent) -> None:
     begin = now()
     parent.tell(broker.orders() + guard(SHORT_S))

@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from jackalope.core.lifecycle import Reason, State
 from tests.worker.house import House, in_house
 from tests.worker.stage import children_of, pids
@@ -116,6 +118,7 @@ def test_task_that_kills_its_worker_at_once_is_known_to_have_begun(tmp_path: Pat
     in_house(story, tmp_path)
 
 
+@pytest.mark.feature("T31")
 def test_worker_outlives_the_broker_and_nothing_runs_twice(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         house.worker(concurrency=5)
