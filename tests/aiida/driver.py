@@ -62,13 +62,15 @@ def furnish(folder: str) -> None:
     """Load the profile as it is by now; add a computer, and a code that counts how often it ran."""
     reset_config()
     load_profile(PROFILE)
-    computer = orm.Computer(
+    # `jackalope aiida use` may have added it.
+    _, computer = orm.Computer.collection.get_or_create(
         label="localhost",
         hostname="localhost",
         transport_type="core.local",
         scheduler_type="core.direct",
-        workdir=f"{folder}/work",
-    ).store()
+    )
+    computer.set_workdir(f"{folder}/work")
+    computer.store()
     computer.set_minimum_job_poll_interval(0.5)
     computer.set_default_mpiprocs_per_machine(1)
     computer.configure(safe_interval=0.0)

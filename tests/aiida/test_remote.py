@@ -90,7 +90,7 @@ def test_lost_tasks_are_repaired_and_run_elsewhere(lab: Lab, elsewhere: Elsewher
     assert f"Revived process `{lost}`" in said
     assert f"Acknowledged task `{over}`" in said  # The database says that it has ended.
     [row] = [row for row in lab.look_at("list").splitlines() if f" {lost} " in row]
-    assert "ArithmeticAddCalculation" in row
+    assert "ArithmeticAdd" in row
     lab.verdi("daemon", "start", "2")
     said = lab.quickly("verdi", "status").well
     assert "Jackalope v" in said
