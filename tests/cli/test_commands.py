@@ -489,7 +489,7 @@ class Typed:
 # The broker.
 
 
-@pytest.mark.feature("T5", "T27")
+@pytest.mark.feature("T5", "T27", "J31")
 def test_workers_and_drain(cli: Cli, address: Address) -> None:
     assert "no workers" in cli("workers").out
     with working(address, "w1", "images", "mail"):
@@ -567,6 +567,7 @@ def test_options_of_a_group_hold_for_its_commands(cli: Cli, address: Address) ->
         assert cli(*arguments).json["policy"]["retries"] == 9
 
 
+@pytest.mark.feature("J31")
 def test_stats_depth_and_cluster(cli: Cli) -> None:
     for priority in ("220", "150", "150", "50"):
         submit(cli, "-q", "images", "--priority", priority)

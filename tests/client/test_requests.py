@@ -39,6 +39,7 @@ def define(app: Jackalope, **choices: Any) -> Any:
 # Asking.
 
 
+@pytest.mark.feature("J2", "J5")
 def test_a_second_request_is_answered_without_a_run() -> None:
     async def scenario() -> None:
         async with open_house() as house, house.app() as app, Hand(app, "sums") as hand:
@@ -56,6 +57,7 @@ def test_a_second_request_is_answered_without_a_run() -> None:
     run(scenario())
 
 
+@pytest.mark.feature("J4")
 def test_those_who_ask_at_once_share_one_run() -> None:
     async def scenario() -> None:
         async with open_house() as house, house.app() as app, house.app() as other:
@@ -73,6 +75,7 @@ def test_those_who_ask_at_once_share_one_run() -> None:
     run(scenario())
 
 
+@pytest.mark.feature("J3")
 def test_an_error_is_raised_and_the_next_request_runs_again() -> None:
     async def scenario() -> None:
         async with open_house() as house, house.app() as app, Hand(app, "sums") as hand:
@@ -176,6 +179,7 @@ def test_large_arguments_and_answers() -> None:
 # Hearing of it later.
 
 
+@pytest.mark.feature("J5")
 def test_check_tells_whether_there_is_an_answer() -> None:
     async def scenario() -> None:
         async with open_house() as house, house.app() as app:
@@ -194,6 +198,7 @@ def test_check_tells_whether_there_is_an_answer() -> None:
     run(scenario())
 
 
+@pytest.mark.feature("J5")
 def test_a_callback_is_called_when_the_answer_comes_and_at_once_if_it_has() -> None:
     async def scenario() -> None:
         async with open_house() as house, house.app() as app:
@@ -252,6 +257,7 @@ def test_a_request_may_have_a_time() -> None:
     run(scenario())
 
 
+@pytest.mark.feature("J6")
 def test_an_unknown_request_is_refused() -> None:
     async def scenario() -> None:
         async with open_house() as house, house.app() as app:
@@ -273,6 +279,7 @@ def test_an_unknown_request_is_refused() -> None:
     run(scenario())
 
 
+@pytest.mark.feature("J26")
 def test_many_are_waited_for_at_once() -> None:
     async def scenario() -> None:
         async with open_house() as house, house.app() as app, Hand(app, "sums"):
@@ -284,6 +291,7 @@ def test_many_are_waited_for_at_once() -> None:
     run(scenario())
 
 
+@pytest.mark.feature("J7")
 def test_what_was_missed_while_the_connection_was_lost_is_told(tmp_path: Path) -> None:
     """Also to another client, that knows nothing but what it asks for."""
 
@@ -310,6 +318,7 @@ def test_what_was_missed_while_the_connection_was_lost_is_told(tmp_path: Path) -
     run(scenario())
 
 
+@pytest.mark.feature("J36")
 def test_a_broker_that_is_killed_forgets_neither_request_nor_answer(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = BrokerProcess(tmp_path)
@@ -376,6 +385,7 @@ def test_the_sync_facade_asks_as_well() -> None:
 # Identity.
 
 
+@pytest.mark.feature("J1")
 def test_equal_calls_have_one_identity() -> None:
     add = define(Jackalope("jackalope://nowhere"))
     assert add.identity(1, 2) == add.identity(1, b=2) == add.identity(a=1, b=2)

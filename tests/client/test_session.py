@@ -630,6 +630,7 @@ def test_two_may_wait_for_one_task() -> None:
     with_app(test)
 
 
+@pytest.mark.feature("J11")
 def test_failure_brings_type_message_and_trace() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         handle = await task_of(app).submit(5)

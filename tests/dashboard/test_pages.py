@@ -104,6 +104,7 @@ def test_table_moves_without_reload(house: House, open_page: Open) -> None:
     expect(page.locator("tbody tr .badge")).to_have_text(["killed"])
 
 
+@pytest.mark.feature("J32")
 def test_bulk_action_counts_and_asks_first(house: House, open_page: Open) -> None:
     house.submit_many(120, "heap", "bulk")
     page = open_page(f"{house.url}/#/tasks?queue=bulk")
@@ -186,6 +187,7 @@ def test_waiting_task_says_for_what(house: House, open_page: Open) -> None:
     expect(page.locator("h1 .badge")).to_have_text("ready")
 
 
+@pytest.mark.feature("J32")
 def test_dead_task_shows_its_error_and_lives_again(house: House, open_page: Open) -> None:
     task = house.submit("charge", 7, queue="payments", max_retries=0)
     house.wait_for(task, "dead")

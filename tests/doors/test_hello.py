@@ -42,6 +42,7 @@ def test_welcome() -> None:
     run(test())
 
 
+@pytest.mark.feature("J20")
 def test_newer_peer_is_told_what_will_be_spoken() -> None:
     async def test() -> None:
         async with open_house(None) as house:
@@ -68,7 +69,7 @@ async def _error_of(peer: Peer) -> str:
         ([Hello(pulse="no such pulse")], "nobody has this pulse"),
     ],
 )
-@pytest.mark.feature("T2")
+@pytest.mark.feature("T2", "J20")
 def test_bad_beginning(messages: list[Message], why: str) -> None:
     async def test() -> None:
         async with open_house(None) as house:

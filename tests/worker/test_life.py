@@ -105,6 +105,7 @@ def test_context_and_progress(tmp_path: Path) -> None:
 STOPPABLE = ("wait_for_ever", "heed", "isolated_wait", "compute_in_c")
 
 
+@pytest.mark.feature("J21")
 def test_kill_really_stops(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         house.worker(stop_s=0.2)
@@ -271,5 +272,21 @@ def test_second_worker_of_the_same_name_takes_over(tmp_path: Path) -> None:
         house.worker(name="twin")
         assert await house.exit_code(first) == 3
         assert await house.value(await house.submit("add", 1, 1)) == 2
+
+    in_house(story, tmp_path)
+
+
+@pytest.mark.feature("J25")
+def test_worker_ends_after_so_many_tasks(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        tasks = await house.submit_many([("add", (n, 1)) for n in range(3)])
+        one = house.worker(tasks=1)
+        assert await house.exit_code(one) == 0
+        assert await house.value(tasks[0]) == 1
+        views = [await house.view(task) for task in tasks[1:]]
+        assert [(view.state, view.attempts) for view in views] == [(State.READY, 0)] * 2
+        assert await house.exit_code(house.worker(tasks=2, concurrency=1)) == 0
+        assert [await house.value(task) for task in tasks[1:]] == [2, 3]
+        assert [(await house.view(task)).interruptions for task in tasks] == [0, 0, 0]
 
     in_house(story, tmp_path)

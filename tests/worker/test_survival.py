@@ -46,6 +46,7 @@ def test_task_that_blocks_the_loop_blocks_neither_threads_nor_the_lease(tmp_path
     in_house(story, tmp_path / "data", heartbeat_s=HEARTBEAT_S)
 
 
+@pytest.mark.feature("J13", "J14")
 def test_frozen_worker_loses_its_lease_and_its_late_result_is_refused(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         frozen = house.worker(lease_s=LEASE_S, grace_s=0.1, name="frozen")
@@ -84,6 +85,7 @@ def test_frozen_worker_drops_what_is_no_longer_its_own(tmp_path: Path) -> None:
     in_house(story, tmp_path / "data", heartbeat_s=HEARTBEAT_S)
 
 
+@pytest.mark.feature("J12")
 def test_killed_worker_costs_a_crash_and_the_task_goes_on_elsewhere(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         victim = house.worker(grace_s=0.1)

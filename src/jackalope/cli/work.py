@@ -52,6 +52,16 @@ class Service(Options):
         int,
         typer.Option("--prefetch", min=0, metavar="N", help="How many more to keep at hand."),
     ] = 0
+    tasks: Annotated[
+        int,
+        typer.Option(
+            "--tasks",
+            min=0,
+            metavar="N",
+            help="End after so many tasks.",
+            show_default="never",
+        ),
+    ] = 0
     name: Annotated[
         str,
         typer.Option(
@@ -233,6 +243,7 @@ def worker(
         labels={**(place.labels if place else {}), **dict(map(_pair, service.label or ()))},
         concurrency=service.concurrency,
         prefetch=service.prefetch,
+        tasks=service.tasks,
         lease_s=seconds(times.lease),
         grace_s=seconds(times.grace),
         drain_s=seconds(times.drain_deadline),

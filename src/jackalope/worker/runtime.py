@@ -135,6 +135,7 @@ class Runtime:
             executors,
             concurrency=self._concurrency,
             prefetch=settings.prefetch,
+            tasks_max=settings.tasks,
             stop_s=settings.stop_s,
             surroundings=surroundings,
         )
@@ -152,6 +153,7 @@ class Runtime:
             secret=secret,
         )
         self._membership = Membership(standing, self._workload)
+        self._workload.on_enough = self._wind_up
         self._membership.on_drain = lambda: self._drain.ask_first("the broker asks for it")
         self._membership.on_unwanted = self._give_up
         self._membership.stats = self._stats
@@ -199,6 +201,17 @@ class Runtime:
     def stop(self, why: str) -> None:
         """Drain, and end; asked again, faster. From the loop's own thread."""
         self._drain.ask(why)
+
+    def _wind_up(self) -> None:
+        """Take nothing more, and end when what runs has ended, however long that takes."""
+        self._workload.close()
+        self._membership.join()  # With no slots, before the last result makes room.
+        self._workload.hand_back_waiting()
+        self._ending = asyncio.create_task(self._end_when_empty(), name="jackalope-ending")
+
+    async def _end_when_empty(self) -> None:
+        await self._workload.emptied.wait()
+        self._drain.ask_first(f"it has run {self._settings.tasks} tasks")
 
     async def _load(self) -> None:
         """Let the application prepare itself; the broker sees the worker load meanwhile."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from jackalope.core.durations import SECOND
 from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL
 from jackalope.core.limits import (
+    COUNT_MAX,
     ITEMS_PER_COMMAND_MAX,
     LEASE_US_MAX,
     LEASE_US_MIN,
@@ -50,6 +51,7 @@ class WorkerSettings:
         labels: what it says about itself.
         concurrency: how many tasks it runs at once; 0 for as many as fit their kind.
         prefetch: how many more it keeps at hand, so that short tasks need not wait for the broker.
+        tasks: it ends after so many; 0 for never.
         lease_s: how long the broker bears its silence.
         grace_s: how long the broker waits for it after its connection broke.
         drain_s: how long running tasks may take to finish when it is told to stop.
@@ -76,6 +78,7 @@ class WorkerSettings:
     labels: Mapping[str, str] = field(default_factory=dict)
     concurrency: int = 0
     prefetch: int = 0
+    tasks: int = 0
     lease_s: float = 30.0
     grace_s: float = 10.0
     drain_s: float = 60.0
@@ -96,6 +99,7 @@ class WorkerSettings:
             ("number of queues", len(self.queues), 0, QUEUES_PER_WORKER_MAX),
             ("concurrency", self.concurrency, 0, ITEMS_PER_COMMAND_MAX),
             ("prefetch", self.prefetch, 0, ITEMS_PER_COMMAND_MAX),
+            ("tasks", self.tasks, 0, COUNT_MAX),
             (
                 "concurrency and prefetch",
                 self.concurrency + self.prefetch,

@@ -79,6 +79,7 @@ class Workload:
         on_forgotten: called when the broker does not know this worker any more.
         on_slots_changed: called when the worker wants more or fewer attempts than before.
         on_holding: called when something is held after nothing was, or the other way round.
+        on_enough: called when the last attempt of those that it may run begins.
         finished: how many attempts have ended well.
         failed: how many have failed.
         lent: how many slots are taken by helping others. The broker counts them itself.
@@ -91,6 +92,7 @@ class Workload:
         *,
         concurrency: int,
         prefetch: int = 0,
+        tasks_max: int = 0,
         stop_s: float = 5.0,
         surroundings: Surroundings | None = None,
     ) -> None:
@@ -98,6 +100,7 @@ class Workload:
         self._executors = executors
         self._concurrency = concurrency
         self._prefetch = prefetch
+        self._left = tasks_max or -1  # Counts down to 0, where it is enough; below it never is.
         self._stop_s = stop_s
         self._surroundings = surroundings
         self._loop = asyncio.get_running_loop()
@@ -122,6 +125,7 @@ class Workload:
         self.on_forgotten: Callable[[], None] = _nothing
         self.on_slots_changed: Callable[[], None] = _nothing
         self.on_holding: Callable[[bool], None] = _nothing
+        self.on_enough: Callable[[], None] = _nothing
         self.finished = 0
         self.failed = 0
         self.lent = 0
@@ -134,7 +138,8 @@ class Workload:
         if self._is_closed:
             return 0
         room = self._room - self._ghosts
-        return room + self._prefetch if room > 0 else 0
+        slots = room + self._prefetch if room > 0 else 0
+        return min(slots, self._running + self._left) if self._left > 0 else slots
 
     @property
     def running(self) -> int:
@@ -274,12 +279,15 @@ class Workload:
         """Begin as many attempts as there is room for."""
         batch: list[Attempt] = []
         room = self._room - self.lent
-        while self._waiting and self._running < room and not self._is_closed:
+        while self._waiting and self._running < room and self._left and not self._is_closed:
             attempt = self._waiting.popleft()
+            self._left -= 1
             attempt.is_running = True
             self._running += 1
             batch.append(attempt)
         if batch:
+            if not self._left:
+                self.on_enough()
             self._on_began([a for a in batch if self._executor_of(a).begins_at_once])
             # A task that kills its worker at once must be known to have begun, or it would be given
             # out for ever. What is reported now leaves in the next round of the loop at the latest,

@@ -89,6 +89,7 @@ def test_a_hundred_thousand_items_over_four_workers(place: Place) -> None:
     assert by_broker == ""
 
 
+@pytest.mark.feature("J17", "J34", "J35")
 def test_a_worker_alone_does_it_all(place: Place) -> None:
     place.populate(0)
     numbers, pids, _ = run(place.app, "fan_out", "plain", 1_000, {})
@@ -99,6 +100,7 @@ def test_a_worker_alone_does_it_all(place: Place) -> None:
     assert ahead <= 70_000
 
 
+@pytest.mark.feature("J33")
 def test_each_round_has_its_own_arguments(place: Place, tmp_path: Path) -> None:
     place.populate(1)
     points = run(place.app, "move_in_rounds", 400, 20, str(tmp_path / "meeting"))
@@ -117,6 +119,7 @@ def test_items_that_fail(place: Place) -> None:
         run(place.app, "complain", 20, {"fixed": {"x": 1}})
 
 
+@pytest.mark.feature("J15")
 def test_helpers_that_die_lose_nothing(place: Place, tmp_path: Path) -> None:
     place.populate(2)
     handle = submit(place.app, "fan_out", "busy", 4_000, {}, str(tmp_path / "begun"))
@@ -132,6 +135,7 @@ def test_helpers_that_die_lose_nothing(place: Place, tmp_path: Path) -> None:
     assert place.pid("owner") in pids
 
 
+@pytest.mark.feature("J16")
 def test_a_frozen_helper_holds_nobody_up(place: Place, tmp_path: Path) -> None:
     place.populate(1)
     handle = submit(place.app, "fan_out", "busy", 1_500, {}, str(tmp_path / "begun"))

@@ -129,6 +129,23 @@ def test_a_helper_computes_until_the_owner_is_done() -> None:
     assert there.outcomes == [None]
 
 
+@pytest.mark.feature("J18")
+def test_what_all_items_share_reaches_a_helper_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    original = Calculation.__init__
+
+    def counted(self: Calculation, *args: Any) -> None:
+        read.append(args)
+        original(self, *args)
+
+    monkeypatch.setattr(Calculation, "__init__", counted)
+    with meeting() as there:
+        there.help()
+        for _ in range(10):
+            assert there.compute(1, 2, 3) == [3, 5, 7]
+        assert len(read) == 1
+
+
 def test_a_helper_need_not_say_twice_that_it_can() -> None:
     with meeting() as there:
         there.help()
@@ -162,6 +179,7 @@ def test_whoever_lacks_the_token_is_not_let_in() -> None:
 
 
 @pytest.mark.parametrize("task", [Task(other), Task(typed)], ids=["code", "types"])
+@pytest.mark.feature("J19")
 def test_other_code_is_refused(task: Task) -> None:
     with meeting() as there:
         assert "differ from the owner's" in there.refusal(task=task)
@@ -237,6 +255,7 @@ def calculate(function: Callable[..., Any], items: Any, fixed: Any = None) -> li
     return values
 
 
+@pytest.mark.feature("J19")
 def test_items_that_do_not_fit_fail_alone() -> None:
     assert calculate(double, [1, "two", 3]) == [2, "DecodeFailed", 6]
 

@@ -51,6 +51,7 @@ def read(ledger: Ledger) -> list[Any]:
     return [result for results in iter(ledger.take_results, []) for result in results]
 
 
+@pytest.mark.feature("J34")
 def test_results_come_in_the_order_of_the_items() -> None:
     ledger = Ledger()
     give_in(ledger, 1, 2)
