@@ -12,17 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker
 from pika.spec import BasicProperties
 
+from bench.peers.processes import free_port
 from jackalope import Jackalope
 from tests.acceptance.house import wait_until
 from tests.pools.house import PoolHouse
 
 PATIENCE_S = 60
+MANAGEMENT_PORT = free_port()
 DIRECT = "amq.rabbitmq.reply-to"
 ODD_KEYS = ["42", "infra=42,timetable=24", "42-7", "héllo/ü", "", "a-req-b", "%2D #*", "core"]
 
@@ -99,6 +102,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolHouse]:
             "tiny": {"preset": "pool", "depth_limit": 1},
             "stalling": {"preset": "pool", "crash_limit": 2, "timeout": "1s"},
         },
+        amqp={"management": True, "management_port": MANAGEMENT_PORT},
     )
     house.start()
     yield house
@@ -220,6 +224,44 @@ def test_the_topology_is_there_and_is_the_brokers(client: Client) -> None:
     channel = client.connection.channel()
     with pytest.raises(ChannelClosedByBroker, match="ACCESS_REFUSED"):
         channel.exchange_delete("core-req-xchg")
+
+
+def test_the_broker_says_where_a_request_died(client: Client) -> None:
+    queue = client.channel.queue_declare("", exclusive=True).method.queue
+    client.channel.queue_bind(queue, "by-hand-dl-xchg")
+    assert client.call("by-hand", "k", "late", expiration="100").status == b"expired"
+    method, properties, _ = client.channel.basic_get(queue, auto_ack=True)
+    assert method is not None
+    assert properties.headers["x-first-death-queue"] == "by-hand-req-k"
+
+
+def test_a_key_too_long_for_its_queue_is_refused(client: Client) -> None:
+    channel = client.connection.channel()
+    channel.confirm_delivery()
+    channel.basic_publish("by-hand-req-xchg", "x" * 243, b"", BasicProperties(expiration="100"))
+    with pytest.raises(ChannelClosedByBroker, match="key is too long"):
+        channel.basic_publish("by-hand-req-xchg", "x" * 244, b"")
+
+
+def test_the_queues_of_keys_are_listed_read_and_emptied_over_http(client: Client) -> None:
+    url = f"http://127.0.0.1:{MANAGEMENT_PORT}/api/queues/%2F"
+    ids = [client.ask("by-hand", "listed", "x") for _ in range(2)]
+    with httpx.Client(auth=("guest", "guest")) as http:
+        plain = http.get(url, params={"disable_stats": "true"}).raise_for_status().json()
+        (listed,) = [each for each in plain if each["name"] == "by-hand-req-listed"]
+        assert not any(listed[name] for name in ("durable", "exclusive", "auto_delete"))
+        shown = http.get(f"{url}/by-hand-req-listed").raise_for_status().json()
+        assert (shown["messages_ready"], shown["consumers"]) == (2, 0)
+        look = {"ackmode": "ack_requeue_true", "encoding": "auto", "count": 5}
+        seen = http.post(f"{url}/by-hand-req-listed/get", json=look).raise_for_status().json()
+        assert [each["payload"] for each in seen] == ["x", "x"]
+        asked = http.delete(f"{url}/by-hand-req-listed", params={"if-empty": "true"})
+        assert asked.status_code == 400
+        http.delete(f"{url}/by-hand-req-listed/contents").raise_for_status()
+    answers = [client.answer() for _ in ids]
+    assert [(each.correlation_id, each.status) for each in answers] == [
+        (each, b"rejected") for each in ids
+    ]
 
 
 @pytest.mark.timeout(180)

@@ -60,6 +60,7 @@ def open_queue(stage: Stage, order: Order) -> AnyCommand:
 def remove_queue(stage: Stage, order: Order) -> AnyCommand:
     return RemoveQueue(
         queue=order.word("a queue"),
+        key=_key(order),
         if_unused=order.flag("if-unused"),
         if_empty=order.flag("if-empty"),
         session=stage.client(order),
@@ -69,7 +70,8 @@ def remove_queue(stage: Stage, order: Order) -> AnyCommand:
 
 def empty_queue(stage: Stage, order: Order) -> AnyCommand:
     queue, owner = order.word("a queue"), order.text("owner", "client")
-    return PurgeQueue(queue=queue, session=stage.client(order), owner=stage.session(owner))
+    session, key = stage.client(order), _key(order)
+    return PurgeQueue(queue=queue, key=key, session=session, owner=stage.session(owner))
 
 
 def open_exchange(stage: Stage, order: Order) -> AnyCommand:

@@ -80,10 +80,15 @@ def stop_consuming(core: Core, command: StopConsuming) -> None:
     """Give a consumer no more tasks; what it holds stays with it."""
     worker = core.roster.sessions.get(command.session)
     if worker is not None and worker.slots:
-        worker.slots = 0
-        _placed(core, worker)
-        core.deserted[worker.namespace.name, worker.queues[0]] = None
+        silence(core, worker)
     core.reply(command, Accepted())
+
+
+def silence(core: Core, worker: Worker) -> None:
+    """Give a consumer no more tasks; what it holds stays with it."""
+    worker.slots = 0
+    _placed(core, worker)
+    core.deserted[worker.namespace.name, worker.queues[0]] = None
 
 
 def hold_consumer(core: Core, command: HoldConsumer) -> None:

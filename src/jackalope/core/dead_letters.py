@@ -15,7 +15,7 @@ from jackalope.core.durations import SECOND
 from jackalope.core.letters import letter_of
 from jackalope.core.lifecycle import Reason
 from jackalope.core.limits import COUNT_MAX
-from jackalope.core.pool_names import dead_letter_exchange, is_request
+from jackalope.core.pool_names import dead_letter_exchange, is_request, requests_queue
 from jackalope.core.properties import BadProperties, Raw, long_number, long_string
 from jackalope.core.publishing import copies, enter, priority_in, routes, successor_in
 from jackalope.core.task import Letter, TaskSpec
@@ -77,7 +77,10 @@ def _publish(
     try:
         raw = properties.split(letter.properties)
         headers = properties.headers_of(raw)
-        deaths = _with_death(headers, _new_death(core.now_us, raw, letter, queue.name, reason))
+        # To those who know a pool as osrdyne's, a request was in the queue of its key.
+        is_asked = is_request(queue.name, letter)
+        place = requests_queue(queue.name, letter.key) if is_asked else queue.name
+        deaths = _with_death(headers, _new_death(core.now_us, raw, letter, place, reason))
     except BadProperties:
         return
     key = letter.key
@@ -89,9 +92,10 @@ def _publish(
     moved = Letter(core.book.share(exchange), core.book.share(key), properties.join(raw))
     known = properties.headline(moved.properties, is_checked=True)
     for name, place_key in routes(world, exchange, key, moved.properties):
-        if reason != "rejected" and _is_cycle(name, deaths):
-            continue
         target = world.queues[name]
+        places = {name} if target.pool is None else {name, requests_queue(name, place_key)}
+        if reason != "rejected" and any(_is_cycle(each, deaths) for each in places):
+            continue
         is_volatile = not known.is_persistent or target.is_volatile()
         following = TaskSpec(
             successor_in(spec.id, target, is_volatile=is_volatile),

@@ -38,6 +38,7 @@ from jackalope.core.messaging import (
     TakeTask,
     Unbind,
 )
+from jackalope.core.pool_names import lane_of, requests_queue
 from jackalope.core.records import (
     Bound,
     ExchangeDeclared,
@@ -73,6 +74,20 @@ def no_queue(name: str, namespace: str) -> Refusal:
     return Refusal(Code.UNKNOWN_QUEUE, f"no queue '{name}' in namespace '{namespace}'")
 
 
+def absent_queue(core: Core, namespace: str, name: str) -> Refusal:
+    """Refuse a queue that is not there, or that only the broker itself has for a pool."""
+    world = core.book.namespaces.get(namespace)
+    pool = None if world is None else world.topology.reserved.get(name)
+    return no_queue(name, namespace) if pool is None else queue_of_pool(name, namespace, pool)
+
+
+def queue_of_pool(name: str, namespace: str, pool: str) -> Refusal:
+    """Refuse a queue that belongs to a pool."""
+    where = f"queue '{name}' in namespace '{namespace}'"
+    message = f"cannot obtain exclusive access to locked {where}: pool '{pool}' has it"
+    return Refusal(Code.LOCKED, message)
+
+
 def locked(queue: Queue, owner: int) -> Refusal | None:
     """Refuse a queue that is somebody else's alone."""
     if queue.traits is None or queue.traits.owner in (0, owner):
@@ -100,7 +115,7 @@ def find_open(core: Core, command: Consume | TakeTask | PurgeQueue) -> Queue | N
         core.reply(command, not_permitted("queue", command.queue))
         return None
     if queue is None:
-        core.reply(command, no_queue(command.queue, command.namespace))
+        core.reply(command, absent_queue(core, command.namespace, command.queue))
         return None
     if refusal := locked(queue, command.owner):
         core.reply(command, refusal)
@@ -273,11 +288,12 @@ def _bind(core: Core, command: Bind) -> Refusal | None:
     if isinstance(world, Refusal):
         return world
     binding, topology = command.binding, world.topology
-    is_known = binding.name() in topology.bindings
+    is_known = binding.name() in topology.bindings or _is_of_pool(world, binding)
     refusal = None
     if command.only is not None and not is_known:
         refusal = _foreign(world, binding, command.only)
-    refusal = refusal or _ends(world, binding, command.owner)
+    if refusal is None and not _is_of_pool(world, binding):
+        refusal = _ends(core, world, binding, command.owner)
     if refusal is not None or is_known:
         return refusal
     match = binding.arguments.get("x-match", "all")
@@ -308,10 +324,12 @@ def _unbind(core: Core, command: Unbind) -> Refusal | None:
         refusal = _foreign(world, binding, command.only)
         if refusal is not None:
             return refusal
+    if world is not None and _is_of_pool(world, binding):
+        return queue_of_pool(binding.to, world.name, world.topology.requests[binding.source])
     if world is None or binding.name() not in world.topology.bindings:
         # As RabbitMQ does since 3.2: what is not there is unbound already.
         return None if world is None else _default(binding)
-    refusal = _ends(world, binding, command.owner)
+    refusal = _ends(core, world, binding, command.owner)
     if refusal is None:
         unbind_one(core, world, binding)
     return refusal
@@ -360,7 +378,15 @@ def _default(binding: Binding) -> Refusal | None:
     return None
 
 
-def _ends(world: Namespace, binding: Binding, owner: int) -> Refusal | None:
+def _is_of_pool(world: Namespace, binding: Binding) -> bool:
+    """Return whether a binding is one that a pool is by itself: its exchange to a key's queue."""
+    pool = world.topology.requests.get(binding.source)
+    if pool is None or binding.is_to_exchange or binding.to in world.queues:
+        return False
+    return binding.to == requests_queue(pool, binding.key)
+
+
+def _ends(core: Core, world: Namespace, binding: Binding, owner: int) -> Refusal | None:
     """Refuse a binding one of whose ends is not there, or not to be touched."""
     exchanges = world.topology.exchanges
     refusal = _default(binding)
@@ -371,7 +397,12 @@ def _ends(world: Namespace, binding: Binding, owner: int) -> Refusal | None:
             return no_exchange(name, world.name)
     if not binding.is_to_exchange:
         queue = world.queues.get(binding.to)
-        return no_queue(binding.to, world.name) if queue is None else locked(queue, owner)
+        if queue is not None:
+            return locked(queue, owner)
+        lane = lane_of(world.queues, binding.to)
+        if lane is not None:
+            return queue_of_pool(binding.to, world.name, lane[0])
+        return absent_queue(core, world.name, binding.to)
     return None
 
 

@@ -67,7 +67,8 @@ class OpenQueue(Command):
 class RemoveQueue(Command):
     """Delete a queue with all that is in it. One that is not there is deleted already.
 
-    If `only` is given, it is one of these, or belongs to the owner's session alone.
+    If `only` is given, it is one of these, or belongs to the owner's session alone. With a `key` it
+    is the queue of a pool, and the requests of the key are dropped and its consumers cancelled.
     """
 
     needs = (Permission.SUBMIT_TASKS,)
@@ -80,6 +81,7 @@ class RemoveQueue(Command):
     namespace: str = DEFAULT_NAMESPACE
     by: str = ""
     only: tuple[str, ...] | None = None
+    key: str | None = None
 
     def narrow(self, key: ApiKey) -> None:
         """Let only administrators delete queues; others delete those of their own session."""
@@ -87,7 +89,7 @@ class RemoveQueue(Command):
 
 
 class PurgeQueue(Command):
-    """Drop every task of a queue that is ready."""
+    """Drop every task of a queue that is ready; with a `key`, every request of it to a pool."""
 
     needs = (Permission.CANCEL_TASKS,)
     scope = Scope.QUEUES
@@ -96,6 +98,7 @@ class PurgeQueue(Command):
     owner: int = 0
     namespace: str = DEFAULT_NAMESPACE
     by: str = ""
+    key: str | None = None
 
 
 class OpenExchange(Command):

@@ -20,11 +20,13 @@ from jackalope.core.consumers import consumers_of
 from jackalope.core.declarations import no_room, open_namespace
 from jackalope.core.effects import QueueOpened
 from jackalope.core.exchanges import (
+    absent_queue,
     exclusive_to_another,
     locked,
     no_queue,
     not_equivalent,
     not_permitted,
+    queue_of_pool,
     told,
 )
 from jackalope.core.messaging import OpenQueue
@@ -79,7 +81,7 @@ def _open(core: Core, command: OpenQueue) -> Queue | Refusal:
             refusal = _different(queue, command)
         return refusal or queue
     if command.passive:
-        return no_queue(command.queue, world.name)
+        return absent_queue(core, world.name, command.queue)
     if not command.may_make:
         return not_permitted("queue", command.queue)
     return _unfit(core, command) or _make(core, world, command)
@@ -111,8 +113,7 @@ def _unfit(core: Core, command: OpenQueue) -> Refusal | None:
     where = f"queue '{command.queue}' in namespace '{command.namespace}'"
     world = core.book.namespaces.get(command.namespace)
     if world is not None and (pool := world.topology.reserved.get(command.queue)):
-        message = f"cannot obtain exclusive access to locked {where}: pool '{pool}' has it"
-        return Refusal(Code.LOCKED, message)
+        return queue_of_pool(command.queue, command.namespace, pool)
     arguments = command.arguments
     problem = argument_problem(arguments, where) or type_problem(arguments, where)
     if problem := problem or _not_of_quorum(command, where):

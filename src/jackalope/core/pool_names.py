@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _BEFORE_KEY = "-req-"
 
+QUEUE_NAME_BYTES_MAX = 255
+
 #: Exchanges that lead to nothing but what others bind to them.
 _ORPHANS = "-orphan-xchg"
 
@@ -38,6 +40,11 @@ def activity_exchange(pool: str) -> str:
 def requests_queue(pool: str, key: str) -> str:
     """Name the queue that the workers of a key consume."""
     return f"{pool}{_BEFORE_KEY}{key}"
+
+
+def can_be_queue(pool: str, key: str) -> bool:
+    """Return whether workers can consume the requests of a key: AMQP's names are short strings."""
+    return len(requests_queue(pool, key).encode()) <= QUEUE_NAME_BYTES_MAX
 
 
 def dead_letter_exchange(pool: str) -> str:

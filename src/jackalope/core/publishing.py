@@ -17,9 +17,8 @@ from jackalope.core.effects import Published
 from jackalope.core.exchanges import no_exchange
 from jackalope.core.ids import TaskId, successor_id, volatile_id
 from jackalope.core.lifecycle import Event, Reason, State
-from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.messaging import Publication, PublishMessages
-from jackalope.core.pool_names import is_request
+from jackalope.core.pool_names import QUEUE_NAME_BYTES_MAX, can_be_queue, is_request
 from jackalope.core.properties import BadProperties
 from jackalope.core.records import TaskMoved, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
@@ -81,9 +80,9 @@ def _places_of(
         if b"CC" in message.properties and (problem := _copies_problem(message.properties)):
             return Refusal(Code.INVALID, problem)
         places = list(routes(world, message.exchange, message.key, message.properties))
-        if any(len(key) > NAME_CHARS_MAX for _, key in places):
-            text = f"a key has at most {NAME_CHARS_MAX} characters, and this one has more"
-            return Refusal(Code.INVALID, text)
+        if any(key and not can_be_queue(queue, key) for queue, key in places):
+            text = "the key is too long: the queue of its requests would have a name of more than"
+            return Refusal(Code.INVALID, f"{text} {QUEUE_NAME_BYTES_MAX} bytes")
     reached = {queue for queue, _ in places}
     if message.exchange in world.topology.activities:
         reached.add(world.topology.activities[message.exchange])

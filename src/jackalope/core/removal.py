@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jackalope.core.consumers import consumers_of
+from jackalope.core.consumers import consumers_of, silence
 from jackalope.core.declarations import known_queue
 from jackalope.core.definitions import is_volatile_binding
 from jackalope.core.effects import Accepted, ConsumerCancelled, Dropped, SendToSession
 from jackalope.core.exchanges import (
+    absent_queue,
     drop_unused,
     find_open,
     is_hidden,
@@ -23,7 +24,7 @@ from jackalope.core.exchanges import (
 from jackalope.core.ids import TaskId, is_volatile
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.messaging import PurgeQueue, RemoveQueue
-from jackalope.core.pool_names import is_request
+from jackalope.core.pool_names import is_request, requests_queue
 from jackalope.core.records import AttemptEnded, QueueDeleted, TaskMoved, TasksDropped, Unbound
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import NO_OPTIONS, Task
@@ -56,7 +57,11 @@ def remove_queue(core: Core, command: RemoveQueue) -> None:
         core.reply(command, not_permitted("queue", command.queue))
         return
     if queue is None:
-        core.reply(command, Dropped(0))
+        why = absent_queue(core, command.namespace, command.queue)
+        core.reply(command, why if why.code is Code.LOCKED else Dropped(0))
+        return
+    if command.key is not None and queue.pool is not None:
+        _remove_key(core, queue, command, command.key)
         return
     refusal = locked(queue, command.owner) or _in_use(core, queue, command)
     refusal = refusal or _has_pool(queue) or _is_target(queue)
@@ -68,14 +73,41 @@ def remove_queue(core: Core, command: RemoveQueue) -> None:
     drop_queue(core, queue, command.by)
 
 
+def _remove_key(core: Core, queue: Queue, command: RemoveQueue, key: str) -> None:
+    """Drop the requests of a key and cancel its consumers; what these hold stays with them."""
+    ready = _ready(core, queue, key)
+    consumers = [
+        worker
+        for worker in consumers_of(core, queue, key)
+        if worker.consumer is not None and worker.keys == (key,)
+    ]
+    where = f"queue '{requests_queue(queue.name, key)}' in namespace '{queue.namespace.name}'"
+    if command.if_unused and consumers:
+        core.reply(command, Refusal(Code.IN_USE, f"{where} in use"))
+        return
+    if command.if_empty and ready:
+        core.reply(command, Refusal(Code.QUEUE_NOT_EMPTY, f"{where} not empty"))
+        return
+    core.reply(command, Dropped(len(ready)))
+    for worker in consumers:
+        core.effects.append(SendToSession(worker.session, ConsumerCancelled()))
+        silence(core, worker)
+    _drop(core, ready, command.by)
+
+
+def _ready(core: Core, queue: Queue, key: str | None) -> list[Task]:
+    """Return the tasks of a queue that are ready, or those of a key."""
+    lanes = queue.line.lanes.values() if key is None else queue.line.of_key(key)
+    return [task for lane in list(lanes) for task in lane.ordered(core.book.tasks)]
+
+
 def purge_queue(core: Core, command: PurgeQueue) -> None:
     """Drop every ready task of a queue."""
     queue = find_open(core, command)
     if queue is None:
         return
     core.watch_idle(queue)
-    tasks = core.book.tasks
-    ready = [task for lane in list(queue.line.lanes.values()) for task in lane.ordered(tasks)]
+    ready = _ready(core, queue, command.key)
     _drop(core, ready, command.by)
     core.reply(command, Dropped(len(ready)))
 

@@ -175,8 +175,10 @@ def bind_queue(channel: Channel, method: Method) -> None:
 def purge_queue(channel: Channel, method: Method) -> None:
     """Purge a queue."""
     connection = channel.connection
+    queue, key = place_of(connection, method.args["queue"] or _last_queue(channel))
     command = PurgeQueue(
-        queue=method.args["queue"] or _last_queue(channel),
+        queue=queue,
+        key=key,
         owner=connection.session,
         namespace=connection.namespace,
         by=connection.user,
@@ -187,8 +189,10 @@ def purge_queue(channel: Channel, method: Method) -> None:
 def delete_queue(channel: Channel, method: Method) -> None:
     """Delete a queue."""
     args, connection = method.args, channel.connection
+    queue, key = place_of(connection, args["queue"] or _last_queue(channel))
     command = RemoveQueue(
-        queue=args["queue"] or _last_queue(channel),
+        queue=queue,
+        key=key,
         if_unused=args["if_unused"],
         if_empty=args["if_empty"],
         owner=connection.session,

@@ -36,12 +36,13 @@ _REJECTED = Error("Rejected", "it was rejected over the management API")
 
 
 class Hand:
-    """Takes messages of one queue, one by one."""
+    """Takes messages of one queue, or of one key of a pool, one by one."""
 
-    def __init__(self, broker: Broker, namespace: str, queue: str) -> None:
+    def __init__(self, broker: Broker, namespace: str, queue: str, key: str | None = None) -> None:
         self._broker = broker
         self._namespace = namespace
         self._queue = queue
+        self._key = key
         self._refs = count(1)
         self._told: asyncio.Queue[Assignment | Reply] = asyncio.Queue()
         self._held: list[Assignment] = []
@@ -56,6 +57,7 @@ class Hand:
         told = await self._ask(
             TakeTask(
                 queue=self._queue,
+                key=self._key,
                 consumer=f"management-{self._session}",
                 namespace=self._namespace,
             )

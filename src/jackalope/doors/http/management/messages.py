@@ -21,9 +21,9 @@ from jackalope.core.limits import INLINE_BYTES_MAX, NAME_CHARS_MAX
 from jackalope.core.messaging import Publication, PublishMessages
 from jackalope.core.properties import BadProperties, headline
 from jackalope.doors.http.desk import of_kind
-from jackalope.doors.http.management import views
 from jackalope.doors.http.management.hand import MODES, Hand
 from jackalope.doors.http.management.properties import from_json, to_json
+from jackalope.doors.http.management.queues import place_of
 from jackalope.doors.http.management.room import Item, by, room_of
 from jackalope.doors.http.management.words import (
     Answer,
@@ -86,7 +86,7 @@ async def get_messages(request: Asked, vhost: FromPath[str], name: FromPath[str]
     room = room_of(request)
     body = await read_json(request)
     where = named(vhost), named(name)
-    await room.broker.read(lambda engine: views.queue_in(engine, *where))
+    queue, key = await place_of(room, where)
     require(body, "ackmode", "encoding")
     mode, encoding = text(body, "ackmode"), text(body, "encoding")
     if mode not in MODES:
@@ -97,7 +97,7 @@ async def get_messages(request: Asked, vhost: FromPath[str], name: FromPath[str]
     if not 0 < most <= COUNT_MAX:
         raise bad(f"count: {most} is not from 1 to {COUNT_MAX}")
     cut = number(body, "truncate", -1) if "truncate" in body else None
-    hand = Hand(room.broker, namespace_of(where[0]), where[1])
+    hand = Hand(room.broker, namespace_of(where[0]), queue, key)
     shown: list[Item] = []
     try:
         while len(shown) < most and (given := await hand.take()) is not None:

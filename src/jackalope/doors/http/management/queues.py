@@ -10,7 +10,7 @@ from jackalope.core.access import Permission
 from jackalope.core.messaging import OpenQueue, PurgeQueue, RemoveQueue
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.lists import listed, shown
-from jackalope.doors.http.management.room import by, room_of
+from jackalope.doors.http.management.room import Room, by, room_of
 from jackalope.doors.http.management.words import (
     Answer,
     Asked,
@@ -43,11 +43,15 @@ async def _list(request: Asked, vhost: str | None) -> Answer:
     with_numbers = request.query_params.get("disable_stats") != "true"
 
     def look(engine: Engine) -> list[views.Item]:
-        return [
-            views.show_queue(engine.core, queue, with_numbers=with_numbers)
-            for world in views.worlds(engine, vhost)
-            for queue in views.queues(world)
-        ]
+        core, items = engine.core, []
+        for world in views.worlds(engine, vhost):
+            for queue in views.queues(world):
+                items.append(views.show_queue(core, queue, with_numbers=with_numbers))
+                items += [
+                    views.show_requests(core, queue, key, with_numbers=with_numbers)
+                    for key in views.keys_of(core, queue)
+                ]
+        return items
 
     room = room_of(request)
     items = await room.broker.read(look)
@@ -61,9 +65,14 @@ async def read_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]) 
     """Show a queue and its consumers."""
     room = room_of(request)
     where = named(vhost), named(name)
-    item = await room.broker.read(
-        lambda engine: views.show_queue(engine.core, views.queue_in(engine, *where))
-    )
+
+    def look(engine: Engine) -> views.Item:
+        queue, key = views.place_in(engine, *where)
+        if key is None:
+            return views.show_queue(engine.core, queue)
+        return views.show_requests(engine.core, queue, key)
+
+    item = await room.broker.read(look)
     room.add_numbers([item])
     item["consumer_details"] = room.consumers(*where)
     return shown(request, item)
@@ -76,9 +85,11 @@ async def declare_queue(request: Asked, vhost: FromPath[str], name: FromPath[str
     body = await read_json(request)
     where = named(vhost), named(name)
     is_there = await room.has(lambda engine: views.queue_in(engine, *where))
+    queue, key = await place_of(room, where) if is_there else (where[1], None)
     await room.ask(
         OpenQueue(
-            queue=where[1],
+            queue=queue,
+            key=key,
             durable=flag(body, "durable", default=False),
             auto_delete=flag(body, "auto_delete", default=False),
             arguments=table(body, "arguments"),
@@ -94,11 +105,12 @@ async def delete_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]
     """Delete a queue with all that is in it."""
     room = room_of(request)
     where = named(vhost), named(name)
-    await room.broker.read(lambda engine: views.queue_in(engine, *where))
+    queue, key = await place_of(room, where)
     asked = request.query_params
     await room.ask(
         RemoveQueue(
-            queue=where[1],
+            queue=queue,
+            key=key,
             if_unused=asked.get("if-unused") == "true",
             if_empty=asked.get("if-empty") == "true",
             namespace=namespace_of(where[0]),
@@ -113,9 +125,20 @@ async def purge_queue(request: Asked, vhost: FromPath[str], name: FromPath[str])
     """Drop what is ready in a queue."""
     room = room_of(request)
     where = named(vhost), named(name)
-    await room.broker.read(lambda engine: views.queue_in(engine, *where))
-    await room.ask(PurgeQueue(queue=where[1], namespace=namespace_of(where[0]), by=by()))
+    queue, key = await place_of(room, where)
+    namespace = namespace_of(where[0])
+    await room.ask(PurgeQueue(queue=queue, key=key, namespace=namespace, by=by()))
     return nothing()
+
+
+async def place_of(room: Room, where: tuple[str, str]) -> tuple[str, str | None]:
+    """Return the queue that a name means, and the key if it means the requests to a pool."""
+
+    def look(engine: Engine) -> tuple[str, str | None]:
+        queue, key = views.place_in(engine, *where)
+        return queue.name, key
+
+    return await room.broker.read(look)
 
 
 ROUTES = [

@@ -15,6 +15,7 @@ from jackalope.core.access import Permission
 from jackalope.core.broker import Core
 from jackalope.core.consumers import consumers_of
 from jackalope.core.lifecycle import LEASED
+from jackalope.core.pool_names import lane_of, requests_queue
 from jackalope.core.queue import Namespace, Queue
 from jackalope.core.topology import DEFAULT_EXCHANGE, GIVEN_NAMES, Binding, Exchange, Rule, Traits
 from jackalope.doors.http.management.words import (
@@ -64,10 +65,53 @@ def queue_in(engine: Engine, vhost: str, name: str) -> Queue:
     Raises:
         Problem: there is none of this name.
     """
-    queue = worlds(engine, vhost)[0].queues.get(name)
-    if queue is None or not sees(name):
+    return place_in(engine, vhost, name)[0]
+
+
+def place_in(engine: Engine, vhost: str, name: str) -> tuple[Queue, str | None]:
+    """Return the queue that a name means, and the key if it means the requests to a pool.
+
+    Raises:
+        Problem: there is none of this name.
+    """
+    there = worlds(engine, vhost)[0].queues
+    home, key = (name, None) if name in there else lane_of(there, name) or (name, None)
+    queue = there.get(home)
+    if queue is None or not sees(home):
         raise not_found()
-    return queue
+    return queue, key
+
+
+def keys_of(core: Core, queue: Queue) -> list[str]:
+    """Return the keys of a pool that have requests or workers."""
+    if queue.pool is None:
+        return []
+    pool = core.pools.by_name.get((queue.namespace.name, queue.name))
+    waiting = {lane.key for lane in queue.line.lanes.values() if lane.size}
+    return sorted(waiting | set(() if pool is None else pool.groups))
+
+
+def show_requests(core: Core, queue: Queue, key: str, *, with_numbers: bool = True) -> Item:
+    """Show the requests of a key as the queue that osrdyne would have for them."""
+    shown = show_queue(core, queue, with_numbers=False)
+    shown |= {"arguments": {}, "durable": False, "name": requests_queue(queue.name, key)}
+    if not with_numbers:
+        return shown
+    consumers = consumers_of(core, queue, key)
+    ready = sum(lane.size for lane in queue.line.of_key(key))
+    leased = sum(
+        task.queue is queue and task.key == key for each in consumers for task in each.held.values()
+    )
+    return shown | {
+        "consumers": len(consumers),
+        "effective_policy_definition": {},
+        "messages": ready + leased,
+        "messages_ready": ready,
+        "messages_unacknowledged": leased,
+        "operator_policy": None,
+        "policy": None,
+        "state": "running",
+    }
 
 
 def exchange_in(engine: Engine, vhost: str, name: str) -> Exchange:
