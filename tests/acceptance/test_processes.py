@@ -63,6 +63,7 @@ def test_a_thousand_tasks_through_two_workers(house: House) -> None:
 
 @pytest.mark.parametrize("policy", ["requeue", "pause", "dead"])
 @pytest.mark.feature("T15", "T17")
+@pytest.mark.feature("D14")
 def test_worker_killed_while_it_runs_a_task(house: House, policy: str) -> None:
     async def scenario() -> tuple[State, str]:
         await tasks.app.declare_queue("work", changes={"on_lost": policy})
@@ -82,6 +83,7 @@ def test_worker_killed_while_it_runs_a_task(house: House, policy: str) -> None:
     assert house.runs()["t1"] == (2 if policy == "requeue" else 1), state
 
 
+@pytest.mark.feature("D16")
 def test_frozen_worker_loses_its_lease_and_its_late_result_is_refused(house: House) -> None:
     async def scenario() -> tuple[str, int]:
         frozen = house.start_worker("frozen", "work", 1, *_QUICK)
@@ -105,6 +107,7 @@ def test_frozen_worker_loses_its_lease_and_its_late_result_is_refused(house: Hou
 
 
 @pytest.mark.feature("T23")
+@pytest.mark.feature("D7", "D10")
 def test_broker_killed_under_load_while_workers_go_on(house: House) -> None:
     """What runs goes on and is not run twice; what was accepted is done; nobody restarts but it."""
     house.start_worker("one", "work,sums", 20)
@@ -131,6 +134,7 @@ def test_broker_killed_under_load_while_workers_go_on(house: House) -> None:
     assert {name: n for name, n in runs.items() if n > 1} == {}
 
 
+@pytest.mark.feature("D7")
 def test_client_killed_after_its_submit_was_acknowledged(house: House) -> None:
     code = (
         "import asyncio, os, signal\n"
@@ -157,6 +161,7 @@ def test_client_killed_after_its_submit_was_acknowledged(house: House) -> None:
     assert '"succeeded"' in shown.stdout
 
 
+@pytest.mark.feature("D22")
 def test_drain_finishes_what_it_can_and_hands_back_the_rest(house: House) -> None:
     async def scenario() -> dict[str, tuple[int, int]]:
         leaver = house.start_worker("leaver", "work", 2, "--drain-deadline", "2s")

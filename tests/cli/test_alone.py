@@ -27,6 +27,7 @@ COMMANDS = commands(typer.main.get_command(app))
 GROUPS = (("aiida",), ("cache",), ("config",), ("keys",))
 
 
+@pytest.mark.feature("D31")
 def test_every_command_of_the_published_admin_tool_has_its_counterpart() -> None:
     names = {path[0] for path in COMMANDS}
     assert names >= {"submit", "status", "list", "cancel", "retry", "purge", "workers", "stats"}

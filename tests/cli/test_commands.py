@@ -73,6 +73,7 @@ SHOWING = [
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("command", SHOWING, ids=" ".join)
+@pytest.mark.feature("D31")
 def test_every_format(cli: Cli, command: tuple[str, ...]) -> None:
     cli("limits", "set", "gpu", "3")
     submit(cli, "-q", "images", "--name", "finish", "--alias", "cat", "--tag", "gpu")
@@ -602,6 +603,7 @@ def test_batches(cli: Cli, tmp_path: Path) -> None:
     assert cli("batches", "nowhere").code == 1
 
 
+@pytest.mark.feature("D41")
 def test_bench_measures_and_cleans_up(cli: Cli) -> None:
     ran = cli("bench", "--tasks", "500", "--trips", "5", "-f", "json")
     assert ran.code == 0, ran.err

@@ -182,6 +182,32 @@ def test_configured_queues_and_limits_are_there(tmp_path: Path, cli: Cli) -> Non
         assert serving.stop()[0] == 0
 
 
+@pytest.mark.feature("D6", "D40")
+def test_file_of_the_task_queue_design_is_obeyed(tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "tq.yaml").write_text(
+        "broker: {port: 6379, queue_depth_threshold: 10}\n"
+        "persistence: {data_dir: ./tq-data, wal_sync_interval_ms: 100, retention_days: 3}\n"
+        "raft: {enabled: true, node_id: node1, peers: [node2:6379, node3:6379]}\n"
+    )
+    serving = Serving("--config", "tq.yaml", "--log-format", "json", cwd=tmp_path)
+    assert (serving.folder, serving.durability) == (str(tmp_path / "tq-data"), "interval")
+    at = ("-b", str(serving.address))
+    for _ in range(10):
+        assert cli(*at, "submit", "-q", "resize").code == 0
+    refused = cli(*at, "submit", "-q", "resize")
+    assert refused.code == 1
+    assert "holds 10 waiting tasks, its depth limit" in refused.err
+    (queue,) = cli(*at, "-f", "json", "queues").json
+    policy = queue["policy"]
+    assert (policy["depth_limit"], policy["timeout_us"]) == (10, 300_000_000)
+    assert policy["retention_us"] == 3 * 86_400_000_000
+    code, log = serving.stop()
+    assert code == 0
+    notes = [json.loads(line) for line in log.splitlines() if "setting translated" in line]
+    assert {note["level"] for note in notes if note["key"].startswith("raft.")} == {"warn"}
+    assert any(note["key"] == "broker.queue_depth_threshold" for note in notes)
+
+
 def test_environment_names_the_file_and_the_settings(tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text("data: {folder: from-file, durability: interval}\n")
     serving = Serving(

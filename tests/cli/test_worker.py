@@ -1,5 +1,7 @@
 """`jackalope worker`: its options become the worker's settings; the rest is the worker's."""
 
+from pathlib import Path
+
 import pytest
 
 import jackalope.worker
@@ -70,3 +72,39 @@ def test_bad_options(
     assert ran.code == 2
     assert problem in ran.err
     assert told == []
+
+
+@pytest.mark.feature("D40")
+def test_file_of_the_task_queue_design(
+    cli: Cli, told: list[WorkerSettings], tmp_path: Path
+) -> None:
+    file = tmp_path / "worker.yaml"
+    file.write_text(
+        "broker_address: 127.0.0.1:6379\nconcurrency: 4\nheartbeat_interval_secs: 15\n"
+        "graceful_shutdown_timeout_secs: 90\n"
+    )
+    assert cli("worker", "shop:app", "--config", str(file)).code == 7
+    assert cli("worker", "shop:app", "--config", str(file), "-c", "8", "--lease", "40s").code == 7
+    assert cli("--broker", "other:1", "worker", "shop:app", "--config", str(file)).code == 7
+    plain, chosen, elsewhere = told
+    assert plain.address == Address("127.0.0.1", 6379)
+    assert (plain.concurrency, plain.lease_s, plain.drain_s) == (4, 30.0, 90.0)
+    assert (chosen.concurrency, chosen.lease_s, chosen.drain_s) == (8, 40.0, 90.0)
+    assert elsewhere.address == Address("other", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("concurency: 4", "concurency: unknown key; there are broker_address, concurrency"),
+        ("concurrency: many", "concurrency: must be a whole number, got 'many'"),
+        ("- 4", "must map keys to values"),
+        ("a: [", "no YAML"),
+    ],
+)
+def test_bad_file(cli: Cli, tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "worker.yaml"
+    file.write_text(text)
+    ran = cli("worker", "shop:app", "--config", str(file))
+    assert ran.code == 2
+    assert problem in ran.err

@@ -340,6 +340,7 @@ def broker_in_a_thread() -> Iterator[ScriptedBroker]:
     loop.close()
 
 
+@pytest.mark.feature("D30")
 def test_sync_runs_the_async_client_from_any_thread() -> None:
     before = set(threading.enumerate())
     with broker_in_a_thread() as broker:

@@ -88,6 +88,7 @@ def with_broker(test: Test, folder: Path | None = None, *, on_uvloop: bool = Tru
 
 @pytest.mark.parametrize("on_uvloop", [False, True])
 @pytest.mark.feature("T37")
+@pytest.mark.feature("D23", "D30")
 def test_results_come_back_with_their_types(on_uvloop: bool) -> None:
     async def test(_: House, app: Jackalope, tasks: Tasks) -> None:
         handle = await tasks.resize.submit("cat.png", width=320)

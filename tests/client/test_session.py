@@ -318,6 +318,7 @@ def test_bulk_takes_calls_as_the_broker_keeps_up() -> None:
     with_app(test)
 
 
+@pytest.mark.feature("D30")
 def test_bulk_tells_which_were_refused() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         refusal = {"code": "invalid", "message": "bad one", "retry_after_us": 0}
@@ -398,6 +399,7 @@ def test_other_refusals_are_not_waited_for() -> None:
 # Lost connections.
 
 
+@pytest.mark.feature("D30")
 def test_unanswered_submits_are_sent_again_with_the_same_ids_in_order() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         broker.script = no_answer_to(Submit)
@@ -589,6 +591,7 @@ def test_what_was_never_sent_can_wait() -> None:
 # Results.
 
 
+@pytest.mark.feature("D23")
 def test_result_is_pushed() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         handle = await task_of(app).submit(5)

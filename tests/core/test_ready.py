@@ -256,6 +256,7 @@ TestLine.settings = settings(max_examples=examples(250), stateful_step_count=30)
 # Order, in examples.
 
 
+@pytest.mark.feature("D2", "D42")
 def test_priority_then_age() -> None:
     world = World()
     for priority in (10, 255, 10, 0, 255):
@@ -381,6 +382,7 @@ def lines_a_task(lanes: int) -> float:
     return lines_run(work) / 20
 
 
+@pytest.mark.feature("D42")
 def test_many_lanes_do_not_slow_a_worker_down() -> None:
     assert lines_a_task(lanes=2_000) < 2 * lines_a_task(lanes=50)
 

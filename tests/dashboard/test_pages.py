@@ -39,6 +39,7 @@ def said(page: Page, text: str) -> None:
     expect(page.locator(".notice").filter(has_text=text).first).to_be_visible()
 
 
+@pytest.mark.feature("D32")
 def test_overview_moves_without_reload(house: House, open_page: Open) -> None:
     page = open_page(f"{house.url}/")
     queued = page.locator(".tile").filter(has_text="Queued").locator(".tile-value")
@@ -316,6 +317,7 @@ def test_pools_show_their_groups_and_pin_them(house: House, open_page: Open) -> 
     expect(card.get_by_role("row").filter(has_text="berlin")).to_be_visible()
 
 
+@pytest.mark.feature("D32")
 def test_dead_letters_are_grouped_and_deleted(house: House, open_page: Open) -> None:
     charges = [
         house.submit("charge", customer, queue="payments", max_retries=0, tags=["heap"])
@@ -348,6 +350,7 @@ def test_dead_letters_are_grouped_and_deleted(house: House, open_page: Open) -> 
     assert house.get("tasks", state="dead", queue="payments")["total"] == 0
 
 
+@pytest.mark.feature("D32")
 def test_cluster_is_one_node_and_says_so(house: House, open_page: Open) -> None:
     page = open_page(f"{house.url}/#/cluster")
     node = page.get_by_role("region", name="This node")

@@ -125,6 +125,7 @@ def test_frames_in_pieces() -> None:
     run(test())
 
 
+@pytest.mark.feature("D5")
 def test_one_connection_too_many() -> None:
     async def test() -> None:
         async with open_house(None, max_connections=2) as house:
@@ -270,6 +271,7 @@ def test_client_may_beat() -> None:
     run(test())
 
 
+@pytest.mark.feature("D12")
 def test_beat_of_a_session_without_worker_is_refused(tmp_path: Path) -> None:
     """An ACK would say that a lease goes on, and there is none."""
 

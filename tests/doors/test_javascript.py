@@ -104,6 +104,7 @@ def test_messagepack() -> None:
 
 
 @pytest.mark.feature("T1", "T32")
+@pytest.mark.feature("D4")
 def test_two_hundred_tasks_one_killed_and_a_worker_killed(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:
@@ -238,6 +239,7 @@ def test_name_taken_by_another(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.feature("D44")
 def test_readme(tmp_path: Path) -> None:
     """What it tells people to run from Python works, and brings the answer."""
     readme = WORKER.with_name("README.md").read_text()

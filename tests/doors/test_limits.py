@@ -318,6 +318,7 @@ def test_flood_of_tiny_frames_slows_nobody(tmp_path: Path, monkeypatch: pytest.M
 # Many.
 
 
+@pytest.mark.feature("D5")
 def test_a_thousand_connections(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:

@@ -93,6 +93,7 @@ def test_alias_is_unique(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.feature("D6")
 def test_full_queue_says_when_to_come_back(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:

@@ -33,6 +33,7 @@ async def ask_stats(address: Address) -> None:
         await connection.close()
 
 
+@pytest.mark.feature("D30", "D34")
 def test_a_client_verifies_the_broker_and_is_served() -> None:
     async def test() -> None:
         async with open_house(None, tls=server_context(certificates().config)) as house:
@@ -87,6 +88,7 @@ def test_a_session_gives_up_on_a_broker_that_is_not_trusted() -> None:
     run(test())
 
 
+@pytest.mark.feature("D34")
 def test_plain_text_is_refused_where_tls_is_spoken() -> None:
     async def test() -> None:
         async with open_house(None, tls=server_context(certificates().config)) as house:

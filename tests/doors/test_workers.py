@@ -92,6 +92,7 @@ def test_slots_bound_what_is_sent(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.feature("D17")
 def test_result_of_all_three_kinds_counts_through(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:
@@ -189,6 +190,7 @@ def test_not_a_worker(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.feature("D16")
 def test_worker_of_another_fence(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:
@@ -229,6 +231,7 @@ def test_worker_not_let_in(join: Join, text: str) -> None:
 # Claims.
 
 
+@pytest.mark.feature("D11")
 def test_claim_is_answered_by_assignments(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:
@@ -248,6 +251,7 @@ def test_claim_is_answered_by_assignments(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.feature("D11")
 def test_nothing_to_claim(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:

@@ -11,6 +11,7 @@ _GROUP = 20
 
 
 @pytest.mark.parametrize("begin", range(0, _SEEDS, _GROUP))
+@pytest.mark.feature("D44")
 def test_seeds(begin: int) -> None:
     """Nothing that must not happen happens, in any of these worlds."""
     for seed in range(begin, begin + _GROUP):

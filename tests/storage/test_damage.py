@@ -157,6 +157,7 @@ def test_damaged_wal_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     assert wal.read_bytes() == damaged
 
 
+@pytest.mark.feature("D8")
 def test_hole_in_the_wal_is_no_damage_after_level_interval(tmp_path: Path) -> None:
     """There, the system may have written later transactions and not earlier ones."""
     folder = crash(tmp_path, Level.INTERVAL)

@@ -32,6 +32,7 @@ def failing_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.feature("D8")
 def test_on_a_failing_disk(scenario: str, failing_disk: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.storage.failing_process", scenario]
     done = subprocess.run(

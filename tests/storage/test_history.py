@@ -20,9 +20,11 @@ from jackalope.core.lifecycle import State
 from jackalope.core.must import BrokenInvariant
 from jackalope.core.policy import OnLost, Policy
 from jackalope.core.task import NO_OPTIONS, BlobRef, Error, Options, Outcome, TaskRow
-from jackalope.storage import BadCursor, BatchSummary, Forgotten, History
+from jackalope.storage import BadCursor, BatchSummary, Forgotten, History, Sort
 from jackalope.storage.history import SqliteHistory
 from jackalope.storage.memory import MemoryHistory
+from jackalope.storage.query import page_query
+from jackalope.storage.rows import WITHOUT_BODIES
 from jackalope.storage.scribed import Scribed
 from jackalope.storage.writer import FORGET
 from tests.storage.making import FOREVER_US, make_changes, make_full_row, make_row, task_id
@@ -380,6 +382,7 @@ def test_blobs_of_tasks_that_were_never_stored(history: History) -> None:
     assert sorted(history.write(1, changes)) == ["a", "d"]
 
 
+@pytest.mark.feature("D24")
 def test_forget(history: History) -> None:
     rows = [
         make_row(number, state=State.DEAD, outcome=Outcome(ended_us=1, forget_us=number * 10))
@@ -405,6 +408,27 @@ def test_forgetting_takes_no_scan(open_file: OpenHistory, tmp_path: Path) -> Non
 
 
 # Lists.
+
+
+@pytest.mark.feature("D9")
+@pytest.mark.parametrize("state", [State.READY, State.RUNNING, State.SUCCEEDED, State.DEAD])
+def test_list_of_a_state_takes_no_scan(
+    open_file: OpenHistory, tmp_path: Path, state: State
+) -> None:
+    open_file()
+    sql, params = page_query(
+        "default",
+        Filter(states=(state,)),
+        Sort.CREATED_LAST,
+        limit=100,
+        after=None,
+        columns=WITHOUT_BODIES,
+    )
+    with closing(sqlite3.connect(tmp_path / "tasks.db")) as tool:
+        plan = tool.execute(f"EXPLAIN QUERY PLAN {sql}", params).fetchall()
+    steps = [step for *_, step in plan]
+    assert any("tasks_by_state (namespace=? AND state=?" in step for step in steps), steps
+    assert not any(step.startswith("SCAN tasks") for step in steps)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ Acks = dict[int, bytes]
 
 
 @pytest.mark.feature("T23")
+@pytest.mark.feature("D7")
 def test_kill_loses_nothing(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**9)
     print(f"seed {seed}")

@@ -15,6 +15,7 @@ from tests.worker.house import AT_ONCE, NO_RETRY, ROOT, House, in_house
 from tests.worker.stage import pids
 
 
+@pytest.mark.feature("D20")
 def test_results_of_every_kind(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         house.worker()
@@ -158,6 +159,7 @@ def test_pause_stops_and_play_runs_again(tmp_path: Path) -> None:
     in_house(story, tmp_path / "data")
 
 
+@pytest.mark.feature("D19")
 def test_timeouts(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         house.worker(stop_s=0.2)

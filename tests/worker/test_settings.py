@@ -41,6 +41,7 @@ def test_holds_no_more_than_one_message_can_name(more: int, is_fine: bool) -> No
     assert (settings.problems() == []) == is_fine
 
 
+@pytest.mark.feature("D21")
 def test_concurrency_fits_the_kind_of_tasks() -> None:
     assert fitting_concurrency([app.functions["add"]]) == 100
     mixed = [app.functions["add"], app.functions["multiply"]]

@@ -35,7 +35,7 @@ class Translated(msgspec.Struct):
 
 
 _CLUSTER = "has no effect: it belongs to the cluster, and this broker is alone"
-_WORKER = "has no effect on the broker: start the worker with `jackalope worker {}`"
+_WORKER = "has no effect on the broker: `jackalope worker --config` reads it"
 _BCRYPT = (
     "hashes by bcrypt cannot be used: make each key with `jackalope keys new`, put what it prints "
     "under auth.keys, and remove this"
@@ -100,9 +100,9 @@ _IDLE: dict[KeyPath, str] = {
     ("api", "grpc_port"): "has no effect: there is no gRPC door yet",
     ("api", "enable_tls"): "has no effect: there is TLS if there is a certificate",
     ("auth", "enabled"): "has no effect: keys are asked for as soon as there is one",
-    ("worker", "concurrency"): _WORKER.format("--concurrency"),
-    ("worker", "heartbeat_interval_secs"): _WORKER.format("--lease"),
-    ("worker", "graceful_shutdown_timeout_secs"): _WORKER.format("--drain-deadline"),
+    ("worker", "concurrency"): _WORKER,
+    ("worker", "heartbeat_interval_secs"): _WORKER,
+    ("worker", "graceful_shutdown_timeout_secs"): _WORKER,
 }
 
 _SECTIONS = ("broker", "persistence", "raft", "api", "monitoring", "worker")

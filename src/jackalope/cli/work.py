@@ -68,6 +68,15 @@ class Service(Options):
             "--name", metavar="NAME", help="A name nobody else has.", show_default="host-pid-random"
         ),
     ] = ""
+    config: Annotated[
+        str,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="A file in the manner of the task queue design; options win over it.",
+            show_default=False,
+        ),
+    ] = ""
     label: Annotated[
         list[str] | None,
         typer.Option(
@@ -231,6 +240,8 @@ def worker(
     from jackalope.worker.settings import WorkerSettings, default_name, pool_place
 
     look = log.set_up()
+    if service.config:
+        common = _apply_file(service, times, common)
     place = pool_place(os.environ)
     has_address = common.broker or common.namespace or common.ca or common.skip_verify
     settings = WorkerSettings(
@@ -263,6 +274,25 @@ def worker(
     if problems := settings.problems():
         raise Failure("bad settings", code=Exit.USAGE, details=problems)
     return int(run_worker(settings))
+
+
+def _apply_file(service: Service, times: Times, common: Common) -> Common:
+    """Take from the file what the command line does not say."""
+    import structlog
+
+    from jackalope.cli.worker_file import read_worker_file
+
+    given = read_worker_file(service.config)
+    for option, value in given.items():
+        structlog.get_logger(component="worker").info(
+            "option from file", option=option, value=value
+        )
+    service.concurrency = service.concurrency or int(given.get("--concurrency", 0))
+    if times.lease == Times.lease:
+        times.lease = given.get("--lease", times.lease)
+    if times.drain_deadline == Times.drain_deadline:
+        times.drain_deadline = given.get("--drain-deadline", times.drain_deadline)
+    return common.over(Common(broker=given.get("--broker")))
 
 
 def _check(option: str, word: str, words: tuple[str, ...]) -> None:

@@ -55,6 +55,7 @@ async def closed_house(
 
 
 @pytest.mark.parametrize("having", Permission)
+@pytest.mark.feature("D33")
 def test_a_key_permits_what_it_names_and_nothing_else(having: Permission) -> None:
     async def test() -> None:
         async with closed_house(having) as (house, token):
@@ -84,6 +85,7 @@ NO_TOKENS: list[dict[str, str]] = [
 ]
 
 
+@pytest.mark.feature("D33")
 def test_without_a_good_token_nobody_is_let_in() -> None:
     async def test() -> None:
         async with closed_house() as (house, _):
@@ -271,6 +273,7 @@ def test_a_key_of_one_namespace_is_let_into_no_other() -> None:
 # Rates.
 
 
+@pytest.mark.feature("D35")
 def test_too_many_requests_are_told_when_to_come_again() -> None:
     async def test() -> None:
         async with closed_house(rate_per_s=1, rate_burst=200) as (house, token):
@@ -532,6 +535,7 @@ def test_forwarded_headers_count_only_from_proxies_that_are_trusted() -> None:
 # TLS.
 
 
+@pytest.mark.feature("D34")
 def test_https() -> None:
     made = certificates()
 

@@ -37,6 +37,7 @@ async def healthy(house: HttpHouse) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", PATHS)
+@pytest.mark.feature("D39")
 def test_healthy(path: str) -> None:
     async def check() -> None:
         async with open_http() as house, Native(house) as native:
@@ -76,6 +77,7 @@ async def degraded(house: HttpHouse, native: Native) -> list[httpx.Response]:
     raise AssertionError("the disk did not stay full")
 
 
+@pytest.mark.feature("D39")
 def test_full_disk_and_room_again(tmp_path: Path) -> None:
     async def check() -> None:
         async with open_http(tmp_path) as house, Native(house) as native:

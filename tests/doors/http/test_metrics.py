@@ -45,6 +45,7 @@ async def scrape(house: HttpHouse) -> Samples:
     return found
 
 
+@pytest.mark.feature("D37")
 def test_known_names_and_labels() -> None:
     async def check() -> None:
         async with open_http() as house, Native(house) as native:

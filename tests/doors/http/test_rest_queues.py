@@ -98,6 +98,7 @@ def test_limits_of_tags() -> None:
     run(check())
 
 
+@pytest.mark.feature("D28")
 def test_stats_and_workers_have_the_fields_of_the_task_api() -> None:
     async def check() -> None:
         async with open_http() as house:

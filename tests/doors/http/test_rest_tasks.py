@@ -74,6 +74,7 @@ def test_minimal_task_has_the_defaults_of_the_task_api() -> None:
     run(check())
 
 
+@pytest.mark.feature("D1")
 def test_every_field_of_a_submit_counts() -> None:
     async def check() -> None:
         async with open_http() as house:
@@ -109,6 +110,7 @@ def test_every_field_of_a_submit_counts() -> None:
     run(check())
 
 
+@pytest.mark.feature("D17", "D28")
 def test_life_of_a_task_in_five_words() -> None:
     async def check() -> None:
         async with open_http() as house:
@@ -136,6 +138,7 @@ def test_life_of_a_task_in_five_words() -> None:
     run(check())
 
 
+@pytest.mark.feature("D27", "D28")
 def test_cancel_is_204_404_and_409() -> None:
     async def check() -> None:
         async with open_http() as house:
@@ -160,6 +163,7 @@ def test_cancel_is_204_404_and_409() -> None:
     run(check())
 
 
+@pytest.mark.feature("D6")
 def test_full_queue_is_503_with_retry_after() -> None:
     async def check() -> None:
         async with open_http() as house:
@@ -183,6 +187,7 @@ def test_full_queue_is_503_with_retry_after() -> None:
     run(check())
 
 
+@pytest.mark.feature("D1")
 def test_payload_of_ten_mebibytes_and_one_byte_more() -> None:
     async def check() -> None:
         async with open_http() as house:
@@ -226,6 +231,7 @@ def test_raw_payload_and_result_of_any_size() -> None:
     run(check())
 
 
+@pytest.mark.feature("D28")
 def test_list_filters_pages_and_counts() -> None:
     async def check() -> None:
         async with open_http() as house:

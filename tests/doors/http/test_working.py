@@ -51,6 +51,7 @@ async def until(is_so: Any) -> None:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.feature("D13")
 def test_claim_start_progress_finish() -> None:
     async def check() -> None:
         async with open_http() as house:
@@ -158,6 +159,7 @@ def test_drain_and_leave() -> None:
     run(check())
 
 
+@pytest.mark.feature("D15")
 def test_join_gives_away_what_it_does_not_name() -> None:
     async def check() -> None:
         async with open_http() as house:

@@ -85,6 +85,7 @@ class Chaos:
 
 @pytest.mark.timeout(SECONDS + 300)
 @pytest.mark.feature("J37")
+@pytest.mark.feature("D44")
 def test_every_request_is_answered_with_each_item_once(tmp_path: Path) -> None:
     house = House(tmp_path)
     with living_in(house) as app:
