@@ -35,7 +35,7 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from jackalope.terminal import in_line, visible
+from jackalope.terminal import in_json, in_line, visible
 
 LEVELS = ("error", "warn", "info", "debug", "trace")
 FORMS = ("auto", "json", "console")
@@ -246,4 +246,4 @@ def _name_component(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
 
 
 def _to_json(line: EventDict, **_: object) -> str:
-    return msgspec.json.encode(line, enc_hook=str).decode()
+    return in_json(msgspec.json.encode(line, enc_hook=str).decode())

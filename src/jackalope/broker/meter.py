@@ -101,7 +101,7 @@ class Meter:
         self._closed: Readings = {}  # Before that.
         self._types: set[str] = set()
         self._core: Core | None = None
-        self._readings: dict[tuple[Queue, str], Reading] = {}
+        self._readings: dict[Queue, dict[str, Reading]] = {}
         self._tasks: dict[TaskId, Task] = {}
 
     # The path of every task.
@@ -137,7 +137,7 @@ class Meter:
             task = find(record.task)
             if task is None:
                 continue  # Purged by a later command of the same turn.
-            if task.queue is not queue or task.name != name:
+            if task.name != name or task.queue is not queue:
                 queue, name = task.queue, task.name
                 waited = self._reading(queue, name).queued
             history = task.history
@@ -159,7 +159,7 @@ class Meter:
             task = find(record.task)
             if task is None:
                 continue
-            if task.queue is not queue or task.name != name:
+            if task.name != name or task.queue is not queue:
                 queue, name = task.queue, task.name
                 reading = self._reading(queue, name)
                 life, waited, ran = reading.finished, reading.assigned, reading.started
@@ -232,13 +232,16 @@ class Meter:
         self._readings.clear()
 
     def _reading(self, queue: Queue, name: str) -> Reading:
-        reading = self._readings.get((queue, name))
-        if reading is None:
-            by_type = self._open.setdefault(self.name_of(queue), {})
-            reading = by_type.setdefault(self._type_of(name), Reading())
-            if len(self._readings) >= _REMEMBERED_MAX:
-                self._readings.clear()
-            self._readings[queue, name] = reading
+        try:
+            return self._readings[queue][name]
+        except KeyError:
+            pass
+        by_type = self._open.setdefault(self.name_of(queue), {})
+        reading = by_type.setdefault(self._type_of(name), Reading())
+        known = self._readings.setdefault(queue, {})
+        if len(known) >= _REMEMBERED_MAX:
+            known.clear()
+        known[name] = reading
         return reading
 
     def _reading_of(self, namespace: str, queue_name: str, name: str) -> Reading:
@@ -347,8 +350,8 @@ _COUNTERS: tuple[tuple[type, Callable[[Meter, list[Any]], None]], ...] = (
 
 _NOWHERE = Reading()
 
-#: How many names of tasks, by queue, are found without asking under which name they are counted.
-_REMEMBERED_MAX = 10_000
+#: How many names of the tasks of a queue are found without asking under which they are counted.
+_REMEMBERED_MAX = 1_000
 
 
 def _by_queue(*spans: Readings) -> dict[QueueName, Reading]:
