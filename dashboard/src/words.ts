@@ -139,3 +139,13 @@ export const ENDED: readonly State[] = ["succeeded", "dead", "killed"];
 export function isEnded(state: State): boolean {
   return ENDED.includes(state);
 }
+
+/** What a task is called: its function, or else the alias that it was given, as jobs of GridLike are. */
+export function taskName(task: { task_type: string; alias: string }): string {
+  return task.task_type || task.alias;
+}
+
+/** What a worker calls itself; its id if it has no other name. */
+export function workerName(worker: { worker_id: string; labels: Record<string, string> }): string {
+  return worker.labels["name"] || worker.worker_id;
+}

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ago, bytes, clock, count, plural, ran, rate, runSeconds, shortId, span } from "../src/words";
+import { ago, bytes, clock, count, plural, ran, rate, runSeconds, shortId, span, taskName, workerName } from "../src/words";
 
 const NOW = Date.parse("2030-01-02T03:04:05Z");
 const before = (seconds: number) => new Date(NOW - seconds * 1000).toISOString();
@@ -37,3 +37,12 @@ describe("times", () => {
 
 it("shows the end of an id, which differs", () =>
   expect(shortId("01a1e229-2d33-794e-becb-478b7de2712b")).toBe("…7de2712b"));
+
+describe("names", () => {
+  it.each([["resize", "cat", "resize"], ["", "cat", "cat"], ["", "", ""]])("calls the task %j with the alias %j %j", (task_type, alias, name) =>
+    expect(taskName({ task_type, alias })).toBe(name));
+  it("calls a worker what it calls itself", () => {
+    expect(workerName({ worker_id: "w", labels: { name: "machine" } })).toBe("machine");
+    expect(workerName({ worker_id: "w", labels: {} })).toBe("w");
+  });
+});

@@ -51,7 +51,7 @@ function GroupCard({ group: { queue, name, error, tasks, latest }, onAct }: { gr
   return (
     <section class="card" aria-label={`${name} in ${queue}`}>
       <header class="card-head">
-        <h2>{name || "unnamed"} <span class="dim">in <QueueLink queue={queue} /></span></h2>
+        <h2>{name || "Tasks"} <span class="dim">in <QueueLink queue={queue} /></span></h2>
         <div class="row">
           <span class="dim">{plural(tasks.length, "task")}, latest <Age at={latest} /></span>
           {may("cancel_tasks") && <button type="button" class="small" onClick={() => onAct("retry")}>Retry</button>}

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { ask, may } from "../api";
 import { useFetched } from "../hooks";
-import { Age, Badge, Bar, Card, Empty, PageHead, Problem, TaskLink } from "../parts/basic";
+import { Age, Badge, Bar, Card, Empty, PageHead, Problem, TaskLink, WorkerName } from "../parts/basic";
 import { attempt } from "../parts/notices";
 import { toHash } from "../route";
 import type { Limit, TaskList } from "../types";
@@ -78,7 +78,7 @@ function Holders({ tag }: { tag: string }) {
       <ul class="plain-list">
         {data?.tasks.map((task) => (
           <li key={task.task_id} class="row spread">
-            <TaskLink task={task} /><span class="row"><span class="dim">{task.worker_id}, since <Age at={task.started_at} /></span><Badge state={task.state} /></span>
+            <TaskLink task={task} /><span class="row"><span class="dim">{task.worker_id && <WorkerName id={task.worker_id} />}, since <Age at={task.started_at} /></span><Badge state={task.state} /></span>
           </li>
         ))}
       </ul>

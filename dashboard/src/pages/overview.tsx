@@ -6,7 +6,7 @@ import { Trends } from "../parts/trends";
 import { toHash } from "../route";
 import { useStore } from "../store";
 import type { Stats, TaskList, Worker } from "../types";
-import { count, plural, rate, span } from "../words";
+import { count, plural, rate, span, workerName } from "../words";
 
 export function Overview() {
   const now = useStore(pulse);
@@ -73,7 +73,7 @@ function Health({ workers }: { workers: Worker[] }) {
         {shown.map((worker) => (
           <li key={worker.worker_id} class="worker-line">
             <span class={`dot worker-${worker.state}`} title={worker.state} />
-            <span class="cut">{worker.worker_id}</span>
+            <span class="cut" title={worker.worker_id}>{workerName(worker)}</span>
             {worker.state === "gone" ? <span class="dim">gone <Age at={worker.gone_at} /></span> : (
               <>
                 <Bar parts={[{ value: worker.current_tasks, tone: "teal" }]} whole={worker.slots} label={`${worker.current_tasks} of ${worker.slots} slots busy`} />

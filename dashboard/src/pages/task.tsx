@@ -2,13 +2,13 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, Failure, may, socketAddress } from "../api";
 import { type Attempt, attemptsOf } from "../attempts";
 import { useFetched, useNow } from "../hooks";
-import { Age, Badge, Bar, Card, Clock, Empty, Fact, PageHead, Problem, QueueLink } from "../parts/basic";
+import { Age, Badge, Bar, Card, Clock, Empty, Fact, PageHead, Problem, QueueLink, WorkerName } from "../parts/basic";
 import { Body } from "../parts/body";
 import { Relatives } from "../parts/graph";
 import { attempt, notify } from "../parts/notices";
 import { toHash } from "../route";
 import type { Action, AnswerOf, Explanation, Happening, Task, TaskList } from "../types";
-import { ACTION_WORDS, actionsFor, isEnded, plural, ran, runSeconds, span } from "../words";
+import { ACTION_WORDS, actionsFor, isEnded, plural, ran, runSeconds, span, taskName } from "../words";
 
 interface Whole {
   task: Task;
@@ -62,7 +62,7 @@ export function TaskPage({ id }: { id: string }) {
   const version = `${task.state}${task.attempts}`;
   return (
     <>
-      <PageHead title={<>{task.task_type || "unnamed"} <Badge state={task.state} /></>} note={task.task_id}>
+      <PageHead title={<>{taskName(task) || task.task_id} <Badge state={task.state} /></>} note={task.task_id}>
         <TaskActions task={task} onDone={reload} />
       </PageHead>
       <Problem failure={failure} />
@@ -264,7 +264,7 @@ function Facts({ task }: { task: Task }) {
         {task.started_at && <Fact name="Began"><Age at={task.started_at} /></Fact>}
         {seconds !== null && <Fact name="Ran">{ran(seconds)}</Fact>}
         {task.ended_at && <Fact name="Ended"><Age at={task.ended_at} /></Fact>}
-        {task.worker_id && <Fact name="Worker"><a href={toHash("workers")}>{task.worker_id}</a></Fact>}
+        {task.worker_id && <Fact name="Worker"><a href={toHash("workers")}><WorkerName id={task.worker_id} /></a></Fact>}
         <Fact name="Tries">{plural(task.attempts, "attempt")}, {plural(task.retry_count, "failure")}, {task.crashes} crashes, {task.interruptions} interruptions</Fact>
         <Fact name="Retries">{task.max_retries ?? "as the queue says"}</Fact>
         <Fact name="Time limit">{limit(task.timeout_seconds)}</Fact>

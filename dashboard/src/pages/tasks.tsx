@@ -4,12 +4,12 @@ import type { Target } from "../bulk";
 import { pulse } from "../feed";
 import { useFetched, useNow, useSettled } from "../hooks";
 import { ConfirmAction } from "../parts/actions";
-import { Age, Badge, Empty, PageHead, Problem, QueueLink, TaskLink } from "../parts/basic";
+import { Age, Badge, Empty, PageHead, Problem, QueueLink, TaskLink, WorkerName } from "../parts/basic";
 import { EMPTY, type Filters, isFiltered, toFilter, toFilters, toQuery } from "../filters";
 import { type Route, toHash } from "../route";
 import { useStore } from "../store";
 import { ACTIONS, STATES, type Action, type Task, type TaskList } from "../types";
-import { ACTION_WORDS, exact, plural, ran, runSeconds } from "../words";
+import { ACTION_WORDS, exact, plural, ran, runSeconds, taskName } from "../words";
 
 const PAGE_ROWS = 50;
 
@@ -222,7 +222,7 @@ function TaskTable({ tasks, filters, onSort, isLoading, chosen, isAll, onChoose 
           {tasks.map((task) => (
             <tr key={task.task_id} class={isAll || chosen?.has(task.task_id) ? "chosen" : ""}>
               {chosen && (
-                <td class="tick"><input type="checkbox" aria-label={`Choose ${task.task_type} ${task.task_id}`}
+                <td class="tick"><input type="checkbox" aria-label={`Choose ${taskName(task)} ${task.task_id}`}
                   checked={isAll || chosen.has(task.task_id)} disabled={isLoading} onChange={() => toggle(task.task_id)} /></td>
               )}
               <td><Badge state={task.state} /></td>
@@ -233,7 +233,7 @@ function TaskTable({ tasks, filters, onSort, isLoading, chosen, isAll, onChoose 
               <td><Age at={task.ended_at} /></td>
               <td><Run task={task} /></td>
               <td class="number">{task.attempts}</td>
-              <td class="cut">{task.worker_id ?? <span class="dim">-</span>}</td>
+              <td class="cut">{task.worker_id ? <WorkerName id={task.worker_id} /> : <span class="dim">-</span>}</td>
             </tr>
           ))}
         </tbody>

@@ -5,7 +5,7 @@ import { Age, Bar, Empty, PageHead, QueueLink, TaskLink } from "../parts/basic";
 import { attempt } from "../parts/notices";
 import { useStore } from "../store";
 import type { Task, TaskList, Worker } from "../types";
-import { bytes, exact, plural, span, runSeconds } from "../words";
+import { bytes, exact, plural, span, runSeconds, workerName } from "../words";
 import { useNow } from "../hooks";
 
 const RUNNING_MAX = 1_000;
@@ -44,7 +44,8 @@ function WorkerCard({ worker, tasks }: { worker: Worker; tasks: Task[] }) {
   return (
     <section class={`card worker ${isGone ? "faded" : ""}`} aria-label={`Worker ${worker.worker_id}`}>
       <header class="card-head">
-        <h2 class="cut"><span class={`dot worker-${worker.state}`} /> {worker.worker_id}</h2>
+        <h2 class="cut"><span class={`dot worker-${worker.state}`} /> {workerName(worker)}
+          {workerName(worker) !== worker.worker_id && <> <code class="dim">{worker.worker_id}</code></>}</h2>
         <span class="row">
           <span class="dim">{worker.state}</span>
           {may("admin") && !isGone && worker.state !== "draining" && <button type="button" class="small" onClick={drain}>Drain</button>}

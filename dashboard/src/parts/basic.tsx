@@ -2,9 +2,11 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
+import { pulse } from "../feed";
 import { toHash } from "../route";
+import { useStore } from "../store";
 import type { State, Task } from "../types";
-import { clock, ago, count, exact, shortId } from "../words";
+import { clock, ago, count, exact, shortId, taskName, workerName } from "../words";
 import { useNow } from "../hooks";
 
 export function Badge({ state }: { state: State | string }) {
@@ -79,12 +81,21 @@ export function Clock({ at }: { at: string | null }) {
   return at ? <time dateTime={at} title={at}>{clock(at, now)}</time> : <span class="dim">-</span>;
 }
 
-export function TaskLink({ task }: { task: Pick<Task, "task_id" | "task_type"> }) {
+export function TaskLink({ task }: { task: Pick<Task, "task_id" | "task_type" | "alias"> }) {
   return (
     <a href={toHash("task", task.task_id)} class="task-link">
-      <span>{task.task_type || <em>unnamed</em>}</span> <code class="dim">{shortId(task.task_id)}</code>
+      {taskName(task) ? <span>{taskName(task)}</span> : <code>{task.task_id}</code>}{" "}
+      {task.task_type && task.alias && <><span class="dim">{task.alias}</span>{" "}</>}
+      {taskName(task) && <code class="dim">{shortId(task.task_id)}</code>}
     </a>
   );
+}
+
+/** A worker by its id, under the name that it gave itself. */
+export function WorkerName({ id }: { id: string }) {
+  const worker = useStore(pulse)?.workers.find((each) => each.worker_id === id);
+  const name = worker && workerName(worker);
+  return name && name !== id ? <span title={id}>{name}</span> : <>{id}</>;
 }
 
 export function QueueLink({ queue }: { queue: string }) {

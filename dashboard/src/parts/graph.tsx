@@ -3,7 +3,7 @@
 import { curve, layOut, NODE_HEIGHT, NODE_WIDTH } from "../graph";
 import { toHash } from "../route";
 import type { Task } from "../types";
-import { shortId } from "../words";
+import { shortId, taskName } from "../words";
 
 const ROLES = { parent: "belongs to", dependency: "waits for", self: "this task", child: "child" };
 
@@ -20,9 +20,9 @@ export function Relatives(props: { task: Task; known: Map<string, Task>; childre
         {graph.nodes.map((node) => {
           const found = known.get(node.id);
           return (
-            <a key={node.id} href={toHash("task", node.id)} aria-label={`${ROLES[node.role]}: ${found?.task_type ?? node.id}, ${found?.state ?? "unknown"}`}>
+            <a key={node.id} href={toHash("task", node.id)} aria-label={`${ROLES[node.role]}: ${(found && taskName(found)) || node.id}, ${found?.state ?? "unknown"}`}>
               <rect x={node.x} y={node.y} width={NODE_WIDTH} height={NODE_HEIGHT} rx={8} class={`node state-${found?.state ?? "none"} ${node.role === "self" ? "self" : ""}`} />
-              <text x={node.x + 12} y={node.y + 18} class="node-name">{cut(found?.task_type ?? shortId(node.id))}</text>
+              <text x={node.x + 12} y={node.y + 18} class="node-name">{cut((found && taskName(found)) || shortId(node.id))}</text>
               <text x={node.x + 12} y={node.y + 34} class="node-note">{`${ROLES[node.role]} · ${found?.state ?? "forgotten"}`}</text>
             </a>
           );

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from structlog.testing import capture_logs
 
 from jackalope.core.commands import Action, ActOnTasks, SubmitTasks
 from jackalope.core.ids import TaskId
@@ -503,6 +504,21 @@ def test_a_job_that_fails_on_and_on_has_failed() -> None:
                 job = await show(house, "k")
                 assert (job["status"], job["failureCount"], job["reason"]) == (FAILED, 5, "failed")
                 assert job["failure"] == {"info": "broken", "logs": ""}
+
+    run(check())
+
+
+def test_a_type_without_the_preset_is_warned_of_once() -> None:
+    async def check() -> None:
+        async with open_grid() as house:
+            await declare(house, "plain", preset="")
+            await declare(house, "own")
+            with capture_logs() as lines:
+                for job_type in ("plain", "plain", "own", ""):
+                    await submit(house, b"", job_type)
+            warned = [line for line in lines if line["log_level"] == "warning"]
+            assert [line["queue"] for line in warned] == ["plain"]
+            assert "retention_us" in warned[0]["differs"]
 
     run(check())
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from jackalope.broker.access import ANYONE, acting, sees
 from jackalope.broker.queries import About, Refused, task_and_bodies
 from jackalope.broker.queries import answer as ask_about
 from jackalope.core.commands import DeclareQueue
-from jackalope.core.policy import DEFAULT_POLICY, Policy
+from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
 from jackalope.core.refusals import Code
 from jackalope.doors.http.exchange import as_task_id
 from jackalope.doors.http.gridlike.problems import Problem
@@ -25,7 +27,16 @@ if TYPE_CHECKING:
     from jackalope.doors.http.server import HttpDoor
     from jackalope.wire.views import TaskView
 
+log = structlog.get_logger(component="gridlike")
+
 _PRESET = "gridlike"
+
+#: In what the preset is not like any other queue.
+_PECULIAR = tuple(
+    name
+    for name in Policy.__struct_fields__
+    if getattr(PRESETS[_PRESET], name) != getattr(DEFAULT_POLICY, name)
+)
 
 
 class Grid:
@@ -45,6 +56,7 @@ class Grid:
         self.namespace = door.gridlike.namespace
         self.roll = Roll(door.gridlike)
         self._declaring = asyncio.Lock()
+        self._compared: set[str] = set()
 
     async def queue_of(self, job_type: str | None) -> str:
         """Return the queue of a job type, or of jobs without one.
@@ -53,7 +65,9 @@ class Grid:
             Problem: there is no such type.
         """
         name = job_type or self.settings.queue
-        if await self._policy(name) is not None and sees(name):
+        policy = await self._policy(name)
+        if policy is not None and sees(name):
+            self._compare(name, policy)
             return name
         if name != self.settings.queue:
             raise Problem(404, f"There is no job type {name!r}; declare a queue of that name")
@@ -99,6 +113,19 @@ class Grid:
             return False
         find = self.broker.read(lambda engine: engine.find(self.namespace, task_id))
         return await find is not None
+
+    def _compare(self, name: str, policy: Policy) -> None:
+        """Warn once of a job type that was declared like any other queue."""
+        if name in self._compared:
+            return
+        self._compared.add(name)
+        if all(getattr(policy, each) == getattr(DEFAULT_POLICY, each) for each in _PECULIAR):
+            log.warning(
+                "job type without the preset gridlike: retries, priorities of failed jobs and how "
+                "long results are kept are not as in GridLike; declare it with preset: gridlike",
+                queue=name,
+                differs=list(_PECULIAR),
+            )
 
     async def _policy(self, name: str) -> Policy | None:
         queue = await self.broker.read(lambda engine: engine.core.book.queue(self.namespace, name))
