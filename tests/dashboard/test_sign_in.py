@@ -44,6 +44,7 @@ def test_wrong_token_is_refused(broker: Serving, open_page: Open) -> None:
     expect(page.get_by_text("live", exact=True)).to_be_visible()
 
 
+@pytest.mark.feature("G32")
 def test_visit_outlives_a_reload_and_ends(broker: Serving, open_page: Open) -> None:
     page = open_page(f"{broker.url}/")
     sign_in(page, ADMIN)

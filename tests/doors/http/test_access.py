@@ -504,16 +504,18 @@ def test_other_origins_may_call_as_far_as_configured() -> None:
 # Proxies.
 
 
+@pytest.mark.feature("G34")
 def test_a_prefix_may_be_left_on() -> None:
     async def test() -> None:
         async with open_http(prefix="/jackalope") as house:
-            for path in (STATS, f"/jackalope{STATS}"):
+            for path in (STATS, f"/jackalope{STATS}", "/jackalope/api/jobs"):
                 assert (await house.client.get(path)).status_code == 200
             assert (await house.client.get(f"/jackalopes{STATS}")).status_code == 404
 
     run(test())
 
 
+@pytest.mark.feature("G34")
 def test_forwarded_headers_count_only_from_proxies_that_are_trusted() -> None:
     forwarded = {"X-Forwarded-For": "203.0.113.7"}
 

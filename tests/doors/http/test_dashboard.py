@@ -96,6 +96,16 @@ def test_page_is_sent_compressed_and_once() -> None:
 
 
 @is_built
+def test_page_is_also_where_gridlike_signs_in() -> None:
+    async def check() -> None:
+        async with open_http() as house:
+            pages = [(await house.client.get(path)).text for path in ("/", "/login")]
+            assert pages[0] == pages[1]
+
+    run(check())
+
+
+@is_built
 def test_page_below_a_prefix() -> None:
     async def check() -> None:
         async with open_http(prefix="/queue") as house:

@@ -13,9 +13,14 @@ import pytest
 
 from jackalope.broker import keeper
 from jackalope.broker.access import Access
+from jackalope.broker.settings import GridlikeConfig
 from jackalope.core.access import Permission
 from jackalope.storage.s3 import S3Blobs, S3Place
 from tests.doors.house import run
+from tests.doors.http.gridlike.house import ASKED
+from tests.doors.http.gridlike.house import submit as submit_job
+from tests.doors.http.gridlike.house import worker as grid_worker
+from tests.doors.http.gridlike.test_jobs import blob_files
 from tests.doors.http.house import HttpHouse, Serving, open_http, until
 from tests.doors.http.test_large import GROWTH_MAX, Memory, Talk, pass_through
 from tests.doors.test_access import make_key
@@ -80,9 +85,32 @@ def test_payload_and_result_through_the_broker(place: S3Place, tmp_path: Path) -
     run(test())
 
 
+@pytest.mark.feature("G30")
+@pytest.mark.parametrize("store", ["folder", "s3"])
+def test_a_job_of_gridlike_in_each_store(store: str, place: S3Place, tmp_path: Path) -> None:
+    async def test() -> None:
+        blobs_at = (lambda owner: S3Blobs(place, owner)) if store == "s3" else None
+        patient = GridlikeConfig(kick_after_us=30_000_000)
+        async with open_http(tmp_path, patient, blobs_at=blobs_at) as house:
+            await submit_job(house, LARGE, key="k")
+            async with grid_worker(house) as worker:
+                assert await worker.take() == LARGE
+                await worker.send(LARGE[::-1])
+                assert await worker.hear() == ASKED
+            assert (await house.client.get("/api/jobs/k/result")).content == LARGE[::-1]
+            if store == "s3":
+                assert len(names(place, tmp_path)) == 2
+            else:
+                assert len(blob_files(tmp_path)) == 2
+            assert (await house.client.delete("/api/jobs/k")).status_code == 202
+
+    run(test())
+
+
 # Links.
 
 
+@pytest.mark.feature("G38")
 def test_payload_over_links(place: S3Place, tmp_path: Path) -> None:
     async def test() -> None:
         async with open_s3(tmp_path, place) as house:
@@ -103,6 +131,7 @@ def test_payload_over_links(place: S3Place, tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.feature("G38")
 def test_result_over_links(place: S3Place, tmp_path: Path) -> None:
     async def test() -> None:
         async with open_s3(tmp_path, place) as house:

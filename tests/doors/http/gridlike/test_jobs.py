@@ -38,6 +38,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 LARGE = bytes(range(256)) * 1024
 
 
+@pytest.mark.feature("G1", "G16", "G27")
 def test_a_job_from_submit_to_result() -> None:
     async def check() -> None:
         async with open_grid() as house:
@@ -83,6 +84,7 @@ def test_a_job_from_submit_to_result() -> None:
     run(check())
 
 
+@pytest.mark.feature("G2")
 def test_without_a_key_the_id_is_the_key() -> None:
     async def check() -> None:
         async with open_grid() as house:
@@ -111,6 +113,7 @@ def test_names_of_fields_are_taken_in_any_case() -> None:
     run(check())
 
 
+@pytest.mark.feature("G3")
 @pytest.mark.parametrize("payload", [b"small", LARGE], ids=["inline", "blob"])
 def test_a_duplicate_key_is_refused_and_leaves_nothing_behind(
     tmp_path: Path, payload: bytes
@@ -141,6 +144,7 @@ def blob_files(folder: Path) -> list[Path]:
     return [path for path in (folder / "blobs").rglob("*") if path.is_file()]
 
 
+@pytest.mark.feature("G9")
 def test_one_of_fifty_submits_of_a_key_is_accepted() -> None:
     async def check() -> None:
         async with open_grid() as house:
@@ -161,6 +165,7 @@ UNFIT: list[tuple[dict[str, str], str]] = [
 ]
 
 
+@pytest.mark.feature("G4")
 def test_a_form_with_a_fault_is_refused() -> None:
     async def check() -> None:
         async with open_grid() as house:
@@ -216,6 +221,7 @@ def test_an_unknown_job_is_not_found() -> None:
     run(check())
 
 
+@pytest.mark.feature("G29")
 def test_a_result_is_there_when_the_job_is_done() -> None:
     async def check() -> None:
         async with open_grid() as house:
@@ -238,6 +244,7 @@ def test_a_result_is_there_when_the_job_is_done() -> None:
 # Deleting.
 
 
+@pytest.mark.feature("G28")
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
 def test_a_deleted_job_is_gone_with_its_blobs(tmp_path: Path, method: str) -> None:
     async def check() -> None:
@@ -363,6 +370,7 @@ def test_a_list_can_be_narrowed() -> None:
     run(check())
 
 
+@pytest.mark.feature("G27")
 def test_a_long_list_is_whole() -> None:
     async def check() -> None:
         async with open_grid() as house:
@@ -376,6 +384,7 @@ def test_a_long_list_is_whole() -> None:
     run(check())
 
 
+@pytest.mark.feature("G8")
 def test_batches_are_numbered_and_stable_once_full() -> None:
     async def check() -> None:
         async with open_grid() as house:
@@ -404,6 +413,7 @@ def test_batches_are_numbered_and_stable_once_full() -> None:
 # Order, failures, types.
 
 
+@pytest.mark.feature("G35")
 def test_immediate_jobs_come_first_and_then_the_oldest() -> None:
     async def check() -> None:
         async with open_grid() as house:
@@ -420,6 +430,7 @@ def test_immediate_jobs_come_first_and_then_the_oldest() -> None:
     run(check())
 
 
+@pytest.mark.feature("G6")
 def test_a_result_becomes_a_job_of_the_next_type(tmp_path: Path) -> None:
     async def check() -> None:
         async with open_grid(tmp_path) as house:
@@ -451,6 +462,7 @@ def test_a_result_becomes_a_job_of_the_next_type(tmp_path: Path) -> None:
     run(check())
 
 
+@pytest.mark.feature("G19", "G20")
 def test_a_failure_is_told_and_another_worker_tries() -> None:
     async def check() -> None:
         async with open_grid() as house:
@@ -473,6 +485,7 @@ def test_a_failure_is_told_and_another_worker_tries() -> None:
     run(check())
 
 
+@pytest.mark.feature("G21")
 def test_a_failed_job_goes_behind_others_of_its_priority() -> None:
     async def check() -> None:
         async with open_grid() as house:
@@ -523,6 +536,7 @@ def test_a_type_without_the_preset_is_warned_of_once() -> None:
     run(check())
 
 
+@pytest.mark.feature("G5")
 def test_types_are_kept_apart() -> None:
     async def check() -> None:
         async with open_grid() as house:
@@ -542,6 +556,7 @@ def test_types_are_kept_apart() -> None:
     run(check())
 
 
+@pytest.mark.feature("G24")
 def test_a_job_that_runs_for_long_is_shown_as_stuck() -> None:
     async def check() -> None:
         async with open_grid() as house:
@@ -560,6 +575,26 @@ def test_a_job_that_runs_for_long_is_shown_as_stuck() -> None:
     run(check())
 
 
+@pytest.mark.feature("G24")
+def test_a_job_beyond_its_time_limit_goes_to_another_worker() -> None:
+    async def check() -> None:
+        async with open_grid() as house:
+            await declare(house, "jobs", timeout_us=50_000)
+            await submit(house, b"job", key="k")
+            async with worker(house, "slow") as slow, worker(house, "quick") as quick:
+                assert await slow.take() == b"job"
+                assert await quick.take() == b"job"
+                await quick.send(b"in time")
+                assert await quick.hear() == ASKED
+                await slow.send(b"too late")
+                assert await slow.hear() == ASKED
+            result = await house.client.get("/api/jobs/k/result")
+            assert result.content == b"in time"
+
+    run(check())
+
+
+@pytest.mark.feature("G40")
 def test_a_worker_without_a_socket_takes_a_job_and_returns_it() -> None:
     async def check() -> None:
         async with open_grid() as house:

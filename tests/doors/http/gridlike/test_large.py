@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from hashlib import blake2b
 from pathlib import Path
 
+import pytest
 from websockets.asyncio.client import connect
 
 from tests.doors.http.gridlike.house import ASKED, READY, GridWorker, Remote, show
@@ -53,6 +54,7 @@ def form(boundary: str, payload: Pattern) -> Iterator[bytes]:
     yield f"\r\n--{boundary}--\r\n".encode()
 
 
+@pytest.mark.feature("G37")
 def test_a_large_payload_and_result_pass_through(remote: Remote) -> None:
     async def check() -> None:
         pid = remote.serving.process.pid

@@ -222,6 +222,31 @@ def test_an_attempt_that_is_over_is_not_resumed(remote: Remote) -> None:
     remote.run(check())
 
 
+@pytest.mark.feature("G10")
+def test_jobs_that_ran_are_done_after_the_broker_was_killed(remote: Remote) -> None:
+    """Nobody asks the API for anything: GridLike knew its jobs only after that."""
+
+    async def check() -> None:
+        async with AsyncExitStack() as stack:
+            for number in range(5):
+                await begun(remote, stack, number, worker_id=f"machine-{number}")
+            await asyncio.to_thread(remote.restart, signal.SIGKILL)
+            given = set()
+            for number in range(5):
+                one = await stack.enter_async_context(worker(remote, f"machine-{number}"))
+                payload = await one.take()
+                await one.send(payload[::-1])
+                assert await one.hear() == ASKED
+                given.add(payload)
+            assert given == {b"job %d" % number for number in range(5)}
+            for number in range(5):
+                result = await remote.client.get(f"/api/jobs/job {number}/result")
+                assert result.content == (b"job %d" % number)[::-1]
+
+    remote.run(check())
+
+
+@pytest.mark.feature("G11", "G26")
 def test_results_and_counts_outlive_the_broker(remote: Remote) -> None:
     async def check() -> None:
         for number in range(2):
@@ -244,6 +269,7 @@ def test_results_and_counts_outlive_the_broker(remote: Remote) -> None:
     remote.run(check())
 
 
+@pytest.mark.feature("G7")
 def test_a_cycle_of_types_is_refused_at_the_start(tmp_path: Path) -> None:
     config = tmp_path / "jackalope.yaml"
     config.write_text(

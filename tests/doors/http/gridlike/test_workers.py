@@ -54,6 +54,7 @@ async def listed(house: HttpHouse) -> dict[str, dict[str, Any]]:
 # Registration.
 
 
+@pytest.mark.feature("G13")
 @pytest.mark.parametrize("kick_after_ms", [100, 500])
 def test_who_does_not_register_is_kicked(kick_after_ms: int) -> None:
     async def check() -> None:
@@ -100,6 +101,7 @@ def test_who_says_something_else_first_is_kicked() -> None:
     run(check())
 
 
+@pytest.mark.feature("G14")
 def test_a_wrong_token_is_kicked_after_the_time_to_register() -> None:
     async def check() -> None:
         async with open_grid(token=TOKEN, kick_after_us=200_000) as house:
@@ -118,6 +120,7 @@ def test_a_wrong_token_is_kicked_after_the_time_to_register() -> None:
     run(check())
 
 
+@pytest.mark.feature("G15")
 def test_without_a_token_in_the_configuration_any_will_do() -> None:
     async def check() -> None:
         async with open_grid() as house:
@@ -129,6 +132,7 @@ def test_without_a_token_in_the_configuration_any_will_do() -> None:
     run(check())
 
 
+@pytest.mark.feature("G32")
 def test_once_there_are_keys_a_worker_needs_one_that_permits_work() -> None:
     async def make_key(house: HttpHouse, *permissions: Permission, queues: Any = ()) -> str:
         token = new_token()
@@ -175,6 +179,7 @@ def test_an_unknown_type_is_not_found() -> None:
     run(check())
 
 
+@pytest.mark.feature("G12")
 def test_a_plain_request_is_told_to_use_a_socket() -> None:
     async def check() -> None:
         async with open_grid() as house:
@@ -189,6 +194,7 @@ def test_a_plain_request_is_told_to_use_a_socket() -> None:
 # Status.
 
 
+@pytest.mark.feature("G17")
 def test_a_status_without_an_answer_is_asked_for_again() -> None:
     async def check() -> None:
         async with open_grid(ask_every_us=100_000) as house, worker(house) as one:
@@ -212,6 +218,7 @@ def test_a_busy_worker_is_given_nothing_and_asked_again() -> None:
     run(check())
 
 
+@pytest.mark.feature("G23")
 def test_ready_while_it_has_a_job_gives_the_job_back() -> None:
     async def check() -> None:
         async with open_grid() as house, worker(house) as one:
@@ -315,6 +322,7 @@ def test_what_is_said_before_the_payload_is_there_is_not_about_it() -> None:
 # Progress.
 
 
+@pytest.mark.feature("G18")
 def test_progress_is_shown() -> None:
     async def check() -> None:
         async with open_grid() as house, worker(house) as one:
@@ -346,6 +354,7 @@ MEANINGLESS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.feature("G18")
 def test_what_means_nothing_is_ignored() -> None:
     async def check() -> None:
         async with open_grid() as house, worker(house) as one:
@@ -366,6 +375,7 @@ def test_what_means_nothing_is_ignored() -> None:
 # Loss.
 
 
+@pytest.mark.feature("G22")
 def test_a_job_whose_worker_disconnects_is_pending_at_once() -> None:
     async def check() -> None:
         async with open_grid() as house:
@@ -461,6 +471,7 @@ def test_an_attempt_that_is_none_is_refused(attempt: dict[str, Any]) -> None:
 # Who is whom.
 
 
+@pytest.mark.feature("G25", "G26")
 def test_workers_are_listed_with_what_they_have_done() -> None:
     async def check() -> None:
         async with open_grid(linger_us=300_000) as house:
@@ -518,6 +529,7 @@ def test_two_workers_with_one_id_are_two_and_are_counted_as_one() -> None:
     run(check())
 
 
+@pytest.mark.feature("G26")
 def test_without_tracking_each_connection_is_a_worker_of_its_own() -> None:
     async def check() -> None:
         async with open_grid(worker_tracking=False) as house:
@@ -646,6 +658,7 @@ def test_bytes_that_are_no_frames_harm_nobody() -> None:
     run(check())
 
 
+@pytest.mark.feature("G36")
 def test_a_silent_worker_hears_pings_and_need_not_answer() -> None:
     async def check() -> None:
         async with open_grid(keepalive_us=1_000_000, ask_every_us=3_600_000_000) as house:
@@ -681,6 +694,7 @@ class Deaf(ClientConnection):
         super().data_received(data)
 
 
+@pytest.mark.feature("G12", "G16")
 def test_the_worker_of_the_documentation_works() -> None:
     page = (Path(__file__).parents[4] / "docs" / "how-to" / "gridlike.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

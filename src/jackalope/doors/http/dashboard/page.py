@@ -130,9 +130,9 @@ def _page_of(request: Asked) -> Page:
     return page
 
 
-@route("/", http_method=_READING, opt={"permission": None})
+@route(["/", "/login"], http_method=_READING, opt={"permission": None})
 async def read_index(request: Asked) -> Response[bytes]:
-    """Return the page."""
+    """Return the page, which asks for a key where one is needed."""
     return _page_of(request).answer(request, INDEX)
 
 
