@@ -152,7 +152,7 @@ def test_damaged_wal_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     wal = folder / "journal.db-wal"
     flip(wal, wal.stat().st_size // 2)
     damaged = wal.read_bytes()
-    with pytest.raises(Corrupt, match="restore it from a backup"):
+    with pytest.raises(Corrupt, match="Restore a backup"):
         Storage.open(folder)
     assert wal.read_bytes() == damaged
 

@@ -228,3 +228,19 @@ def test_behaves_like_a_list(backend: str, steps: list[tuple[str, object]]) -> N
             expected = list(enumerate(model, 1))[trimmed:]
             assert list(journal.read(trimmed)) == expected
             assert (journal.trimmed(), journal.last()) == (trimmed, len(model))
+
+
+def test_restart_goes_on_behind_a_sequence(open_journal: OpenJournal) -> None:
+    """What was there is gone, and no number is given out again; also after it is opened again."""
+    journal = open_journal()
+    journal.claim()
+    for body in (b"a", b"b", b"c"):
+        journal.append(body)
+    assert list(journal.salvage(1)) == [(2, b"b"), (3, b"c")]
+    journal.restart(7)
+    assert (journal.trimmed(), journal.last(), list(journal.read(7))) == (7, 7, [])
+    assert journal.append(b"d") == 8
+    again = open_journal()
+    again.claim()
+    assert list(again.read(7)) == [(8, b"d")]
+    assert list(again.salvage(5)) == [(6, None), (7, None), (8, b"d")]

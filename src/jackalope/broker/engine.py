@@ -35,7 +35,7 @@ from collections.abc import Iterable
 import msgspec
 import structlog
 
-from jackalope.broker.recovery import recover
+from jackalope.broker.recovery import recover, recover_what_is_left
 from jackalope.core.blobs import unnamed
 from jackalope.core.changes import Changes
 from jackalope.core.commands import AnyCommand
@@ -100,18 +100,38 @@ class Engine:
         history: History,
         blobs: Blobs,
         trim_batches: int = TRIM_BATCHES_DEFAULT,
+        *,
+        witnessed: int = 0,
+        losses: list[str] | None = None,
     ) -> None:
         self._trim_batches = trim_batches
         self._journal = journal
         self.history = history
         self.blobs = blobs
         self._journal.claim()
-        self.core, self.sequence = recover(journal, history)
         self.fault: StorageFault | None = None
+        if losses is None:
+            self.core, self.sequence = recover(journal, history)
+        else:
+            self._accept(witnessed, losses)
         self.next_forget_us = 0
         self._synced = 0
         self.is_turning = False
         self._flush: Flush | None = None
+
+    def _accept(self, witnessed: int, losses: list[str]) -> None:
+        """Go on with what is left, and make that what is stored."""
+        found = recover_what_is_left(self._journal, self.history, witnessed, losses)
+        self.core, self.sequence = found
+        for loss in losses:
+            log.error("loss accepted", loss=loss)
+        if losses:
+            changes = self.core.book.take_changes()
+            self.core.book.stored(changes)
+            unowned = self.history.write(self.sequence, changes)
+            self.history.sync()
+            self._journal.restart(self.sequence)
+            self._delete_unnamed(unowned)
 
     # Turns.
 

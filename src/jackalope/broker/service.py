@@ -122,7 +122,13 @@ class Broker:
         self._default_policy = default_policy
         self._clock = clock or Clock()
         self.blobs = BlobKeeper(storage.blobs, storage.history, self.flush, self._unnamed)
-        self.engine = Engine(storage.journal, storage.history, self.blobs)
+        self.engine = Engine(
+            storage.journal,
+            storage.history,
+            self.blobs,
+            witnessed=storage.witnessed,
+            losses=storage.losses,
+        )
         self.access = access or Access()
         self.access.follow(self.engine.core.book)
         self._admission = Admission(storage.room_bytes, free_bytes_min)

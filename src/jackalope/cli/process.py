@@ -58,7 +58,7 @@ class Door(Protocol):
         """Let nobody in any more, and close."""
 
 
-async def run_broker(config: Config) -> Exit:
+async def run_broker(config: Config, *, accepts_loss: bool = False) -> Exit:
     """Run a broker until told to stop, and return the exit code.
 
     Raises:
@@ -69,7 +69,7 @@ async def run_broker(config: Config) -> Exit:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop)
-    broker = _open(config)
+    broker = _open(config, accepts_loss)
     try:
         doors = await _start(broker, config)
     except BaseException:
@@ -97,7 +97,7 @@ def _tune() -> None:
     gc.set_threshold(100_000, 50, 100)
 
 
-def _open(config: Config) -> Broker:
+def _open(config: Config, accepts_loss: bool) -> Broker:
     """Open the storage, and rebuild from it what the broker knew.
 
     Raises:
@@ -107,7 +107,12 @@ def _open(config: Config) -> Broker:
     try:
         store = store_of(config, os.environ)
         storage = Storage.open(
-            Path(data.folder), data.durability, data.interval_us, store, has_scribe=True
+            Path(data.folder),
+            data.durability,
+            data.interval_us,
+            store,
+            has_scribe=True,
+            accepts_loss=accepts_loss,
         )
     except FolderBusy as fault:
         raise Failure(str(fault), code=Exit.BUSY) from None

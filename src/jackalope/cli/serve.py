@@ -139,7 +139,16 @@ def bad_config(problems: list[str]) -> Failure:
     return Failure("bad configuration", count, Exit.USAGE, problems)
 
 
-def serve(flags: Flags) -> int:
+def serve(
+    flags: Flags,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Start without what is damaged or missing in the journal, and log what that is.",
+        ),
+    ] = False,
+) -> int:
     """Run a broker, until SIGTERM or Ctrl-C.
 
     Everything it must not forget is in the data folder. Without a configuration it serves
@@ -167,7 +176,7 @@ def serve(flags: Flags) -> int:
     close_log = set_up(config.log.level, config.log.format)
     _log_notes(loaded)
     try:
-        return int(run_loop(run_broker(config)))
+        return int(run_loop(run_broker(config, accepts_loss=accept_loss)))
     finally:
         close_log()
 

@@ -6,6 +6,7 @@ does not know what a record means or when a task is done.
 """
 
 from jackalope.storage.faults import (
+    WAY_OUT,
     Corrupt,
     DiskFull,
     Fenced,
@@ -37,6 +38,7 @@ from jackalope.storage.ports import (
 
 __all__ = [
     "INTERVAL_US_DEFAULT",
+    "WAY_OUT",
     "BadCursor",
     "BatchSummary",
     "Blobs",

@@ -5,6 +5,7 @@ a file with a proper name is whole. The name is chance, followed by the checksum
 file holds the bytes and nothing else.
 """
 
+import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -125,7 +126,9 @@ class FolderDraft(Draft):
             with naming_faults(self._path):
                 # Without a buffer there is nothing left to be written, and to fail, when it is
                 # closed.
-                self._file = self._path.open("xb", buffering=0)
+                self._file = open(  # noqa: SIM115  a Path has no opener
+                    self._path, "xb", buffering=0, opener=_private
+                )
         except BaseException:
             self.abort()
             raise
@@ -198,3 +201,8 @@ def _write_all(file: FileIO, chunk: bytes) -> None:
 
 def _damaged(path: Path, what: str) -> Corrupt:
     return Corrupt(f"{path}: {what}. Check the disk, and restore the file from a backup")
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that is its owner's alone."""
+    return os.open(path, flags, 0o600)

@@ -4,7 +4,9 @@ Owns the few calls whose meaning differs between systems. Knows nothing of what 
 """
 
 import os
+import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 if sys.platform == "darwin":
@@ -34,8 +36,22 @@ def make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(0o700, exist_ok=True)
     sync_folder(folder.parent)
+
+
+def make_file(path: Path) -> None:
+    """Create an empty file that is its owner's alone, unless there is one."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+def keep_private(folder: Path) -> None:
+    """Let only the owner into a folder and its files; one that is not ours stays as it is."""
+    for path in (folder, *folder.iterdir()):
+        mode = path.stat().st_mode
+        if mode & 0o077 and not path.is_symlink():
+            with suppress(PermissionError):
+                path.chmod(stat.S_IMODE(mode) & 0o700)
 
 
 def free_bytes(folder: Path) -> int:

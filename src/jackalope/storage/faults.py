@@ -26,6 +26,14 @@ _OUT_OF_REACH = frozenset(
 _READ_ERRORS = frozenset({sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ})
 
 
+#: What to do about damage that stops a start.
+WAY_OUT = (
+    "Keep a copy of the data folder as it is, and run `jackalope check` on it, which lists all "
+    "that is damaged. Restore a backup, or go on without what is lost: "
+    "`jackalope serve --accept-loss`"
+)
+
+
 class StorageFault(Exception):
     """Storage did not do what was asked.
 
@@ -140,10 +148,7 @@ def _cannot_open(file: Path | str, error: Exception) -> StorageFault:
 
 
 def _unreadable(file: Path | str, error: Exception) -> Corrupt:
-    return Corrupt(
-        f"{file}: cannot be read ({error}). Check the disk, and restore the data folder from a "
-        "backup"
-    )
+    return Corrupt(f"{file}: cannot be read ({error}). {WAY_OUT}")
 
 
 def _locked(file: Path | str, error: Exception) -> FolderBusy:

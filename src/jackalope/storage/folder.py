@@ -5,9 +5,10 @@ Owns what concerns the files together: that one broker has them, and that they b
 
 import fcntl
 import os
+import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,15 +17,24 @@ from uuid import uuid4
 from jackalope.core.changes import Changes
 from jackalope.core.must import BrokenInvariant
 from jackalope.storage.blobs import FolderBlobs
-from jackalope.storage.disk import free_bytes, make_folder, sync_file, sync_folder
-from jackalope.storage.faults import Corrupt, FolderBusy, FolderGone, StorageFault, naming_faults
+from jackalope.storage.disk import free_bytes, keep_private, make_folder, sync_file, sync_folder
+from jackalope.storage.faults import (
+    WAY_OUT,
+    Corrupt,
+    FolderBusy,
+    FolderGone,
+    StorageFault,
+    naming_faults,
+)
 from jackalope.storage.history import SqliteHistory
 from jackalope.storage.journal import SqliteJournal
 from jackalope.storage.memory import MemoryBlobs, MemoryHistory, MemoryJournal, MemorySeries
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Blobs, History, Journal, Level, Series
+from jackalope.storage.salvage import integrity_problems, salvage_journal, set_aside
 from jackalope.storage.scribed import Scribed
 from jackalope.storage.series import SqliteSeries
 from jackalope.storage.wal import check_wal
+from jackalope.storage.witness import Witness
 
 JOURNAL = "journal.db"
 HISTORY = "tasks.db"
@@ -32,6 +42,10 @@ SERIES = "series.db"
 BLOBS = "blobs"
 LOCK = "lock"
 ID = "id"
+WITNESS = "witness"
+
+#: A history up to this size is checked as a whole at every start; that takes about half a second.
+CHECKED_BYTES_MAX = 64 * 1024 * 1024
 
 #: How much later than a broker that is killed its scribe may be gone.
 _MOMENT_S = 1.0
@@ -39,7 +53,12 @@ _MOMENT_S = 1.0
 
 @dataclass(frozen=True)
 class Storage:
-    """The journal, the history, the blobs and the series of one broker."""
+    """The journal, the history, the blobs and the series of one broker.
+
+    Attributes:
+        witnessed: the highest sequence that was acknowledged before, as far as is known.
+        losses: what was found damaged or missing, where a start accepts that; else None.
+    """
 
     level: Level
     journal: Journal
@@ -48,6 +67,8 @@ class Storage:
     series: Series
     _opened: ExitStack = field(repr=False, compare=False)
     path: Path | None = None
+    witnessed: int = 0
+    losses: list[str] | None = None
     _lock: "FolderLock | None" = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -59,6 +80,7 @@ class Storage:
         blobs_at: Callable[[str], Blobs] | None = None,
         *,
         has_scribe: bool = False,
+        accepts_loss: bool = False,
     ) -> "Storage":
         """Open a data folder, and create what is not there. Level `memory` needs no folder.
 
@@ -69,6 +91,7 @@ class Storage:
             blobs_at: makes the store of blobs where they are not in the folder; it is told what
                 tells this folder from all others.
             has_scribe: history is written by a process of its own.
+            accepts_loss: go on without batches of the journal that are damaged or missing.
 
         Raises:
             FolderBusy: another process has the folder; it names the process.
@@ -83,12 +106,15 @@ class Storage:
             make_folder(path)
             lock = FolderLock(path)
             opened.callback(lock.close)
-            if lock.level_before is not Level.INTERVAL:
-                # A power failure at level `interval` may tear more than the last transaction.
-                check_wal(path / JOURNAL)
-            journal = SqliteJournal(path / JOURNAL, level, interval_us)
+            keep_private(path)
+            witness = Witness(path / WITNESS)
+            opened.callback(witness.close)
+            witnessed, losses = witness.highest, _check_journal(path, lock, witness, accepts_loss)
+            journal = SqliteJournal(path / JOURNAL, level, interval_us, witness)
             opened.callback(journal.close)
             lock.note(level)
+            if losses is not None:
+                losses += mend_history(path / HISTORY)
             history = SqliteHistory(
                 path / HISTORY,
                 partial(Scribed, path / HISTORY, lock.descriptor) if has_scribe else None,
@@ -99,8 +125,12 @@ class Storage:
             series = SqliteSeries.open(path / SERIES)
             opened.callback(series.close)
             sync_folder(path)
-            check_sequences(path, journal, history)
-            return cls(level, journal, history, blobs, series, opened.pop_all(), path, lock)
+            if losses is None:
+                check_sequences(path, journal, history, witnessed)
+            kept = opened.pop_all()
+            return cls(
+                level, journal, history, blobs, series, kept, path, witnessed, losses, _lock=lock
+            )
 
     @classmethod
     def _open_memory(cls) -> "Storage":
@@ -181,7 +211,7 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self._path = folder / LOCK
         with naming_faults(self._path):
-            self.descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            self.descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
             if not self._take():
                 holder, _ = self._read()
                 self.close()
@@ -247,8 +277,55 @@ class FolderLock:
                 return "unknown", None
 
 
-def check_sequences(folder: Path, journal: Journal, history: History) -> None:
-    """Refuse a journal and a history between which batches are missing.
+def _check_journal(
+    folder: Path, lock: FolderLock, witness: Witness, accepts_loss: bool
+) -> list[str] | None:
+    """Look at the journal before SQLite does; return what is wrong with it if that is accepted.
+
+    Raises:
+        Corrupt: it is damaged or gone, and that is not accepted.
+    """
+    path = folder / JOURNAL
+    if accepts_loss:
+        return salvage_journal(path)
+    witness.refuse_damaged()
+    if witness.highest and not path.exists():
+        raise Corrupt(
+            f"{path}: is not there, but batch {witness.highest} was acknowledged. {WAY_OUT}"
+        )
+    if lock.level_before is not Level.INTERVAL:
+        # A power failure at level `interval` may tear more than the last transaction.
+        check_wal(path)
+    if history_is_small(folder) and (problems := integrity_problems(folder / HISTORY)):
+        raise Corrupt(f"{folder / HISTORY}: {problems[0]}. {WAY_OUT}")
+    return None
+
+
+def history_is_small(folder: Path) -> bool:
+    """Tell whether a start can check all of the history without taking noticeably longer."""
+    path = folder / HISTORY
+    return path.exists() and path.stat().st_size <= CHECKED_BYTES_MAX
+
+
+def mend_history(path: Path) -> list[str]:
+    """Build the indexes of a damaged history again, and return what was wrong with it.
+
+    Raises:
+        Corrupt: more than its indexes is damaged.
+    """
+    problems = integrity_problems(path) if path.exists() else []
+    if not problems:
+        return []
+    aside = set_aside(path, is_copied=True)
+    with naming_faults(path), closing(sqlite3.connect(path)) as connection:
+        connection.execute("REINDEX")
+    if left := integrity_problems(path):
+        raise Corrupt(f"{path}: {left[0]}. Restore it, with {JOURNAL}, from one backup")
+    return [f"{path}: indexes built again after {problems[0]}; kept as {aside.name}"]
+
+
+def check_sequences(folder: Path, journal: Journal, history: History, witnessed: int = 0) -> None:
+    """Refuse a journal that lacks batches: its end, or some between history and its beginning.
 
     Raises:
         Corrupt: saying which file is behind, and by how much.
@@ -258,9 +335,10 @@ def check_sequences(folder: Path, journal: Journal, history: History) -> None:
         problem = f"{JOURNAL} ends at batch {last}, but {HISTORY} already contains batch {applied}"
     elif applied < trimmed:
         problem = f"{HISTORY} ends at batch {applied}, but {JOURNAL} begins at {trimmed + 1}"
+    elif last < witnessed:
+        problem = f"{JOURNAL} ends at batch {last}, but batch {witnessed} was acknowledged"
     else:
         return
     raise Corrupt(
-        f"{folder}: {problem}. The files do not belong together, or one has lost its end; restore "
-        "all of them from one backup"
+        f"{folder}: {problem}. The files do not belong together, or one has lost its end. {WAY_OUT}"
     )

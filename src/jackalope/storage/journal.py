@@ -11,15 +11,16 @@ once an interval. If it fails, the next append says so.
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event, Thread
 
 from jackalope.core.durations import SECOND
 from jackalope.core.must import must
-from jackalope.storage.faults import Corrupt, Fenced, StorageFault
+from jackalope.storage.faults import WAY_OUT, Corrupt, Fenced, StorageFault
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Level
 from jackalope.storage.sqlite import PAGE_BYTES, Database, Format, Migration
+from jackalope.storage.witness import Witness
 
 MIGRATIONS: dict[int, Migration] = {}
 
@@ -63,6 +64,7 @@ class SqliteJournal:
         path: Path,
         level: Level = Level.FSYNC,
         interval_us: int = INTERVAL_US_DEFAULT,
+        witness: Witness | None = None,
     ) -> None:
         must(level is not Level.MEMORY, "a journal in a file is not at level memory")
         self._db = Database(
@@ -76,7 +78,8 @@ class SqliteJournal:
         self._last = 0
         # Known without a look by the writer, who alone trims.
         self._trimmed: int | None = None
-        self._syncer = Syncer(self._db, interval_us) if level is Level.INTERVAL else None
+        self._witness = witness
+        self._syncer = Syncer(self._sync, interval_us) if level is Level.INTERVAL else None
 
     def claim(self) -> int:
         """Become the writer, and return the new epoch."""
@@ -87,6 +90,8 @@ class SqliteJournal:
         self._last = self.last()
         self._trimmed = None
         self._trimmed = self.trimmed()
+        if self._witness is not None:
+            self._witness.note(self._last)  # Opening has synced all that is there.
         return self._epoch
 
     def append(self, body: bytes) -> int:
@@ -99,15 +104,17 @@ class SqliteJournal:
             self._db.wal_bytes += len(body) + 2 * PAGE_BYTES
         if stored_count != 1:
             raise self._fenced()
+        self._last = sequence
         if self._syncer is not None:
             self._syncer.is_due = True
-        self._last = sequence
+        elif self._witness is not None:
+            self._witness.note(sequence)
         return sequence
 
     def sync(self) -> None:
         """Return when every batch appended before is durable."""
         if self._syncer is not None:
-            self._db.sync()
+            self._sync()
 
     def spare_bytes(self) -> int:
         """Return how much of the file is free to be written over."""
@@ -140,6 +147,28 @@ class SqliteJournal:
             )
         return self._read(after)
 
+    def salvage(self, after: int) -> Iterator[tuple[int, bytes | None]]:
+        """Return every later batch up to the last, with None for those missing or damaged."""
+        last = self.last()
+        while after < last:
+            after += 1
+            with self._db.reading() as connection:
+                row = connection.execute(
+                    "SELECT checksum, body FROM batches WHERE sequence = ?", (after,)
+                ).fetchone()
+            is_sound = row is not None and checksum(after, row[1]) == row[0]
+            yield after, row[1] if is_sound else None
+
+    def restart(self, after: int) -> None:
+        """Remove every batch, and go on behind a sequence."""
+        must(after >= self._last, "restart before batches that exist", after, self._last)
+        with self._db.transaction() as connection:
+            connection.execute("DELETE FROM batches")
+            connection.execute("UPDATE writer SET trimmed = ?", (after,))
+        self._last = self._trimmed = after
+        if self._witness is not None:
+            self._witness.note(after)
+
     def trim(self, through: int) -> None:
         """Remove the batches up to and including a sequence."""
         must(through <= self._last, "trim of batches that do not exist", through, self._last)
@@ -158,6 +187,12 @@ class SqliteJournal:
         if self._syncer is not None:
             self._syncer.stop()
         self._db.close()
+
+    def _sync(self) -> None:
+        last = self._last  # Before the sync: what is appended during it may have come too late.
+        self._db.sync()
+        if self._witness is not None:
+            self._witness.note(last)
 
     def _read(self, after: int) -> Iterator[tuple[int, bytes]]:
         # A few rows at a time and no statement left open, so that nothing stands in the way of a
@@ -180,10 +215,7 @@ class SqliteJournal:
                 yield sequence, body
 
     def _damaged(self, sequence: int, what: str) -> Corrupt:
-        return Corrupt(
-            f"{self._db.file}: batch {sequence} {what}. Check the disk, and restore the data "
-            "folder from a backup"
-        )
+        return Corrupt(f"{self._db.file}: batch {sequence} {what}. {WAY_OUT}")
 
     def _fenced(self) -> Fenced:
         return Fenced(
@@ -198,10 +230,10 @@ class Syncer:
     Its failure is remembered by the database, which refuses the next write.
     """
 
-    def __init__(self, db: Database, interval_us: int) -> None:
+    def __init__(self, sync: Callable[[], None], interval_us: int) -> None:
         must(interval_us > 0, "an interval must be positive", interval_us)
         self.is_due = False
-        self._db = db
+        self._sync = sync
         self._interval_us = interval_us
         self._stopped = Event()
         self._thread = Thread(target=self._work, name="journal-sync", daemon=True)
@@ -220,7 +252,7 @@ class Syncer:
             is_due, self.is_due = self.is_due, False
             if is_due:
                 try:
-                    self._db.sync()
+                    self._sync()
                 except StorageFault:
                     return
 

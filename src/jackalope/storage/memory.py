@@ -69,6 +69,18 @@ class MemoryJournal:
             raise Corrupt(f"memory: begins at batch {trimmed + 1}, but {after + 1} is needed")
         return enumerate(self._log.bodies[after - trimmed :], after + 1)
 
+    def salvage(self, after: int) -> Iterator[tuple[int, bytes | None]]:
+        """Return every later batch; none of those that are there is ever damaged."""
+        trimmed = self._log.trimmed
+        for sequence in range(after + 1, self.last() + 1):
+            yield sequence, self._log.bodies[sequence - trimmed - 1] if sequence > trimmed else None
+
+    def restart(self, after: int) -> None:
+        """Remove every batch, and go on behind a sequence."""
+        must(after >= self.last(), "restart before batches that exist", after, self.last())
+        self._log.bodies.clear()
+        self._log.trimmed = after
+
     def trim(self, through: int) -> None:
         """Remove the batches up to and including a sequence."""
         must(through <= self.last(), "trim of batches that do not exist", through, self.last())

@@ -170,6 +170,20 @@ class Journal(Protocol):
         """
         ...
 
+    def salvage(self, after: int) -> Iterator[tuple[int, bytes | None]]:
+        """Return every later batch up to the last, with None for those missing or damaged.
+
+        For a start that accepts loss.
+        """
+        ...
+
+    def restart(self, after: int) -> None:
+        """Remove every batch, and go on behind a sequence that is not less than the last.
+
+        For a start that accepts loss, once history has all that could be read.
+        """
+        ...
+
     def trim(self, through: int) -> None:
         """Remove the batches up to and including a sequence.
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, TypeVar
 
-from jackalope.storage.disk import sync_file
+from jackalope.storage.disk import make_file, sync_file
 from jackalope.storage.faults import NewerFormat, StorageFault, naming_faults
 
 #: Measured with batches of 16 KiB: fewer, larger pages spare frames, while a small batch still
@@ -95,6 +95,8 @@ class Database:
                 raise
 
     def _connect(self) -> sqlite3.Connection:
+        if self._path is not None:
+            make_file(self._path)  # SQLite gives its log and index the same permissions.
         connection = sqlite3.connect(
             self._path or ":memory:",
             timeout=BUSY_S,

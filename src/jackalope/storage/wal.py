@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from jackalope.storage.faults import Corrupt, naming_faults
+from jackalope.storage.faults import WAY_OUT, Corrupt, naming_faults
 from jackalope.storage.sqlite import PAGE_BYTES
 
 _HEADER = struct.Struct(">8I")
@@ -74,8 +74,7 @@ def check_wal(database: Path) -> None:
     if commits_lost >= 2:
         raise Corrupt(
             f"{path}: damaged at frame {good_count + 1}, and {commits_lost} transactions from "
-            "there on would be lost. Keep a copy of the data folder as it is, then restore it from "
-            "a backup"
+            f"there on would be lost. {WAY_OUT}"
         )
 
 

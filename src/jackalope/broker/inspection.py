@@ -1,0 +1,194 @@
+"""Inspection: looking at a data folder that no broker has, without changing it.
+
+Owns what is looked at and what is said about it: that SQLite finds its files sound, that every
+batch and every row can be read as a start would read it, that the files belong together, and that
+blobs are there. What to do about damage is `Storage.open` with loss accepted, or a backup.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from jackalope.core.records import NewerFormat, decode_batch
+from jackalope.storage import FolderBusy, StorageFault
+from jackalope.storage.folder import BLOBS, HISTORY, JOURNAL, LOCK, WITNESS
+from jackalope.storage.journal import checksum
+from jackalope.storage.rows import WHOLE, from_columns
+from jackalope.storage.salvage import PROBLEMS_MAX, integrity_problems
+from jackalope.storage.wal import check_wal
+from jackalope.storage.witness import read_witness
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What was looked at, how much there is of it, and what is wrong with it.
+
+    Attributes:
+        what: the part of the folder.
+        count: how many things were looked at.
+        problems: all that is wrong, or the first of it.
+    """
+
+    what: str
+    count: int
+    problems: list[str]
+
+
+def inspect_folder(folder: Path) -> list[Finding]:
+    """Look at everything in a data folder.
+
+    Raises:
+        FolderBusy: a broker has it.
+        StorageFault: it is no data folder, or cannot be read.
+    """
+    if not (folder / LOCK).exists() and not (folder / JOURNAL).exists():
+        raise StorageFault(f"{folder}: is no data folder of a broker")
+    with _kept_out(folder):
+        journal, last, trimmed = _inspect_journal(folder / JOURNAL)
+        history, applied = _inspect_history(folder / HISTORY)
+        findings = [
+            _of_database(folder / JOURNAL, is_wal_checked=True),
+            journal,
+            _of_database(folder / HISTORY, is_wal_checked=False),
+            history,
+        ]
+        findings.append(_inspect_sequences(folder, last, trimmed, applied))
+        if (folder / BLOBS).is_dir():
+            findings.append(_inspect_blobs(folder))
+        return findings
+
+
+@contextmanager
+def _kept_out(folder: Path) -> Iterator[None]:
+    """Hold the lock of the folder, if it has one, so that no broker begins meanwhile."""
+    path = folder / LOCK
+    if not path.exists():
+        yield
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise FolderBusy(f"{folder}: a broker has this data folder. Stop it first") from None
+    finally:
+        os.close(descriptor)
+
+
+def _of_database(path: Path, *, is_wal_checked: bool) -> Finding:
+    if not path.exists():
+        return Finding(path.name, 0, [])
+    problems = integrity_problems(path)
+    if is_wal_checked:
+        try:
+            check_wal(path)
+        except StorageFault as fault:
+            problems.append(str(fault))
+    return Finding(path.name, 1, problems)
+
+
+def _inspect_journal(path: Path) -> tuple[Finding, int, int]:
+    """Read every batch as a start does; return also the last one and what was trimmed."""
+    count = last = trimmed = 0
+    problems: list[str] = []
+    try:
+        for sequence, body, is_sound in _batches(path):
+            if not count:
+                trimmed = _trimmed_of(path)
+                last = trimmed
+            count += 1
+            if sequence != last + 1:
+                problems.append(f"batches {last + 1} to {sequence - 1} are missing")
+            last = sequence
+            if problem := _batch_problem(body, is_sound=is_sound):
+                problems.append(f"batch {sequence} {problem}")
+        last = last or _trimmed_of(path)
+        trimmed = trimmed or (last if not count else 0)
+    except sqlite3.DatabaseError as error:
+        problems.append(f"batches after {last} cannot be read: {error}")
+    return Finding("batches of the journal", count, problems[:PROBLEMS_MAX]), last, trimmed
+
+
+def _batches(path: Path) -> Iterator[tuple[int, bytes, bool]]:
+    if path.exists():
+        with closing(_open(path)) as connection:
+            for sequence, check, body in connection.execute(
+                "SELECT sequence, checksum, body FROM batches ORDER BY sequence"
+            ):
+                yield sequence, body, checksum(sequence, body) == check
+
+
+def _batch_problem(body: bytes, *, is_sound: bool) -> str:
+    if not is_sound:
+        return "does not match its checksum"
+    try:
+        decode_batch(body)
+    except (msgspec.DecodeError, NewerFormat, RecursionError) as error:
+        return f"cannot be decoded: {error}"
+    return ""
+
+
+def _trimmed_of(path: Path) -> int:
+    """Return the sequence through which batches have been removed."""
+    if not path.exists():
+        return 0
+    with closing(_open(path)) as connection:
+        found = connection.execute("SELECT trimmed FROM writer").fetchone()
+    return int(found[0]) if found else 0
+
+
+def _inspect_history(path: Path) -> tuple[Finding, int]:
+    """Read every task; return also the sequence of the last batch that history has."""
+    count = applied = 0
+    problems: list[str] = []
+    if not path.exists():
+        return Finding("tasks in history", 0, []), 0
+    try:
+        with closing(_open(path)) as connection:
+            meta = connection.execute("SELECT value FROM meta WHERE key = 'sequence'").fetchone()
+            applied = int(meta[0]) if meta else 0
+            for columns in connection.execute(f"SELECT {WHOLE} FROM tasks NOT INDEXED"):  # noqa: S608
+                count += 1
+                try:
+                    from_columns(path.name, columns)
+                except StorageFault as fault:
+                    problems.append(str(fault))
+    except sqlite3.DatabaseError as error:
+        problems.append(f"tasks behind the first {count} cannot be read: {error}")
+    return Finding("tasks in history", count, problems[:PROBLEMS_MAX]), applied
+
+
+def _inspect_sequences(folder: Path, last: int, trimmed: int, applied: int) -> Finding:
+    """Compare how far each file has come."""
+    witnessed = read_witness(folder / WITNESS) or 0
+    problems = []
+    if applied > last:
+        problems.append(f"{JOURNAL} ends at batch {last}, {HISTORY} contains batch {applied}")
+    if applied < trimmed:
+        problems.append(f"{HISTORY} ends at batch {applied}, {JOURNAL} begins at {trimmed + 1}")
+    if max(last, applied) < witnessed:
+        problems.append(f"{JOURNAL} ends at batch {last}, batch {witnessed} was acknowledged")
+    return Finding("how the files belong together", max(last, applied), problems)
+
+
+def _inspect_blobs(folder: Path) -> Finding:
+    """Look for every blob that a task in history names."""
+    names: list[str] = []
+    try:
+        with closing(_open(folder / HISTORY)) as connection:
+            names = [name for (name,) in connection.execute("SELECT DISTINCT blob FROM blobs")]
+    except sqlite3.DatabaseError:
+        return Finding("blobs", 0, [])
+    missing = [name for name in names if not (folder / BLOBS / name[:2] / name).is_file()]
+    problems = [f"{name} is missing" for name in missing[:PROBLEMS_MAX]]
+    return Finding("blobs", len(names), problems)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
