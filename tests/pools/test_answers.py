@@ -71,11 +71,13 @@ def test_the_applications_error_is_an_error(house: PoolHouse) -> None:
     assert call(house, "core", "k", b"requeue") == b"k|requeue"
 
 
+@pytest.mark.feature("O33")
 def test_parts_become_a_stream(house: PoolHouse) -> None:
     assert stream(house, "core", "k", b"parts") == [b"0", b"1", b"2", b"k|parts"]
     assert call(house, "core", "k", b"parts") == b"k|parts"
 
 
+@pytest.mark.feature("O28")
 def test_an_answer_without_its_acknowledgement_does_not_count(house: PoolHouse) -> None:
     assert call(house, "core", "killed", b"unsure") == b"killed|unsure"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from jackalope import Jackalope
 from jackalope.doors.native import NativeDoor
@@ -77,6 +78,7 @@ async def opened(folder: Path) -> AsyncIterator[Open]:
             await door.stop()
 
 
+@pytest.mark.feature("O25")
 def test_a_pool_over_rest(tmp_path: Path) -> None:
     asyncio.run(over_rest(tmp_path))
 
@@ -121,6 +123,7 @@ async def status_is_told(home: Open, worker: str) -> None:
     assert same["workers"] == told
 
 
+@pytest.mark.feature("O20")
 def test_another_version_replaces_the_workers(tmp_path: Path) -> None:
     asyncio.run(replace(tmp_path))
 
@@ -156,6 +159,7 @@ async def explain(folder: Path) -> None:
         assert await handle.wait(PATIENCE_S) == "succeeded"
 
 
+@pytest.mark.feature("O19")
 def test_scaling_out_and_in(tmp_path: Path) -> None:
     asyncio.run(scale(tmp_path))
 

@@ -33,6 +33,7 @@ def house(tmp_path: Path) -> Iterator[PoolHouse]:
     house.stop()
 
 
+@pytest.mark.feature("O15")
 @pytest.mark.timeout(300)
 def test_every_call_is_answered_once_and_nothing_is_left(house: PoolHouse) -> None:
     answered = asyncio.run(call_all(house))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,11 +118,13 @@ def client(house: PoolHouse) -> Iterator[Client]:
     client.connection.close()
 
 
+@pytest.mark.feature("O2", "O12", "O29")
 def test_a_cold_key_is_answered_with_its_id_and_status(client: Client) -> None:
     answer = client.call("core", "cold", "hello")
     assert (answer.status, answer.body) == (b"ok", b"cold|hello")
 
 
+@pytest.mark.feature("O5")
 @pytest.mark.timeout(180)
 def test_every_key_has_its_worker_however_odd(client: Client) -> None:
     asked = {client.ask("core", key, "hello"): key for key in ODD_KEYS}
@@ -131,6 +134,7 @@ def test_every_key_has_its_worker_however_odd(client: Client) -> None:
         assert (answer.status, answer.body.decode()) == (b"ok", f"{key}|hello")
 
 
+@pytest.mark.feature("O6")
 def test_a_worker_is_told_what_osrdyne_tells(client: Client) -> None:
     told = json.loads(client.call("core", "42-7", "env").body)
     assert told["WORKER_KEY"] == "42-7"
@@ -138,8 +142,10 @@ def test_a_worker_is_told_what_osrdyne_tells(client: Client) -> None:
     assert told["WORKER_REQUESTS_QUEUE"] == "core-req-42-7"
     assert told["WORKER_ACTIVITY_EXCHANGE"] == "core-activity-xchg"
     assert told["WORKER_AMQP_URI"].startswith(f"amqp://{told['WORKER_ID']}:")
+    assert told["WORKER_MAX_MSG_SIZE"] == str(128 * 1024 * 1024)
 
 
+@pytest.mark.feature("O4", "O8", "O33")
 def test_errors_parts_and_second_tries_of_the_application(client: Client) -> None:
     assert client.call("core", "k", "error").status == b"core_error"
     assert client.call("core", "k", "reject").status == b"rejected"
@@ -150,11 +156,13 @@ def test_errors_parts_and_second_tries_of_the_application(client: Client) -> Non
     assert [answer.body for answer in answers] == [b"0", b"1", b"2", b"k|parts"]
 
 
+@pytest.mark.feature("O9")
 def test_a_request_survives_a_worker_that_is_killed(client: Client) -> None:
     answer = client.call("core", "killed", "once")
     assert (answer.status, answer.body) == (b"ok", b"killed|once")
 
 
+@pytest.mark.feature("O4", "O10")
 @pytest.mark.timeout(120)
 def test_a_poisonous_request_is_answered_and_listed(client: Client, house: PoolHouse) -> None:
     assert client.call("core", "poisoned", "die").status == b"delivery_limit"
@@ -188,6 +196,7 @@ def test_a_worker_with_credentials_of_its_own_has_joined(client: Client, tmp_pat
     assert json.loads(client.call("own", "k", "env").body) == first
 
 
+@pytest.mark.feature("O4", "O11", "O34")
 def test_requests_that_nobody_begins_or_that_find_no_room(client: Client) -> None:
     assert client.call("by-hand", "k", "late", expiration="200").status == b"expired"
     first = client.ask("tiny", "k", "first", expiration="2000")
@@ -201,6 +210,7 @@ def test_workers_of_another_door_answer_too(client: Client) -> None:
     assert (answer.status, answer.body.decode()) == (b"ok", "ü|hello")
 
 
+@pytest.mark.feature("O7")
 def test_workers_report_what_they_do_to_whoever_listens(client: Client) -> None:
     queue = client.channel.queue_declare("", exclusive=True).method.queue
     client.channel.queue_bind(queue, "core-activity-xchg")
@@ -213,6 +223,7 @@ def test_workers_report_what_they_do_to_whoever_listens(client: Client) -> None:
     assert events == ["started", "ready", "request-received"]
 
 
+@pytest.mark.feature("O22")
 def test_the_topology_is_there_and_is_the_brokers(client: Client) -> None:
     channel = client.connection.channel()
     channel.exchange_declare("core-req-xchg", "direct", durable=False)
@@ -224,6 +235,91 @@ def test_the_topology_is_there_and_is_the_brokers(client: Client) -> None:
     channel = client.connection.channel()
     with pytest.raises(ChannelClosedByBroker, match="ACCESS_REFUSED"):
         channel.exchange_delete("core-req-xchg")
+
+
+class Hand:
+    """A worker by hand: it takes the requests of a key, and answers them as a test wants."""
+
+    def __init__(self, house: PoolHouse, queue: str) -> None:
+        parameters = pika.URLParameters(house.amqp)
+        self.connection = pika.BlockingConnection(parameters)
+        self.channel: BlockingChannel = self.connection.channel()
+        self.requests = self.channel.consume(queue, inactivity_timeout=PATIENCE_S)
+
+    def take(self) -> tuple[int, BasicProperties, bytes]:
+        """Return the next request: its tag, properties and body."""
+        method, properties, body = next(self.requests)
+        assert method is not None, f"no request within {PATIENCE_S} s"
+        return method.delivery_tag, properties, body
+
+    def answer(self, asked: BasicProperties, body: bytes) -> None:
+        """Answer a request."""
+        told = BasicProperties(correlation_id=asked.correlation_id, headers={"x-status": b"ok"})
+        self.channel.basic_publish("", asked.reply_to, body, told)
+
+
+@pytest.fixture
+def hand(house: PoolHouse) -> Iterator[Hand]:
+    hand = Hand(house, "by-hand-req-hand")
+    yield hand
+    hand.connection.close()
+
+
+@pytest.mark.feature("O1", "O31", "O32")
+def test_a_request_arrives_as_it_was_sent(client: Client, hand: Hand) -> None:
+    """Bytes stay byte arrays, which osrdyne's clients and workers insist on."""
+    headers = {
+        "x-rpc-path": b"/pathfinding",
+        "traceparent": b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "text": "a long string",
+        "nested": {"number": 7, "list": [True, b"\xff"]},
+    }
+    sent = BasicProperties(
+        content_type="application/json",
+        reply_to=client.reply_to,
+        correlation_id="one",
+        message_id="m-1",
+        headers=headers,
+        delivery_mode=1,
+    )
+    client.channel.basic_publish("by-hand-req-xchg", "hand", b"null", sent, mandatory=True)
+    tag, properties, body = hand.take()
+    assert (body, properties.headers) == (b"null", headers)
+    names = ("content_type", "correlation_id", "message_id", "delivery_mode")
+    assert [getattr(properties, each) for each in names] == [getattr(sent, each) for each in names]
+    # A path that the worker does not know it rejects, and says why without an id.
+    hand.channel.basic_reject(tag, requeue=False)
+    why = BasicProperties(headers={"x-status": b"core_error"})
+    hand.channel.basic_publish("", properties.reply_to, b"unknown path", why)
+    answers = {
+        answer.correlation_id: answer.status for answer in (client.answer(), client.answer())
+    }
+    assert answers == {"one": b"rejected", None: b"core_error"}
+
+
+@pytest.mark.feature("O35")
+@pytest.mark.timeout(180)
+def test_a_hundred_megabytes_go_there_and_back(client: Client, hand: Hand) -> None:
+    large = os.urandom(1 << 20) * 100
+    told = BasicProperties(reply_to=client.reply_to, correlation_id="large")
+    client.channel.basic_publish("by-hand-req-xchg", "hand", large, told)
+    tag, properties, body = hand.take()
+    assert body == large
+    hand.answer(properties, body)
+    hand.channel.basic_ack(tag)
+    answer = client.answer()
+    assert (answer.correlation_id, answer.status) == ("large", b"ok")
+    assert answer.body == large
+
+
+@pytest.mark.feature("O28")
+def test_a_late_answer_comes_beside_the_other(client: Client) -> None:
+    """The worker died between its answer and its acknowledgement: the client hears of it twice."""
+    asked = client.ask("core", "late", "unsure")
+    answers = [client.answer() for _ in range(2)]
+    assert [answer.correlation_id for answer in answers] == [asked, asked]
+    assert answers[1].body == b"late|unsure"
+    assert client.call("core", "late", "next").body == b"late|next"
 
 
 def test_the_broker_says_where_a_request_died(client: Client) -> None:
@@ -243,6 +339,7 @@ def test_a_key_too_long_for_its_queue_is_refused(client: Client) -> None:
         channel.basic_publish("by-hand-req-xchg", "x" * 244, b"")
 
 
+@pytest.mark.feature("O23")
 def test_the_queues_of_keys_are_listed_read_and_emptied_over_http(client: Client) -> None:
     url = f"http://127.0.0.1:{MANAGEMENT_PORT}/api/queues/%2F"
     ids = [client.ask("by-hand", "listed", "x") for _ in range(2)]
@@ -264,6 +361,7 @@ def test_the_queues_of_keys_are_listed_read_and_emptied_over_http(client: Client
     ]
 
 
+@pytest.mark.feature("O2", "O13", "O24", "O26")
 @pytest.mark.timeout(180)
 def test_a_request_survives_the_broker(house: PoolHouse, tmp_path: Path) -> None:
     gate = tmp_path / "gate"

@@ -66,6 +66,7 @@ def trace_of(span: ReadableSpan) -> int:
     return context.trace_id
 
 
+@pytest.mark.feature("O32")
 @pytest.mark.parametrize("is_async", [True, False])
 def test_worker_continues_the_trace_of_the_submitter(app: Jackalope, is_async: bool) -> None:
     seen = []

@@ -76,7 +76,7 @@ def begin_pools(service: PoolService | None, config: Config, port: int, amqp_por
 
         address = config.launch.address or str(_address(config, port))
         amqp = config.launch.amqp or (amqp_port and _amqp_address(config, amqp_port))
-        service.begin(Reach(address, amqp or ""))
+        service.begin(Reach(address, amqp or "", config.amqp.message_bytes_max))
 
 
 def _address(config: Config, port: int) -> Address:

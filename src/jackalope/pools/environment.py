@@ -25,10 +25,12 @@ class Reach:
     Attributes:
         address: of the native door.
         amqp: of the AMQP door, such as `amqp://127.0.0.1:5672`; empty if there is none.
+        message_bytes_max: the largest message of that door.
     """
 
     address: str
     amqp: str = ""
+    message_bytes_max: int = 0
 
     def amqp_uri(self, worker: str, namespace: str) -> str:
         """Return where a worker connects over AMQP: its user says which worker it is."""
@@ -53,6 +55,7 @@ def environment_of(order: StartOrder, reach: Reach, scope: Scope) -> dict[str, s
     }
     if reach.amqp:
         variables["WORKER_AMQP_URI"] = reach.amqp_uri(order.launch, order.namespace)
+        variables["WORKER_MAX_MSG_SIZE"] = str(reach.message_bytes_max)
     if scope is Scope.GROUP:
         # Several workers come of one start: each goes by the name of its own host.
         variables["WORKER_ID_USE_HOSTNAME"] = "true"

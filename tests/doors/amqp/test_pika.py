@@ -105,6 +105,7 @@ def test_callbacks(channel: BlockingChannel, queue: str) -> None:
     assert got == [(headers, b"one"), (None, b"x" * 300_000)]
 
 
+@pytest.mark.feature("O3")
 def test_an_unroutable_message_comes_back(channel: BlockingChannel) -> None:
     channel.confirm_delivery()
     with pytest.raises(UnroutableError) as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import pika
+import pytest
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from tests.doors.amqp.house import Broker, Serving
@@ -50,6 +51,7 @@ def is_there(connection: pika.BlockingConnection, kind: str, name: str) -> bool:
     return True
 
 
+@pytest.mark.feature("O27")
 def test_what_is_durable_survives_a_kill(tmp_path: Path) -> None:
     first = Serving(tmp_path)
     fill(first.broker)

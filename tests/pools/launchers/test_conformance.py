@@ -62,6 +62,7 @@ def test_nothing_runs_at_first(backend: Backend) -> None:
     play(backend, scenario)
 
 
+@pytest.mark.feature("O18")
 def test_started_is_listed_with_its_labels_and_has_its_environment(backend: Backend) -> None:
     async def scenario(launcher: Launcher) -> None:
         orders = [launch(f"w-{number}", key) for number, key in enumerate(KEYS)]
@@ -100,6 +101,7 @@ def test_orders_at_once_start_one(backend: Backend) -> None:
     play(backend, scenario)
 
 
+@pytest.mark.feature("O18")
 def test_stopped_is_gone(backend: Backend) -> None:
     async def scenario(launcher: Launcher) -> None:
         await running(backend, launcher, launch("w-1"))

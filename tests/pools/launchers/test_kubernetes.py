@@ -124,6 +124,7 @@ def test_no_credentials_are_told(
     play(backend, scenario)
 
 
+@pytest.mark.feature("O21")
 @pytest.mark.parametrize("kind", [KubernetesHpa, KubernetesKeda])
 def test_group_that_cannot_be_scaled_is_not_left(kind: type[Kubernetes], tmp_path: Path) -> None:
     backend = kind(tmp_path)
@@ -141,6 +142,7 @@ def test_group_that_cannot_be_scaled_is_not_left(kind: type[Kubernetes], tmp_pat
     play(backend, scenario)
 
 
+@pytest.mark.feature("O21")
 @pytest.mark.parametrize(
     ("kind", "scalers"),
     [(KubernetesHpa, "horizontalpodautoscalers"), (KubernetesKeda, "scaledobjects")],

@@ -75,6 +75,7 @@ def test_missing_extra_is_told(
         make_launcher({"type": kind, "image": "x"}, tmp_path, "one")
 
 
+@pytest.mark.feature("O18")
 def test_none_starts_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         launcher = make_launcher({"type": "none"}, tmp_path / "home", "one")
