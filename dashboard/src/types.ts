@@ -144,6 +144,7 @@ export interface Task {
   crashes: number;
   interruptions: number;
   dependencies: string[];
+  waiting_for: string[];
   reason: string | null;
   failure: { type: string; message: string; trace: string } | null;
   progress: { at: string | null; percent: number | null; note: string } | null;

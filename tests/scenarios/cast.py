@@ -9,7 +9,7 @@ from jackalope.core.ids import TaskId
 from jackalope.core.records import AnyRecord, AttemptAssigned, TaskSubmitted
 from tests.scenarios.language import ScriptError
 
-_HEX_ID = re.compile(r"\b[0-9a-f]{32}\b")
+_HEX_ID = re.compile(r"\b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b")
 
 
 class Cast:
@@ -42,7 +42,9 @@ class Cast:
 
     def put_names(self, text: str) -> str:
         """Replace the ids in a text by names."""
-        return _HEX_ID.sub(lambda found: self.name(TaskId(bytes.fromhex(found[0]))), text)
+        return _HEX_ID.sub(
+            lambda found: self.name(TaskId(bytes.fromhex(found[0].replace("-", "")))), text
+        )
 
     def follow(self, record: AnyRecord) -> None:
         """Remember who holds a task; and call a task made of a result `<parent>.<queue>`."""

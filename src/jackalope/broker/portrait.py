@@ -66,6 +66,7 @@ def view_of_row(row: TaskRow) -> TaskView:
         timeout_us=options.timeout_us,
         retries=options.retry.retries if options.retry else None,
         how=how_made(options),
+        depends_on=options.depends_on,
         tried_us=outcome.ended_us if outcome and row.state not in ENDED else 0,
     )
 

@@ -18,7 +18,7 @@ import msgspec
 from jackalope.cli.words import id_text
 from jackalope.core.values import shape_problem
 
-_IDS = frozenset({"id", "parent", "task", "waiting_for"})
+_IDS = frozenset({"id", "parent", "task", "waiting_for", "depends_on"})
 _BODIES = frozenset({"payload", "result"})
 
 CONTENT = "content"

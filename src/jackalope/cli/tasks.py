@@ -108,6 +108,7 @@ def draw_task(view: "TaskView") -> "RenderableType":
         ("priority", str(view.priority)),
         ("batch", str(view.batch) if view.batch else ""),
         ("parent", id_text(view.parent) if view.parent else ""),
+        ("depends on", "\n".join(id_text(each) for each in view.depends_on)),
         ("waits for", "\n".join(id_text(each) for each in view.waiting_for)),
         ("worker", in_line(view.worker) + (f"  (fence {view.fence})" if view.fence else "")),
         ("tries", ", ".join(tries)),

@@ -55,6 +55,7 @@ from jackalope.core.records import (
 from jackalope.core.task import (
     NO_OPTIONS,
     Attempt,
+    Error,
     Outcome,
     Request,
     Task,
@@ -196,13 +197,24 @@ def _moved(book: Book, record: TaskMoved) -> None:
     must(can_lead(task.state, record.event, record.to), "a legal move", task.state, record)
     book.note(task, record.at_us, record.event, record.by, record.detail)
     if record.to in ENDED:
-        book.end(task, record.to, record.at_us, reason=record.reason)
+        error = _error_of_move(record)
+        book.end(task, record.to, record.at_us, error=error, reason=record.reason)
         return
     if record.event is Event.PLAY:
         task.avoid = ""
     elif record.event is Event.RETRY:
         task.due_us = 0
     book.change_state(task, record.to, record.at_us)
+
+
+def _error_of_move(record: TaskMoved) -> Error | None:
+    """Return what a task that died without an attempt died of, if the record says so."""
+    kind = _DIED_OF.get(record.event)
+    return Error(kind, record.detail) if kind and record.detail else None
+
+
+#: What the error of a task is called that died without an attempt.
+_DIED_OF = {Event.ABANDON: "DependencyFailed", Event.EXPIRE: "Expired"}
 
 
 def _revived(book: Book, record: TaskRevived) -> None:

@@ -16,6 +16,12 @@ NO_TASK = TaskId(b"")
 ID_BYTES = 16
 
 
+def told_id(task_id: TaskId) -> str:
+    """Return an id as people see it, and as they may look for it."""
+    digits = task_id.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
 def is_time_ordered(task_id: TaskId) -> bool:
     """Tell whether the id is a UUID of version 7, so that later ids compare greater."""
     return task_id[6] >> 4 == 7

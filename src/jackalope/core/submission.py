@@ -15,7 +15,7 @@ from jackalope.core.commands import SubmitTasks
 from jackalope.core.declarations import open_queue
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
 from jackalope.core.identity import IDENTITY_BYTES, Same, how_run
-from jackalope.core.ids import ID_BYTES, is_volatile, successor_id
+from jackalope.core.ids import ID_BYTES, is_volatile, successor_id, told_id
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import (
     COUNT_MAX,
@@ -129,7 +129,10 @@ def open_state(task: Task, now_us: int) -> State:
 
 
 def _abandon(core: Core, task: Task, dependency: Task) -> None:
-    detail = f"{dependency.id.hex()} is {dependency.state}"
+    outcome = dependency.outcome
+    why = f", {outcome.reason}" if outcome is not None and outcome.reason else ""
+    name = f" ({dependency.name})" if dependency.name else ""
+    detail = f"{told_id(dependency.id)}{name} is {dependency.state}{why}"
     core.end_task(
         TaskMoved(
             core.now_us,

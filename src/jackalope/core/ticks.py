@@ -18,15 +18,17 @@ from jackalope.core.consumers import consumers_of
 from jackalope.core.effects import Accepted
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import LEASED, PENDING, Event, Reason, State
-from jackalope.core.limits import DEADLINES_PER_TICK_MAX
+from jackalope.core.limits import DEADLINES_PER_TICK_MAX, NOTE_CHARS_MAX
 from jackalope.core.pools import look_at_due
 from jackalope.core.records import TaskMoved
 from jackalope.core.removal import drop_queue
+from jackalope.core.scaling import trouble
 from jackalope.core.sessions import check_deliveries, check_lease, expire_claims, give_up_resume
 from jackalope.core.task import Signal, lease_of
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
+    from jackalope.core.task import Task
 
 
 def tick(core: Core, command: Tick) -> None:
@@ -74,8 +76,23 @@ def _expire(core: Core, task_id: TaskId) -> None:
     task = core.book.tasks.get(task_id)
     if task is not None and task.state in PENDING:
         core.end_task(
-            TaskMoved(core.now_us, task_id, Event.EXPIRE, State.DEAD, reason=Reason.EXPIRED)
+            TaskMoved(
+                core.now_us,
+                task_id,
+                Event.EXPIRE,
+                State.DEAD,
+                reason=Reason.EXPIRED,
+                detail=_why_no_worker_came(core, task),
+            )
         )
+
+
+def _why_no_worker_came(core: Core, task: Task) -> str:
+    """Return what is wrong with the pool that was to start a worker for a task, if anything is."""
+    pool = core.pools.by_name.get((task.queue.namespace.name, task.queue.name))
+    group = None if pool is None else pool.groups.get(task.key)
+    problem = "" if group is None else trouble(core, group)
+    return f"no worker could be started for it: {problem}"[:NOTE_CHARS_MAX] if problem else ""
 
 
 def _come_due(core: Core, task_id: TaskId) -> None:

@@ -91,6 +91,8 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
         how: of a request, how the one was served that made this task: `miss`, `refresh`, `bypass`.
         answer: who has use of its result, if others may; not in lists.
         ended_us: when it ended, once it has.
+        waiting_for: those of `depends_on` that have not ended.
+        depends_on: the tasks that it was submitted to wait for.
         tried_us: when its last attempt ended, while it may still be tried again.
     """
 
@@ -134,6 +136,7 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     how: How | None = None
     answer: AnswerView | None = None
     tried_us: int = 0
+    depends_on: tuple[TaskId, ...] = ()
 
 
 class TaskPage(msgspec.Struct, frozen=True):

@@ -110,6 +110,24 @@ def test_every_field_of_a_submit_counts() -> None:
     run(check())
 
 
+def test_dependencies_are_shown_after_the_end() -> None:
+    async def check() -> None:
+        async with open_http() as house:
+            client = house.client
+            first = await submit(client, max_retries=0)
+            second = await submit(client, dependencies=[first])
+            task = await shown(client, second)
+            assert (task["dependencies"], task["waiting_for"]) == ([first], [first])
+            assert (await client.delete(f"/api/v1/tasks/{first}")).status_code < 300
+            task = await shown(client, second)
+            assert (task["dependencies"], task["waiting_for"]) == ([first], [])
+            assert (task["state"], task["reason"]) == ("dead", "dependency")
+            assert task["failure"]["type"] == "DependencyFailed"
+            assert task["failure"]["message"] == f"{first} (resize) is killed"
+
+    run(check())
+
+
 @pytest.mark.feature("D17", "D28")
 def test_life_of_a_task_in_five_words() -> None:
     async def check() -> None:

@@ -252,6 +252,7 @@ class TaskShown(msgspec.Struct, kw_only=True):
     result_size: int
     how: How | None
     answer: AnswerShown | None
+    waiting_for: tuple[Id, ...] = ()
 
 
 class TaskList(msgspec.Struct):
@@ -369,7 +370,8 @@ def show(view: TaskView, result: bytes | None = None) -> TaskShown:
         fence=view.fence or None,
         crashes=view.crashes,
         interruptions=view.interruptions,
-        dependencies=tuple(to_text(each) for each in view.waiting_for),
+        dependencies=tuple(to_text(each) for each in view.depends_on),
+        waiting_for=tuple(to_text(each) for each in view.waiting_for),
         reason=view.reason,
         failure=ErrorShown(failure.type, failure.message, failure.trace) if failure else None,
         progress=ProgressShown(to_time(progress.at_us), progress.percent, progress.note)
