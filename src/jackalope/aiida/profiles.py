@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiida import orm
-from aiida.engine.daemon.client import DaemonClient
 from aiida.manage.configuration import Profile, create_profile, get_config, profile_context
 
 from jackalope.aiida.plugin import JackalopeBroker
@@ -167,6 +165,8 @@ class Profiles:
         A profile without any computer is given this one, and on it a code: the shell, which is
         what AiiDA's examples run. Returns nothing if it has computers.
         """
+        from aiida import orm  # noqa: PLC0415  slow, and seldom needed
+
         with profile_context(name, allow_switch=True):
             if orm.QueryBuilder().append(orm.Computer).count():
                 return ""
@@ -195,8 +195,7 @@ class Profiles:
         return [
             name
             for name in self.names()
-            if self.backend_of(name) == BACKEND
-            and DaemonClient(self._profile(name)).is_daemon_running
+            if self.backend_of(name) == BACKEND and _has_daemon(self._profile(name))
         ]
 
     def _profile(self, name: str) -> Any:
@@ -217,7 +216,7 @@ class Profiles:
     def _idle(self, name: str) -> Any:
         """Return a profile whose daemon does not run: it would go on with the broker it knows."""
         profile = self._profile(name)
-        if DaemonClient(profile).is_daemon_running:
+        if _has_daemon(profile):
             raise ConfigError(
                 f"the daemon of profile {name} runs; `verdi -p {name} daemon stop` first"
             )
@@ -237,3 +236,10 @@ class Profiles:
         copy = file.with_name(f"{file.name}.{time.strftime('%Y%m%d-%H%M%S')}.bak")
         shutil.copy2(file, copy)
         return copy
+
+
+def _has_daemon(profile: Any) -> bool:
+    """Return whether the daemon of a profile runs."""
+    from aiida.engine.daemon.client import DaemonClient  # noqa: PLC0415  it loads all of AiiDA
+
+    return bool(DaemonClient(profile).is_daemon_running)

@@ -287,6 +287,7 @@ def _draw(own: dict[str, Any], profiles: dict[str, dict[str, Any]]) -> "Renderab
             counts = str(about["pending_tasks"]), str(about["processing_tasks"])
             drawn.add_row(name, about["address"], *counts)
         else:
-            drawn.add_row(name, about["error"], "", "")
+            drawn.add_row(name, "does not answer", "", "")
     more = [f"dashboard: {own['dashboard']}"] if own["dashboard"] else []
-    return Group(mine, *more, drawn)
+    errors = [f"{name}: {about['error']}" for name, about in profiles.items() if about.get("error")]
+    return Group(mine, *more, drawn, *errors)
