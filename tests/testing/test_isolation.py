@@ -213,3 +213,32 @@ def test_large_bodies_fit() -> None:
     direct, nested = broker.submit(double, b"x" * 70_000), broker.submit(ask_double)
     broker.run()
     assert (len(direct.result()), nested.result()) == (140_000, 200_000)
+
+
+def test_a_fan_out_computes_alone() -> None:
+    @app.task(queue="trees", name="fan_out")
+    async def fan_out() -> list[int]:
+        async with current().helpers(max=8) as helpers:
+            return [value async for value in helpers.map(leaf, [1, 2, 3])]
+
+    broker = VirtualBroker()
+    handle = broker.submit(fan_out)
+    broker.run()
+    assert handle.result() == [10, 20, 30]
+
+
+def test_a_worker_that_dies_below_a_waiting_task_takes_both() -> None:
+    broker = VirtualBroker()
+    broker.crash(leaf)
+    handle = broker.submit(wait_for_all, [1])
+    broker.finish()
+    assert (handle.result(), handle.crashes, handle.attempts) == ([10], 1, 2)
+    assert order.count("leaf 1") == 2
+
+
+def test_an_interrupted_child_is_run_again_below_its_parent() -> None:
+    broker = VirtualBroker()
+    broker.interrupt(leaf, times=2)
+    handle = broker.submit(wait_for_all, [1, 2])
+    broker.run()
+    assert (handle.result(), handle.attempts) == ([10, 20], 1)

@@ -188,6 +188,7 @@ class VirtualBroker:
         self._waits: list[Wait] = []
         # What follows belongs to whoever has the lock, as does the core.
         self._lock = threading.RLock()
+        self._is_idle = threading.Condition(self._lock)
         self._busy = 0
         self._resting = 0
         self._is_driven = False
@@ -241,7 +242,7 @@ class VirtualBroker:
     def run(self) -> int:
         """Run every task that may run now, and what follows from it; return how many attempts."""
         attempts = 0
-        while (given := self._take_next()) is not None:
+        while (given := self._take_when_idle()) is not None:
             self._attempt(given)
             self._busy_no_more()
             attempts += 1
@@ -303,6 +304,12 @@ class VirtualBroker:
             self._handle(Recover())
 
     # The worker.
+
+    def _take_when_idle(self) -> Assignment | None:
+        """Return the attempt to run next, once nothing runs any more on behalf of who waits."""
+        with self._lock:
+            self._is_idle.wait_for(lambda: not self._busy and not self._is_driven)
+            return self._take_next()
 
     def _take_next(self) -> Assignment | None:
         """Return the attempt to run next, with the worker joined; None if there is none."""
@@ -401,6 +408,7 @@ class VirtualBroker:
             self._busy += -1 if is_resting else 1
             self._resting += 1 if is_resting else -1
             self._drive()
+            self._is_idle.notify_all()
 
     def _report(self, command: AnyCommand) -> None:
         with self._lock:
@@ -434,6 +442,7 @@ class VirtualBroker:
                 given = None if self._busy or not self._waits else self._take_next()
                 if given is not None or self._busy or not self._waits:
                     self._is_driven = False
+                    self._is_idle.notify_all()
                     return given
                 deadline_us = self._next_of_tasks()
                 if deadline_us is not None:
@@ -452,6 +461,7 @@ class VirtualBroker:
     def _busy_no_more(self) -> None:
         with self._lock:
             self._busy -= 1
+            self._is_idle.notify_all()
 
     def _let_react(self) -> None:
         """Let the loops that were sent something go on with it, so that the order is certain."""
