@@ -37,7 +37,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     names = ("worker.example", "twins", "twins")
     keys = [api_key("ada", TOKEN), *(api_key(name, new_token()) for name in names)]
     config = folder / "jackalope.yaml"
-    config.write_text(json.dumps({"auth": {"keys": keys}, "amqp": {"client_ca": OURS.ca}}))
+    # These keys make no queues: only administrators do.
+    queues = {name: {"preset": "amqp"} for name in ("secrets", "certified")}
+    amqp = {"client_ca": OURS.ca}
+    config.write_text(json.dumps({"auth": {"keys": keys}, "amqp": amqp, "queues": queues}))
     serving = Serving(
         folder, "--config", str(config), "--tls-cert", made.cert, "--tls-key", made.key
     )
