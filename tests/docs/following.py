@@ -134,7 +134,7 @@ class Follower:
         with app.sync:
             until = time.monotonic() + WAIT_S
             while time.monotonic() < until:
-                if any(each.worker.endswith(f"-{process.pid}") for each in app.sync(app.workers())):
+                if any(f"-{process.pid}-" in each.worker for each in app.sync(app.workers())):
                     return
         raise AssertionError("the worker did not come")
 
