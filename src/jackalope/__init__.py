@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jackalope.client.messaging import BroadcastMessage
     from jackalope.client.requests import Answer, Asked
     from jackalope.client.task import Task
+    from jackalope.client.uploads import Uploaded
     from jackalope.core.filter import Filter
     from jackalope.core.lifecycle import Reason, State
     from jackalope.link.errors import (
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         Timeout,
     )
     from jackalope.tasks.context import current
+    from jackalope.tasks.streams import Stream
     from jackalope.tasks.values import DecodeFailed, EncodeFailed
     from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
     from jackalope.worker.fanout.ledger import ItemError
@@ -75,10 +77,12 @@ _HOMES = {
     "RetryLater": "jackalope.worker.verdict",
     "SoftTimeout": "jackalope.worker.context",
     "State": "jackalope.core.lifecycle",
+    "Stream": "jackalope.tasks.streams",
     "Task": "jackalope.client.task",
     "TaskContext": "jackalope.worker.context",
     "TaskFailed": "jackalope.link.errors",
     "Timeout": "jackalope.link.errors",
+    "Uploaded": "jackalope.client.uploads",
     "as_completed": "jackalope.client.handle",
     "current": "jackalope.tasks.context",
     "gather": "jackalope.client.handle",
@@ -113,10 +117,12 @@ __all__ = [
     "RetryLater",
     "SoftTimeout",
     "State",
+    "Stream",
     "Task",
     "TaskContext",
     "TaskFailed",
     "Timeout",
+    "Uploaded",
     "__version__",
     "as_completed",
     "current",

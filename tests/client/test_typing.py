@@ -83,7 +83,7 @@ WRONG = {
     'await app.send_request(resize, "cat.png")': 'Missing positional argument "width"',
     "answer: Answer[str] = await add.request(1)": 'expression has type "Answer[float]"',
     'add.options(same="twice")': "has incompatible type",
-    'await app.submit("q", "text")': 'has incompatible type "str"; expected "bytes"',
+    'await app.submit("q", "text")': 'has incompatible type "str"; expected "bytes | Uploaded"',
 }
 
 

@@ -38,6 +38,7 @@ CODES = {
     "UNAUTHORISED": "unauthorised",
     "FORBIDDEN": "forbidden",
     "UNKNOWN_POOL": "unknown_pool",
+    "UNKNOWN_BLOB": "unknown_blob",
     "INTERNAL": "internal",
 }
 

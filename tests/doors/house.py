@@ -19,7 +19,7 @@ from jackalope.broker.service import Broker
 from jackalope.core.commands import Finish, Held
 from jackalope.core.effects import Assignment
 from jackalope.core.ids import TaskId
-from jackalope.core.task import Options, TaskSpec
+from jackalope.core.task import Body, Options, TaskSpec
 from jackalope.doors.native import NativeDoor
 from jackalope.doors.native.server import Terms
 from jackalope.link.ids import new_task_id
@@ -276,7 +276,7 @@ async def open_house(
 
 
 def spec(
-    queue: str = "q", payload: bytes = b"", options: Options | None = None, **fields: Any
+    queue: str = "q", payload: Body = b"", options: Options | None = None, **fields: Any
 ) -> TaskSpec:
     """Make a task with an id of its own."""
     return TaskSpec(

@@ -206,13 +206,13 @@ def test_peer_cannot_name_a_blob(tmp_path: Path) -> None:
             named = TaskSpec(new_task_id(), "q", payload=blob)
             refused = await peer.ask(Submit(0, [named]))
             assert isinstance(refused, Nack)
-            assert refused.code == "invalid"
+            assert refused.code == "unknown_blob"
             await peer.join()
             await peer.submit(spec())
             (a,) = await peer.take()
             refused = await peer.ask(Result(0, [Finish(a.task, a.fence, blob)]))
             assert isinstance(refused, Nack)
-            assert refused.code == "invalid"
+            assert refused.code == "unknown_blob"
 
     run(test())
 
@@ -360,6 +360,6 @@ def test_payload_of_another_door_that_fits_into_no_frame(tmp_path: Path) -> None
                 while (error := await failure()) is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert error["type"] == "PayloadTooLarge"
-            assert "HTTP door" in error["message"]
+            assert "unless it fetches them" in error["message"]
 
     run(test())

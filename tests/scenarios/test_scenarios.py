@@ -62,6 +62,7 @@ NOT_OF_THE_CORE = {
     Code.RATE_LIMITED,
     Code.UNKNOWN_RECIPIENT,
     Code.UNAUTHORISED,
+    Code.UNKNOWN_BLOB,
     Code.INTERNAL,
 }
 

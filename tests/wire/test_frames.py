@@ -42,6 +42,8 @@ def test_numbers_are_for_ever() -> None:
         (25, "BROADCAST"),
         (26, "HELPERS"),
         (27, "HELP"),
+        (28, "UPLOAD"),
+        (29, "FETCH"),
     ]
 
 

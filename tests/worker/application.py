@@ -7,13 +7,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from jackalope.link.address import Address
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskDefinition
+from jackalope.tasks.streams import Stream
 from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
 from jackalope.worker.verdict import Reject, RetryLater
 
@@ -51,6 +52,23 @@ def mark(path: str) -> None:
 
 def is_marked(path: str) -> bool:
     return Path(path).exists()
+
+
+# Large bodies.
+
+
+def _copied(film: Stream) -> Iterator[bytes]:
+    yield from film
+
+
+@app.task(content="bytes", isolation="thread")
+def copy_in_thread(film: Stream) -> Iterator[bytes]:
+    return _copied(film)
+
+
+@app.task(content="bytes", isolation="process")
+def copy_in_process(film: Stream) -> Iterator[bytes]:
+    return _copied(film)
 
 
 # Coroutines.

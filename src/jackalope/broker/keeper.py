@@ -186,6 +186,14 @@ class BlobKeeper(Blobs):
         """Tell whether a blob is about to be deleted."""
         return name in self._leaving
 
+    def hold(self, ref: BlobRef) -> None:
+        """Hold a blob that waits for a request to name it. It counts as one being written."""
+        self._flight.begin(ref.blob)
+
+    def let_go(self, ref: BlobRef) -> None:
+        """Hold a blob only for a while yet: a request names it, or none ever will."""
+        self._flight.finish(ref.blob)
+
     @contextmanager
     def holding(self, name: str) -> Iterator[None]:
         """Hold a blob that comes in by another way, and for a while after.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterable, Callable, Coroutine
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,11 +28,13 @@ from jackalope.client.requests import Requests
 from jackalope.client.session import Session
 from jackalope.client.sync import Sync
 from jackalope.client.task import AsyncTask, PlainTask, TaskChoices, TaskMaker
+from jackalope.client.uploads import Uploaded
 from jackalope.link.address import Address, parse_address
 from jackalope.link.connection import Connection
 from jackalope.link.errors import ConfigError, kind_of
 from jackalope.link.ids import new_task_id, to_task_id
 from jackalope.tasks.definition import TaskDefinition
+from jackalope.tasks.streams import Source
 from jackalope.tasks.values import DEFAULT_CONTENT, Content, decode_value, encode_value
 from jackalope.wire.messages import Hello
 
@@ -256,7 +258,7 @@ class Jackalope(Requests, Messaging, Calling):
     async def submit(
         self,
         queue: str,
-        payload: bytes = b"",
+        payload: bytes | Uploaded = b"",
         *,
         name: str = "",
         content: Content = "bytes",
@@ -266,7 +268,7 @@ class Jackalope(Requests, Messaging, Calling):
 
         Args:
             queue: where it goes.
-            payload: what the worker gets.
+            payload: what the worker gets: bytes, or what `upload` returned.
             name: which function of the worker is meant.
             content: how the result will be encoded.
             choices: see `SubmitChoices`.
@@ -280,7 +282,8 @@ class Jackalope(Requests, Messaging, Calling):
         one_of("content", checks.content, content)
         named = one_of("name", checks.text, name)
         plan = make_plan(cast("Choices", {**choices, "queue": queue}), name=named)
-        spec = plan.spec(plan.id or new_task_id(), encode_value("bytes", payload))
+        body = payload if isinstance(payload, Uploaded) else encode_value("bytes", payload)
+        spec = plan.spec(plan.id or new_task_id(), cast("bytes", body))
         served = await self.session().submit(
             spec,
             plan.fence,
@@ -288,6 +291,28 @@ class Jackalope(Requests, Messaging, Calling):
             timeout_s=self.timeout_of(plan.submit_timeout_s),
         )
         return self.handle(spec.id if served is None else served.task, content=content)
+
+    async def upload(self, source: Source | AsyncIterable[bytes]) -> Uploaded:
+        """Send the payload of a task before the task, in parts, however large it is.
+
+            film = await app.upload(Path("film.mp4"))
+            handle = await shrink.submit(film)  # of a task with content="bytes"
+
+        It is the payload of one task. One that no task has named is removed with the connection;
+        what comes from a path or from bytes is then sent again by itself.
+
+        Args:
+            source: a path, bytes, an open file, or an iterator of bytes, plain or async.
+
+        Raises:
+            Rejected: the broker does not take it.
+            ConfigError: it stands for no bytes, or cannot be read.
+        """
+        uploaded = Uploaded(source)
+        session = self.session()
+        await session.open(self.timeout_s)
+        await session.upload(uploaded)
+        return uploaded
 
     def handle(
         self, task: object, *, content: Content = DEFAULT_CONTENT, returns: Any = Any

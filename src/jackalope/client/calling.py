@@ -107,7 +107,8 @@ class Calling(ABC):
         """
         timeout_s = wait_s(timeout)
         spec = _spec(pool, key, payload, name, timeout_s)
-        return _answer_of(spec, await self._end_of(spec, timeout_s), isinstance(payload, bytes))
+        end = await self._end_of(spec, timeout_s)
+        return await _answer_of(self.session(), spec, end, isinstance(payload, bytes))
 
     async def stream(
         self,
@@ -146,7 +147,7 @@ class Calling(ABC):
                     if number == expected:  # Not one that an earlier attempt has sent already.
                         expected += 1
                         yield value
-                yield _answer_of(spec, await ending, is_raw)
+                yield await _answer_of(self.session(), spec, await ending, is_raw)
             finally:
                 if not ending.done():
                     ending.cancel()
@@ -232,11 +233,12 @@ def _body(payload: Any) -> bytes:
     return encode_value("msgpack", (() if payload is None else (payload,), {}))
 
 
-def _answer_of(spec: TaskSpec, end: TaskEnded, is_raw: bool) -> Any:
+async def _answer_of(session: Session, spec: TaskSpec, end: TaskEnded, is_raw: bool) -> Any:
     if end.state is State.SUCCEEDED:
-        if isinstance(end.result, BlobRef):
-            raise Rejected("too_large", f"the answer has {end.result.size} bytes, too many to send")
-        return decode_value("bytes" if is_raw else "msgpack", end.result)
+        result = end.result
+        if isinstance(result, BlobRef):
+            result = b"".join([part async for part in session.parts_of(end.task)])
+        return decode_value("bytes" if is_raw else "msgpack", result)
     letter = None if end.reason is None else _DEAD_LETTERS.get(end.reason)
     if letter is None:
         raise TaskFailed(end.task, end.state, end.reason, end.error)

@@ -7,9 +7,14 @@ read the result. Results are pushed by the broker, never polled for.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+import msgspec
 
 from jackalope.client.checks import Seconds, wait_s
 from jackalope.client.deadlines import Within
@@ -79,7 +84,7 @@ class Handle(Generic[R_co]):
         if self.end is None:
             with resting():
                 self.end = await self.app.session().end_of(self.id, wait_s(timeout))
-        return self.outcome(self.end)
+        return await self.outcome_of(self.end)
 
     async def wait(self, timeout: Seconds | None = None) -> State:  # noqa: ASYNC109
         """Wait for the task to end, and return how: `succeeded`, `dead` or `killed`.
@@ -93,6 +98,66 @@ class Handle(Generic[R_co]):
                 self.end = await self.app.session().end_of(self.id, wait_s(timeout))
         return self.end.state
 
+    async def download(
+        self,
+        path: str | os.PathLike[str],
+        timeout: Seconds | None = None,  # noqa: ASYNC109
+    ) -> int:
+        """Wait for the task to end, and write its result into a file, as it was encoded.
+
+        However large it is, little of it is in memory at a time.
+
+        Args:
+            path: the file, which is replaced.
+            timeout: how long to wait for the end.
+
+        Returns:
+            How many bytes it has.
+
+        Raises:
+            TaskFailed: the task ended without success.
+            Timeout: it has not ended in time.
+            ConnectionLost: the connection was lost half-way; download it again.
+        """
+        size = 0
+        parts = self.parts(timeout)
+        async with aclosing(parts):
+            with await asyncio.to_thread(Path(path).open, "wb") as file:
+                async for part in parts:
+                    await asyncio.to_thread(file.write, part)
+                    size += len(part)
+        return size
+
+    async def parts(
+        self,
+        timeout: Seconds | None = None,  # noqa: ASYNC109
+    ) -> AsyncGenerator[bytes, None]:
+        """Wait for the task to end, and yield its result in parts, as it was encoded.
+
+        Raises as `download` does.
+        """
+        if await self.wait(timeout) is not State.SUCCEEDED or self.end is None:
+            end = cast("TaskEnded", self.end)
+            raise TaskFailed(self.id, end.state, end.reason, end.error)
+        if isinstance(self.end.result, bytes):
+            yield self.end.result
+            return
+        parts = self.app.session().parts_of(self.id)
+        async with aclosing(parts):
+            async for part in parts:
+                yield part
+
+    async def outcome_of(self, end: TaskEnded) -> R_co:
+        """Return the result that an end brought, fetched if it is too large to come with it.
+
+        Raises:
+            TaskFailed: it brought none.
+        """
+        if end.state is State.SUCCEEDED and isinstance(end.result, BlobRef):
+            parts = [part async for part in self.app.session().parts_of(self.id)]
+            end = msgspec.structs.replace(end, result=b"".join(parts))
+        return self.outcome(end)
+
     def outcome(self, end: TaskEnded) -> R_co:
         """Return the result that an end brought.
 
@@ -102,7 +167,7 @@ class Handle(Generic[R_co]):
         if end.state is not State.SUCCEEDED:
             raise TaskFailed(self.id, end.state, end.reason, end.error)
         if isinstance(end.result, BlobRef):
-            message = f"the result of {self} has {end.result.size} bytes, too many to send"
+            message = f"the result of {self} has {end.result.size} bytes; await result() fetches it"
             raise Rejected("too_large", message)
         return self._decode(end.result)
 
@@ -243,7 +308,7 @@ async def gather(
                 for handle in await waiting.some():
                     if handle.end is not None and handle.end.state is not State.SUCCEEDED:
                         handle.outcome(handle.end)
-    return [handle.outcome(handle.end) for handle in handles if handle.end is not None]
+    return [await handle.outcome_of(handle.end) for handle in handles if handle.end is not None]
 
 
 class _Waiting(Generic[R]):

@@ -312,7 +312,7 @@ def copy_of(error: E) -> E:
 def _is_about_some(error: JackalopeError) -> bool:
     """Tell whether a part of the parcel may be accepted that was refused as a whole."""
     if isinstance(error, Rejected):
-        return error.code in (Code.TOO_LARGE, Code.INVALID)
+        return error.code in (Code.TOO_LARGE, Code.INVALID, Code.UNKNOWN_BLOB)
     return isinstance(error, ConfigError)
 
 
@@ -321,6 +321,8 @@ def size_of(spec: TaskSpec) -> int:
     size = _TASK_BYTES
     if isinstance(spec.payload, bytes):
         size += len(spec.payload)
+    else:
+        size += PARCEL_BYTES_MAX  # Named, and sent by itself: if it is refused, nothing else is.
     if spec.options is not None:
         try:
             size += encoded_size(spec.options)

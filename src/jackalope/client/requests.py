@@ -91,7 +91,9 @@ class Asked(Handle[R_co]):
             timeout: how long to wait, in seconds; without it, as long as it takes.
         """
         await self.wait(timeout)
-        return self.answered()
+        if self.end is None:
+            return self.answered()
+        return make_answer(self.served, await self.outcome_of(self.end))
 
     async def check(self) -> Answer[R_co] | None:
         """Return the answer if it is there, without waiting for it.

@@ -20,14 +20,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import aclosing
+from typing import Any, cast
+
+import msgspec
 
 from jackalope.client.deadlines import Deadlines, Within
 from jackalope.client.line import Dial
 from jackalope.client.messages import Messages
 from jackalope.client.outbox import PARCEL_BYTES_MAX, PARCEL_TASKS_MAX, Outbox, copy_of, size_of
 from jackalope.client.room import ROOM_CODES, room_wait_s, wait_for
+from jackalope.client.uploads import Uploaded, is_large, is_lost, time_for
 from jackalope.client.watches import Ends, Follower, Watches
 from jackalope.core.effects import Served, TaskEnded
 from jackalope.core.ids import TaskId
@@ -45,6 +49,7 @@ from jackalope.link.errors import (
     Rejected,
     Timeout,
 )
+from jackalope.link.streams import fetch_parts, send_parts
 from jackalope.wire.messages import Ended, Hello, Message, Progressed
 
 log = logging.getLogger("jackalope.client")
@@ -159,6 +164,8 @@ class Session:
             Timeout: no answer came in time. It may have been accepted: submit it again under the
                 same id to be sure.
         """
+        if is_large(spec):
+            return await self._submit_large(spec, fence, wait_for_room, timeout_s)
         if not wait_for_room:
             self._wake()
             return await self._deadlines.add(self._outbox.put(spec, fence), timeout_s, spec.id)
@@ -206,18 +213,21 @@ class Session:
             Rejected: the broker did not accept it.
             Timeout: it is not accepted, or has not ended, in time.
         """
-        task_id = spec.id
+        task_id, source = spec.id, spec
         served: Served | None = None
         end = self._watches.add(task_id, is_asked=True)
+        within_s = time_for(spec, timeout_s)
         try:
-            async with Within(timeout_s, lambda: self._no_answer(f"submit of {spec.id.hex()}")):
+            async with Within(within_s, lambda: self._no_answer(f"submit of {task_id.hex()}")):
                 while True:
                     self._wake()
+                    spec = await self._with_body(source) if is_large(source) else spec
                     try:
                         served = await self._outbox.put(spec, fence, watched=True)
                         break
                     except Rejected as error:
-                        await wait_for(error, wait_for_room)
+                        if not is_lost(error, source):
+                            await wait_for(error, wait_for_room)
                     # The watch was refused together with the task.
                     self.unwatch(spec.id, end)
                     end = self._watches.add(spec.id, is_asked=True)
@@ -229,6 +239,61 @@ class Session:
                 return served, await end
         finally:
             self.unwatch(task_id, end)
+
+    async def _submit_large(
+        self, spec: TaskSpec, fence: int, wait_for_room: bool, timeout_s: float | None
+    ) -> Served | None:
+        """Submit a task whose payload goes before it in parts, as often as that takes."""
+        within_s = time_for(spec, timeout_s)
+        async with Within(within_s, lambda: self._no_answer(f"submit of {spec.id.hex()}")):
+            while True:
+                self._wake()
+                whole = await self._with_body(spec)
+                try:
+                    return await self._outbox.put(whole, fence)
+                except Rejected as error:
+                    if not is_lost(error, spec):
+                        await wait_for(error, wait_for_room)
+
+    async def _with_body(self, spec: TaskSpec) -> TaskSpec:
+        """Upload the payload of a task, and return the task that names it."""
+        body = cast("bytes | Uploaded", spec.payload)
+        uploaded = Uploaded(body) if isinstance(body, bytes) else body
+        connection = await self.connected()
+        if isinstance(body, bytes) and connection.welcome.part_bytes_max <= 0:
+            return spec  # An earlier broker: it fits into a frame, or is refused.
+        await self.upload(uploaded)
+        return msgspec.structs.replace(spec, payload=uploaded.take())
+
+    async def upload(self, uploaded: Uploaded) -> None:
+        """Upload something, over as many connections as it takes, unless that was done.
+
+        Raises:
+            Rejected: the broker does not take it, or it is lost and cannot be read again.
+        """
+        while True:
+            connection = await self.connected()
+            if uploaded.is_there(connection):
+                return
+            chunks = uploaded.chunks()
+            try:
+                uploaded.put(connection, await send_parts(connection, chunks))
+            except ConnectionLost:
+                continue
+
+    async def parts_of(
+        self, task_id: TaskId, *, payload: bool = False
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the body of a task in parts.
+
+        Raises:
+            Rejected: there is none.
+            ConnectionLost: the connection was lost half-way.
+        """
+        parts = fetch_parts(await self.connected(), task_id, payload=payload)
+        async with aclosing(parts):
+            async for part in parts:
+                yield part
 
     def begin(
         self, spec: TaskSpec, follower: Follower, *, timeout_s: float | None
@@ -489,19 +554,25 @@ class Session:
     ) -> None:
         """Submit a parcel; tell of what was refused under its index in the whole."""
         left = list(enumerate(specs, begin))
-        async with Within(timeout_s, lambda: self._no_answer(f"submit of {len(left)} tasks")):
+        within_s = time_for(specs[0], timeout_s)
+        async with Within(within_s, lambda: self._no_answer(f"submit of {len(left)} tasks")):
             while left:
                 self._wake()
+                if is_large(left[0][1]):  # Then it is alone.
+                    left = [(left[0][0], await self._with_body(specs[0]))]
                 answer = await self._outbox.put_many([spec for _, spec in left], fence)
                 waiting = []
                 for position, how in answer.served.items():
                     served[left[position][0]] = how
                 for position, error in answer.refused.items():
-                    if wait_for_room and error.code in ROOM_CODES:
-                        waiting.append(left[position])
+                    if is_lost(error, specs[0]):
+                        waiting.append((left[position][0], specs[0]))
+                    elif wait_for_room and error.code in ROOM_CODES:
+                        index = left[position][0]
+                        waiting.append((index, specs[index - begin]))
                     else:
                         refused[left[position][0]] = error
-                if waiting:
+                if waiting and not is_large(specs[0]):
                     wait_s = max(map(room_wait_s, answer.refused.values()))
                     await asyncio.sleep(wait_s)
                 left = waiting

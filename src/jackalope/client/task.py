@@ -26,6 +26,7 @@ from jackalope.client.checks import Seconds
 from jackalope.client.choices import Choices, Plan, check_choices, keep_choices, make_plan
 from jackalope.client.handle import Handle
 from jackalope.client.requests import Answer, Asked, make_answer
+from jackalope.client.uploads import Uploaded
 from jackalope.core.effects import Served
 from jackalope.core.identity import How
 from jackalope.core.lifecycle import State
@@ -35,6 +36,7 @@ from jackalope.link.errors import ConfigError, PartlyRejected
 from jackalope.link.ids import new_task_id
 from jackalope.tasks.context import Running, resting
 from jackalope.tasks.definition import ISOLATIONS, Isolation, TaskDefinition
+from jackalope.tasks.streams import Stream
 from jackalope.tasks.values import CONTENT_HEADER, CONTENTS, DEFAULT_CONTENT, Content
 
 if TYPE_CHECKING:
@@ -149,7 +151,7 @@ class Task(Generic[P, R]):
                 result_timeout_s=plan.result_timeout_s,
             )
         handle: Handle[R] = Handle(self.app, end.task, self.definition.result)
-        return handle.outcome(end)
+        return await handle.outcome_of(end)
 
     async def request(self, *args: P.args, **kwargs: P.kwargs) -> Answer[R]:
         """Ask for what the function returns, and wait for it: run at most once for all who ask.
@@ -175,7 +177,8 @@ class Task(Generic[P, R]):
                 result_timeout_s=plan.result_timeout_s,
             )
         served = served or Served(How.BYPASS, spec.id)
-        return make_answer(served, Handle(self.app, end.task, self.definition.result).outcome(end))
+        handle: Handle[R] = Handle(self.app, end.task, self.definition.result)
+        return make_answer(served, await handle.outcome_of(end))
 
     async def send_request(self, *args: P.args, **kwargs: P.kwargs) -> Asked[R]:
         """Ask as `request` does, and do not wait.
@@ -281,7 +284,7 @@ class Task(Generic[P, R]):
             for handle, end in zip(handles, ends, strict=True):
                 with resting():
                     ended = await end
-                yield handle.outcome(ended)
+                yield await handle.outcome_of(ended)
         finally:
             for handle, end in zip(handles, ends, strict=True):
                 session.unwatch(handle.id, end)
@@ -296,7 +299,15 @@ class Task(Generic[P, R]):
     def _spec(self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskSpec:
         if plan.is_request:
             return self._request(args, kwargs)
-        return plan.spec(plan.id or new_task_id(), self.definition.payload(args, kwargs))
+        return plan.spec(plan.id or new_task_id(), self._payload(args, kwargs))
+
+    def _payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """Encode a call; a stream is the payload itself."""
+        if len(args) == 1 and not kwargs and isinstance(args[0], Stream):
+            if self.definition.content != "bytes":
+                raise ConfigError(f"a stream is for a task with content='bytes', not {self.name}")
+            return cast("bytes", args[0] if isinstance(args[0], Uploaded) else _sent(args[0]))
+        return self.definition.payload(args, kwargs)
 
     def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskSpec:
         plan, definition = self.plan, self.definition
@@ -307,7 +318,7 @@ class Task(Generic[P, R]):
         self, plan: Plan, calls: Iterable[tuple[Any, ...] | Call], handles: list[Handle[R]]
     ) -> Iterator[TaskSpec]:
         """Make the tasks of a bulk submit, and a handle for each."""
-        app, payload, result = self.app, self.definition.payload, self.definition.result
+        app, payload, result = self.app, self._payload, self.definition.result
         no_kwargs: dict[str, Any] = {}
         for call in calls:
             if isinstance(call, Call):
@@ -322,6 +333,11 @@ class Task(Generic[P, R]):
                 spec = plan.spec(new_task_id(), payload(args, kwargs))
             handles.append(Handle(app, spec.id, result))
             yield spec
+
+
+def _sent(stream: Stream) -> Uploaded | bytes:
+    """Return what is sent of a stream: its bytes, or those of its file when it is time."""
+    return stream.read() if stream.path is None else Uploaded(stream.path)
 
 
 class PlainTask(Task[P, R]):

@@ -43,6 +43,7 @@ class Code(StrEnum):
     UNAUTHORISED = "unauthorised"
     FORBIDDEN = "forbidden"
     UNKNOWN_POOL = "unknown_pool"
+    UNKNOWN_BLOB = "unknown_blob"
     INTERNAL = "internal"
 
 

@@ -39,6 +39,7 @@ from jackalope.wire.messages import (
     Call,
     CallReply,
     Claim,
+    Fetch,
     Heartbeat,
     Hello,
     HelpEnd,
@@ -57,6 +58,7 @@ from jackalope.wire.messages import (
     Start,
     Submit,
     Subscribe,
+    Upload,
     Watch,
     Welcome,
     peer_codec,
@@ -95,6 +97,8 @@ Requests = (
     | Broadcast
     | HelpersAsk
     | HelpEnd
+    | Upload
+    | Fetch
 )
 Answered = Callable[[Any, JackalopeError | None], None]
 
@@ -133,6 +137,7 @@ class Connection(asyncio.Protocol):
         self._room: asyncio.Future[None] | None = None
         self._waiting: dict[int, Answered] = {}
         self._last_ref = 0
+        self._uploads = 0
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._why: JackalopeError | None = None
@@ -250,6 +255,11 @@ class Connection(asyncio.Protocol):
         if len(frame) - 4 > self.welcome.frame_bytes_max:
             raise self._too_large(message, len(frame))
         self._write(frame)
+
+    def new_upload(self) -> int:
+        """Return a number for an upload that no other of this connection has."""
+        self._uploads += 1
+        return self._uploads
 
     @property
     def is_congested(self) -> bool:

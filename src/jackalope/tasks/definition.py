@@ -19,6 +19,7 @@ from jackalope.link.address import Address
 from jackalope.link.errors import ConfigError
 from jackalope.tasks.fingerprint import fingerprint_of
 from jackalope.tasks.shape import Shape
+from jackalope.tasks.streams import Stream
 from jackalope.tasks.values import (
     CONTENTS,
     DEFAULT_CONTENT,
@@ -134,7 +135,7 @@ class TaskDefinition:
     # The worker's half.
 
     def arguments(
-        self, payload: bytes, content: Content | Literal[""] = ""
+        self, payload: bytes | Stream, content: Content | Literal[""] = ""
     ) -> tuple[list[Any], dict[str, Any]]:
         """Decode the arguments of a call, and check them against the annotations.
 
@@ -144,6 +145,10 @@ class TaskDefinition:
         content = content or self.content
         if content not in CONTENTS:
             raise DecodeFailed(f"{self.name}: content {content!r} is not known here")
+        if content == "bytes" and self.shape.takes(Stream):
+            return [payload if isinstance(payload, Stream) else Stream(payload)], {}
+        if isinstance(payload, Stream):
+            payload = payload.read()
         if content == "bytes":
             return [payload], {}
         try:
@@ -151,7 +156,7 @@ class TaskDefinition:
         except DecodeFailed as error:
             raise DecodeFailed(f"{self.name}: {error}") from None
 
-    def call(self, payload: bytes, content: Content | Literal[""] = "") -> Any:
+    def call(self, payload: bytes | Stream, content: Content | Literal[""] = "") -> Any:
         """Call the function with what a payload says; a coroutine if the function is async.
 
         Raises:

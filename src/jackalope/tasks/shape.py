@@ -41,7 +41,7 @@ class Shape:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._signature = inspect.signature(function)
-        hints = _hints(function)
+        hints = self._hints = _hints(function)
         self.returns = hints.get("return", Any)
         parameters = list(self._signature.parameters.values())
         self._kinds = {parameter.name: _kind(parameter, hints) for parameter in parameters}
@@ -55,6 +55,10 @@ class Shape:
         if any(p.kind is Parameter.KEYWORD_ONLY for p in needed):
             self._args_min = sys.maxsize  # No call without keywords will do.
         self._readers: dict[str, _Reader] = {}
+
+    def takes(self, kind: type) -> bool:
+        """Tell whether the first argument is declared to be of a type."""
+        return bool(self._positional) and self._hints.get(self._positional[0]) is kind
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Refuse a call that the function does not take.

@@ -17,6 +17,10 @@ VERSION = 1
 #: The largest length that a frame may announce.
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 
+#: The largest part of a body that goes in several, and the largest such body.
+PART_BYTES_MAX = 1024 * 1024
+UPLOAD_BYTES_MAX = 16 * 1024**3
+
 _HEADER = Struct(">IB")
 _LENGTH = Struct(">I")
 
@@ -56,6 +60,8 @@ class Kind(IntEnum):
     BROADCAST = 25
     HELPERS = 26
     HELP = 27
+    UPLOAD = 28
+    FETCH = 29
 
 
 class FrameError(ValueError):

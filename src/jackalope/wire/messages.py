@@ -61,6 +61,7 @@ class Hello(Message):
         name: who acts, for histories and lists.
         agent: program and version, for people.
         pulse: the pulse of another session, which this connection's heartbeats keep alive.
+        fetches: the sender fetches payloads that fit into no frame.
     """
 
     version: int = VERSION
@@ -69,6 +70,7 @@ class Hello(Message):
     name: str = ""
     agent: str = ""
     pulse: str = ""
+    fetches: bool = False
 
 
 class Submit(Message):
@@ -258,6 +260,55 @@ class HelpEnd(Message):
     why: str = ""
 
 
+class Upload(Message):
+    """A part of a body that fits into no frame. Answered by ACK; the last one with what to name.
+
+    Attributes:
+        upload: the number of the upload, chosen by the sender.
+        data: the next bytes of it.
+        last: they are the last ones.
+        abort: give it up.
+    """
+
+    ref: int
+    upload: int
+    data: bytes = b""
+    last: bool = False
+    abort: bool = False
+
+
+class Fetch(Message):
+    """Send me a part of the body of a task. Answered by ACK with `Part`.
+
+    Attributes:
+        fence: proves that the sender runs the task, and means its payload.
+        offset: where the part begins.
+        length: how long it is at most; 0 for as long as a part may be.
+        payload: the payload, not the result.
+    """
+
+    ref: int
+    task: TaskId
+    fence: int = 0
+    offset: int = 0
+    length: int = 0
+    payload: bool = False
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of a body.
+
+    Attributes:
+        size: how many bytes the whole body has.
+        digest: what tells the whole body from any other; empty if the store does not say.
+        data: the part.
+    """
+
+    size: int
+    digest: str
+    data: bytes
+
+
 # From the broker.
 
 
@@ -271,6 +322,7 @@ class Welcome(Message):
         heartbeat_us: how often each side should send something.
         frame_bytes_max: the largest frame that the broker takes.
         server: program and version.
+        part_bytes_max: the largest part of a body that goes in several; 0 if none can.
     """
 
     version: int
@@ -279,6 +331,7 @@ class Welcome(Message):
     heartbeat_us: int
     frame_bytes_max: int
     server: str
+    part_bytes_max: int = 0
 
 
 class Ack(Message):
@@ -420,6 +473,8 @@ TO_BROKER: dict[Kind, type[Message]] = {
     Kind.BROADCAST: Broadcast,
     Kind.HELPERS: HelpersAsk,
     Kind.HELP: HelpEnd,
+    Kind.UPLOAD: Upload,
+    Kind.FETCH: Fetch,
 }
 
 FROM_BROKER: dict[Kind, type[Message]] = {

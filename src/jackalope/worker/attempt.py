@@ -8,8 +8,11 @@ through its listener.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
+from pathlib import Path, PurePath
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from uuid import UUID
 
@@ -19,6 +22,7 @@ from jackalope.core.commands import Fail, Finish, Held, Verdict
 from jackalope.core.effects import Assignment
 from jackalope.core.task import Error
 from jackalope.tasks.failure import error_of
+from jackalope.tasks.streams import Stream, can_stream, plain_chunks
 from jackalope.tasks.values import CONTENT_HEADER, Content, DecodeFailed
 from jackalope.worker.context import Cancelled
 from jackalope.worker.verdict import Reject, RetryLater, delay_us
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
     from jackalope.tasks.definition import TaskDefinition
     from jackalope.wire.messages import SignalAnswer
     from jackalope.worker.surroundings import Surroundings
+
+
+#: How the names of files begin in which bodies are kept while a task runs.
+SPOOL_PREFIX = "jackalope-body-"
 
 
 class Cause(StrEnum):
@@ -54,9 +62,16 @@ _WHY = {
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """The function returned, and this is its encoded result."""
+    """The function returned, and this is its encoded result.
+
+    Attributes:
+        file: where the result is, if it is not here.
+        is_temporary: the file is to be removed when it was sent.
+    """
 
     result: bytes
+    file: str = ""
+    is_temporary: bool = False
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -115,12 +130,14 @@ class Attempt:
         report: how it ended, as told to the broker until the broker acknowledges it.
         handle: the executor's own.
         timers: deadlines that must not outlive it.
+        files: temporary files that must not outlive it either.
     """
 
     __slots__ = (
         "assignment",
         "cause",
         "definition",
+        "files",
         "handle",
         "has_begun",
         "is_acknowledged",
@@ -152,6 +169,7 @@ class Attempt:
         self.report: Finish | Fail | Held | SignalAnswer | None = None
         self.handle: Any = None
         self.timers: list[asyncio.TimerHandle] = []
+        self.files: list[str] = []
         self.is_acknowledged = False
         self.refusal = ""
         self.rests = 0
@@ -171,16 +189,22 @@ class Attempt:
 
         Raises:
             DecodeFailed: the payload does not fit the function.
-            Reject: the payload is larger than what the broker sends.
         """
-        payload = self.assignment.payload
-        if not isinstance(payload, bytes):
-            raise Reject(f"the payload has {payload.size} bytes, too many to be sent to a worker")
+        body = self.assignment.payload
+        # A body that is not here was fetched into a file before.
+        payload = body if isinstance(body, bytes) else Stream(Path(body.blob))
         definition, content = self.definition, self._content()
         if definition.traces is None:
             return definition.call(payload, content)
         call = partial(definition.call, payload, content)
         return definition.traces.run(self.assignment, call, is_async=definition.is_async)
+
+    def remove_files(self) -> None:
+        """Remove the temporary files of an attempt that is over."""
+        for file in self.files:
+            with suppress(OSError):
+                Path(file).unlink(missing_ok=True)
+        self.files.clear()
 
     def why(self) -> str:
         """Say why the attempt shall stop."""
@@ -195,6 +219,8 @@ class Attempt:
     def succeeded(self, value: object) -> Outcome:
         """Make an outcome of what the function returned."""
         try:
+            if can_stream(value) and (self._content() or self.definition.content) == "bytes":
+                return _in_file(value)
             return Finished(self.definition.encode_result(value, self._content()))
         except BaseException as error:  # noqa: BLE001  a user's own type may raise anything
             if self._is_cancellation(error):
@@ -218,6 +244,22 @@ class Attempt:
         """Return how the values of the task are encoded; empty for the definition's own way."""
         headers = self.assignment.options.headers
         return headers.get(CONTENT_HEADER, "") if headers else ""
+
+
+def _in_file(value: object) -> Finished:
+    """Make an outcome of a result that is a file, or is written into one now."""
+    if isinstance(value, PurePath):
+        path = Path(value).absolute()
+        path.stat()  # Raises now rather than when it is sent.
+        return Finished(b"", str(path))
+    with NamedTemporaryFile(prefix=SPOOL_PREFIX, delete=False) as file:
+        try:
+            for chunk in plain_chunks(value):
+                file.write(chunk)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+    return Finished(b"", file.name, is_temporary=True)
 
 
 def _retried_later(error: RetryLater) -> Failed:

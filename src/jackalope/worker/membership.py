@@ -222,6 +222,7 @@ class Membership:
             token=address.token,
             name=standing.worker,
             agent=f"jackalope-worker {__version__}",
+            fetches=True,
         )
         connection = await Connection.open(address, hello, heard=self._heard, lost=lost)
         self._connection = connection
@@ -230,7 +231,8 @@ class Membership:
             beat_s = min(welcome.heartbeat_us / SECOND, standing.lease_s / 3)
             if standing.guard_s:
                 beat_s = min(beat_s, standing.guard_s / _BEATS_PER_GUARD)
-            self._workload.limit_results(welcome.frame_bytes_max)
+            has_parts = welcome.part_bytes_max > 0
+            self._workload.limit_results(welcome.frame_bytes_max, has_parts=has_parts)
             hello.pulse = welcome.pulse
             self._pulse.beat_for(address, hello, beat_s)
             self.join()

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from contextlib import aclosing
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, Any, Protocol, cast
 
 import msgspec
 import structlog
@@ -17,18 +20,23 @@ import structlog
 from jackalope.core.commands import Answer, Fail, Finish, Held, Verdict
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.refusals import Code
-from jackalope.core.task import Error
+from jackalope.core.task import BlobRef, Error
 from jackalope.link.answers import refusals
-from jackalope.link.errors import ConnectionLost, JackalopeError, Rejected
+from jackalope.link.connection import Connection
+from jackalope.link.errors import ConfigError, ConnectionLost, JackalopeError, Rejected
+from jackalope.link.streams import STREAMED_BYTES, fetch_parts, send_parts
 from jackalope.tasks.failure import encodable
+from jackalope.tasks.streams import chunks_of
 from jackalope.wire.messages import Join, Leave, Progress, Result, SignalAnswer, Start
-from jackalope.worker.attempt import Attempt
+from jackalope.worker.attempt import SPOOL_PREFIX, Attempt
 
 log = structlog.get_logger(component="worker")
 
 #: A frame of results is closed when it has reached this size.
 _FRAME_BYTES = 1024 * 1024
 _AGAIN_S = 1.0
+#: How often a payload is fetched that a lost connection has torn.
+_FETCH_TRIES = 30
 #: Refusals that another try may overcome.
 _PASSING = frozenset({Code.STORAGE_FAILED, Code.OVERLOADED, Code.TOO_MANY})
 
@@ -67,6 +75,7 @@ class Reports:
         self._owner = owner
         self._line: Line | None = None
         self._ends: list[Attempt] = []
+        self._streaming: set[asyncio.Task[None]] = set()
 
     def resume(self, line: Line, attempts: Iterable[Attempt]) -> None:
         """Tell everything that is still open, now that the worker has joined."""
@@ -91,6 +100,38 @@ class Reports:
                 self._on_started(part, body, error)
 
             self._line.ask(Start(0, [attempt.held for attempt in part]), answered)
+
+    async def fetch(self, attempt: Attempt) -> BlobRef:
+        """Fetch the payload of an attempt into a temporary file, and return where it is.
+
+        Raises:
+            Rejected: it cannot be had.
+            ConnectionLost: the connection was lost too often.
+            OSError: it cannot be written.
+        """
+        with NamedTemporaryFile(prefix=SPOOL_PREFIX, delete=False) as file:
+            attempt.files.append(file.name)
+            for left in reversed(range(_FETCH_TRIES)):
+                try:
+                    await self._fetch_into(file, attempt)
+                    break
+                except ConnectionLost:
+                    if not left:
+                        raise
+                    await asyncio.sleep(_AGAIN_S)
+            return BlobRef(file.name, file.tell())
+
+    async def _fetch_into(self, file: IO[bytes], attempt: Attempt) -> None:
+        line = self._line
+        if line is None:
+            raise ConnectionLost("the connection was lost while a payload was fetched")
+        file.seek(0)
+        file.truncate()
+        held = attempt.held
+        parts = fetch_parts(cast("Connection", line), held.task, fence=held.fence, payload=True)
+        async with aclosing(parts):
+            async for part in parts:
+                await asyncio.to_thread(file.write, part)
 
     def end(self, attempt: Attempt) -> None:
         """Put the end of an attempt, which stands in its `report`, into the next frame.
@@ -129,6 +170,9 @@ class Reports:
             if isinstance(report, SignalAnswer):
                 self._send_stopped(attempt, report)
                 continue
+            if type(report) is Finish and is_streamed(report):
+                self._send_in_parts(attempt, report)
+                continue
             frame.add(attempt, report)
             if frame.size >= _FRAME_BYTES or frame.count >= ITEMS_PER_COMMAND_MAX:
                 self._send(frame)
@@ -148,6 +192,34 @@ class Reports:
             self._on_ended(line, attempts, body, error)
 
         line.ask(frame.message(), answered)
+
+    def _send_in_parts(self, attempt: Attempt, report: Finish) -> None:
+        """Send a large result before the report that names it. A lost connection begins again."""
+        line = self._line
+        if line is None:
+            return
+        task = asyncio.ensure_future(self._stream(line, attempt, report))
+        self._streaming.add(task)
+        task.add_done_callback(self._streaming.discard)
+
+    async def _stream(self, line: Line, attempt: Attempt, report: Finish) -> None:
+        body = report.result
+        source = body if isinstance(body, bytes) else Path(body.blob)
+        try:
+            ref = await send_parts(cast("Connection", line), chunks_of(source))
+        except JackalopeError as error:
+            if isinstance(error, ConfigError):
+                error = Rejected(Code.INVALID, str(error))
+            self._on_ended(line, [attempt], None, error)
+            return
+
+        def answered(body: Any, error: JackalopeError | None) -> None:
+            if isinstance(error, Rejected) and error.code == Code.UNKNOWN_BLOB:
+                self._again(line, [attempt])
+            else:
+                self._on_ended(line, [attempt], body, error)
+
+        line.ask(Result(0, [msgspec.structs.replace(report, result=ref)]), answered)
 
     def _send_stopped(self, attempt: Attempt, report: SignalAnswer) -> None:
         line = self._line
@@ -246,6 +318,12 @@ class _Frame:
     def message(self) -> Result:
         reports: Any = [[a.report for a in p] for p in (self.finished, self.failed, self.released)]
         return Result(0, *reports)
+
+
+def is_streamed(report: Finish) -> bool:
+    """Tell whether a result goes in parts: one that is in a file, or too large for a frame."""
+    result = report.result
+    return type(result) is not bytes or len(result) > STREAMED_BYTES
 
 
 def unreportable(attempt: Attempt, why: str) -> Fail:

@@ -23,19 +23,23 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from jackalope.core.commands import Answer, Fail, Finish, Held, Verdict
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
-from jackalope.core.task import Error
+from jackalope.core.task import BlobRef, Error
+from jackalope.link.errors import JackalopeError
 from jackalope.tasks.definition import TaskDefinition, TaskSource, find_task
-from jackalope.wire.frames import FRAME_BYTES_MAX
+from jackalope.tasks.failure import error_of
+from jackalope.wire.frames import FRAME_BYTES_MAX, UPLOAD_BYTES_MAX
 from jackalope.wire.messages import SignalAnswer, SignalAsk
 from jackalope.worker.application import unknown_task
-from jackalope.worker.attempt import Attempt, Cause, Failed, Finished, Outcome
+from jackalope.worker.attempt import Attempt, Cause, Failed, Finished, Outcome, Stopped
 from jackalope.worker.exit_cause import TIMEOUT
 from jackalope.worker.mailbox import Ended, Mailbox
 from jackalope.worker.reports import Reports, unreportable
@@ -113,6 +117,7 @@ class Workload:
             on_rested=self._on_rested,
         )
         self._attempts: dict[int, Attempt] = {}
+        self._fetches: dict[Attempt, asyncio.Task[None]] = {}
         self._waiting: deque[Attempt] = deque()
         self._running = 0
         self._ghosts = 0
@@ -206,9 +211,11 @@ class Workload:
         self._stop(attempt, Cause(ask.signal.value))
         self.reports.flush()
 
-    def limit_results(self, frame_bytes_max: int) -> None:
-        """Take what fits into a frame of the broker."""
+    def limit_results(self, frame_bytes_max: int, *, has_parts: bool = False) -> None:
+        """Take what fits into a frame of the broker, and whether it takes more in parts."""
         self._result_bytes_max = frame_bytes_max - _FRAME_OVERHEAD_BYTES
+        if has_parts:
+            self._result_bytes_max = UPLOAD_BYTES_MAX
 
     def drop(self, held: Iterable[Held]) -> None:
         """Abandon attempts that are no longer this worker's."""
@@ -223,6 +230,8 @@ class Workload:
         for attempt in attempts:
             if table.pop(attempt.assignment.fence, None) is not None and attempt.is_running:
                 self._ghosts += 1
+            elif attempt.files:
+                attempt.remove_files()
         if not table and not self.emptied.is_set():
             self.emptied.set()
             self.on_holding(False)
@@ -309,9 +318,26 @@ class Workload:
     def _hand_over(self, batch: list[Attempt]) -> None:
         by_kind: dict[str, list[Attempt]] = {}
         for attempt in batch:
+            if type(attempt.assignment.payload) is not bytes and not attempt.files:
+                self._fetches[attempt] = self._loop.create_task(self._fetch(attempt))
+                continue
             by_kind.setdefault(attempt.definition.isolation, []).append(attempt)
         for kind, attempts in by_kind.items():
             self._executors[kind].run(attempts)
+
+    async def _fetch(self, attempt: Attempt) -> None:
+        """Fetch a payload that came in no frame into a file, and then run the attempt."""
+        try:
+            body = await self.reports.fetch(attempt)
+        except (JackalopeError, OSError) as error:
+            self._mailbox.ended(attempt, Failed(error_of(error)))
+        except asyncio.CancelledError:
+            self._mailbox.ended(attempt, Stopped("its payload was being fetched"))
+        else:
+            attempt.assignment = msgspec.structs.replace(attempt.assignment, payload=body)
+            self._hand_over([attempt])
+        finally:
+            self._fetches.pop(attempt, None)
 
     def _executor_of(self, attempt: Attempt) -> Executor:
         return self._executors[attempt.definition.isolation]
@@ -328,6 +354,7 @@ class Workload:
                     timer.cancel()
                 attempt.timers.clear()
             if attempt.assignment.fence not in self._attempts:
+                attempt.remove_files()
                 self._bury()
             elif attempt.report is None:
                 self._report(attempt, self._safe_report_of(attempt, outcome))
@@ -382,6 +409,9 @@ class Workload:
 
     def _press(self, attempt: Attempt, level: int) -> None:
         """Ask an attempt to stop, and again later, until it has stopped or cannot be."""
+        if attempt in self._fetches:
+            self._fetches[attempt].cancel()
+            return
         refusal = self._executor_of(attempt).stop(attempt, level)
         if not refusal:
             self._later(self._stop_s, attempt, lambda a: self._press(a, level + 1))
@@ -412,6 +442,14 @@ class Workload:
     def _report_of(self, attempt: Attempt, outcome: Outcome) -> Finish | Fail | Held | SignalAnswer:
         """Put an outcome into the broker's words."""
         task, fence = attempt.assignment.task, attempt.assignment.fence
+        if type(outcome) is Finished and outcome.file:
+            if outcome.is_temporary:
+                attempt.files.append(outcome.file)
+            size = Path(outcome.file).stat().st_size
+            if size <= self._result_bytes_max:
+                self.finished += 1
+                return Finish(task, fence, BlobRef(outcome.file, size))
+            outcome = self._too_large(size)
         if type(outcome) is Finished:
             if len(outcome.result) <= self._result_bytes_max:
                 self.finished += 1

@@ -38,6 +38,7 @@ CODES: dict[Code, int] = {
     Code.UNKNOWN_RULE: 404,
     Code.UNKNOWN_REQUEST: 404,
     Code.UNKNOWN_POOL: 404,
+    Code.UNKNOWN_BLOB: 404,
     Code.UNKNOWN_WORKER: 404,
     Code.UNKNOWN_SESSION: 541,
     Code.UNKNOWN_API_KEY: 404,

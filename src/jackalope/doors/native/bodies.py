@@ -40,14 +40,17 @@ def bodies_of(command: AnyCommand) -> list[Body]:
 
 
 def unfit(bodies: list[Body], body_bytes_max: int) -> Refusal | None:
-    """Refuse bodies that could not be delivered, and blobs that the peer cannot know."""
+    """Refuse bodies that could not be delivered."""
     for body in bodies:
-        if type(body) is not bytes:
-            return Refusal(Code.INVALID, "a payload or result must be bytes")
-        if len(body) > body_bytes_max:
+        if type(body) is bytes and len(body) > body_bytes_max:
             message = f"a body of {len(body)} bytes; over this door at most {body_bytes_max}"
             return Refusal(Code.TOO_LARGE, message)
     return None
+
+
+def has_uploaded(bodies: list[Body]) -> bool:
+    """Tell whether one of the bodies names what was uploaded before."""
+    return any(type(body) is not bytes for body in bodies)
 
 
 def has_large(bodies: list[Body]) -> bool:
@@ -92,7 +95,7 @@ def refuse_oversized(blob: BlobRef, body_bytes_max: int) -> None:
     if blob.size > body_bytes_max:
         raise Oversized(
             f"a payload of {blob.size} bytes; a worker at the native door gets at most "
-            f"{body_bytes_max}. Let a worker at the HTTP door run this task"
+            f"{body_bytes_max} unless it fetches them. Let another worker run this task"
         )
 
 

@@ -34,6 +34,7 @@ from jackalope.doors.native.bodies import (
     STORE_AWAY_US,
     bodies_of,
     has_large,
+    has_uploaded,
     refuse_oversized,
     spill,
     unfit,
@@ -43,10 +44,12 @@ from jackalope.doors.native.listening import Listening
 from jackalope.doors.native.messaging import Messages, Messaging
 from jackalope.doors.native.outgoing import Outgoing, answer, codec
 from jackalope.doors.native.requests import Gathering, commands_of, is_for_core
+from jackalope.doors.native.streams import FETCHES_AT_ONCE_MAX, Streams
 from jackalope.storage import OutOfReach, StorageFault
-from jackalope.wire.frames import VERSION, BodyError, FrameError, FrameReader
+from jackalope.wire.frames import PART_BYTES_MAX, VERSION, BodyError, FrameError, FrameReader
 from jackalope.wire.messages import (
     Ack,
+    Fetch,
     Heartbeat,
     Hello,
     Message,
@@ -55,6 +58,7 @@ from jackalope.wire.messages import (
     Query,
     Submit,
     Subscribe,
+    Upload,
     Welcome,
 )
 
@@ -127,6 +131,8 @@ class Connection(asyncio.Protocol):
             door.broker.switchboard, self._write, lambda: self._stuck_since_us > 0
         )
         self._tasks: set[asyncio.Task[None]] = set()
+        self._part_bytes_max = min(PART_BYTES_MAX, self._outgoing.body_bytes_max)
+        self._streams = Streams(door.broker, self._part_bytes_max)
 
     # The transport's side.
 
@@ -145,6 +151,7 @@ class Connection(asyncio.Protocol):
         self._door.leave(self)
         self._listening.end(self._broker.events)
         self._messaging.end()
+        self._streams.end()
         for task in self._tasks:
             task.cancel()
         if self.session:
@@ -274,14 +281,23 @@ class Connection(asyncio.Protocol):
             self._on_hello(message)
         elif not self.session:
             raise FrameError("the first frame must be HELLO, and a pulse only beats")
-        elif type(message) is Query:
-            self._on_query(message)
-        elif type(message) is Subscribe:
-            self._on_subscribe(message)
         elif is_for_core(message):
             self._on_request(message)
         elif isinstance(message, Messages):
             self._tasks_left -= self._messaging.take(message, self._principal, self._namespace)
+        else:
+            self._on_other(message)
+
+    def _on_other(self, message: Message) -> None:
+        """Act on what is neither for the core nor for other sessions."""
+        if type(message) is Query:
+            self._on_query(message)
+        elif type(message) is Subscribe:
+            self._on_subscribe(message)
+        elif type(message) is Upload:
+            self._on_upload(message)
+        elif type(message) is Fetch:
+            self._on_fetch(message)
         else:
             raise FrameError(f"{type(message).__name__} means nothing here")
 
@@ -310,12 +326,19 @@ class Connection(asyncio.Protocol):
                 raise FrameError("nobody has this pulse")
         elif not self._let_in(hello):
             return
+        self._outgoing.is_fetching = hello.fetches
         terms = self._door.terms
         self._reader.allow(terms.frame_bytes_max)
         server = f"jackalope {__version__}"
         self._write(
             Welcome(
-                VERSION, self.session, self.pulse, terms.heartbeat_us, terms.frame_bytes_max, server
+                VERSION,
+                self.session,
+                self.pulse,
+                terms.heartbeat_us,
+                terms.frame_bytes_max,
+                server,
+                max(0, self._part_bytes_max),
             )
         )
 
@@ -373,10 +396,14 @@ class Connection(asyncio.Protocol):
             return
         bodies = [body for command in commands for body in bodies_of(command)]
         refusal = unfit(bodies, self._outgoing.body_bytes_max)
-        is_large = has_large(bodies)
-        if (refusal is not None or is_large) and self._principal.key is not None:
+        is_large, is_uploaded = has_large(bodies), has_uploaded(bodies)
+        if is_uploaded:
+            refusal = refusal or self._streams.unknown(bodies)
+        if (refusal is not None or is_large or is_uploaded) and self._principal.key is not None:
             # Nothing is stored for a peer, nor told to it, before it is known that it may send it.
             refusal = self._forbidden(commands) or refusal
+        if refusal is None and is_uploaded:
+            self._streams.claim(commands)
         if refusal is not None:
             self._refuse(ref, refusal)
         elif is_large:
@@ -449,6 +476,48 @@ class Connection(asyncio.Protocol):
         self._write(Ack(message.ref))
 
     # Large bodies.
+
+    def _on_upload(self, message: Upload) -> None:
+        if message.abort:
+            self._streams.abort(message.upload)
+            self._write(Ack(message.ref))
+        else:
+            self._hold()
+            self._run(self._upload(message))
+
+    async def _upload(self, message: Upload) -> None:
+        """Write a part. What came after waits, to keep its order."""
+        try:
+            body = await self._streams.add(message, self._principal)
+        except Refused as refused:
+            self._refuse(message.ref, refused.refusal)
+        except StorageFault as fault:
+            self._refuse(message.ref, Refusal(Code.STORAGE_FAILED, str(fault), SECOND))
+        else:
+            self._write(Ack(message.ref, body))
+        self._release()
+
+    def _on_fetch(self, message: Fetch) -> None:
+        if self._streams.fetches >= FETCHES_AT_ONCE_MAX:
+            text = f"{FETCHES_AT_ONCE_MAX} parts are being read; wait for one"
+            self._refuse(message.ref, Refusal(Code.TOO_MANY, text))
+            return
+        self._streams.fetches += 1
+        self._run(self._fetch(message))
+
+    async def _fetch(self, message: Fetch) -> None:
+        acting.set(self._principal)
+        try:
+            part = await self._streams.read(message, self.session, self._namespace)
+        except Refused as refused:
+            self._refuse(message.ref, refused.refusal)
+        except StorageFault as fault:
+            wait_us = SECOND if isinstance(fault, OutOfReach) else 0
+            self._refuse(message.ref, Refusal(Code.STORAGE_FAILED, str(fault), wait_us))
+        else:
+            self._write(Ack(message.ref, part))
+        finally:
+            self._streams.fetches -= 1
 
     async def _spill(
         self, ref: int, commands: list[AnyCommand], gathering: Gathering | None

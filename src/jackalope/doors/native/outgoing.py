@@ -64,10 +64,12 @@ class Outgoing:
 
     Attributes:
         body_bytes_max: the largest body that fits into a frame of its own.
+        is_fetching: the peer fetches payloads that do not.
     """
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.body_bytes_max = frame_bytes_max - _OVERHEAD_BYTES
+        self.is_fetching = False
         self._waiting: list[Effect] = []
         self._is_loading = False
         self._frames: list[bytes] = []
@@ -97,7 +99,9 @@ class Outgoing:
                 continue
             if isinstance(body, bytes):
                 size += len(body)
-            elif body.size <= self.body_bytes_max or type(message) is Assignment:
+            elif body.size <= self.body_bytes_max or not (
+                self.is_fetching or type(message) is TaskEnded
+            ):
                 self._waiting = self._waiting[number:]
                 self._is_loading = True
                 return body

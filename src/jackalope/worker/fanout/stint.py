@@ -28,6 +28,7 @@ from jackalope.core.task import NO_OPTIONS
 from jackalope.link.errors import JackalopeError
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskDefinition
+from jackalope.tasks.streams import Stream
 from jackalope.wire.fanout import (
     FANOUT_VERSION,
     NONCE_BYTES,
@@ -107,13 +108,14 @@ class StintDefinition(TaskDefinition):
         )
         self._functions = functions
 
-    def call(self, payload: bytes, _: str = "") -> Any:
+    def call(self, payload: bytes | Stream, _: str = "") -> Any:
         """Help, and return when that is over; a coroutine if the function is one.
 
         Raises:
             CannotHelp: the owner cannot be reached, or does not want this helper.
         """
-        order = msgspec.msgpack.decode(payload, type=Order)
+        data = payload.read() if isinstance(payload, Stream) else payload
+        order = msgspec.msgpack.decode(data, type=Order)
         stint = _Stint(order, self, self._functions)
         return stint.serve_async() if self.is_async else stint.serve()
 
