@@ -128,14 +128,17 @@ async def answer(broker: Broker, namespace: str, what: str, about: dict[str, Any
 
 
 async def task_and_bodies(
-    broker: Broker, namespace: str, about: About
+    broker: Broker,
+    namespace: str,
+    about: About,
+    needs: tuple[Permission, ...] = (Permission.READ_TASKS,),
 ) -> tuple[TaskView, tuple[Body, Body]]:
     """Show a task, and name its payload and its result, wherever they are kept.
 
     Raises:
-        Refused: there is no such task, or it is not for whoever acts.
+        Refused: there is no such task, or the client has none of the permissions for it.
     """
-    _admit(TASK, namespace)
+    _admit(Question(_task, needs), namespace)
     return await broker.read(lambda engine: _view_of(engine, namespace, about))
 
 

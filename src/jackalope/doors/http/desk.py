@@ -11,7 +11,7 @@ import asyncio
 from itertools import count
 from typing import TypeVar
 
-from jackalope.broker.access import acting, present
+from jackalope.broker.access import Principal, acting, present
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
 from jackalope.core.commands import AnyCommand, CreateApiKey, RevokeApiKey, WatchTasks
@@ -41,7 +41,9 @@ class Desk:
         self._asked: dict[int, asyncio.Future[Answered]] = {}
         self._waiting: dict[TaskId, set[asyncio.Future[TaskEnded]]] = {}
 
-    async def ask(self, command: AnyCommand, items: int = 1) -> Answered:
+    async def ask(
+        self, command: AnyCommand, items: int = 1, who: Principal | None = None
+    ) -> Answered:
         """Hand a command to the broker, and return its answer once that is durable.
 
         Raises:
@@ -52,7 +54,7 @@ class Desk:
         stay = present.get()
         if stay is not None and isinstance(command, CreateApiKey | RevokeApiKey):
             stay.may_finish = True  # Even if what it asks for sends it away itself.
-        refusal = self.broker.post(command, acting.get(), items)
+        refusal = self.broker.post(command, who or acting.get(), items)
         if refusal is not None:
             raise Refused(refusal)
         answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
@@ -65,7 +67,9 @@ class Desk:
             raise Refused(body)
         return body
 
-    async def ended(self, namespace: str, task: TaskId, wait_s: float) -> TaskEnded | None:
+    async def ended(
+        self, namespace: str, task: TaskId, wait_s: float, who: Principal | None = None
+    ) -> TaskEnded | None:
         """Wait for a task to end; None if it has not by then.
 
         Raises:
@@ -75,7 +79,7 @@ class Desk:
         self._waiting.setdefault(task, set()).add(told)
         try:
             async with asyncio.timeout(wait_s):
-                body = await self.ask(WatchTasks(tasks=(task,), namespace=namespace))
+                body = await self.ask(WatchTasks(tasks=(task,), namespace=namespace), who=who)
                 if isinstance(body, Accepted) and body.refused:
                     raise Refused(body.refused[0][1])
                 return await told

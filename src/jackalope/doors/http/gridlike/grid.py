@@ -14,6 +14,7 @@ import structlog
 from jackalope.broker.access import ANYONE, acting, sees
 from jackalope.broker.queries import About, Refused, task_and_bodies
 from jackalope.broker.queries import answer as ask_about
+from jackalope.core.access import Permission
 from jackalope.core.commands import DeclareQueue
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
 from jackalope.core.refusals import Code
@@ -91,8 +92,10 @@ class Grid:
         """Ask the broker something about the namespace."""
         return await ask_about(self.broker, self.namespace, what, about)
 
-    async def find(self, key: str) -> tuple[TaskView, tuple[Body, Body]]:
-        """Find a job by its key or its id.
+    async def find(
+        self, key: str, needs: Permission = Permission.READ_TASKS
+    ) -> tuple[TaskView, tuple[Body, Body]]:
+        """Find a job by its key or its id, for a client with a permission.
 
         Raises:
             Problem: there is none.
@@ -100,7 +103,7 @@ class Grid:
         task_id = as_task_id(key)
         for about in [About(alias=key), *([About(id=task_id)] if task_id else [])]:
             try:
-                return await task_and_bodies(self.broker, self.namespace, about)
+                return await task_and_bodies(self.broker, self.namespace, about, (needs,))
             except Refused as error:
                 if error.refusal.code is not Code.UNKNOWN_TASK:
                     raise
@@ -111,8 +114,8 @@ class Grid:
         task_id = as_task_id(key)
         if task_id is None:
             return False
-        find = self.broker.read(lambda engine: engine.find(self.namespace, task_id))
-        return await find is not None
+        task = await self.broker.read(lambda engine: engine.find(self.namespace, task_id))
+        return task is not None and sees(task.queue.name)
 
     def _compare(self, name: str, policy: Policy) -> None:
         """Warn once of a job type that was declared like any other queue."""

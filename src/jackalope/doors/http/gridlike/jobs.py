@@ -11,8 +11,10 @@ from litestar.params import FromPath
 from litestar.response import Stream
 from multipart import parse_options_header
 
+from jackalope.broker.access import THE_BROKER
 from jackalope.broker.ids import fresh_task_id
 from jackalope.broker.queries import Refused
+from jackalope.core.access import Permission
 from jackalope.core.commands import Action, ActOnTasks, SubmitTasks
 from jackalope.core.effects import Accepted
 from jackalope.core.identity import Same
@@ -252,7 +254,7 @@ def _deleting(grid: Grid) -> list[Any]:
 
 
 async def _delete(grid: Grid, key: str, by: str) -> Response[Any]:
-    view, _ = await grid.find(key)
+    view, _ = await grid.find(key, Permission.CANCEL_TASKS)
     desk = grid.door.desk
 
     def act(action: Action) -> ActOnTasks:
@@ -260,7 +262,8 @@ async def _delete(grid: Grid, key: str, by: str) -> Response[Any]:
 
     if view.state not in ENDED:
         await desk.ask(act(Action.KILL))
-        if await desk.ended(grid.namespace, view.id, _LET_GO_S) is None:
+        # Who may stop it may wait for that.
+        if await desk.ended(grid.namespace, view.id, _LET_GO_S, THE_BROKER) is None:
             message = f"The job with the key {key} still runs on worker {view.worker}"
             raise Problem(409, f"{message}, which was asked to stop; delete it again later")
     await desk.ask(act(Action.PURGE))

@@ -6,8 +6,10 @@ from typing import Any
 
 from litestar import Response, get, websocket
 
-from jackalope.broker.access import sees
+from jackalope.broker.access import acting, sees
 from jackalope.broker.engine import Engine
+from jackalope.broker.queries import Refused
+from jackalope.core.access import Permission
 from jackalope.core.must import must
 from jackalope.doors.http.bodies import AnyRequest
 from jackalope.doors.http.errors import Rejected, turn_away
@@ -49,6 +51,9 @@ def handlers(grid: Grid) -> list[Any]:
     @get("/api/workers", opt={"permission": "read_tasks"})
     async def list_workers() -> Response[Any]:
         """List the workers that are connected, or were a moment ago, and what they have done."""
+        refusal = acting.get().refuse(Permission.READ_TASKS, grid.namespace)
+        if refusal is not None:
+            raise Refused(refusal)
         return answer(await grid.broker.read(lambda engine: _shown(grid, engine)))
 
     return [work, not_a_socket, list_workers]

@@ -10,7 +10,9 @@ from litestar.params import FromPath
 from jackalope import __version__
 from jackalope.broker.access import acting
 from jackalope.broker.engine import Engine
+from jackalope.broker.queries import Refused
 from jackalope.core.access import Permission
+from jackalope.core.command import Scope
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.lifecycle import LEASED
 from jackalope.core.messaging import AnyMessaging, ClearRule, RemoveExchange, RemoveQueue
@@ -31,6 +33,7 @@ from jackalope.doors.http.management.words import (
     namespace_of,
     not_found,
     nothing,
+    problem_of,
     vhost_of,
 )
 
@@ -156,6 +159,10 @@ async def read_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
 async def make_vhost(request: Asked, vhost: FromPath[str]) -> Nothing:
     """Make a virtual host. Every name is one already: it comes into being with what is in it."""
     name = namespace_of(named(vhost))
+    principal = acting.get()
+    refusal = principal.refuse(Permission.ADMIN, name) or principal.refuse_scope(Scope.NAMESPACE)
+    if refusal is not None:
+        raise problem_of(Refused(refusal))
     is_there = await room_of(request).broker.read(
         lambda engine: name in engine.core.book.namespaces
     )

@@ -86,7 +86,7 @@ async def get_messages(request: Asked, vhost: FromPath[str], name: FromPath[str]
     room = room_of(request)
     body = await read_json(request)
     where = named(vhost), named(name)
-    queue, key = await place_of(room, where)
+    queue, key = await place_of(room, where, Permission.WORK)
     require(body, "ackmode", "encoding")
     mode, encoding = text(body, "ackmode"), text(body, "encoding")
     if mode not in MODES:

@@ -131,11 +131,13 @@ async def purge_queue(request: Asked, vhost: FromPath[str], name: FromPath[str])
     return nothing()
 
 
-async def place_of(room: Room, where: tuple[str, str]) -> tuple[str, str | None]:
+async def place_of(
+    room: Room, where: tuple[str, str], needs: Permission = Permission.READ_TASKS
+) -> tuple[str, str | None]:
     """Return the queue that a name means, and the key if it means the requests to a pool."""
 
     def look(engine: Engine) -> tuple[str, str | None]:
-        queue, key = views.place_in(engine, *where)
+        queue, key = views.place_in(engine, *where, needs)
         return queue.name, key
 
     return await room.broker.read(look)

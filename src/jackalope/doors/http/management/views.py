@@ -33,7 +33,9 @@ Item = dict[str, Any]
 _DURABLE = Traits()
 
 
-def worlds(engine: Engine, vhost: str | None = None) -> list[Namespace]:
+def worlds(
+    engine: Engine, vhost: str | None = None, needs: Permission = Permission.READ_TASKS
+) -> list[Namespace]:
     """Return the namespaces that whoever acts may look at: all, or the one of a virtual host.
 
     A virtual host need not be made: it is empty until something is in it. The default one is
@@ -48,7 +50,7 @@ def worlds(engine: Engine, vhost: str | None = None) -> list[Namespace]:
         names = sorted({*there, namespace_of(DEFAULT_VHOST)}, key=vhost_of)
     else:
         names = [namespace_of(vhost)]
-    seen = [name for name in names if principal.refuse(Permission.READ_TASKS, name) is None]
+    seen = [name for name in names if principal.refuse(needs, name) is None]
     if vhost is not None and not seen:
         raise not_found()
     return [there.get(name) or Namespace(name) for name in seen]
@@ -68,13 +70,15 @@ def queue_in(engine: Engine, vhost: str, name: str) -> Queue:
     return place_in(engine, vhost, name)[0]
 
 
-def place_in(engine: Engine, vhost: str, name: str) -> tuple[Queue, str | None]:
+def place_in(
+    engine: Engine, vhost: str, name: str, needs: Permission = Permission.READ_TASKS
+) -> tuple[Queue, str | None]:
     """Return the queue that a name means, and the key if it means the requests to a pool.
 
     Raises:
         Problem: there is none of this name.
     """
-    there = worlds(engine, vhost)[0].queues
+    there = worlds(engine, vhost, needs)[0].queues
     home, key = (name, None) if name in there else lane_of(there, name) or (name, None)
     queue = there.get(home)
     if queue is None or not sees(home):
