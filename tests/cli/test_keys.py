@@ -118,6 +118,28 @@ def test_no_secret_is_shown_with_the_configuration(cli: Cli, root: str, tmp_path
     assert values["gridlike.token"] == "(hidden)"
 
 
+ADDRESSES = {
+    "launch": {"address": "jackalope://grid-secret@broker:7420"},
+    "telemetry": {"endpoint": "https://user:grid-secret@traces:4317/v1?api_key=grid-secret"},
+    "blobs": {"endpoint": "https://key:grid-secret@minio:9000"},
+    "http": {"cors_origins": ["https://user:grid-secret@page.example"]},
+    "launchers": {"docker": {"type": "docker", "host": "tcp://user:grid-secret@docker:2376"}},
+}
+
+
+@pytest.mark.parametrize("form", ["json", "yaml", "table"])
+def test_no_address_is_shown_with_its_credentials(cli: Cli, tmp_path: Path, form: str) -> None:
+    file = tmp_path / "addresses.yaml"
+    shown = {}
+    for component, settings in ADDRESSES.items():
+        file.write_text(yaml.safe_dump({component: settings}))
+        ran = cli("config", "show", "--changed", "--config", str(file), "-f", form)
+        shown[component] = ran.out + ran.err
+    assert not [name for name, text in shown.items() if "grid-secret" in text]
+    assert all("(hidden)" in shown[name] for name in ("launch", "telemetry", "blobs"))
+    assert "traces:4317" in shown["telemetry"] or form == "table"
+
+
 def test_a_secret_in_the_wrong_place_is_not_repeated(cli: Cli, root: str, tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     bad = {"id": id_of(root), "hash": root, "name": "x", "permissions": ["work"]}

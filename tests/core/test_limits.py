@@ -18,6 +18,7 @@ from jackalope.core.commands import (
     ClaimTasks,
     CreateApiKey,
     DeclarePool,
+    DeclareQueue,
     Fail,
     FailAttempts,
     FollowPools,
@@ -597,6 +598,7 @@ def api_key(number: int = 1, **fields: Any) -> CreateApiKey:
 
 
 def test_api_keys_max(crowd: Driver) -> None:
+    crowd.core.has_admin = True
     for number in range(limits.API_KEYS_MAX):
         assert crowd.send(api_key(number)) == Accepted()
     too_many = crowd.send(api_key(limits.API_KEYS_MAX))
@@ -674,6 +676,7 @@ def test_starts_per_report_max(crowd: Driver) -> None:
 
 
 def test_queues_per_api_key_max(driver: Driver) -> None:
+    driver.core.has_admin = True
     queues = tuple(f"q{number}" for number in range(limits.QUEUES_PER_API_KEY_MAX))
     too_many = driver.send(api_key(queues=(*queues, "more")))
     assert_refused(driver, too_many, Code.INVALID, limits.QUEUES_PER_API_KEY_MAX)
@@ -685,9 +688,36 @@ def test_queues_per_api_key_max(driver: Driver) -> None:
 
 @pytest.mark.parametrize("value", [limits.TIME_US_MAX + 1, 2**63, -1])
 def test_the_end_of_an_api_key_is_a_time(driver: Driver, value: int) -> None:
+    driver.core.has_admin = True
     answer = driver.send(api_key(expires_us=value))
     assert_refused(driver, answer, Code.INVALID, limits.TIME_US_MAX)
     assert driver.send(api_key(expires_us=limits.TIME_US_MAX)) == Accepted()
+
+
+def test_queues_by_use_leave_room_for_those_that_are_declared(driver: Driver) -> None:
+    driver.core.queues_by_use_max = 2
+    driver.submit(1, "a")
+    driver.join("w", 1, ("b",))
+    assert_refused(driver, driver.submit(2, "c"), Code.TOO_MANY, 2)
+    assert_refused(driver, driver.join("v", 2, ("c",)), Code.TOO_MANY, 2)
+    elsewhere = SubmitTasks(tasks=[spec(3, "c")], namespace="other")
+    assert_refused(driver, driver.send(elsewhere), Code.TOO_MANY, 2)
+    assert isinstance(driver.send(DeclareQueue(queue="c")), Declared)
+    assert_accepted(driver.submit(2, "c"))
+
+
+def test_namespaces_by_use_leave_room_for_those_that_are_declared(driver: Driver) -> None:
+    driver.core.namespaces_by_use_max = 1
+    driver.submit(1)
+    for command in (
+        SubmitTasks(tasks=[spec(2)], namespace="other"),
+        OpenExchange(exchange=Exchange("x", Kind.FANOUT), namespace="other"),
+        OpenQueue(queue="q", passive=True, namespace="other"),
+    ):
+        assert_refused(driver, driver.send(command), Code.TOO_MANY, 1)
+    assert "other" not in driver.core.book.namespaces
+    assert isinstance(driver.send(DeclareQueue(queue="q", namespace="other")), Declared)
+    assert_accepted(driver.send(SubmitTasks(tasks=[spec(2)], namespace="other")))
 
 
 def test_exchanges_per_namespace_max(crowd: Driver) -> None:

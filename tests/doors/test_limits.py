@@ -12,6 +12,7 @@ import pytest
 
 from jackalope.broker import admission
 from jackalope.broker.access import Principal
+from jackalope.broker.backlog import Backlog
 from jackalope.core.commands import AnyCommand
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.task import Options
@@ -230,6 +231,33 @@ def test_too_much_unsent() -> None:
             connection = _connection_of(house, deaf)
             await deaf.send(*(Query(n, "tasks", {"limit": 100}) for n in range(1, 11)))
             await house.until(lambda: connection not in house.door.connections)
+
+    run(test())
+
+
+def test_too_much_unread_in_sum() -> None:
+    """Each peer has its bound, and all together have one as well: the slowest have to go."""
+
+    async def test() -> None:
+        async with open_house(None, heartbeat_us=10 * SECOND) as house:
+            backlog = house.broker.backlog = Backlog(12 * MIB)
+            await _fill(house)
+            deaf = [await _deaf(house) for _ in range(8)]
+            connections, most = [_connection_of(house, peer) for peer in deaf], 0
+            for peer in deaf:
+                await peer.send(*(Query(n, "tasks", {"limit": 100}) for n in range(1, 11)))
+                await house.until(lambda: backlog.unread_bytes > 4 * MIB)
+            client = await house.peer()
+            left = set(connections)
+            while len(left) == len(connections):
+                await client.ask_ok(Query(0, "stats"))
+                left &= set(house.door.connections)
+                most = max(most, sum(map(_unsent, left)))
+            assert most < 12 * MIB + 8 * MIB  # The sum, and what one answer adds before it counts.
+            await house.until(lambda: sum(map(_unsent, house.door.connections)) <= 12 * MIB)
+            for peer in deaf:
+                peer.sock.close()
+            await house.until(lambda: not backlog.unread_bytes)
 
     run(test())
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from jackalope.broker.tokens import id_of, is_token_of
 from jackalope.core.access import ApiKey, Permission
+from jackalope.core.api_keys import is_lasting_admin
 from jackalope.core.command import Command, Scope
 from jackalope.core.durations import NEVER
 from jackalope.core.refusals import Code, Refusal
@@ -176,6 +177,7 @@ class Access:
 
     def __init__(self, configured: Iterable[ApiKey] = (), *, may_be_open: bool = True) -> None:
         self._configured = {key.id: key for key in configured}
+        self._has_admin = any(map(is_lasting_admin, self._configured.values()))
         self._stored: dict[str, ApiKey] = {}
         self._may_be_open = may_be_open
         self.changed: list[Callable[[], None]] = []
@@ -221,6 +223,10 @@ class Access:
     def all_keys(self) -> list[ApiKey]:
         """Return every key."""
         return [*self._configured.values(), *self._stored.values()]
+
+    def has_lasting_admin(self) -> bool:
+        """Return whether the configuration has a key that can always make others."""
+        return self._has_admin
 
     def is_configured(self, key_id: str) -> bool:
         """Tell whether a key is of the configuration, and cannot be revoked here."""

@@ -10,6 +10,7 @@ seconds or a text such as "30s". That holds for the policies of queues as well.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from enum import Enum, StrEnum
@@ -317,7 +318,7 @@ def _settings(values: dict[KeyPath, Any], given: dict[KeyPath, Given]) -> list[S
     others = ("launchers", "namespaces", "queue_defaults")
     for path in sorted(path for path in values if path[0] in others):
         if path[0] == "launchers":
-            shown = HIDDEN if path[2] == "env" else values[path]
+            shown = HIDDEN if path[2] == "env" else without_credentials(values[path])
             settings.append(Setting(key_of(path), shown, given[path].origin))
             continue
         is_field = bool(path[4:]) or path[0] == "queue_defaults"
@@ -343,15 +344,34 @@ def is_secret(component: str, name: str) -> bool:
 def plain(name: str, value: Any) -> Any:
     """Show a value as it would be written in a file; of an API key only which one it is."""
     if isinstance(value, tuple):
-        return [f"{each.id} ({each.name})" if isinstance(each, ApiKey) else each for each in value]
+        return [
+            f"{each.id} ({each.name})" if isinstance(each, ApiKey) else without_credentials(each)
+            for each in value
+        ]
     if name.endswith("_us"):
         return format_duration(value)
-    return value.value if isinstance(value, Enum) else value
+    return value.value if isinstance(value, Enum) else without_credentials(value)
+
+
+def without_credentials(value: Any) -> Any:
+    """Show a value with whatever could let somebody in taken out of the addresses in it."""
+    if isinstance(value, str):
+        return _PARAMETER.sub(rf"\1{HIDDEN}", _USER.sub(rf"\1{HIDDEN}@", value))
+    if isinstance(value, dict):
+        return {name: without_credentials(each) for name, each in value.items()}
+    return [without_credentials(each) for each in value] if isinstance(value, list) else value
 
 
 # Values.
 
 HIDDEN = "(hidden)"
+
+#: In an address: what stands before the host, and parameters that are called like a secret.
+_USER = re.compile(r"(\w[\w+.-]*://)[^/?#\s]*@")
+_PARAMETER = re.compile(
+    r"([?&;][^=&;\s]*(?:token|key|secret|passw|sig|auth|credential)[^=&;\s]*=)[^&;#\s]+",
+    re.IGNORECASE,
+)
 
 
 def _fields(shape: type[msgspec.Struct]) -> dict[str, tuple[str, Any]]:

@@ -23,12 +23,14 @@ import structlog
 from jackalope.broker.access import THE_BROKER, Access, Principal
 from jackalope.broker.admission import Admission
 from jackalope.broker.alarm import Alarm
+from jackalope.broker.backlog import Backlog
 from jackalope.broker.clock import Clock
 from jackalope.broker.engine import Engine, Flush, Turn
 from jackalope.broker.events import Events
 from jackalope.broker.keeper import BlobKeeper
 from jackalope.broker.meter import Meter
 from jackalope.broker.series import Series
+from jackalope.broker.settings import LimitsConfig
 from jackalope.broker.sharing import Shared
 from jackalope.broker.switchboard import Switchboard
 from jackalope.broker.totals import Totals
@@ -49,6 +51,7 @@ from jackalope.storage import DiskFull, Storage, StorageFault
 
 if TYPE_CHECKING:
     from jackalope.broker.tracer import Tracer
+    from jackalope.core.broker import Core
     from jackalope.wire.views import TaskPage
 
 T = TypeVar("T")
@@ -103,6 +106,7 @@ class Broker:
         switchboard: hands messages from session to session.
         meter: how much happened, and how long it took.
         series: the same over time.
+        backlog: what peers have been sent and do not read.
         totals: how many tasks lists have. For the thread of history.
         lists: the lists that somebody waits for.
         tracer: sends traces, if that is wanted.
@@ -116,10 +120,14 @@ class Broker:
         clock: Clock | None = None,
         access: Access | None = None,
         free_bytes_min: int = 0,
+        *,
         default_policy: Policy = DEFAULT_POLICY,
+        limits: LimitsConfig | None = None,
     ) -> None:
         self._storage = storage
         self._default_policy = default_policy
+        self._limits = limits or LimitsConfig()
+        self.backlog = Backlog(self._limits.unread_bytes)
         self._clock = clock or Clock()
         self.blobs = BlobKeeper(storage.blobs, storage.history, self.flush, self._unnamed)
         self.engine = Engine(
@@ -382,7 +390,7 @@ class Broker:
             commands.append(Tick())
         if not commands:
             return
-        engine.core.default_policy = self._default_policy  # A fault replaces the core.
+        self._instruct(engine.core)  # A fault replaces the core.
         turn = engine.decide(now_us, commands)
         try:
             store_us = await self._store(turn)
@@ -400,6 +408,13 @@ class Broker:
             if self.tracer is not None:
                 self.tracer.take(turn.records, engine.core)
             self.events.take(turn.records, engine.core)
+
+    def _instruct(self, core: Core) -> None:
+        """Tell the core what follows from the configuration."""
+        core.default_policy = self._default_policy
+        core.namespaces_by_use_max = self._limits.namespaces_by_use
+        core.queues_by_use_max = self._limits.queues_by_use
+        core.has_admin = self.access.has_lasting_admin()
 
     async def _store(self, turn: Turn) -> int:
         """Make a turn durable: a small one at once, a large one while the next one gathers.

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from jackalope.core.access import ApiKey
 from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from jackalope.core.limits import NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Level
 from jackalope.wire.frames import FRAME_BYTES_MAX
@@ -309,6 +310,37 @@ class AuthConfig(msgspec.Struct, frozen=True):
     ] = False
 
 
+class LimitsConfig(msgspec.Struct, frozen=True):
+    """What all clients together may use up."""
+
+    namespaces_by_use: Annotated[
+        int,
+        _about(
+            "How many namespaces there may be for another to come into being by being named; "
+            "declaring a queue in one makes it beyond that.",
+            ge=1,
+            le=NAMESPACES_MAX,
+        ),
+    ] = 100
+    queues_by_use: Annotated[
+        int,
+        _about(
+            "How many queues there may be in all namespaces for another to come into being by "
+            "being named; queues that are declared come beyond that.",
+            ge=1,
+            le=NAMESPACES_MAX * QUEUES_PER_NAMESPACE_MAX,
+        ),
+    ] = 2_000
+    unread_bytes: Annotated[
+        int,
+        _about(
+            "How much all native and AMQP peers together may leave unread; beyond that the one "
+            "with the most is cut off.",
+            ge=MEBIBYTE,
+        ),
+    ] = 256 * MEBIBYTE
+
+
 class GridlikeConfig(msgspec.Struct, frozen=True):
     """GridLike's jobs and workers, at the HTTP door."""
 
@@ -472,6 +504,7 @@ class Config(msgspec.Struct, frozen=True):
     amqp: AmqpConfig = AmqpConfig()
     tls: TlsConfig = TlsConfig()
     auth: AuthConfig = AuthConfig()
+    limits: LimitsConfig = LimitsConfig()
     gridlike: GridlikeConfig = GridlikeConfig()
     log: LogConfig = LogConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
@@ -490,6 +523,7 @@ COMPONENTS: dict[str, type[msgspec.Struct]] = {
     "amqp": AmqpConfig,
     "tls": TlsConfig,
     "auth": AuthConfig,
+    "limits": LimitsConfig,
     "gridlike": GridlikeConfig,
     "log": LogConfig,
     "telemetry": TelemetryConfig,

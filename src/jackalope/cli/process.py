@@ -125,6 +125,7 @@ def _open(config: Config, accepts_loss: bool) -> Broker:
             access=access,
             free_bytes_min=data.free_bytes_min,
             default_policy=config.queue_defaults.policy(),
+            limits=config.limits,
         )
     except StorageFault as fault:
         storage.close()

@@ -6,11 +6,13 @@ the book holds.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from jackalope.core.access import ApiKey
+from jackalope.core.command import is_unlimited_admin
 from jackalope.core.commands import CreateApiKey, RevokeApiKey
 from jackalope.core.effects import Accepted
 from jackalope.core.limits import (
@@ -47,6 +49,12 @@ def create_api_key(core: Core, command: CreateApiKey) -> None:
     elif len(core.book.api_keys) >= API_KEYS_MAX:
         message = f"there are {API_KEYS_MAX} API keys; revoke one first"
         core.reply(command, Refusal(Code.TOO_MANY, message))
+    elif not (is_lasting_admin(key) or _has_admin(core, core.book.api_keys.values())):
+        message = (
+            "the first API key must permit admin, in all queues and namespaces and for good, or "
+            "nobody could make another; make one with --permission admin"
+        )
+        core.reply(command, Refusal(Code.INVALID, message))
     else:
         core.record(ApiKeyCreated(core.now_us, key))
         core.reply(command, Accepted())
@@ -58,8 +66,26 @@ def revoke_api_key(core: Core, command: RevokeApiKey) -> None:
         message = f"no API key has the id {command.key!r}; list them to see their ids"
         core.reply(command, Refusal(Code.UNKNOWN_API_KEY, message))
         return
+    left = [key for key in core.book.api_keys.values() if key.id != command.key]
+    was_admin = is_lasting_admin(core.book.api_keys[command.key])
+    if was_admin and left and not _has_admin(core, left):
+        message = (
+            f"API key {command.key} is the last that permits admin in everything and for good; "
+            "revoke the others first, or make another such key"
+        )
+        core.reply(command, Refusal(Code.WRONG_STATE, message))
+        return
     core.record(ApiKeyRevoked(core.now_us, command.key, command.by))
     core.reply(command, Accepted())
+
+
+def _has_admin(core: Core, keys: Iterable[ApiKey]) -> bool:
+    return core.has_admin or any(map(is_lasting_admin, keys))
+
+
+def is_lasting_admin(key: ApiKey) -> bool:
+    """Return whether a key can always make and revoke others."""
+    return is_unlimited_admin(key) and not key.namespace and not key.expires_us
 
 
 def api_key_problems(key: ApiKey) -> list[str]:

@@ -88,7 +88,11 @@ from jackalope.core.group import Pools
 from jackalope.core.helping import Fanout
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason
-from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
+from jackalope.core.limits import (
+    ITEMS_PER_COMMAND_MAX,
+    NAMESPACES_MAX,
+    QUEUES_PER_NAMESPACE_MAX,
+)
 from jackalope.core.messaging import (
     Bind,
     ClearRule,
@@ -160,6 +164,9 @@ class Core:
         fanouts: the tasks that want helpers, by fence.
         seeks_helpers: whether every worker must be looked at for them.
         is_changing: whether the command at hand may have changed something.
+        namespaces_by_use_max: how many namespaces come into being by being named. Not durable.
+        queues_by_use_max: how many queues of all namespaces do. Not durable.
+        has_admin: the configuration has a key that can make others. Not durable.
         default_policy: the policy of queues that come into being by being named. Not durable: each
             queue records the policy that it got.
     """
@@ -186,6 +193,9 @@ class Core:
         self.seeks_helpers = False
         self.is_changing = False
         self.default_policy = DEFAULT_POLICY
+        self.namespaces_by_use_max = NAMESPACES_MAX
+        self.queues_by_use_max = NAMESPACES_MAX * QUEUES_PER_NAMESPACE_MAX
+        self.has_admin = False
         self._records: list[AnyRecord] = []
         self._ended: deque[tuple[Task, tuple[TaskId, ...]]] = deque()
         book, roster = self.book, self.roster

@@ -40,7 +40,7 @@ def open_queue(
     queue = core.book.queue(namespace, name)
     if queue is not None:
         return queue
-    refusal = no_room(core, namespace, name)
+    refusal = no_room(core, namespace, name, is_used=policy is None)
     if refusal is not None:
         return refusal
     policy = policy or core.default_policy
@@ -50,15 +50,18 @@ def open_queue(
 
 def open_namespace(core: Core, name: str) -> Namespace | Refusal:
     """Find a namespace, or make it; while it is empty that need not be written down."""
-    return core.book.namespaces.get(name) or _no_namespace(core, name) or core.book.world(name)
+    found = core.book.namespaces.get(name)
+    return found or _no_namespace(core, name, is_used=True) or core.book.world(name)
 
 
-def open_queues(core: Core, namespace: str, names: tuple[str, ...], by: str) -> Refusal | None:
+def open_queues(
+    core: Core, namespace: str, names: tuple[str, ...], by: str, *, is_used: bool = True
+) -> Refusal | None:
     """Make those queues that are not there yet: all of them, or none and say why."""
     book = core.book
     new = [name for name in dict.fromkeys(names) if book.queue(namespace, name) is None]
     for name in new:
-        refusal = no_room(core, namespace, name, len(new))
+        refusal = no_room(core, namespace, name, len(new), is_used=is_used)
         if refusal is not None:
             return refusal
     for name in new:
@@ -88,7 +91,8 @@ def declare_queue(core: Core, command: DeclareQueue) -> None:
     refusal = refusal or _cycle(core, command, changed)
     if refusal is None and is_target_new:
         # What results become must be there before the first result.
-        refusal = open_queues(core, command.namespace, (target,), command.by)
+        targets = (target,)
+        refusal = open_queues(core, command.namespace, targets, command.by, is_used=False)
     if refusal is not None:
         core.reply(command, refusal)
         return
@@ -166,14 +170,24 @@ def known_queue(core: Core, command: DeleteQueue | PauseQueue | ResumeQueue) -> 
     return queue
 
 
-def no_room(core: Core, namespace: str, name: str, count: int = 1) -> Refusal | None:
-    """Refuse new queues of which one's name is unfit or for which there is no room."""
+def no_room(
+    core: Core, namespace: str, name: str, count: int = 1, *, is_used: bool = False
+) -> Refusal | None:
+    """Refuse new queues of which one's name is unfit or for which there is no room.
+
+    What is merely used, and not declared, leaves room for what is.
+    """
     if not 0 < len(name) <= NAME_CHARS_MAX:
         message = f"queue: must have 1 to {NAME_CHARS_MAX} characters, got {len(name)}"
         return Refusal(Code.INVALID, message)
-    refusal = _no_namespace(core, namespace)
+    refusal = _no_namespace(core, namespace, is_used=is_used)
     if refusal is not None:
         return refusal
+    if is_used:
+        there = sum(len(each.queues) for each in core.book.namespaces.values())
+        if there + count > core.queues_by_use_max:
+            message = f"there are {there} queues; declare queue {name!r} before it is used"
+            return Refusal(Code.TOO_MANY, f"{message}, or raise limits.queues_by_use")
     world = core.book.namespaces.get(namespace)
     if world is not None and len(world.queues) + count > QUEUES_PER_NAMESPACE_MAX:
         message = f"namespace {namespace!r} has {len(world.queues)} queues; delete one first"
@@ -181,13 +195,19 @@ def no_room(core: Core, namespace: str, name: str, count: int = 1) -> Refusal | 
     return None
 
 
-def _no_namespace(core: Core, name: str) -> Refusal | None:
+def _no_namespace(core: Core, name: str, *, is_used: bool = False) -> Refusal | None:
     """Refuse a new namespace whose name is unfit or for which there is no room."""
     if not 0 < len(name) <= NAME_CHARS_MAX:
         message = f"namespace: must have 1 to {NAME_CHARS_MAX} characters, got {len(name)}"
         return Refusal(Code.INVALID, message)
-    if name not in core.book.namespaces and len(core.book.namespaces) >= NAMESPACES_MAX:
+    there = len(core.book.namespaces)
+    if name in core.book.namespaces:
+        return None
+    if there >= NAMESPACES_MAX:
         return Refusal(Code.TOO_MANY, f"there are {NAMESPACES_MAX} namespaces; use one of them")
+    if is_used and there >= core.namespaces_by_use_max:
+        message = f"there are {there} namespaces; declare a queue in namespace {name!r} first"
+        return Refusal(Code.TOO_MANY, f"{message}, or raise limits.namespaces_by_use")
     return None
 
 

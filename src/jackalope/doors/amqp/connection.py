@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from jackalope.broker.access import ANYONE, THE_BROKER, Principal
+from jackalope.broker.backlog import COUNTED_BYTES_MIN
 from jackalope.core.commands import AnyCommand, Finish, FinishAttempts, Heartbeat
 from jackalope.core.durations import HOUR, SECOND
 from jackalope.core.effects import Answered, DirectReply, Effect, Reply
@@ -119,6 +120,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         """Forget the peer, and take back what it has not answered."""
         self.door.leave(self)
+        self.broker.backlog.forget(self)
         self._transport = None
         self.flush()
         for task in self._tasks:
@@ -154,6 +156,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Go on with a peer that reads again."""
         self._stuck_since_us = 0
+        self.broker.backlog.note(self, self.unread_bytes())
         self._hold_consumers(is_held=False)
         for channel in self.channels.values():
             for outlet in channel.outlets():
@@ -466,6 +469,10 @@ class Connection(asyncio.Protocol):
 
     # Writing.
 
+    def unread_bytes(self) -> int:
+        """Return how much the peer has not read."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def is_read(self) -> bool:
         """Tell whether the peer reads what it is sent."""
         return not self._stuck_since_us
@@ -484,6 +491,9 @@ class Connection(asyncio.Protocol):
             data = b"".join(self._unsent) if len(self._unsent) > 1 else self._unsent[0]
             self._is_sent = True
             self._transport.write(data)
+            unread = self._transport.get_write_buffer_size()
+            if unread >= COUNTED_BYTES_MIN:
+                self.broker.backlog.note(self, unread)
         self._unsent.clear()
 
     def agree(self, frame_bytes_max: int, heartbeat_s: int) -> None:

@@ -16,6 +16,7 @@ import structlog
 
 from jackalope import __version__
 from jackalope.broker.access import ANYONE, THE_BROKER, Principal, acting
+from jackalope.broker.backlog import COUNTED_BYTES_MIN
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
 from jackalope.core.access import Permission
@@ -149,6 +150,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         """Forget the peer. Its worker, if it is one, may come back within its grace."""
         self._door.leave(self)
+        self._broker.backlog.forget(self)
         self._listening.end(self._broker.events)
         self._messaging.end()
         self._streams.end()
@@ -188,6 +190,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Go on with a peer that reads again."""
         self._stuck_since_us = 0
+        self._broker.backlog.note(self, self.unread_bytes())
         self._read_on()
 
     # The door's side.
@@ -574,8 +577,11 @@ class Connection(asyncio.Protocol):
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
             self._sent_us = self._broker.now_us()
-            if self._transport.get_write_buffer_size() > self._door.terms.unsent_bytes_max:
+            unread = self._transport.get_write_buffer_size()
+            if unread > self._door.terms.unsent_bytes_max:
                 self._cut_off()
+            elif unread >= COUNTED_BYTES_MIN:
+                self._broker.backlog.note(self, unread)
 
     def _is_closing(self) -> bool:
         return self._transport is None or self._transport.is_closing()
@@ -583,6 +589,10 @@ class Connection(asyncio.Protocol):
     def _cut_off(self) -> None:
         log.warning("slow reader cut off", session=self.session, name=self._name)
         self.abort()
+
+    def unread_bytes(self) -> int:
+        """Return how much the peer has not read."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def _close(self) -> None:
         if self._transport is not None:
