@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from jackalope.broker.access import THE_BROKER, Principal, acting
+from jackalope.broker.access import THE_BROKER, Principal, acting, sees
 from jackalope.broker.engine import Engine
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
@@ -373,6 +373,8 @@ def _leases_of(engine: Engine, namespace: str, worker: str) -> tuple[list[Held],
         Refused: it works over another connection.
     """
     known = engine.core.roster.workers.get((namespace, worker))
+    if known is not None and not any(map(sees, known.queues)):
+        return [], ()  # To a key of other queues it is not there.
     if known is not None and known.session:
         message = f"worker {worker!r} works over another connection; choose another name"
         raise Refused(Refusal(Code.STALE_SESSION, message))

@@ -15,7 +15,7 @@ from jackalope.core.topology import Binding, Exchange
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.exchanges import kind_of
 from jackalope.doors.http.management.policies import rule_of
-from jackalope.doors.http.management.room import by, room_of
+from jackalope.doors.http.management.room import admit_to, by, room_of
 from jackalope.doors.http.management.words import (
     DEFAULT_VHOST,
     SPOKEN_VERSION,
@@ -68,6 +68,7 @@ async def import_all(request: Asked) -> Nothing:
 @post("/definitions/{vhost:str}", opt=_ADMIN, status_code=204)
 async def import_vhost(request: Asked, vhost: FromPath[str]) -> Nothing:
     """Declare what a document says in one virtual host."""
+    admit_to(namespace_of(named(vhost)))
     return await _import(request, named(vhost))
 
 

@@ -10,9 +10,7 @@ from litestar.params import FromPath
 from jackalope import __version__
 from jackalope.broker.access import acting
 from jackalope.broker.engine import Engine
-from jackalope.broker.queries import Refused
 from jackalope.core.access import Permission
-from jackalope.core.command import Scope
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.lifecycle import LEASED
 from jackalope.core.messaging import AnyMessaging, ClearRule, RemoveExchange, RemoveQueue
@@ -21,7 +19,7 @@ from jackalope.core.routing import Kind
 from jackalope.core.topology import GIVEN_NAMES
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.lists import listed, shown
-from jackalope.doors.http.management.room import Item, Room, by, room_of
+from jackalope.doors.http.management.room import Item, Room, admit_to, by, room_of
 from jackalope.doors.http.management.words import (
     NODE,
     SPOKEN_VERSION,
@@ -33,7 +31,6 @@ from jackalope.doors.http.management.words import (
     namespace_of,
     not_found,
     nothing,
-    problem_of,
     vhost_of,
 )
 
@@ -159,10 +156,7 @@ async def read_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
 async def make_vhost(request: Asked, vhost: FromPath[str]) -> Nothing:
     """Make a virtual host. Every name is one already: it comes into being with what is in it."""
     name = namespace_of(named(vhost))
-    principal = acting.get()
-    refusal = principal.refuse(Permission.ADMIN, name) or principal.refuse_scope(Scope.NAMESPACE)
-    if refusal is not None:
-        raise problem_of(Refused(refusal))
+    admit_to(name)
     is_there = await room_of(request).broker.read(
         lambda engine: name in engine.core.book.namespaces
     )
@@ -174,6 +168,7 @@ async def delete_vhost(request: Asked, vhost: FromPath[str]) -> Nothing:
     """Delete all that is in a virtual host."""
     room = room_of(request)
     where = named(vhost)
+    admit_to(namespace_of(where))
     for command in await room.broker.read(lambda engine: _removals(engine, where)):
         await room.ask(command)
     return nothing()

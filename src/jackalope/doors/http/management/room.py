@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jackalope.broker.access import acting
+from jackalope.broker.access import acting, sees
 from jackalope.broker.engine import Engine
 from jackalope.broker.links import Link, LinkChannel, LinkConsumer, Links
 from jackalope.broker.queries import Refused
 from jackalope.broker.reading import Reading
 from jackalope.broker.service import Broker
 from jackalope.core.access import Permission
+from jackalope.core.command import Scope
 from jackalope.core.effects import Answered
 from jackalope.core.messaging import AnyMessaging
 from jackalope.doors.http.desk import Desk
@@ -23,6 +24,7 @@ from jackalope.doors.http.management.words import (
     Asked,
     Problem,
     namespace_of,
+    not_found,
     problem_of,
     vhost_of,
 )
@@ -70,8 +72,17 @@ class Room:
         return True
 
     def links(self, vhost: str | None = None) -> list[Link]:
-        """Return the connections that whoever acts may see."""
+        """Return the connections that a key may see; one that is limited to queues sees none.
+
+        Raises:
+            Problem: the key may not look at this virtual host.
+        """
+        return [] if acting.get().queues else self._links_to(vhost)
+
+    def _links_to(self, vhost: str | None) -> list[Link]:
         principal = acting.get()
+        if vhost is not None and principal.refuse(Permission.READ_TASKS, namespace_of(vhost)):
+            raise not_found()
         return [
             link
             for link in self._links.all()
@@ -87,10 +98,10 @@ class Room:
         """Show the consumers of a queue, of a virtual host, or all."""
         return [
             _show_consumer(link, channel, consumer)
-            for link in self.links(vhost)
+            for link in self._links_to(vhost)
             for channel in link.channels
             for consumer in channel.consumers
-            if queue in (None, consumer.queue)
+            if queue in (None, consumer.queue) and sees(consumer.queue)
         ]
 
     def add_numbers(self, items: list[Item]) -> None:
@@ -107,6 +118,18 @@ class Room:
                     namespace, self.broker.now_us(), self.broker.started_us, lambda _: True
                 )
             item["message_stats"] = message_stats(reading, rates[namespace].get(item["name"], 0.0))
+
+
+def admit_to(namespace: str) -> None:
+    """Let only administrators of all of a namespace make or delete it.
+
+    Raises:
+        Problem: the key is limited to queues, or to another namespace.
+    """
+    who = acting.get()
+    refusal = who.refuse(Permission.ADMIN, namespace) or who.refuse_scope(Scope.NAMESPACE)
+    if refusal is not None:
+        raise problem_of(Refused(refusal))
 
 
 def message_stats(reading: Reading, ack_rate: float) -> Item:
