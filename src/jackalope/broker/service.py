@@ -156,11 +156,8 @@ class Broker:
         self._flush: Flush | None = None
         self._flush_wanted: list[asyncio.Future[None]] = []
         self._flush_awaited: list[asyncio.Future[None]] = []
-        self._next_flush_us = 0
-        self._rested_us = 0
-        self._store_us = 0
-        self._storing_since_us = 0
-        self._flushing_since_us = 0
+        self._next_flush_us = self._rested_us = self._store_us = 0
+        self._storing_since_us = self._flushing_since_us = 0
         self._settled_core: object = None
         self._is_stopping = False
         self.events = Events()
