@@ -289,6 +289,18 @@ def test_a_key_without_the_permission_is_refused(
 
 
 @tried
+def test_the_permission_is_enough(app: str, method: str, path: str, needed: Permission) -> None:
+    async def test() -> None:
+        async with House(permissions=(needed,)) as house:
+            answered = await house.ask(app, method, path, THEIRS)
+            assert answered.status_code not in (401, 403), answered.text
+            if path.endswith(("/get", "/delete")) or path == "/api/jobs/{key}":
+                assert answered.status_code != 404
+
+    run(test())
+
+
+@tried
 def test_a_key_of_another_namespace_is_refused(
     app: str, method: str, path: str, needed: Permission
 ) -> None:
