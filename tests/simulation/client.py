@@ -42,7 +42,7 @@ QUEUES: dict[str, dict[str, object]] = {
         "same": "cached",
         "cache_us": 20 * SECOND,
         "cache_entries": 3,
-        "retries": 1,
+        "retries": 0,
         "retry_base_us": SECOND,
     },
     "aged": {"ageing_us": SECOND, "time_to_live_us": 40 * SECOND, "result_becomes": "plain"},

@@ -23,6 +23,7 @@ from jackalope.core.refusals import Refusal
 from jackalope.core.task import Task
 from jackalope.core.timers import Timers
 from jackalope.core.worker import Worker
+from jackalope.storage.faults import Corrupt
 from tests.simulation.checker import Violation
 from tests.simulation.run import simulate
 
@@ -207,6 +208,6 @@ def _caught(make_engine: Callable[..., Engine] = Engine) -> str:
     for seed in range(_SEEDS):
         try:
             run(seed)
-        except (Violation, BrokenInvariant) as error:
+        except (Violation, BrokenInvariant, Corrupt) as error:
             return str(error)
     return ""
