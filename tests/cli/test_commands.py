@@ -655,6 +655,13 @@ def test_submit_asks_once_and_says_how_it_was_served(cli: Cli) -> None:
     assert "awaited by 2 requests" in cli("status", joined).out
 
 
+def test_payload_that_fits_into_no_frame(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "large"
+    file.write_bytes(bytes(17 * 1024 * 1024))
+    task = submit(cli, "-q", "large", "--payload-file", str(file))
+    assert state_of(cli, task) == "ready"
+
+
 @pytest.mark.usefixtures("worker")
 def test_answers_are_listed_shown_pinned_and_purged(cli: Cli) -> None:
     cli("queues", "set", "images", "same=cached")

@@ -75,6 +75,21 @@ def test_only_who_fetches_gets_what_fits_into_no_frame(tmp_path: Path) -> None:
     run(test())
 
 
+def test_question_does_not_load_what_fits_into_no_frame(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with open_house(tmp_path) as house:
+            peer = await house.peer()
+            for _ in range(17):
+                await peer.ask_ok(Upload(0, 1, BODY))
+            ref = BlobRef(*await peer.ask_ok(Upload(0, 1, last=True)))
+            [task] = await peer.submit(spec(payload=ref))
+            refused = await peer.ask_no(Query(0, "task", {"id": task, "bodies": True}))
+            assert refused.code == "too_large"
+            assert (await peer.ask_ok(Query(0, "task", {"id": task})))["id"] == task
+
+    run(test())
+
+
 def test_upload_is_used_once_and_known_to_its_connection_alone(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:

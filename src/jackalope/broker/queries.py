@@ -34,8 +34,9 @@ from jackalope.core.queue import Namespace, Queue
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.requests import unknown
 from jackalope.core.tally import NO_TALLY
-from jackalope.core.task import BlobRef, Body, Task
+from jackalope.core.task import BlobRef, Body, Task, size_of
 from jackalope.storage import BadCursor
+from jackalope.wire.frames import FRAME_BYTES_MAX
 from jackalope.wire.views import (
     AnswerView,
     ApiKeyView,
@@ -146,6 +147,10 @@ async def _task(broker: Broker, namespace: str, about: About) -> TaskView:
     view, bodies = await task_and_bodies(broker, namespace, about)
     if not about.bodies:
         return view
+    total = sum(map(size_of, bodies))
+    if total > FRAME_BYTES_MAX:  # Known before anything is loaded.
+        message = f"the bodies of the task have {total} bytes; fetch them in parts"
+        raise Refused(Refusal(Code.TOO_LARGE, message))
     payload, result = [await _load(broker, body) for body in bodies]
     return msgspec.structs.replace(view, payload=payload, result=result)
 

@@ -22,11 +22,14 @@ from jackalope.core.effects import Served, TaskEnded
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.policy import Policy
+from jackalope.core.refusals import Code
 from jackalope.core.task import TaskSpec
 from jackalope.link.address import Address
 from jackalope.link.answers import refusals, served
 from jackalope.link.connection import Connection
 from jackalope.link.errors import ConnectionLost, Rejected
+from jackalope.link.streams import STREAMED_BYTES, send_parts
+from jackalope.tasks.streams import chunks_of
 from jackalope.wire.messages import (
     Act,
     Ended,
@@ -113,8 +116,13 @@ class Backend:
         return msgspec.convert(body, shape)
 
     async def task(self, task_id: TaskId, *, bodies: bool = False) -> TaskView:
-        """Show one task."""
-        return await self._ask("task", TaskView, id=task_id, bodies=bodies)
+        """Show one task; without its bodies if they fit into no frame."""
+        try:
+            return await self._ask("task", TaskView, id=task_id, bodies=bodies)
+        except Rejected as error:
+            if not bodies or error.code != Code.TOO_LARGE:
+                raise
+            return await self._ask("task", TaskView, id=task_id)
 
     async def tasks(
         self, wanted: Filter, *, sort: str = "-created", limit: int = 100, cursor: str = ""
@@ -206,11 +214,20 @@ class Backend:
 
         A request that is served by another task takes on the id of that one.
         """
+        for task in tasks:
+            await self._upload(task)
         body = await self._connection.request(Submit(0, tasks))
         hows = served(body)
         for index, how in hows.items():
             tasks[index].id = how.task
         return refusals(body), hows
+
+    async def _upload(self, task: TaskSpec) -> None:
+        """Send a payload in parts that may fit into no frame, if the broker takes it so."""
+        payload = task.payload
+        has_parts = self._connection.welcome.part_bytes_max > 0
+        if isinstance(payload, bytes) and len(payload) > STREAMED_BYTES and has_parts:
+            task.payload = await send_parts(self._connection, chunks_of(payload))
 
     async def submit_and_wait(self, task: TaskSpec) -> TaskEnded:
         """Submit one task, and return when it has ended.
@@ -218,6 +235,7 @@ class Backend:
         Raises:
             Rejected: the broker refused it.
         """
+        await self._upload(task)
         submitted = self._connection.request(Submit(0, [task]))
         watched = self._connection.request(Watch(0, (task.id,)))
         body = await submitted
