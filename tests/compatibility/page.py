@@ -49,7 +49,7 @@ def features(design: str) -> dict[str, dict[str, str]]:
 
 
 @cache
-def tests_by_feature() -> dict[str, list[str]]:
+def shown_by() -> dict[str, list[str]]:
     """Return the tests that show each feature, as `tests/path.py::test_name`."""
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
@@ -85,11 +85,11 @@ def render() -> str:
 def _status(key: str, row: dict[str, str]) -> str:
     if "differs" in row:
         return "differs"
-    return "planned" if "comes_with" in row else "works" if key in tests_by_feature() else "unshown"
+    return "planned" if "comes_with" in row else "works" if key in shown_by() else "unshown"
 
 
 def _row(key: str, row: dict[str, str]) -> str:
-    tests = tests_by_feature().get(key, [])
+    tests = shown_by().get(key, [])
     shown = [f"`{test.removeprefix('tests/')}`" for test in tests[:3]]
     if len(tests) > 3:
         shown.append(f"and {len(tests) - 3} more")
