@@ -144,6 +144,38 @@ def test_results_that_go_in_a_circle_are_a_bad_configuration(tmp_path: Path) -> 
     code, err = refused("--port", "0", cwd=tmp_path)
     assert code == 2
     assert "queues.b: results would go in a circle: b -> a -> b" in err
+    assert not (tmp_path / "jackalope-data").exists()
+
+
+def test_a_refused_configuration_leaves_nothing_behind(tmp_path: Path, cli: Cli) -> None:
+    """Also not in a folder that is there, and the corrected one is accepted."""
+    file = tmp_path / "jackalope.toml"
+    assert Serving(cwd=tmp_path).stop()[0] == 0
+    file.write_text(
+        '[limits]\ngpu = 3\n[queues.a]\nresult_becomes = "b"\n[queues.b]\nresult_becomes = "a"\n'
+    )
+    assert cli("config", "check", "--config", str(file)).code == 2
+    assert refused("--port", "0", "--http-port", "0", cwd=tmp_path)[0] == 2
+    file.write_text('[queues.b]\nresult_becomes = "a"\n')
+    assert cli("config", "check", "--config", str(file)).code == 0
+    serving = Serving(cwd=tmp_path)
+    queues = cli("-b", str(serving.address), "queues", "-f", "json").json
+    assert sorted(queue["queue"] for queue in queues) == ["a", "b"]
+    assert cli("-b", str(serving.address), "limits", "-f", "json").json == []
+    serving.stop()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--host", "0.0.0.0"),  # noqa: S104  it is refused
+        ("--tls-cert", "none.crt", "--tls-key", "none.key"),
+    ],
+)
+def test_a_refused_start_makes_no_folder(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    code, _ = refused("--port", "0", *flags, cwd=tmp_path)
+    assert code == 2
+    assert not (tmp_path / "jackalope-data").exists()
 
 
 def test_damaged_storage_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
@@ -152,7 +184,10 @@ def test_damaged_storage_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
     code, err = refused("--port", "0", cwd=tmp_path)
     assert code == 3
     assert "tasks.db" in err
-    assert "restore" in err
+    assert "jackalope check" in err
+    code, err = refused("--port", "0", "--accept-loss", cwd=tmp_path)
+    assert code == 3
+    assert "more than an index. Restore it" in err
 
 
 def test_folder_that_cannot_be_made_is_a_storage_fault(tmp_path: Path) -> None:

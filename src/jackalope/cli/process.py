@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from jackalope import __version__
 from jackalope.broker.access import THE_BROKER, Access
 from jackalope.broker.chronicle import Chronicle
-from jackalope.broker.config import key_of
+from jackalope.broker.declaring import Declarations, declaration_problems
 from jackalope.broker.exposure import exposure_problems, may_be_open, server_context
 from jackalope.broker.service import Broker
 from jackalope.broker.settings import Config
@@ -31,14 +31,14 @@ from jackalope.cli.command import Exit, Failure, say_error
 from jackalope.cli.launching import begin_pools, make_launchers, start_pools
 from jackalope.cli.serve import HOW_TO_HAVE_HTTP, bad_config, has_http
 from jackalope.cli.stores import store_of
-from jackalope.core.commands import AnyCommand, DeclarePool, DeclareQueue, LimitTag
 from jackalope.core.durations import SECOND
-from jackalope.core.effects import Effect, Reply
-from jackalope.core.refusals import Code, Refusal
+from jackalope.core.effects import Accepted, Effect, Reply
+from jackalope.core.refusals import Refusal
 from jackalope.doors.native import NativeDoor
 from jackalope.doors.native.server import Terms
 from jackalope.link.address import Address
 from jackalope.storage import FolderBusy, Storage, StorageFault
+from jackalope.storage.folder import JOURNAL
 
 if TYPE_CHECKING:
     from jackalope.broker.tracer import Tracer
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from jackalope.doors.http.server import HttpDoor
 
 log = structlog.get_logger(component="broker")
-
-_BY = "configuration"
 
 
 class Door(Protocol):
@@ -69,6 +67,7 @@ async def run_broker(config: Config, *, accepts_loss: bool = False) -> Exit:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop)
+    _refuse_bad(config)
     broker = _open(config, accepts_loss)
     try:
         doors = await _start(broker, config)
@@ -95,6 +94,22 @@ def _tune() -> None:
     """
     sys.setswitchinterval(0.0005)
     gc.set_threshold(100_000, 50, 100)
+
+
+def _refuse_bad(config: Config) -> None:
+    """Refuse what can be refused before there is a data folder.
+
+    Raises:
+        Failure: with every problem.
+    """
+    is_new = not (Path(config.data.folder) / JOURNAL).exists()
+    problems = exposure_problems(config, has_keys=bool(config.auth.keys)) if is_new else []
+    problems += declaration_problems(config) if is_new else []
+    if problems:
+        raise bad_config(problems)
+    _tls(config)
+    if config.amqp.enabled:
+        _tls(config, config.amqp.client_ca)
 
 
 def _open(config: Config, accepts_loss: bool) -> Broker:
@@ -330,49 +345,20 @@ class _Answers:
 
 
 async def _declare(broker: Broker, config: Config) -> None:
-    """Declare the queues and limits of the configuration.
+    """Declare the queues, pools and limits of the configuration: all of them, or none.
 
     Raises:
         Failure: the broker refused some; it lists them.
     """
-    outlet = _Answers()
-    session = broker.open_session(outlet)
-    wanted = dict(enumerate(_declarations(config), 1))
-    for ref, (_, command) in wanted.items():
-        command.session, command.ref = session, ref
-        broker.post(command, THE_BROKER)
-    problems = []
-    for _ in wanted:
-        reply = await outlet.next()
-        if isinstance(reply.body, Refusal):
-            if reply.body.code is Code.STORAGE_FAILED:
-                raise Failure(reply.body.message, code=Exit.STORAGE)
-            problems.append(f"{wanted[reply.ref][0]}: {reply.body.message}")
-    broker.close_session(session)
-    if problems:
-        raise bad_config(problems)
-
-
-def _declarations(config: Config) -> list[tuple[str, AnyCommand]]:
-    """Return the commands that declare what is configured, each with its key."""
-    commands: list[tuple[str, AnyCommand]] = []
-    for namespace, world in config.namespaces.items():
-        for queue, settings in world.queues.items():
-            declare = DeclareQueue(
-                queue=queue,
-                changes=dict(settings.changes),
-                preset=settings.preset,
-                namespace=namespace,
-                by=_BY,
-            )
-            commands.append((key_of(("namespaces", namespace, "queues", queue)), declare))
-        for queue, changes in world.pools.items():
-            pool = DeclarePool(queue=queue, changes=dict(changes), namespace=namespace, by=_BY)
-            commands.append((key_of(("namespaces", namespace, "pools", queue)), pool))
-        for tag, limit in world.limits.items():
-            command = LimitTag(tag=tag, limit=limit, namespace=namespace, by=_BY)
-            commands.append((key_of(("namespaces", namespace, "limits", tag)), command))
-    return commands
+    outlet, wanted = _Answers(), Declarations(config)
+    wanted.command.session, wanted.command.ref = broker.open_session(outlet), 1
+    broker.post(wanted.command, THE_BROKER)
+    answer = (await outlet.next()).body
+    broker.close_session(wanted.command.session)
+    if isinstance(answer, Refusal):
+        raise Failure(answer.message, code=Exit.STORAGE)
+    if isinstance(answer, Accepted) and answer.refused:
+        raise bad_config(wanted.problems(list(answer.refused)))
 
 
 async def _watch(broker: Broker) -> None:

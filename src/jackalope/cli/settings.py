@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jackalope.cli.command import Exit, Failure, local
-from jackalope.cli.serve import Flags
+from jackalope.cli.serve import Flags, bad_config
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -98,9 +98,12 @@ def check(screen: "Screen", flags: Flags) -> None:
     Examples:
         jackalope config check --config jackalope.yaml
     """
+    from jackalope.broker.declaring import declaration_problems
     from jackalope.cli.words import plural
 
     loaded = flags.load()
+    if problems := declaration_problems(loaded.config):
+        raise bad_config(problems)
     given = [each for each in loaded.settings if each.origin.place.value != "default"]
     text = f"the configuration is good: {plural(len(given), 'setting')} beside the defaults"
     notes = [str(note) for note in loaded.notes]

@@ -23,6 +23,7 @@ from jackalope.core import (
     actions,
     api_keys,
     attempts,
+    configuring,
     consumers,
     dead_letters,
     declarations,
@@ -55,6 +56,7 @@ from jackalope.core.commands import (
     CloseSession,
     Command,
     CreateApiKey,
+    DeclareAll,
     DeclarePool,
     DeclareQueue,
     DeletePool,
@@ -311,6 +313,10 @@ class Core:
         else:
             self.idle.set(name, self.now_us + queue.traits.expires_us)
 
+    def carry_out(self, command: Command) -> None:
+        """Decide about a command that is part of the one at hand."""
+        _HANDLERS[type(command)](self, command)
+
     def record(self, record: AnyRecord) -> None:
         """Write down a fact, now and for ever."""
         APPLIERS[type(record)](self.book, record)
@@ -421,6 +427,7 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     PauseQueue: declarations.pause_queue,
     ResumeQueue: declarations.resume_queue,
     LimitTag: declarations.limit_tag,
+    DeclareAll: configuring.declare_all,
     CreateApiKey: api_keys.create_api_key,
     RevokeApiKey: api_keys.revoke_api_key,
     OpenQueue: opening.open_queue,

@@ -127,6 +127,12 @@ class LimitTag(Command):
     by: str = ""
 
 
+class DeclareAll(Command):
+    """Declare queues, pools and limits: all of them, or none. For the broker alone."""
+
+    declarations: list[Command]
+
+
 class CreateApiKey(Command):
     """Let whoever has the token of this key in. Who made it, and when, the core fills in."""
 
@@ -576,6 +582,7 @@ AnyCommand = (
     | PauseQueue
     | ResumeQueue
     | LimitTag
+    | DeclareAll
     | CreateApiKey
     | RevokeApiKey
     | JoinWorker

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -317,10 +317,13 @@ def mend_history(path: Path) -> list[str]:
     if not problems:
         return []
     aside = set_aside(path, is_copied=True)
-    with naming_faults(path), closing(sqlite3.connect(path)) as connection:
+    with closing(sqlite3.connect(path)) as connection, suppress(sqlite3.DatabaseError):
         connection.execute("REINDEX")
     if left := integrity_problems(path):
-        raise Corrupt(f"{path}: {left[0]}. Restore it, with {JOURNAL}, from one backup")
+        raise Corrupt(
+            f"{path}: {left[0]}, and that is more than an index. Restore it, with {JOURNAL}, from "
+            "one backup"
+        )
     return [f"{path}: indexes built again after {problems[0]}; kept as {aside.name}"]
 
 
