@@ -20,7 +20,7 @@ from jackalope.broker.service import Broker
 from jackalope.broker.tokens import hash_of, id_of, new_token
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import CreateApiKey, Tick
-from jackalope.core.durations import MILLISECOND
+from jackalope.core.durations import DAY, MILLISECOND
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import DEPTH_MAX
 from jackalope.core.refusals import Code
@@ -387,6 +387,21 @@ def test_garbage_harms_nobody_else(peers: list[list[bytes]]) -> None:
             await witness.ask("basic.get", "basic.get-ok", queue="safe", no_ack=True)
             assert await witness.body() == b"still here"
             assert broker.trouble() == ""
+
+    run(test())
+
+
+def test_a_clock_that_jumps_ahead_closes_nothing() -> None:
+    async def test() -> None:
+        async with house() as (broker, door):
+            peer = await connect(door)
+            await peer.ask("queue.declare", "queue.declare-ok", queue="q")
+            (connection,) = door.connections
+            connection.heartbeat_s = 1
+            broker._clock._ahead_us += DAY
+            await door.look()
+            assert list(door.connections) == [connection]
+            await peer.ask("queue.declare", "queue.declare-ok", queue="q")
 
     run(test())
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jackalope.core.commands import Action, Answer, Fail, Finish, Held, Verdict
-from jackalope.core.durations import SECOND
+from jackalope.core.durations import DAY, SECOND
 from jackalope.core.effects import Assignment
 from jackalope.core.task import Error, Options
 from jackalope.wire.messages import (
@@ -493,5 +493,25 @@ def test_heartbeat_keeps_the_lease(tmp_path: Path) -> None:
                 await asyncio.sleep(0.1)
                 assert await worker.ask(Heartbeat(number, {"cpu": 1})) == Ack(number, YES)
             assert worker.heard == []
+
+    run(test())
+
+
+def test_a_clock_that_jumps_ahead_closes_nothing(tmp_path: Path) -> None:
+    """Whether a peer is silent is a matter of how long it took, not of what the wall says."""
+
+    async def test() -> None:
+        async with open_house(tmp_path, heartbeat_us=SECOND) as house:
+            worker, idle = await house.peer("w1"), await house.peer("idle")
+            await worker.join()
+            await idle.submit(spec())
+            await worker.take()
+            house.broker._clock._ahead_us += DAY
+            before = set(house.door.connections)
+            await house.door.look()
+            assert set(house.door.connections) == before
+            await idle.ask_ok(Query(1, "stats"))
+            workers = await idle.ask_ok(Query(2, "workers"))
+            assert len(workers) == 1
 
     run(test())

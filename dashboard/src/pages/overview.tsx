@@ -17,7 +17,7 @@ export function Overview() {
   return (
     <>
       <PageHead title="Overview" />
-      {now.trouble && <p class="problem" role="alert">The broker cannot write: {now.trouble}</p>}
+      {now.trouble && <p class="problem" role="alert">New tasks are refused: {now.trouble}</p>}
       <div class="grid tiles">
         <Tile label="Queued" value={stats.pending_count} tone="blue" href={toHash("tasks", "", { status: "pending" })}
           note={resting ? `${count(stats.counts.ready ?? 0)} ready` : "all ready"} />

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import structlog
+
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.refusals import Code, Refusal
+
+log = structlog.get_logger(component="broker")
 
 #: Beyond this many items in the inbox a submit is refused, with the time to try again.
 INBOX_ITEMS_MAX = 200_000
@@ -42,6 +46,10 @@ class Admission:
             self._looked_us = now_us
             room, least = self._room_bytes(), self._free_bytes_min
             is_low = room is not None and room < least
+            if is_low and not self._lack:
+                log.warning("disk nearly full, new tasks are refused", room=room, least=least)
+            elif self._lack and not is_low:
+                log.info("disk has room again, new tasks are accepted", room=room)
             self._lack = f"the disk has room for {room} bytes, less than {least}" if is_low else ""
         return self._lack
 

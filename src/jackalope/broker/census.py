@@ -63,6 +63,7 @@ class Census(msgspec.Struct):
         sequence: the last batch that is durable.
         lag: how many batches history is behind.
         trouble: why nothing can be written; empty if all is well.
+        shortage: why no new task is taken in; empty if all is well.
     """
 
     queues: dict[QueueName, QueueCensus]
@@ -76,6 +77,7 @@ class Census(msgspec.Struct):
     sequence: int
     lag: int
     trouble: str
+    shortage: str
 
     def in_progress(self) -> int:
         """Return how many tasks workers have."""
@@ -103,6 +105,7 @@ def take_census(broker: Broker) -> Census:
         sequence=broker.engine.sequence,
         lag=broker.engine.sequence - meter.machine.flushed if unwritten else 0,
         trouble=broker.trouble(),
+        shortage=broker.shortage(),
     )
 
 

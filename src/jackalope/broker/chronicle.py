@@ -234,6 +234,7 @@ class Chronicle(Events):
         while True:
             await asyncio.sleep(_WATCH_EVERY_S)
             self.settle(broker.now_us())
+            broker.shortage()  # It logs when the disk runs low, even if nothing is submitted.
             await broker.read(self.look)
 
     def look(self, engine: Engine) -> None:

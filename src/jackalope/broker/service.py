@@ -312,6 +312,10 @@ class Broker:
         """Return the broker's time."""
         return self._clock.now_us()
 
+    def steady_us(self) -> int:
+        """Return a time by which silence is judged: it does not jump when a clock is set."""
+        return self._clock.steady_us()
+
     def session_count(self) -> int:
         """Return how many sessions are open."""
         return len(self._outlets)
@@ -328,7 +332,8 @@ class Broker:
             return "the broker does not run"
         if self.engine.fault is not None:
             return f"the storage failed: {self.engine.fault}"
-        storing_us = self._clock.now_us() - self._storing_since_us if self._storing_since_us else 0
+        since_us = self._storing_since_us
+        storing_us = self._clock.steady_us() - since_us if since_us else 0
         if storing_us > _STUCK_DISK_US:
             return f"the disk has not answered for {storing_us // SECOND} s"
         return ""
@@ -423,7 +428,7 @@ class Broker:
         if not turn.body:
             self.engine.store(turn)
             return 0
-        self._storing_since_us = self._clock.now_us()
+        self._storing_since_us = self._clock.steady_us()
         is_small = len(turn.body) <= _SMALL_BODY_BYTES
         if self._is_idle and is_small and self._store_us < _QUICK_DISK_US:
             took_us = self._store_timed(turn)

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from jackalope.broker.admission import Admission
 from jackalope.broker.settings import HttpConfig
 from jackalope.broker.tokens import hash_of, id_of, new_token
 from jackalope.core.access import ApiKey, Permission
@@ -128,7 +129,7 @@ def test_disk_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
             async def hang(turn: Any) -> int:
                 hung.set()
-                broker._storing_since_us = broker.now_us() - 11_000_000
+                broker._storing_since_us = broker.steady_us() - 11_000_000
                 await answers
                 real(turn)
                 broker._storing_since_us = 0
@@ -240,3 +241,35 @@ def test_serve_is_ready_when_it_says_so(serving: Serving) -> None:
     answer = httpx.get(f"{serving.url}/health/ready")
     assert (answer.status_code, answer.json()["status"]) == (200, "healthy")
     assert httpx.get(f"{serving.url}/metrics").status_code == 200
+
+
+def test_a_disk_that_is_nearly_full(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Submits are refused, and everything that is asked about it says so."""
+
+    async def check() -> None:
+        async with open_http(tmp_path) as house, Native(house) as native:
+            peer = await native.peer()
+            await peer.submit(spec())
+            await healthy(house)
+            room = house.broker._storage.room_bytes
+            house.broker._admission = Admission(room, 2**60)
+            refused = await peer.ask(Submit(9, [spec()]))
+            assert isinstance(refused, Nack)
+            assert refused.code == "overloaded"
+            for path in PATHS:
+                answer = await house.client.get(path)
+                assert (answer.status_code, answer.json()["status"]) == (503, "degraded")
+                assert "the disk has room for" in answer.json()["trouble"]
+            assert (await house.client.get("/health/live")).status_code == 200
+            assert "jackalope_accepting 0" in (await house.client.get("/metrics")).text
+            assert "jackalope_writable 1" in (await house.client.get("/metrics")).text
+            house.broker._admission._free_bytes_min = 1
+            house.broker._admission._looked_us = 0
+            await healthy(house)
+            assert "jackalope_accepting 1" in (await house.client.get("/metrics")).text
+            await peer.submit(spec())
+
+    run(check())
+    said = capfd.readouterr().out
+    assert said.count("disk nearly full, new tasks are refused") == 1
+    assert said.count("disk has room again, new tasks are accepted") == 1

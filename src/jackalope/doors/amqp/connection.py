@@ -82,8 +82,9 @@ class Connection(asyncio.Protocol):
         self.channels: dict[int, Channel] = {}
         self.awaiting: set[int] = set()
         self.frame_bytes_max = door.terms.frame_bytes_max
-        self.opened_us = self._beat_us = self._looked_us = door.broker.now_us()
-        self._heard_us = self._sent_us = self.opened_us
+        self.opened_us = door.broker.now_us()
+        self._begun_us = self._beat_us = self._looked_us = door.broker.steady_us()
+        self._heard_us = self._sent_us = self._begun_us
         self.heartbeat_s = 0
         self.peer: tuple[str, int] = ("", 0)
         self.certificate: dict[str, Any] = {}
@@ -149,7 +150,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Give a peer that does not read no further task, and do not read from it either."""
-        self._stuck_since_us = self.broker.now_us()
+        self._stuck_since_us = self.broker.steady_us()
         self._hold_consumers(is_held=True)
         self.hold("stuck")
 
@@ -214,7 +215,7 @@ class Connection(asyncio.Protocol):
     def look(self, now_us: int, shortage: str) -> None:
         """See whether the peer is silent, stuck, in need of a heartbeat, or need wait no longer."""
         if self._greeting is not None:
-            if now_us - self.opened_us > self.door.terms.hello_us:
+            if now_us - self._begun_us > self.door.terms.hello_us:
                 self.abort()
             return
         # When it came or went since the last look nobody noted: the peer has the benefit of it.

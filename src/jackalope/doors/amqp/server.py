@@ -85,7 +85,7 @@ class AmqpDoor(Listener[Connection]):
     async def look(self) -> None:
         """Wait a while, then look at every connection."""
         await asyncio.sleep(_LOOK_EVERY_S)
-        now_us = self.broker.now_us()
+        now_us = self.broker.steady_us()
         shortage = self.broker.shortage()
         for connection in list(self.connections):
             connection.look(now_us, shortage)

@@ -186,7 +186,7 @@ class HttpWorker:
 
     def touch(self) -> None:
         """Prove the worker alive while bytes of its pass, however long that takes."""
-        now_us = self._broker.now_us()
+        now_us = self._broker.steady_us()
         if now_us - self._touched_us >= self._join.lease_us // _BEATS_PER_LEASE:
             self._touched_us = now_us
             self._post(Heartbeat())

@@ -1,4 +1,4 @@
-"""Health: whether the broker is there, and whether it can write.
+"""Health: whether the broker is there, and whether it can write and take new tasks.
 
 Owns what is said about it. It looks at memory alone and waits for nothing, so that it answers while
 the broker has more to do than it can, or cannot go on. Whoever asks needs no key; without one where
@@ -28,11 +28,11 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True):
     """How the broker is.
 
     Attributes:
-        status: `degraded` if it cannot write just now.
+        status: `degraded` if it cannot write, or take new tasks, just now.
         is_leader: whether it is the one that decides; a broker alone always is.
         connected_workers: workers that are there.
         pending_tasks: tasks that wait.
-        trouble: why it cannot write.
+        trouble: why it cannot.
     """
 
     status: Literal["healthy", "degraded"]
@@ -48,7 +48,7 @@ class Life(msgspec.Struct, frozen=True):
     status: Literal["alive"] = "alive"
 
 
-_OPT = spec("", Health, also={503: "It cannot write just now."})
+_OPT = spec("", Health, also={503: "It cannot write, or take new tasks, just now."})
 
 
 @get("/health", opt=_OPT)
@@ -65,7 +65,7 @@ async def read_health_of_api(request: Asked) -> Answer:
 
 @get("/health/ready", opt=_OPT)
 async def read_readiness(request: Asked) -> Answer:
-    """Tell whether the broker can take tasks: not while it cannot write, and not while it stops."""
+    """Tell whether the broker can take tasks: not without room on the disk, nor while it stops."""
     return _health(request)
 
 
@@ -83,7 +83,7 @@ def routes(_: HttpDoor) -> Sequence[ControllerRouterHandler]:
 def trouble_of(request: Asked) -> str:
     """Return why the broker cannot take tasks just now; empty if it can."""
     door = door_of(request)
-    return "the broker stops" if door.closing.is_set() else door.broker.trouble()
+    return "the broker stops" if door.closing.is_set() else door.broker.shortage()
 
 
 def _health(request: Asked) -> Answer:

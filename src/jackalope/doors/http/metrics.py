@@ -261,6 +261,7 @@ class Exposition(Collector):
             ("history_lag_batches", "How many batches history is behind.", census.lag),
             ("history_lag_tasks", "How many tasks history has to write.", census.unwritten),
             ("writable", "1 if the broker can write.", 0 if census.trouble else 1),
+            ("accepting", "1 if new tasks are taken in.", 0 if census.shortage else 1),
         ):
             yield _gauge(f"jackalope_{name}", about, number)
 

@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
         self._name = ""
         self._principal = ANYONE
         self._beats_for: Connection | None = None
-        self._heard_us = self._sent_us = self._opened_us = door.broker.now_us()
+        self._heard_us = self._sent_us = self._opened_us = door.broker.steady_us()
         self._stuck_since_us = 0
         self._gatherings: dict[int, Gathering] = {}
         self._refs = 0
@@ -162,7 +162,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, and act on each frame that is now whole."""
-        self._heard_us = self._broker.now_us()
+        self._heard_us = self._broker.steady_us()
         try:
             for kind, body in self._reader.feed(data):
                 try:
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Stop reading from a peer that does not read: its answers would only pile up."""
-        self._stuck_since_us = self._broker.now_us()
+        self._stuck_since_us = self._broker.steady_us()
         if self._transport is not None:
             self._transport.pause_reading()
 
@@ -227,7 +227,7 @@ class Connection(asyncio.Protocol):
     def touch(self) -> bool:
         """Take a heartbeat that came over the pulse; tell whether the session is still there."""
         if self._transport is not None:
-            self._heard_us = self._broker.now_us()
+            self._heard_us = self._broker.steady_us()
             self._broker.post(HeartbeatCommand(session=self.session), self._principal)
         return self._transport is not None
 
@@ -576,7 +576,7 @@ class Connection(asyncio.Protocol):
     def _write_bytes(self, data: bytes) -> None:
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
-            self._sent_us = self._broker.now_us()
+            self._sent_us = self._broker.steady_us()
             unread = self._transport.get_write_buffer_size()
             if unread > self._door.terms.unsent_bytes_max:
                 self._cut_off()

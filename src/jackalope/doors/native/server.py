@@ -83,6 +83,6 @@ class NativeDoor(Listener[Connection]):
     async def look(self) -> None:
         """Wait a while, then look at every connection."""
         await asyncio.sleep(self.terms.heartbeat_us / SECOND / _LOOKS_PER_HEARTBEAT)
-        now_us = self.broker.now_us()
+        now_us = self.broker.steady_us()
         for connection in list(self.connections):
             connection.look(now_us)

@@ -44,7 +44,7 @@ class Pulse(msgspec.Struct, tag_field="type", tag="pulse"):
         queues: all that whoever asks may see.
         rates: how many tasks a second ended well in each queue, of late.
         workers: those that are there, and those that left a while ago.
-        trouble: why nothing can be written; empty if that is not so.
+        trouble: why no new task is taken in, or nothing written; empty if that is not so.
     """
 
     sequence: int
@@ -103,7 +103,7 @@ async def take_pulse(socket: Socket) -> Pulse:
         queues=[show_queue(view) for view in queues],
         rates=broker.series.rates(namespace, broker.now_us(), broker.started_us, sees),
         workers=[show_worker(view) for view in workers],
-        trouble=broker.trouble(),
+        trouble=broker.shortage(),
     )
 
 

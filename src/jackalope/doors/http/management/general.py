@@ -123,7 +123,7 @@ async def check_health(request: Asked, check: FromPath[str]) -> Answer:
 
 
 def _health(room: Room) -> Answer:
-    trouble = room.broker.trouble()
+    trouble = room.broker.shortage()
     if trouble:
         return answer({"status": "failed", "reason": trouble}, 503)
     return answer({"status": "ok"})
