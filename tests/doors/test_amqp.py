@@ -275,6 +275,9 @@ def test_a_key_that_expires_ends_its_connections() -> None:
             until_us = broker.now_us() + 300 * MILLISECOND
             terms = (Permission.WORK,)
             key = ApiKey(id_of(token), hash_of(token), "ada", terms, expires_us=until_us)
+            other = new_token()
+            first = ApiKey(id_of(other), hash_of(other), "root", (Permission.ADMIN,))
+            broker.post(CreateApiKey(key=first), THE_BROKER)
             broker.post(CreateApiKey(key=key), THE_BROKER)
             await broker.read(lambda _: None)
             peer = await connect(door, key=token)
