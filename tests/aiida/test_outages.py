@@ -185,13 +185,19 @@ def test_namespaces_see_nothing_of_each_other(house: House) -> None:
         two.close()
 
 
+def make_key(house: House, *permissions: str) -> str:
+    """Make an API key beside one of an administrator, and return its token."""
+    root, token = new_token(), new_token()
+    for by, made, rights in (("", root, ("admin",)), (root, token, permissions)):
+        about = {"id": id_of(made), "hash": hash_of(made), "name": "a", "permissions": rights}
+        admin = Jackalope(house.address, token=by)
+        with admin.sync as sync:
+            sync(admin.manage("create_api_key", {"key": about}))
+    return token
+
+
 def test_a_key_without_admin_will_do(house: House) -> None:
-    token = new_token()
-    permissions = ["submit_tasks", "read_tasks", "work"]
-    about = {"id": id_of(token), "hash": hash_of(token), "name": "a", "permissions": permissions}
-    admin = Jackalope(house.address)
-    with admin.sync as sync:
-        sync(admin.manage("create_api_key", {"key": about}))
+    token = make_key(house, "submit_tasks", "read_tasks", "work")
     with connect({"address": house.address, "token": token}) as communicator:
         communicator.add_task_subscriber(Inbox(lambda task: task))
         communicator.add_rpc_subscriber(Inbox(lambda message: message), "clerk")
@@ -217,11 +223,7 @@ def test_a_rejection_is_no_failure_whatever_the_policy_says(house: House, switch
 
 
 def test_a_key_that_permits_too_little_is_named(house: House) -> None:
-    token = new_token()
-    about = {"id": id_of(token), "hash": hash_of(token), "name": "a", "permissions": ["read_tasks"]}
-    admin = Jackalope(house.address)
-    with admin.sync as sync:
-        sync(admin.manage("create_api_key", {"key": about}))
+    token = make_key(house, "read_tasks")
     with connect({"address": house.address, "token": token}) as communicator:
         communicator.add_broadcast_subscriber(Ear())
         calls: list[Any] = [

@@ -145,6 +145,7 @@ def test_once_there_are_keys_a_worker_needs_one_that_permits_work() -> None:
             await submit(house, b"job")
             async with worker(house, "early") as early:
                 assert await early.hear() == ASKED
+                await make_key(house, Permission.ADMIN)
                 reading = await make_key(house, Permission.READ_TASKS)
                 working = await make_key(house, Permission.WORK)
                 elsewhere = await make_key(house, Permission.WORK, queues=("other",))
