@@ -128,7 +128,10 @@ ADDRESSES = {
 
 
 @pytest.mark.parametrize("form", ["json", "yaml", "table"])
-def test_no_address_is_shown_with_its_credentials(cli: Cli, tmp_path: Path, form: str) -> None:
+def test_no_address_is_shown_with_its_credentials(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")  # A table that is cut or wrapped would prove nothing.
     file = tmp_path / "addresses.yaml"
     shown = {}
     for component, settings in ADDRESSES.items():

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from jackalope.core import commands as c
+from jackalope.core.access import Permission
 from jackalope.core.effects import (
     DrainAsked,
     LeaseLost,
@@ -514,6 +515,8 @@ class Model(Tasks):
 
     def create_key(self, command: c.CreateApiKey) -> Answer:
         known, key = self.api_keys.get(command.key.id), command.key
+        if known is None and not self.has_admin() and key.permissions != (Permission.ADMIN,):
+            return ("refused", Code.INVALID)
         if known is None:
             made = msgspec.structs.replace(key, created_us=self.now_us, by=command.by)
             self.api_keys[key.id] = made
@@ -523,10 +526,16 @@ class Model(Tasks):
         return ("accepted", 1, ())
 
     def revoke_key(self, command: c.RevokeApiKey) -> Answer:
-        if self.api_keys.pop(command.key, None) is None:
+        if (key := self.api_keys.pop(command.key, None)) is None:
             return ("refused", Code.UNKNOWN_API_KEY)
+        if self.api_keys and not self.has_admin():
+            self.api_keys[command.key] = key
+            return ("refused", Code.WRONG_STATE)
         self.facts.append(("unkey", command.key))
         return ("accepted", 1, ())
+
+    def has_admin(self) -> bool:
+        return any(Permission.ADMIN in key.permissions for key in self.api_keys.values())
 
     def watch(self, command: c.WatchTasks) -> Answer:
         refused = []

@@ -60,9 +60,6 @@ def test_failures_say_what_happened(tmp_path: Path) -> None:
         assert unsendable is not None
         assert "result of return_object" in unsendable.message
 
-        large = (await house.end(await house.submit("return_bytes", 17 * 1024 * 1024))).error
-        assert large is not None
-        assert large.type == "TooLarge"
         assert len(await house.value(await house.submit("return_bytes", 3_000_000))) == 3_000_000
 
         # Its own process dies: a crash each time, until the limit.

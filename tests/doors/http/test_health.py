@@ -173,6 +173,7 @@ def test_little_is_said_without_a_key() -> None:
     async def check() -> None:
         async with open_http() as house:
             made: dict[str, str] = {}
+            await make_key(house, "root", (Permission.ADMIN,), ())
             for name, permissions, queues in (
                 ("reader", (Permission.READ_TASKS,), ()),
                 ("limited", (Permission.READ_TASKS,), ("q",)),
