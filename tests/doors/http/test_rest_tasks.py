@@ -152,6 +152,9 @@ def test_life_of_a_task_in_five_words() -> None:
             retried = await client.post(f"/api/v1/tasks/{dead}/retry")
             assert retried.json() == {"task_id": dead, "outcome": "changed"}
             assert (await shown(client, dead))["status"] == "pending"
+            await claim(client)
+            again = await shown(client, dead)
+            assert (task["ended_at"] is None, again["ended_at"]) == (False, None)
 
     run(check())
 
