@@ -18,8 +18,8 @@ from pathlib import Path
 from jackalope import Jackalope
 from jackalope.broker.service import Broker
 from jackalope.doors.native import NativeDoor
-from jackalope.pools.environment import Reach
 from jackalope.pools.launchers import make_launcher
+from jackalope.pools.ports import Reach
 from jackalope.pools.service import PoolService
 from jackalope.storage import Level, Storage
 

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from jackalope.tasks.context import current
     from jackalope.tasks.streams import Stream
     from jackalope.tasks.values import DecodeFailed, EncodeFailed
+    from jackalope.worker.attempt import Reject, RetryLater
     from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
     from jackalope.worker.fanout.ledger import ItemError
-    from jackalope.worker.verdict import Reject, RetryLater
 
 __version__ = "0.1.0"
 
@@ -72,9 +72,9 @@ _HOMES = {
     "PartlyRejected": "jackalope.link.errors",
     "ProtocolError": "jackalope.link.errors",
     "Reason": "jackalope.core.lifecycle",
-    "Reject": "jackalope.worker.verdict",
+    "Reject": "jackalope.worker.attempt",
     "Rejected": "jackalope.link.errors",
-    "RetryLater": "jackalope.worker.verdict",
+    "RetryLater": "jackalope.worker.attempt",
     "SoftTimeout": "jackalope.worker.context",
     "State": "jackalope.core.lifecycle",
     "Stream": "jackalope.tasks.streams",

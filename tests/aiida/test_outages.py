@@ -15,7 +15,7 @@ import kiwipy
 import pytest
 
 from jackalope.aiida.communicator import JackalopeCommunicator, connect
-from jackalope.broker.tokens import hash_of, id_of, new_token
+from jackalope.broker.access import hash_of, id_of, new_token
 from jackalope.client.app import Jackalope
 from tests.acceptance.house import House, wait_until
 from tests.aiida.house import PATIENCE_S, Ear, Inbox, Switch, result_of

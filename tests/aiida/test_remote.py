@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from jackalope.broker.tokens import hash_of, id_of, new_token
+from jackalope.broker.access import hash_of, id_of, new_token
 from tests.aiida.lab import NEEDS_AIIDA, Lab
 from tests.certificates import certificates
 from tests.cli.conftest import Serving

@@ -1,8 +1,7 @@
 """A core driven by hand, and a meter that hears of all it does."""
 
 from jackalope.broker.engine import Turn
-from jackalope.broker.meter import Meter, QueueName
-from jackalope.broker.reading import Reading
+from jackalope.broker.meter import Meter, QueueName, Reading
 from jackalope.core.commands import AnyCommand
 from jackalope.core.effects import Answered
 from tests.core.driving import Driver

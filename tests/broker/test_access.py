@@ -2,7 +2,17 @@
 
 import pytest
 
-from jackalope.broker.access import ANYONE, Access, Principal, acting, sees
+from jackalope.broker.access import (
+    ANYONE,
+    Access,
+    Principal,
+    acting,
+    hash_of,
+    id_of,
+    is_token_of,
+    new_token,
+    sees,
+)
 from jackalope.broker.exposure import exposure_problems, is_loopback, may_be_open
 from jackalope.broker.settings import (
     AuthConfig,
@@ -11,7 +21,6 @@ from jackalope.broker.settings import (
     NativeConfig,
     TlsConfig,
 )
-from jackalope.broker.tokens import hash_of, id_of, is_token_of, new_token
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.book import Book
 from jackalope.core.refusals import Code, Refusal

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.broker.engine import Engine
+from jackalope.broker.engine import FENCES_PER_LOSS, Engine
 from jackalope.broker.inspection import inspect_folder
-from jackalope.broker.recovery import FENCES_PER_LOSS
 from jackalope.core.commands import JoinWorker, SubmitTasks
 from jackalope.core.effects import Accepted, Reply
 from jackalope.core.filter import Filter

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jackalope.broker.reading import Reading, Spread
+from jackalope.broker.meter import Reading, Spread
 
 sizes = st.lists(st.integers(0, 2**62), max_size=50)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.broker.reading import Reading
+from jackalope.broker.meter import Reading
 from jackalope.broker.series import COARSE_S, FINE_S, HOUR_S, KEPT_S, Series
 from jackalope.core.durations import SECOND
 from jackalope.storage import Corrupt, DiskFull, Point

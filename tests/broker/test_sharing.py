@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jackalope.broker.sharing import Shared
+from jackalope.broker.totals import Shared
 
 
 class Desk:

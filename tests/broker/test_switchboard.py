@@ -13,8 +13,7 @@ from jackalope.broker.switchboard import (
 )
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
-from jackalope.wire.interest import Interest
-from jackalope.wire.messages import CallStage
+from jackalope.wire.messages import CallStage, Interest
 
 
 class Line:

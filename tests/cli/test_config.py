@@ -5,14 +5,16 @@ import msgspec
 import pytest
 
 from jackalope.broker.config import (
+    FILES,
     ConfigError,
     Origin,
     Place,
+    find_file,
     known_settings,
+    load,
     plain,
 )
 from jackalope.broker.settings import Config, LogFormat, LogLevel
-from jackalope.broker.sources import FILES, find_file, load
 from jackalope.cli.words import setting
 from jackalope.core.durations import (
     DAY,

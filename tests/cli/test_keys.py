@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jackalope.broker.tokens import hash_of, id_of
+from jackalope.broker.access import hash_of, id_of
 from tests.certificates import certificates
 from tests.cli.conftest import JACKALOPE, Cli, Serving, clean_environment
 from tests.cli.test_serve import refused

@@ -9,8 +9,7 @@ from jackalope.broker.settings import BlobsConfig, Config, DataConfig, Store
 from jackalope.cli.command import Exit, Failure
 from jackalope.cli.stores import store_of
 from jackalope.storage import Level, StorageFault
-from jackalope.storage.s3 import S3Blobs
-from jackalope.storage.s3_parts import Keys
+from jackalope.storage.s3 import Keys, S3Blobs
 
 NOWHERE = "http://127.0.0.1:1"
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "from the environment"}

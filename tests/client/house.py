@@ -24,7 +24,7 @@ from jackalope.doors.native.server import Terms
 from jackalope.link.connection import Connection
 from jackalope.link.errors import ConnectionLost
 from jackalope.storage import Level, Storage
-from jackalope.tasks.failure import error_of
+from jackalope.tasks.values import error_of
 from jackalope.wire.messages import Assign, Hello, Join, Message, Progress, Result
 from tests.client.peer import PATIENCE_S
 

@@ -293,7 +293,7 @@ def test_events_come_over_their_own_connection_and_come_back() -> None:
 
 def test_slow_reader_of_events_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        monkeypatch.setattr("jackalope.client.events.EVENTS_MAX", 10)
+        monkeypatch.setattr("jackalope.client.messaging.EVENTS_MAX", 10)
         async with ScriptedBroker() as broker, broker.app().events() as events:
             broker.push(Events([happened(n) for n in range(25)]))
             await until(lambda: events.missed == 15)

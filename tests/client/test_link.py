@@ -12,8 +12,7 @@ from jackalope.core.lifecycle import Reason, State
 from jackalope.core.must import BrokenInvariant
 from jackalope.core.task import Error
 from jackalope.link.address import Address, parse_address
-from jackalope.link.answers import refusals
-from jackalope.link.backoff import Backoff
+from jackalope.link.connection import Backoff
 from jackalope.link.errors import (
     ConfigError,
     ConnectionLost,
@@ -23,6 +22,7 @@ from jackalope.link.errors import (
     Rejected,
     TaskFailed,
     Timeout,
+    refusals,
 )
 from jackalope.link.ids import IdMaker, new_task_id, to_task_id
 

@@ -20,7 +20,7 @@ from jackalope import (
     as_completed,
     gather,
 )
-from jackalope.core.identity import How, identity_of
+from jackalope.core.cache import How, identity_of
 from jackalope.tasks.definition import TaskDefinition
 from tests.client.house import BrokerProcess, Hand, House, open_house, run
 from tests.client.peer import PATIENCE_S

@@ -353,7 +353,7 @@ def test_bulk_that_is_refused_as_a_whole() -> None:
 
 
 def test_wait_for_room_submits_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jackalope.client.room._STORAGE_WAIT_S", 0.01)
+    monkeypatch.setattr("jackalope.client.session._STORAGE_WAIT_S", 0.01)
 
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         function = task_of(app, wait_for_room=True)

@@ -20,13 +20,13 @@ from jackalope.core.limits import ERROR_CHARS_MAX
 from jackalope.link.errors import ConfigError, JackalopeError
 from jackalope.tasks.context import current, running
 from jackalope.tasks.definition import TaskDefinition, default_name
-from jackalope.tasks.failure import error_of
 from jackalope.tasks.values import (
     Content,
     DecodeFailed,
     EncodeFailed,
     decode_value,
     encode_value,
+    error_of,
 )
 
 if TYPE_CHECKING:

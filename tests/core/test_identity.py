@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.core.identity import IDENTITY_BYTES, How, Same, how_run, identity_of
+from jackalope.core.cache import IDENTITY_BYTES, How, Same, how_run, identity_of
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/requests.md").read_text()
 

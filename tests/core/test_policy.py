@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from jackalope.core.cache import Same
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.durations import DAY, HOUR, MINUTE, NEVER, SECOND
 from jackalope.core.effects import Accepted, Declared
-from jackalope.core.identity import Same
 from jackalope.core.policy import (
     DEFAULT_POLICY,
     PRESETS,

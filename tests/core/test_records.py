@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.apply import APPLIERS
-from jackalope.core.cache import StoredAnswer
-from jackalope.core.identity import Same
+from jackalope.core.cache import Same, StoredAnswer
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.policy import PRESETS, Policy
 from jackalope.core.pool import PoolSettings

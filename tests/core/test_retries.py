@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jackalope.core.attempts import Decision, after_failure, after_interruption, after_loss
 from jackalope.core.commands import Verdict
 from jackalope.core.durations import HOUR, MINUTE, SECOND
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.limits import RETRIES_ASKED_MAX
 from jackalope.core.policy import OnLost, Policy
 from jackalope.core.queue import Namespace, Queue
-from jackalope.core.retries import Decision, after_failure, after_interruption, after_loss
 from jackalope.core.task import Attempt, Options, Request, Retry, Signal, Stage, Task
 from tests.core.driving import NOW_US, Driver, task_id
 from tests.profiles import examples

@@ -23,7 +23,7 @@ from jackalope.core.routing import Kind
 from jackalope.core.task import Options, TaskRow, to_row
 from jackalope.core.topology import Binding, Exchange, Rule
 from jackalope.core.values import FREE, shape_problem, value_problem
-from jackalope.storage.rows import COLUMNS, WHOLE, from_columns, to_columns
+from jackalope.storage.schema import COLUMNS, WHOLE, from_columns, to_columns
 from tests.core.driving import Driver, refusal_in
 from tests.profiles import examples
 from tests.wire.shapes import DEPTHS, nested

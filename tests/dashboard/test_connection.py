@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from jackalope.broker.tokens import hash_of, id_of, new_token
+from jackalope.broker.access import hash_of, id_of, new_token
 from tests.dashboard.conftest import Open
 from tests.dashboard.house import House
 

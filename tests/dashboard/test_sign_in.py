@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from jackalope.broker.tokens import hash_of, id_of, new_token
+from jackalope.broker.access import hash_of, id_of, new_token
 from tests.dashboard.conftest import Open
 from tests.doors.http.house import Serving
 

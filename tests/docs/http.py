@@ -7,7 +7,7 @@ from jackalope.broker.service import Broker
 from jackalope.doors.http.app import build
 from jackalope.doors.http.description import describe
 from jackalope.doors.http.errors import STATUS
-from jackalope.doors.http.rest.words import STATES
+from jackalope.doors.http.rest.shapes import STATES
 from jackalope.doors.http.server import HttpDoor
 from jackalope.storage import Level, Storage
 from tests.docs.blocks import Table

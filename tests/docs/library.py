@@ -10,12 +10,11 @@ from typing import Any
 
 import jackalope
 from jackalope.client.administration import Administration
-from jackalope.client.app import Jackalope
+from jackalope.client.app import Jackalope, Sync
 from jackalope.client.choices import Choices, SubmitChoices
 from jackalope.client.handle import Handle
 from jackalope.client.messaging import Messaging
 from jackalope.client.requests import Answer, Asked, Requests
-from jackalope.client.sync import Sync
 from jackalope.client.task import Task, TaskChoices
 from jackalope.tasks.context import Running
 from jackalope.testing import VirtualBroker, VirtualHandle, embedded

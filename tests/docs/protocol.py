@@ -12,6 +12,7 @@ import msgspec
 
 from jackalope.broker.queries import QUESTIONS, About
 from jackalope.core.access import ApiKey, Permission
+from jackalope.core.cache import How, Same
 from jackalope.core.commands import (
     Action,
     Answer,
@@ -35,7 +36,6 @@ from jackalope.core.effects import (
     TaskEnded,
 )
 from jackalope.core.filter import Filter
-from jackalope.core.identity import How, Same
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.refusals import Code, Refusal
@@ -54,7 +54,6 @@ from jackalope.doors.native.requests import MANAGEMENT
 from jackalope.doors.native.server import Terms
 from jackalope.wire import views
 from jackalope.wire.frames import VERSION, Kind
-from jackalope.wire.interest import Interest
 from jackalope.wire.messages import (
     FROM_BROKER,
     TO_BROKER,
@@ -79,6 +78,7 @@ from jackalope.wire.messages import (
     HelpEnd,
     HelperGone,
     HelpersAsk,
+    Interest,
     Join,
     Listen,
     Manage,

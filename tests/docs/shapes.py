@@ -17,7 +17,7 @@ from typing import get_args
 
 import msgspec
 
-from jackalope.broker import admission, engine, keeper, meter, queries, service, switchboard
+from jackalope.broker import engine, keeper, meter, queries, service, switchboard
 from jackalope.core import limits
 from jackalope.core.broker import STALL_US
 from jackalope.core.cache import StoredAnswer
@@ -189,8 +189,8 @@ def core_limits() -> Table:
 def broker_limits() -> Table:
     found = {
         "ITEMS_PER_TURN_MAX": service.ITEMS_PER_TURN_MAX,
-        "INBOX_ITEMS_MAX": admission.INBOX_ITEMS_MAX,
-        "UNWRITTEN_TASKS_MAX": admission.UNWRITTEN_TASKS_MAX,
+        "INBOX_ITEMS_MAX": service.INBOX_ITEMS_MAX,
+        "UNWRITTEN_TASKS_MAX": service.UNWRITTEN_TASKS_MAX,
         "PAGE_ROWS_MAX": queries.PAGE_ROWS_MAX,
         "OFFSET_ROWS_MAX": queries.OFFSET_ROWS_MAX,
         "EVENTS_WAITING_MAX": feed.EVENTS_WAITING_MAX,

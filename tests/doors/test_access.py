@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from jackalope import Jackalope
-from jackalope.broker.access import Access
-from jackalope.broker.tokens import hash_of, id_of, new_token
+from jackalope.broker.access import Access, hash_of, id_of, new_token
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import Action
 from jackalope.core.filter import Filter

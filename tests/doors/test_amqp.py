@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jackalope.broker.access import THE_BROKER, Access
+from jackalope.broker.access import THE_BROKER, Access, hash_of, id_of, new_token
 from jackalope.broker.service import Broker
-from jackalope.broker.tokens import hash_of, id_of, new_token
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import CreateApiKey, Tick
 from jackalope.core.durations import DAY, MILLISECOND

@@ -11,7 +11,7 @@ from jackalope.broker.access import THE_BROKER
 from jackalope.core.commands import Action, Fail, Finish, SubmitTasks
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.task import BlobRef, Error, Options, TaskSpec
-from jackalope.doors.native import bodies, connection
+from jackalope.doors.native import connection, requests
 from jackalope.link.ids import new_task_id
 from jackalope.storage import OutOfReach
 from jackalope.wire.messages import (
@@ -289,7 +289,7 @@ class Away:
         self.asked = 0
         self.is_away = True
         self._read = house.storage.blobs.read
-        for module in (connection, bodies):
+        for module in (connection, requests):
             monkeypatch.setattr(module, "STORE_AWAY_US", 50_000)
         monkeypatch.setattr(house.storage.blobs, "read", self.read)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jackalope.broker import admission
+from jackalope.broker import service
 from jackalope.broker.access import Principal
 from jackalope.broker.backlog import Backlog
 from jackalope.core.commands import AnyCommand
@@ -143,7 +143,7 @@ def test_overloaded_inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     async def test() -> None:
         async with open_house(tmp_path) as house:
             peer = await house.peer()
-            monkeypatch.setattr(admission, "INBOX_ITEMS_MAX", 10)
+            monkeypatch.setattr(service, "INBOX_ITEMS_MAX", 10)
             refusal = await peer.ask_no(Submit(0, [spec() for _ in range(11)]))
             assert refusal.code == "overloaded"
             assert refusal.retry_after_us > 0
@@ -162,7 +162,7 @@ def test_history_that_lags_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     async def test() -> None:
         async with open_house(tmp_path) as house:
             peer = await house.peer()
-            monkeypatch.setattr(admission, "UNWRITTEN_TASKS_MAX", -1)
+            monkeypatch.setattr(service, "UNWRITTEN_TASKS_MAX", -1)
             assert (await peer.ask_no(Submit(0, [spec()]))).code == "overloaded"
             monkeypatch.undo()
             await peer.submit(spec())

@@ -6,7 +6,6 @@ import pytest
 
 from jackalope.broker.access import Access
 from jackalope.core.access import Permission
-from jackalope.wire.interest import Interest
 from jackalope.wire.messages import (
     Ack,
     Broadcast,
@@ -16,6 +15,7 @@ from jackalope.wire.messages import (
     CallReply,
     CallStage,
     Heard,
+    Interest,
     Listen,
     Nack,
     Query,

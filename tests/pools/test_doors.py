@@ -15,8 +15,8 @@ import pytest
 
 from jackalope import Jackalope
 from jackalope.doors.native import NativeDoor
-from jackalope.pools.environment import Reach
 from jackalope.pools.launchers import make_launcher
+from jackalope.pools.ports import Reach
 from jackalope.pools.service import PoolService
 from tests.doors.http.house import open_http
 from tests.pools.house import LIGHT_WORKER

@@ -9,8 +9,8 @@ import pytest
 
 from jackalope.broker.engine import Turn
 from jackalope.broker.service import Broker
-from jackalope.pools.environment import Reach
 from jackalope.pools.launchers import make_launcher
+from jackalope.pools.ports import Reach
 from jackalope.pools.service import PoolService
 from jackalope.storage import Level, Storage
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from jackalope.core import properties
 from jackalope.core.commands import AnyCommand
-from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL
 from jackalope.core.messaging import (
     Bind,
     ClearRule,
@@ -27,6 +26,7 @@ from jackalope.core.messaging import (
     Unbind,
     WaitForReplies,
 )
+from jackalope.core.pool import LAUNCH_LABEL, POOL_LABEL
 from jackalope.core.routing import Kind
 from jackalope.core.topology import AppliesTo, Binding, Exchange, Rule
 from tests.scenarios.language import Order

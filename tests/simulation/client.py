@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from jackalope.core.cache import Same
 from jackalope.core.commands import (
     Action,
     ActOnAnswers,
@@ -20,7 +21,6 @@ from jackalope.core.commands import (
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.effects import Accepted, AcceptedRequests, Effect, Reply, TaskEnded
 from jackalope.core.filter import Filter
-from jackalope.core.identity import Same
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.refusals import Code, Refusal

@@ -9,8 +9,7 @@ from collections import deque
 from pathlib import Path
 from uuid import uuid4
 
-from jackalope.storage.s3 import S3Place
-from jackalope.storage.s3_parts import Keys
+from jackalope.storage.s3 import Keys, S3Place
 
 KEYS = Keys("test-id", "test-secret")
 

@@ -21,10 +21,9 @@ from jackalope.core.must import BrokenInvariant
 from jackalope.core.policy import OnLost, Policy
 from jackalope.core.task import NO_OPTIONS, BlobRef, Error, Options, Outcome, TaskRow
 from jackalope.storage import BadCursor, BatchSummary, Forgotten, History, Sort
-from jackalope.storage.history import SqliteHistory
+from jackalope.storage.history import SqliteHistory, page_query
 from jackalope.storage.memory import MemoryHistory
-from jackalope.storage.query import page_query
-from jackalope.storage.rows import WITHOUT_BODIES
+from jackalope.storage.schema import WITHOUT_BODIES
 from jackalope.storage.scribed import Scribed
 from jackalope.storage.writer import FORGET
 from tests.storage.making import FOREVER_US, make_changes, make_full_row, make_row, task_id

@@ -17,8 +17,7 @@ from botocore.credentials import Credentials
 
 from jackalope.core.task import BlobRef
 from jackalope.storage import Corrupt, OutOfReach, StorageFault
-from jackalope.storage.s3 import S3Blobs, S3Place, keys_from
-from jackalope.storage.s3_parts import EXPIRES_S, Keys, sign
+from jackalope.storage.s3 import EXPIRES_S, Keys, S3Blobs, S3Place, keys_from, sign
 from tests.storage.s3_server import KEYS, S3Server
 
 MIB = 1024 * 1024

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jackalope.wire.interest import Interest, matches
+from jackalope.wire.messages import Interest, matches
 
 
 @pytest.mark.parametrize(

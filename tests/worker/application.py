@@ -15,8 +15,8 @@ from jackalope.link.address import Address
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.tasks.streams import Stream
+from jackalope.worker.attempt import Reject, RetryLater
 from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
-from jackalope.worker.verdict import Reject, RetryLater
 
 
 class Application:

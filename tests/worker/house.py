@@ -28,7 +28,7 @@ from jackalope.link.ids import new_task_id
 from jackalope.storage import Level, Storage
 from jackalope.wire.messages import Act, Ended, Hello, Manage, Message, Query, Submit, Watch
 from jackalope.wire.views import ExplanationView, HappeningView, TaskView, WorkerView
-from jackalope.worker.loop import new_event_loop
+from jackalope.worker.coroutine import new_event_loop
 from tests.worker.application import app
 
 WAIT_S = 30.0

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from jackalope.worker.attempt import Attempt, Cause, Failed, Finished, Outcome, Stopped
-from jackalope.worker.loop import new_event_loop
+from jackalope.worker.coroutine import new_event_loop
 from jackalope.worker.process_executor import ProcessExecutor, Recycling
 from tests.worker.stage import WAIT_S, Ear, attempt_at, children_of, pids
 

@@ -20,11 +20,10 @@ from jackalope.link.ids import new_task_id
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.wire.frames import Kind
 from jackalope.wire.messages import Progress, Result, broker_codec, peer_codec
-from jackalope.worker.attempt import Attempt, Failed
+from jackalope.worker.attempt import Attempt, Failed, RetryLater
 from jackalope.worker.context import TaskContext
 from jackalope.worker.loop_executor import LoopExecutor
 from jackalope.worker.thread_executor import ThreadExecutor
-from jackalope.worker.verdict import RetryLater
 from jackalope.worker.workload import Workload
 from tests.worker.stage import Ear, attempt_at
 

@@ -25,9 +25,8 @@ import kiwipy
 
 from jackalope.aiida.coding import DECODER, ENCODER, Coding, Decoder, Encoder
 from jackalope.aiida.futures import Reply, is_pending, levels_of
-from jackalope.aiida.listed import ListedTask, listed_tasks
 from jackalope.aiida.subscribers import at_home
-from jackalope.aiida.task_queue import TaskQueue
+from jackalope.aiida.task_queue import ListedTask, TaskQueue, listed_tasks
 from jackalope.aiida.tasks import Queue
 from jackalope.aiida.thread import LoopThread
 from jackalope.aiida.traits import PLAIN, Traits
@@ -38,8 +37,7 @@ from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code
 from jackalope.link.errors import ConnectionLost, JackalopeError, Rejected
 from jackalope.logs import follow_host
-from jackalope.wire.interest import Interest
-from jackalope.wire.messages import CallReplied, CallStage, Heard
+from jackalope.wire.messages import CallReplied, CallStage, Heard, Interest
 
 log = logging.getLogger("jackalope.aiida")
 

@@ -14,9 +14,8 @@ from typing import Any
 
 from aiida.brokers.broker import Broker, BrokerConfigField
 
-from jackalope.aiida.lookup import Lookup
 from jackalope.aiida.own_broker import OwnBroker
-from jackalope.aiida.processes import QUEUE, ProcessCommunicator
+from jackalope.aiida.processes import QUEUE, Lookup, ProcessCommunicator
 from jackalope.aiida.reviver import Reviver
 from jackalope.aiida.tasks import CHANGES, PRESET
 from jackalope.client.app import Jackalope

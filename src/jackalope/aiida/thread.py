@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 import kiwipy
 
 from jackalope.core.must import must
-from jackalope.worker.loop import new_event_loop
+from jackalope.worker.coroutine import new_event_loop
 
 T = TypeVar("T")
 

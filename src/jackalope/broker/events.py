@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from jackalope.broker.access import acting
 from jackalope.core import Core
+from jackalope.core.cache import How
 from jackalope.core.commands import AnyCommand
 from jackalope.core.effects import Effect
-from jackalope.core.identity import How
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.records import (

@@ -12,9 +12,8 @@ import msgspec
 
 from jackalope.core import Core
 from jackalope.core.durations import SECOND
-from jackalope.core.group import Group, Launch, Phase, Pool
-from jackalope.core.pool import PoolSettings
-from jackalope.core.scaling import trouble
+from jackalope.core.pool import Group, Launch, Phase, Pool, PoolSettings
+from jackalope.core.pools import trouble
 from jackalope.wire.views import GroupView, LaunchView, PoolView
 
 

@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from jackalope.broker.engine import Turn
-from jackalope.broker.reading import Reading, Spread
-from jackalope.broker.stages import ready_since, stages_of
 from jackalope.core import Core
+from jackalope.core.cache import JOINED, How, how_run
 from jackalope.core.effects import Accepted, Effect, Reply
-from jackalope.core.identity import How, how_run
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.queue import Queue
@@ -40,6 +38,180 @@ from jackalope.core.records import (
 )
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef, Body, Task
+
+# The stages of an attempt: when its task was ready, assigned, started and ended.
+
+
+class Stages(NamedTuple):
+    """When an attempt came to each stage; `started_us` is 0 if it never began."""
+
+    ready_us: int
+    assigned_us: int
+    started_us: int
+    ended_us: int
+
+
+def stages_of(task: Task, event: Event, ended_us: int) -> Stages:
+    """Return the stages of the attempt that ended with an event at this time."""
+    assigned_us, started_us, has_ended = 0, 0, False
+    for happened in reversed(task.history or ()):
+        if not has_ended:
+            has_ended = happened.what == event and happened.at_us == ended_us
+        elif happened.what == Event.START:
+            started_us = happened.at_us
+        elif happened.what == Event.ASSIGN:
+            assigned_us = happened.at_us
+            break
+    return Stages(ready_since(task, assigned_us), assigned_us, started_us, ended_us)
+
+
+def ready_since(task: Task, assigned_us: int) -> int:
+    """Return when the task became ready that was assigned at this time."""
+    since_us = task.rank
+    for happened in task.history or ():
+        if happened.what == Event.ASSIGN and happened.at_us >= assigned_us:
+            break
+        if happened.what != JOINED:  # Being asked for changes nothing.
+            since_us = max(since_us, happened.at_us)
+    return min(since_us, assigned_us)
+
+
+# The reading: what the meter shows of one queue, in numbers that can be added up.
+
+#: More than any number here needs.
+BUCKETS = 64
+
+
+class Spread(msgspec.Struct, array_like=True, gc=False):
+    """How large something was: how often it was in which bucket, and how much altogether.
+
+    Times are in microseconds.
+    """
+
+    total: int = 0
+    buckets: list[int] = msgspec.field(default_factory=lambda: [0] * BUCKETS)
+
+    def count(self, size: int) -> None:
+        """Count one more."""
+        if size > 0:
+            self.total += size
+            self.buckets[size.bit_length()] += 1
+        else:
+            self.buckets[0] += 1
+
+    def add(self, other: Spread) -> None:
+        """Count all that another one has counted."""
+        self.total += other.total
+        for bucket, number in enumerate(other.buckets):
+            if number:
+                self.buckets[bucket] += number
+
+    def number(self) -> int:
+        """Return how many were counted."""
+        return sum(self.buckets)
+
+    def mean(self) -> float:
+        """Return how large one was on average; 0 if there was none."""
+        return self.total / max(1, self.number())
+
+    def quantile(self, part: float) -> float:
+        """Return what this part of them did not exceed, estimated within its bucket; 0 if none.
+
+        The estimate assumes that those of a bucket are spread evenly over it.
+        """
+        wanted = part * self.number()
+        passed = 0
+        for bucket, number in enumerate(self.buckets):
+            if number and passed + number >= wanted:
+                low, high = (1 << bucket) >> 1, 1 << bucket
+                return low + (high - low) * (wanted - passed) / number
+            passed += number
+        return 0.0
+
+
+class Reading(msgspec.Struct, array_like=True, gc=False):
+    """What happened in one queue. Fields are only ever added at the end.
+
+    Attributes:
+        submitted: tasks that were accepted.
+        succeeded: tasks that ended well.
+        dead: tasks that ended otherwise.
+        killed: tasks that somebody ended.
+        failures: attempts that failed.
+        crashes: attempts that were lost with their worker while they ran.
+        interruptions: attempts that were handed back, or lost before they began.
+        retries: tasks that are tried once more after one of these.
+        queued: how long tasks were ready before a worker had them.
+        assigned: how long workers had them before they began.
+        started: how long attempts ran, whatever became of them.
+        finished: how long it took from the submit to a good end.
+        reasons: why tasks are dead.
+        blobs: payloads and results that went to the blob store.
+        blob_bytes: their size.
+        depth: tasks that waited at the end of the time.
+        leased: tasks that workers had at the end of the time.
+        workers: workers of the namespace at the end of the time; only where there is no queue.
+        served: requests by how they were served.
+    """
+
+    submitted: int = 0
+    succeeded: int = 0
+    dead: int = 0
+    killed: int = 0
+    failures: int = 0
+    crashes: int = 0
+    interruptions: int = 0
+    retries: int = 0
+    queued: Spread = msgspec.field(default_factory=Spread)
+    assigned: Spread = msgspec.field(default_factory=Spread)
+    started: Spread = msgspec.field(default_factory=Spread)
+    finished: Spread = msgspec.field(default_factory=Spread)
+    reasons: dict[str, int] = {}
+    blobs: int = 0
+    blob_bytes: int = 0
+    depth: int = 0
+    leased: int = 0
+    workers: int = 0
+    served: dict[str, int] = {}
+
+    def add(self, other: Reading) -> None:
+        """Add what happened to the same tasks in another time."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in TIMES:
+            getattr(self, name).add(getattr(other, name))
+        for reason, number in other.reasons.items():
+            self.reasons[reason] = self.reasons.get(reason, 0) + number
+        for how, number in other.served.items():
+            self.served[how] = self.served.get(how, 0) + number
+
+    def follow(self, later: Reading) -> None:
+        """Add what happened to the same tasks in the time after this one."""
+        self.add(later)
+        self.depth, self.leased, self.workers = later.depth, later.leased, later.workers
+
+    def join(self, other: Reading) -> None:
+        """Add what happened to other tasks in the same time."""
+        self.add(other)
+        self.depth += other.depth
+        self.leased += other.leased
+        self.workers += other.workers
+
+
+#: The stages of which it knows how long they took.
+TIMES = ("queued", "assigned", "started", "finished")
+_SUMS = (
+    "submitted",
+    "succeeded",
+    "dead",
+    "killed",
+    "failures",
+    "crashes",
+    "interruptions",
+    "retries",
+    "blobs",
+    "blob_bytes",
+)
 
 #: Queues beyond this many are counted together, because everything has a limit. There are never
 #: more than twice as many names.

@@ -15,12 +15,17 @@ import msgspec
 
 from jackalope import __version__
 from jackalope.broker.access import Principal, acting, sees
-from jackalope.broker.answers import find_answer, list_answers
-from jackalope.broker.census import count_tiers, gone_view, oldest_ready_us, worker_view
-from jackalope.broker.charts import BadSpan, chart
+from jackalope.broker.census import (
+    BadSpan,
+    chart,
+    count_tiers,
+    gone_view,
+    oldest_ready_us,
+    worker_view,
+)
 from jackalope.broker.engine import Engine
 from jackalope.broker.fleet import pool_views
-from jackalope.broker.portrait import view_of_row, view_of_task
+from jackalope.broker.portrait import find_answer, list_answers, view_of_row, view_of_task
 from jackalope.broker.service import Broker
 from jackalope.core.access import Permission
 from jackalope.core.command import Scope

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from jackalope.broker.meter import Meter, QueueName
-from jackalope.broker.reading import TIMES, Reading, Spread
+from jackalope.broker.meter import TIMES, Meter, QueueName, Reading, Spread
 from jackalope.core.durations import SECOND
 from jackalope.core.lifecycle import LEASED
 from jackalope.storage import Point, StorageFault

@@ -12,6 +12,7 @@ would forget.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -21,19 +22,15 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import structlog
 
 from jackalope.broker.access import THE_BROKER, Access, Principal
-from jackalope.broker.admission import Admission
-from jackalope.broker.alarm import Alarm
 from jackalope.broker.backlog import Backlog
-from jackalope.broker.clock import Clock
 from jackalope.broker.engine import Engine, Flush, Turn
 from jackalope.broker.events import Events
 from jackalope.broker.keeper import BlobKeeper
 from jackalope.broker.meter import Meter
 from jackalope.broker.series import Series
 from jackalope.broker.settings import LimitsConfig
-from jackalope.broker.sharing import Shared
 from jackalope.broker.switchboard import Switchboard
-from jackalope.broker.totals import Totals
+from jackalope.broker.totals import Shared, Totals
 from jackalope.core.commands import (
     AnyCommand,
     CloseSession,
@@ -46,7 +43,7 @@ from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.effects import Effect
 from jackalope.core.must import must
 from jackalope.core.policy import DEFAULT_POLICY, Policy
-from jackalope.core.refusals import Refusal
+from jackalope.core.refusals import Code, Refusal
 from jackalope.storage import DiskFull, Storage, StorageFault
 
 if TYPE_CHECKING:
@@ -555,3 +552,135 @@ def _resolve(futures: list[asyncio.Future[None]]) -> None:
         if not future.done():
             future.set_result(None)
     futures.clear()
+
+
+# The clock: what time it is, without ever going back.
+
+_STEP_US = 1_000_000
+
+
+class Clock:
+    """Microseconds since the epoch."""
+
+    __slots__ = ("_ahead_us",)
+
+    def __init__(self) -> None:
+        self._ahead_us = _wall_us() - _monotonic_us()
+
+    def now_us(self) -> int:
+        """Return the time, never less than before."""
+        now_us = _monotonic_us() + self._ahead_us
+        wall_us = _wall_us()
+        if wall_us > now_us + _STEP_US:
+            self._ahead_us += wall_us - now_us
+            return wall_us
+        return now_us
+
+    def steady_us(self) -> int:
+        """Return a time to measure how long something took; setting the clock does not move it."""
+        return _monotonic_us()
+
+
+def _wall_us() -> int:
+    return time.time_ns() // 1_000
+
+
+def _monotonic_us() -> int:
+    return time.monotonic_ns() // 1_000
+
+
+# The alarm: ends a wait in time.
+
+
+class Alarm:
+    """Calls `ring` at a set time at the latest."""
+
+    def __init__(self, ring: Callable[[], object]) -> None:
+        self._ring = ring
+        self._at_us = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, now_us: int, at_us: int | None) -> None:
+        """Ring at a time at the latest, if there is one; what is set for an earlier one stays."""
+        if at_us is None:
+            return
+        if self._timer is not None:
+            if now_us < self._at_us <= at_us:
+                return
+            # One whose time is over has missed a step of the clock, and rings now.
+            at_us = min(at_us, self._at_us)
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._at_us = at_us
+        self._timer = loop.call_later(max(0, at_us - now_us) / SECOND, self._sound)
+
+    def cancel(self) -> None:
+        """Do not ring."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _sound(self) -> None:
+        self._timer = None
+        self._ring()
+
+
+# Admission: whether new tasks are taken in just now.
+
+
+#: Beyond this many items in the inbox a submit is refused, with the time to try again.
+INBOX_ITEMS_MAX = 200_000
+
+#: Beyond this many tasks that history lacks a submit is refused too.
+UNWRITTEN_TASKS_MAX = 1_000_000
+
+_RETRY_US = 500 * MILLISECOND
+_LOOK_EVERY_US = SECOND
+
+
+class Admission:
+    """Refuses tasks for which there is no room.
+
+    Args:
+        room_bytes: tells how much more the disk takes; None if there is no disk.
+        free_bytes_min: how much of that must stay free.
+    """
+
+    def __init__(self, room_bytes: Callable[[], int | None], free_bytes_min: int) -> None:
+        self._room_bytes = room_bytes
+        self._free_bytes_min = free_bytes_min
+        self._looked_us = 0
+        self._lack = ""
+
+    def lack(self, now_us: int) -> str:
+        """Return what the disk lacks, as seen within the last second; nothing if all is well."""
+        if self._free_bytes_min and now_us - self._looked_us >= _LOOK_EVERY_US:
+            self._looked_us = now_us
+            room, least = self._room_bytes(), self._free_bytes_min
+            is_low = room is not None and room < least
+            if is_low and not self._lack:
+                log.warning("disk nearly full, new tasks are refused", room=room, least=least)
+            elif self._lack and not is_low:
+                log.info("disk has room again, new tasks are accepted", room=room)
+            self._lack = f"the disk has room for {room} bytes, less than {least}" if is_low else ""
+        return self._lack
+
+    def refuse(self, now_us: int, items: int, unwritten: int) -> Refusal | None:
+        """Refuse tasks for which there is no room just now.
+
+        Args:
+            now_us: the time.
+            items: how many items the inbox would have.
+            unwritten: how many tasks history lacks.
+        """
+        if lack := self.lack(now_us):
+            message = f"{lack}: make room, or let workers finish what is there; then submit again"
+            return Refusal(Code.OVERLOADED, message, _RETRY_US)
+        if items <= INBOX_ITEMS_MAX and unwritten <= UNWRITTEN_TASKS_MAX:
+            return None
+        return Refusal(
+            Code.OVERLOADED,
+            f"the broker has {items} items to work on and {unwritten} tasks to write; "
+            "submit again a little later",
+            _RETRY_US,
+        )

@@ -20,8 +20,7 @@ from typing import Protocol
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
-from jackalope.wire.interest import Interest
-from jackalope.wire.messages import CallStage
+from jackalope.wire.messages import CallStage, Interest
 
 #: What one session may have at once.
 RECIPIENTS_PER_SESSION_MAX = 10_000

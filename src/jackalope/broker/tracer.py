@@ -22,7 +22,7 @@ from opentelemetry.trace import Span, Status, StatusCode, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from jackalope import __version__
-from jackalope.broker.stages import stages_of
+from jackalope.broker.meter import stages_of
 from jackalope.core import Core
 from jackalope.core.lifecycle import Event
 from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished

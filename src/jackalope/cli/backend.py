@@ -25,9 +25,8 @@ from jackalope.core.policy import Policy
 from jackalope.core.refusals import Code
 from jackalope.core.task import TaskSpec
 from jackalope.link.address import Address
-from jackalope.link.answers import refusals, served
 from jackalope.link.connection import Connection
-from jackalope.link.errors import ConnectionLost, Rejected
+from jackalope.link.errors import ConnectionLost, Rejected, refusals, served
 from jackalope.link.streams import STREAMED_BYTES, send_parts
 from jackalope.tasks.streams import chunks_of
 from jackalope.wire.messages import (

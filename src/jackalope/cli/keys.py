@@ -77,7 +77,7 @@ class Rights(Options):
         Raises:
             Failure: it cannot be; with all that is wrong.
         """
-        from jackalope.broker.tokens import hash_of, id_of, new_token
+        from jackalope.broker.access import hash_of, id_of, new_token
         from jackalope.core.access import ApiKey, Permission
         from jackalope.core.api_keys import api_key_problems
 
@@ -229,7 +229,7 @@ def hash_(screen: "Screen") -> None:
     Examples:
         jackalope keys hash < token.txt
     """
-    from jackalope.broker.tokens import hash_of, id_of
+    from jackalope.broker.access import hash_of, id_of
 
     token = sys.stdin.readline().strip()
     if not id_of(token):

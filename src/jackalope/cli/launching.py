@@ -72,7 +72,7 @@ def begin_pools(service: PoolService | None, config: Config, port: int, amqp_por
     What is configured comes first: workers on another machine reach the broker otherwise.
     """
     if service is not None:
-        from jackalope.pools.environment import Reach
+        from jackalope.pools.ports import Reach
 
         address = config.launch.address or str(_address(config, port))
         amqp = config.launch.amqp or (amqp_port and _amqp_address(config, amqp_port))

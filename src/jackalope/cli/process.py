@@ -272,7 +272,7 @@ async def _open_management(
         return None
     if not has_http():
         raise bad_config(["amqp.management: needs pip install 'jackalope[http]'"])
-    from jackalope.doors.amqp.roll import Roll
+    from jackalope.doors.amqp.server import Roll
     from jackalope.doors.http.management.server import ManagementDoor
 
     settings = replace(config.http, host=wanted.host, port=wanted.management_port)

@@ -107,8 +107,7 @@ class Flags(Options):
         Raises:
             Failure: with every problem.
         """
-        from jackalope.broker.config import ConfigError
-        from jackalope.broker.sources import load
+        from jackalope.broker.config import ConfigError, load
 
         flags: dict[str, tuple[str, Any]] = {
             "--data": ("data.folder", self.data),

@@ -37,8 +37,7 @@ def store_of(config: Config, environment: Mapping[str, str]) -> Callable[[str], 
 
 
 def _open_s3(settings: BlobsConfig, environment: Mapping[str, str], owner: str) -> Blobs:
-    from jackalope.storage.s3 import S3Blobs, S3Place, keys_from
-    from jackalope.storage.s3_parts import Keys
+    from jackalope.storage.s3 import Keys, S3Blobs, S3Place, keys_from
 
     keys = None
     if settings.credentials_file:

@@ -10,7 +10,7 @@ import typer
 
 from jackalope.cli.command import Exit, Failure, Options, connected
 from jackalope.cli.options import duration_us, find_all, moment_us
-from jackalope.core.identity import Same
+from jackalope.core.cache import Same
 
 if TYPE_CHECKING:
     from jackalope.cli.backend import Backend

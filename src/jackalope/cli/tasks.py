@@ -319,7 +319,7 @@ async def _gather_ends(
     import asyncio
 
     from jackalope.cli.backend import connect
-    from jackalope.link.backoff import Backoff
+    from jackalope.link.connection import Backoff
     from jackalope.link.errors import ConnectionLost
 
     left = dict.fromkeys(ids)

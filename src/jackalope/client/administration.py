@@ -15,8 +15,8 @@ import msgspec
 
 from jackalope.client import checks
 from jackalope.client.checks import one_of
-from jackalope.client.events import EventStream
 from jackalope.client.line import substitute
+from jackalope.client.messaging import EventStream
 from jackalope.client.session import Session
 from jackalope.client.watches import TASKS_PER_FRAME
 from jackalope.core.commands import Action, RetryTerms
@@ -26,9 +26,8 @@ from jackalope.core.limits import COUNT_MAX
 from jackalope.core.policy import Policy
 from jackalope.core.pool import PoolSettings
 from jackalope.link.address import Address
-from jackalope.link.answers import to_rejected
 from jackalope.link.connection import Connection
-from jackalope.link.errors import ConfigError, ProtocolError, Rejected, kind_of
+from jackalope.link.errors import ConfigError, ProtocolError, Rejected, kind_of, to_rejected
 from jackalope.link.ids import to_task_id
 from jackalope.wire.messages import Act, Hello, Manage, Query
 from jackalope.wire.views import (

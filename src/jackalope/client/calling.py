@@ -39,7 +39,7 @@ from jackalope.link.errors import (
 from jackalope.link.ids import new_task_id
 from jackalope.tasks.context import current, resting
 from jackalope.tasks.values import decode_value, encode_value
-from jackalope.wire.parts import subject_of
+from jackalope.wire.messages import subject_of
 
 #: How long a call may take unless it says otherwise.
 CALL_S = 180.0

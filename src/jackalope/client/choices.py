@@ -18,8 +18,8 @@ import msgspec
 
 from jackalope.client import checks
 from jackalope.client.checks import Seconds
+from jackalope.core.cache import Same, identity_of
 from jackalope.core.durations import SECOND
-from jackalope.core.identity import Same, identity_of
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.limits import (
     COUNT_MAX,

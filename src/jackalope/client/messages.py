@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from jackalope.client.deadlines import Within
 from jackalope.link.connection import Connection
 from jackalope.link.errors import ConfigError, ConnectionLost, JackalopeError, Rejected
-from jackalope.wire.interest import Interest
 from jackalope.wire.messages import (
     Broadcast,
     Call,
@@ -23,6 +22,7 @@ from jackalope.wire.messages import (
     CallReply,
     CallStage,
     Heard,
+    Interest,
     Listen,
     Message,
 )

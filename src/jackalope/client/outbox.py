@@ -27,7 +27,6 @@ from jackalope.core.effects import Served
 from jackalope.core.ids import TaskId
 from jackalope.core.refusals import Code
 from jackalope.core.task import TaskSpec, encoded_size
-from jackalope.link.answers import refusals, served
 from jackalope.link.connection import UNENCODABLE, Connection
 from jackalope.link.errors import (
     ConfigError,
@@ -35,6 +34,8 @@ from jackalope.link.errors import (
     JackalopeError,
     Misread,
     Rejected,
+    refusals,
+    served,
 )
 from jackalope.wire.messages import Submit
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cas
 from jackalope.client.administration import Acted, Administration, to_acted
 from jackalope.client.checks import Seconds, one_of, word
 from jackalope.client.handle import Handle
+from jackalope.core.cache import IDENTITY_BYTES, How
 from jackalope.core.commands import AnswerAction
 from jackalope.core.effects import Served, TaskEnded
-from jackalope.core.identity import IDENTITY_BYTES, How
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
 from jackalope.link.errors import ConfigError, shown

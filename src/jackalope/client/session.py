@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
@@ -30,7 +31,6 @@ from jackalope.client.deadlines import Deadlines, Within
 from jackalope.client.line import Dial
 from jackalope.client.messages import Messages
 from jackalope.client.outbox import PARCEL_BYTES_MAX, PARCEL_TASKS_MAX, Outbox, copy_of, size_of
-from jackalope.client.room import ROOM_CODES, room_wait_s, wait_for
 from jackalope.client.uploads import Uploaded, is_large, is_lost, time_for
 from jackalope.client.watches import Ends, Follower, Watches
 from jackalope.core.effects import Served, TaskEnded
@@ -39,8 +39,7 @@ from jackalope.core.must import must
 from jackalope.core.refusals import Code
 from jackalope.core.task import TaskSpec
 from jackalope.link.address import Address
-from jackalope.link.backoff import Backoff
-from jackalope.link.connection import Connection, Requests
+from jackalope.link.connection import Backoff, Connection, Requests
 from jackalope.link.errors import (
     ConnectionLost,
     JackalopeError,
@@ -591,3 +590,29 @@ def _parcels(specs: Iterable[TaskSpec]) -> Iterator[list[TaskSpec]]:
         parcel_bytes += size
     if parcel:
         yield parcel
+
+
+# Room: waiting until the broker takes what it has refused for the moment.
+
+#: Refusals that say "not now": the broker is worth asking again.
+ROOM_CODES = frozenset({Code.QUEUE_FULL, Code.OVERLOADED, Code.STORAGE_FAILED})
+
+_ROOM_WAIT_MIN_S = 0.05
+_ROOM_WAIT_MAX_S = 30.0
+_STORAGE_WAIT_S = 1.0
+
+
+async def wait_for(error: Rejected, is_wanted: bool) -> None:
+    """Wait as long as a refusal says; raise it again if waiting is not wanted or does not help."""
+    if not is_wanted or error.code not in ROOM_CODES:
+        raise error
+    await asyncio.sleep(room_wait_s(error))
+
+
+def room_wait_s(error: Rejected) -> float:
+    """Return how long to wait for room; a little more by chance, so that not all come at once."""
+    asked_s = error.retry_after_s
+    if not asked_s and error.code == Code.STORAGE_FAILED:
+        asked_s = _STORAGE_WAIT_S
+    wait_s = min(max(asked_s, _ROOM_WAIT_MIN_S), _ROOM_WAIT_MAX_S)
+    return wait_s * (1 + random.random() / 4)  # noqa: S311  spreads load, guards nothing

@@ -27,8 +27,8 @@ from jackalope.client.choices import Choices, Plan, check_choices, keep_choices,
 from jackalope.client.handle import Handle
 from jackalope.client.requests import Answer, Asked, make_answer
 from jackalope.client.uploads import Uploaded
+from jackalope.core.cache import How
 from jackalope.core.effects import Served
-from jackalope.core.identity import How
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import COUNT_MAX
 from jackalope.core.task import TaskSpec

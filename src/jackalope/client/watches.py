@@ -16,9 +16,8 @@ from typing import Any
 from jackalope.client.outbox import copy_of
 from jackalope.core.effects import TaskEnded
 from jackalope.core.ids import TaskId
-from jackalope.link.answers import refusals
 from jackalope.link.connection import Connection
-from jackalope.link.errors import ConnectionLost, JackalopeError
+from jackalope.link.errors import ConnectionLost, JackalopeError, refusals
 from jackalope.wire.messages import Ended, Progressed, Watch
 from jackalope.wire.views import ProgressView
 

@@ -11,8 +11,8 @@ from copy import copy
 from typing import Any
 
 from jackalope.core.book import Book
-from jackalope.core.definitions import define
-from jackalope.core.identity import JOINED
+from jackalope.core.cache import JOINED
+from jackalope.core.changes import define
 from jackalope.core.ids import is_volatile
 from jackalope.core.lifecycle import ENDED, Event, State, can_lead
 from jackalope.core.must import BrokenInvariant, must

@@ -14,17 +14,24 @@ from collections.abc import Iterable
 from copy import copy
 
 from jackalope.core.access import ApiKey
-from jackalope.core.cache import Answers, Cache, StoredAnswer
-from jackalope.core.changes import Changes, Counters, DefinitionRow, LimitRow, QueueRow, TallyRow
-from jackalope.core.definitions import define, in_order
+from jackalope.core.cache import Answers, Cache, Same, StoredAnswer
+from jackalope.core.changes import (
+    Changes,
+    Counters,
+    DefinitionRow,
+    LimitRow,
+    QueueRow,
+    TallyRow,
+    define,
+    definitions_of,
+    in_order,
+)
 from jackalope.core.durations import NEVER
-from jackalope.core.identity import Same
 from jackalope.core.ids import NO_TASK, TaskId, is_time_ordered, is_volatile
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
 from jackalope.core.limits import HAPPENINGS_PER_TASK_MAX
 from jackalope.core.must import must
 from jackalope.core.queue import Namespace, Queue
-from jackalope.core.snapshot import snapshot_of
 from jackalope.core.tally import NO_TALLY, Tally, make_room
 from jackalope.core.task import (
     NO_OPTIONS,
@@ -497,3 +504,44 @@ class Book:
             if len(task.history) > HAPPENINGS_PER_TASK_MAX:
                 del task.history[HAPPENINGS_PER_TASK_MAX // 2]
         self.mark(task)
+
+
+# The snapshot: all durable state of a book as rows.
+
+
+def snapshot_of(book: Book) -> Changes:
+    """Return all durable state that is in memory, in an order that depends on it alone."""
+    return Changes(
+        counters=Counters(book.counters.fence, book.counters.rank, book.counters.floor),
+        tasks=[
+            to_row(task)
+            for task in sorted(book.tasks.values(), key=lambda task: (task.rank, task.id))
+            if task.id not in book.recalled and not is_volatile(task.id)
+        ],
+        queues=[
+            queue.to_row()
+            for _, world in sorted(book.namespaces.items())
+            for _, queue in sorted(world.queues.items())
+            if not queue.is_volatile()
+        ],
+        limits=[
+            LimitRow(world.name, tag, limit)
+            for _, world in sorted(book.namespaces.items())
+            for tag, limit in sorted(world.limits.items())
+        ],
+        tallies=[
+            book.tally_row(world.name, worker)
+            for _, world in sorted(book.namespaces.items())
+            for worker in sorted(world.tallies)
+        ],
+        api_keys=[key for _, key in sorted(book.api_keys.items())],
+        answers=[
+            copy(answer)
+            for _, world in sorted(book.namespaces.items())
+            for _, queue in sorted(world.queues.items())
+            for answer in queue.cache.answers.values()
+        ],
+        definitions=[
+            row for _, world in sorted(book.namespaces.items()) for row in definitions_of(world)
+        ],
+    )

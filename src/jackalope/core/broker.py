@@ -30,7 +30,6 @@ from jackalope.core import (
     exchanges,
     helping,
     launches,
-    opening,
     pools,
     publishing,
     removal,
@@ -86,7 +85,6 @@ from jackalope.core.commands import (
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.effects import Answered, Effect, Reply
 from jackalope.core.filter import Filter
-from jackalope.core.group import Pools
 from jackalope.core.helping import Fanout
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason
@@ -115,6 +113,7 @@ from jackalope.core.messaging import (
     WaitForReplies,
 )
 from jackalope.core.policy import DEFAULT_POLICY
+from jackalope.core.pool import Pools
 from jackalope.core.queue import Queue
 from jackalope.core.ready import Lane
 from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished, TaskMoved
@@ -430,7 +429,7 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     DeclareAll: configuring.declare_all,
     CreateApiKey: api_keys.create_api_key,
     RevokeApiKey: api_keys.revoke_api_key,
-    OpenQueue: opening.open_queue,
+    OpenQueue: consumers.open_queue,
     RemoveQueue: removal.remove_queue,
     PurgeQueue: removal.purge_queue,
     OpenExchange: exchanges.open_exchange,

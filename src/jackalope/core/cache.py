@@ -21,6 +21,8 @@ is there for whoever asked, went away, and comes back to look.
 from __future__ import annotations
 
 from copy import copy
+from enum import StrEnum
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -175,3 +177,67 @@ class Answers:
     def gone(self) -> list[TaskId]:
         """Return the tasks whose answers storage must not have."""
         return [task for task in self.dirty if task not in self.by_task]
+
+
+# The identity of a request: what makes two tasks ask for the same.
+
+#: Begins every identity, so that another way of making them can never give the same ones.
+SCHEME = "jackalope.request.1"
+
+IDENTITY_BYTES = 32
+
+#: What the history of a task says when requests were joined to it.
+JOINED = "joined"
+
+
+class Same(StrEnum):
+    """What is done about a task when another asks for the same.
+
+    Attributes:
+        RUN: each is run.
+        UNIQUE: one at a time: whoever asks for what is under way is joined to it.
+        CACHED: and its answer is kept, for whoever asks later.
+        REFRESH: as `cached`, but an answer that is kept is not good enough. Of a task alone, not of
+            a queue.
+    """
+
+    RUN = "run"
+    UNIQUE = "unique"
+    CACHED = "cached"
+    REFRESH = "refresh"
+
+
+class How(StrEnum):
+    """How a request was served.
+
+    Attributes:
+        HIT: with an answer that was kept.
+        MISS: by a task of its own, as there was no answer.
+        JOINED: by a task that was already under way.
+        REFRESH: by a task of its own, although there may have been an answer.
+        BYPASS: by a task of its own, without a look at any other.
+    """
+
+    HIT = "hit"
+    MISS = "miss"
+    JOINED = JOINED
+    REFRESH = "refresh"
+    BYPASS = "bypass"
+
+
+def identity_of(queue: str, name: str, key: str, version: str, payload: bytes) -> bytes:
+    """Return the identity of a request, 32 bytes."""
+    digest = sha256()
+    for text in (SCHEME, queue, name, key, version):
+        encoded = text.encode()
+        digest.update(len(encoded).to_bytes(4, "big"))
+        digest.update(encoded)
+    digest.update(sha256(payload).digest())
+    return digest.digest()
+
+
+def how_run(same: Same | None) -> How:
+    """Return how a request is served that becomes a task of its own."""
+    if same is Same.REFRESH:
+        return How.REFRESH
+    return How.BYPASS if same is Same.RUN else How.MISS

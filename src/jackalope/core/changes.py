@@ -3,6 +3,11 @@
 A snapshot and a set of changes have the same shape: rows. A snapshot has all live rows.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from jackalope.core.access import ApiKey
@@ -11,7 +16,10 @@ from jackalope.core.ids import TaskId
 from jackalope.core.policy import Policy
 from jackalope.core.pool import PoolSettings
 from jackalope.core.task import TaskRow
-from jackalope.core.topology import Binding, Exchange, Rule, Traits
+from jackalope.core.topology import GIVEN_NAMES, Binding, Exchange, Rule, Traits
+
+if TYPE_CHECKING:
+    from jackalope.core.queue import Namespace
 
 
 class QueueRow(msgspec.Struct, array_like=True):
@@ -121,3 +129,45 @@ class Changes(msgspec.Struct):
             or self.answers_gone
             or self.definitions
         )
+
+
+# Definitions: what is durable about the topology of a namespace.
+
+
+def definitions_of(world: Namespace) -> Iterable[DefinitionRow]:
+    """Yield what is durable about the topology of a namespace, in an order of its own."""
+    topology = world.topology
+    for name, exchange in sorted(topology.exchanges.items()):
+        if exchange.durable and (name not in GIVEN_NAMES or exchange.rule):
+            yield DefinitionRow(world.name, "exchange", name, exchange)
+    for name, binding in sorted(topology.bindings.items()):
+        if not is_volatile_binding(world, binding):
+            yield DefinitionRow(world.name, "binding", name, binding)
+    for name, rule in sorted(topology.rules.items()):
+        yield DefinitionRow(world.name, "rule", name, rule)
+
+
+def is_volatile_binding(world: Namespace, binding: Binding) -> bool:
+    """Tell whether a binding goes at a restart because one of its ends does."""
+    exchanges = world.topology.exchanges
+    if not exchanges[binding.source].durable:
+        return True
+    if binding.is_to_exchange:
+        return not exchanges[binding.to].durable
+    return world.queues[binding.to].is_volatile()
+
+
+def in_order(rows: Iterable[DefinitionRow]) -> list[DefinitionRow]:
+    """Return rows so that what others refer to comes before them."""
+    kinds = ("exchange", "binding", "rule")
+    return sorted(rows, key=lambda row: kinds.index(row.kind))
+
+
+def define(world: Namespace, definition: Exchange | Binding | Rule | None) -> None:
+    """Put an exchange, a binding or a rule into a namespace."""
+    if isinstance(definition, Exchange):
+        world.topology.put_exchange(definition)
+    elif isinstance(definition, Binding):
+        world.topology.bind(definition)
+    elif definition is not None:
+        world.topology.rules[definition.name] = definition

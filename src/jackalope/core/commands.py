@@ -16,9 +16,9 @@ from jackalope.core.access import ApiKey, Permission
 from jackalope.core.command import DEFAULT_NAMESPACE, Command, Report, Scope
 from jackalope.core.durations import SECOND
 from jackalope.core.filter import Filter
-from jackalope.core.group import Phase
 from jackalope.core.ids import TaskId
 from jackalope.core.messaging import AnyMessaging
+from jackalope.core.pool import Phase
 from jackalope.core.task import Body, Error, TaskSpec
 
 #: Names of other modules that belong to what this one offers.

@@ -15,10 +15,10 @@ from jackalope.core.durations import SECOND
 from jackalope.core.letters import letter_of
 from jackalope.core.lifecycle import Reason
 from jackalope.core.limits import COUNT_MAX
-from jackalope.core.pool_names import dead_letter_exchange, is_request, requests_queue
 from jackalope.core.properties import BadProperties, Raw, long_number, long_string
 from jackalope.core.publishing import copies, enter, priority_in, routes, successor_in
 from jackalope.core.task import Letter, TaskSpec
+from jackalope.core.topology import dead_letter_exchange, is_request, requests_queue
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core

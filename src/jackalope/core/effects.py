@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from jackalope.core.cache import How
 from jackalope.core.commands import Held
-from jackalope.core.identity import How
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy

@@ -17,8 +17,8 @@ from jackalope.core.arguments import (
     rule_problem,
 )
 from jackalope.core.assign import offer_queue
+from jackalope.core.changes import is_volatile_binding
 from jackalope.core.declarations import open_namespace
-from jackalope.core.definitions import is_volatile_binding
 from jackalope.core.effects import Accepted
 from jackalope.core.limits import (
     BINDINGS_PER_NAMESPACE_MAX,
@@ -38,7 +38,6 @@ from jackalope.core.messaging import (
     TakeTask,
     Unbind,
 )
-from jackalope.core.pool_names import lane_of, requests_queue
 from jackalope.core.records import (
     Bound,
     ExchangeDeclared,
@@ -57,6 +56,8 @@ from jackalope.core.topology import (
     Binding,
     Exchange,
     Rule,
+    lane_of,
+    requests_queue,
 )
 
 if TYPE_CHECKING:

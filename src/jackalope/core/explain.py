@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from jackalope.core.cache import How
 from jackalope.core.durations import format_duration
-from jackalope.core.group import GroupState
-from jackalope.core.identity import How
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.limits import AHEAD_COUNT_MAX
-from jackalope.core.pool import NO_LAUNCHER
+from jackalope.core.pool import NO_LAUNCHER, GroupState
+from jackalope.core.pools import trouble
 from jackalope.core.requests import how_made, joined
-from jackalope.core.scaling import trouble
 from jackalope.core.task import Attempt, Happening, Task, lease_of
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from jackalope.core.durations import NEVER
-from jackalope.core.group import UP, Group, GroupState
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, State
 from jackalope.core.must import BrokenInvariant, must
+from jackalope.core.pool import UP, Group, GroupState
 from jackalope.core.task import Task, lease_of
 
 if TYPE_CHECKING:

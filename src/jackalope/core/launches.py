@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 from jackalope.core.commands import FollowPools, ReportLaunches, Seen
 from jackalope.core.effects import Accepted, Orders, StartOrder, StopOrder
-from jackalope.core.group import UP, Group, GroupState, Launch, Phase
 from jackalope.core.limits import NOTE_CHARS_MAX, STARTS_PER_REPORT_MAX
-from jackalope.core.pool import DEFAULT_POOL
-from jackalope.core.pools import adopt, settle
+from jackalope.core.pool import DEFAULT_POOL, UP, Group, GroupState, Launch, Phase
+from jackalope.core.pools import adopt, call_launcher, can_stop, fail, missing, retire, settle
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.scaling import call_launcher, can_stop, fail, missing, retire
 from jackalope.core.sessions import give_up_resume
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from jackalope.core.cache import Same
 from jackalope.core.durations import DAY, HOUR, MINUTE, NEVER, SECOND
-from jackalope.core.identity import Same
 from jackalope.core.limits import (
     CACHE_BYTES_MAX,
     CACHE_ENTRIES_MAX,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jackalope.core import activity, properties
+from jackalope.core import properties
 from jackalope.core.arguments import kind_of
 from jackalope.core.assign import offer, serve
 from jackalope.core.declarations import open_namespace
@@ -18,15 +18,25 @@ from jackalope.core.exchanges import no_exchange
 from jackalope.core.ids import TaskId, successor_id, volatile_id
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.messaging import Publication, PublishMessages
-from jackalope.core.pool_names import QUEUE_NAME_BYTES_MAX, can_be_queue, is_request
+from jackalope.core.pools import stir, unclaimed
 from jackalope.core.properties import BadProperties
 from jackalope.core.records import TaskMoved, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import PRIORITY_DEFAULT, Body, Letter, TaskSpec, size_of
-from jackalope.core.topology import DEFAULT_EXCHANGE, GENERATED, REPLY_TO, Overflow, Place
+from jackalope.core.topology import (
+    DEFAULT_EXCHANGE,
+    GENERATED,
+    QUEUE_NAME_BYTES_MAX,
+    REPLY_TO,
+    Overflow,
+    Place,
+    can_be_queue,
+    is_request,
+)
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core
+    from jackalope.core.messaging import Publication
     from jackalope.core.queue import Namespace, Queue
 
 
@@ -47,7 +57,7 @@ def publish_messages(core: Core, command: PublishMessages) -> None:
             break
         is_heard = message.exchange in world.topology.activities
         if is_heard:
-            activity.hear(core, world, message, command.session)
+            hear(core, world, message, command.session)
         if not places:
             core.book.drop_blob(message.blob or b"")
             if message.mandatory and not is_heard:
@@ -271,3 +281,36 @@ def successor_in(task_id: TaskId, queue: Queue, *, is_volatile: bool) -> TaskId:
     """Return the id of the task that follows from another in a queue."""
     following = successor_id(task_id, queue.name)
     return volatile_id(following) if is_volatile else following
+
+
+# Activity: what the workers of a pool report over AMQP, in osrdyne's manner.
+
+STARTED, READY = "started", "ready"
+
+
+def hear(core: Core, world: Namespace, message: Publication, session: int) -> None:
+    """Take a report that was published over a session."""
+    pool = core.pools.by_name.get((world.name, world.topology.activities[message.exchange]))
+    if pool is None:
+        return
+    try:
+        headers = properties.headers_of(properties.split(message.properties))
+        event, worker = (_text(headers.get(name)) for name in ("x-event", "x-worker-id"))
+    except BadProperties:
+        return
+    group = pool.groups.get(message.key)
+    launch = core.pools.launches.get((world.name, worker))
+    if launch is None and group is not None and not worker:
+        launch = unclaimed(group, session, core.pools)
+    if launch is not None and launch.group.pool is pool and event in (STARTED, READY):
+        launch.has_joined = True
+        launch.is_loaded = event == READY
+        if session:
+            core.pools.speakers[session] = (launch, bool(worker))
+    if group is not None:
+        stir(core, group)
+
+
+def _text(field: bytes | None) -> str:
+    value = b"" if field is None else properties.value(field)
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jackalope.core.changes import is_volatile_binding
 from jackalope.core.consumers import consumers_of, silence
 from jackalope.core.declarations import known_queue
-from jackalope.core.definitions import is_volatile_binding
 from jackalope.core.effects import Accepted, ConsumerCancelled, Dropped, SendToSession
 from jackalope.core.exchanges import (
     absent_queue,
@@ -24,10 +24,10 @@ from jackalope.core.exchanges import (
 from jackalope.core.ids import TaskId, is_volatile
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.messaging import PurgeQueue, RemoveQueue
-from jackalope.core.pool_names import is_request, requests_queue
 from jackalope.core.records import AttemptEnded, QueueDeleted, TaskMoved, TasksDropped, Unbound
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import NO_OPTIONS, Task
+from jackalope.core.topology import is_request, requests_queue
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core

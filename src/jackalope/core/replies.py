@@ -17,12 +17,11 @@ from jackalope.core.dead_letters import REASONS
 from jackalope.core.effects import Accepted, DirectReply, SendToSession
 from jackalope.core.ids import TaskId, successor_id, volatile_id
 from jackalope.core.lifecycle import Reason, State
-from jackalope.core.pool_names import is_request
 from jackalope.core.properties import BadProperties, Raw, field_of
 from jackalope.core.publishing import enter, priority_in
 from jackalope.core.records import AttemptFinished
 from jackalope.core.task import BlobRef, Body, Error, Letter, TaskSpec
-from jackalope.core.topology import REPLY_TO
+from jackalope.core.topology import REPLY_TO, is_request
 
 if TYPE_CHECKING:
     from jackalope.core.broker import Core

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jackalope.core.cache import StoredAnswer
+from jackalope.core.cache import JOINED, How, Same, StoredAnswer, how_run, identity_of
 from jackalope.core.commands import ActOnAnswers, AnswerAction, SubmitTasks
 from jackalope.core.durations import NEVER
 from jackalope.core.effects import Acted, Served
-from jackalope.core.identity import JOINED, How, Same, how_run, identity_of
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.limits import DEADLINES_PER_TICK_MAX, TASKS_PER_FILTER_MAX, TIME_US_MAX

@@ -11,10 +11,10 @@ import msgspec
 
 from jackalope.core import requests
 from jackalope.core.assign import offer, serve
+from jackalope.core.cache import IDENTITY_BYTES, Same, how_run
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.declarations import open_queue
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
-from jackalope.core.identity import IDENTITY_BYTES, Same, how_run
 from jackalope.core.ids import ID_BYTES, is_volatile, successor_id, told_id
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import (

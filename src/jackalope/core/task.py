@@ -7,19 +7,22 @@ have in `Attempt`, what only ended tasks have in `Outcome`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import copy
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from jackalope.core.identity import Same
+from jackalope.core.cache import Same
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
 from jackalope.core.must import BrokenInvariant
 
 if TYPE_CHECKING:
+    from jackalope.core.book import Book
     from jackalope.core.queue import Queue
     from jackalope.core.ready import Lane
 
@@ -373,3 +376,20 @@ def blobs_of(task: Task) -> list[str]:
     """Name the blobs that belong to a task."""
     bodies = [task.payload, task.outcome.result if task.outcome else b""]
     return [body.blob for body in bodies if isinstance(body, BlobRef)]
+
+
+# Blobs: which of them the tasks in memory name.
+
+
+def unnamed(book: Book, blobs: Iterable[str]) -> list[str]:
+    """Return those of the blobs that no task names which storage lacks.
+
+    These are the tasks that storage is still to have, and those that it never will: a large dead
+    letter in a volatile queue may have its body from a task that is long gone.
+    """
+    large = book.volatile_large
+    if large:
+        large = {task_id: task for task_id, task in large.items() if task_id in book.tasks}
+        book.volatile_large = large
+    named = {blob for task in chain(book.dirty.values(), large.values()) for blob in blobs_of(task)}
+    return [blob for blob in dict.fromkeys(blobs) if blob not in named]

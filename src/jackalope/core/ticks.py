@@ -19,10 +19,9 @@ from jackalope.core.effects import Accepted
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import LEASED, PENDING, Event, Reason, State
 from jackalope.core.limits import DEADLINES_PER_TICK_MAX, NOTE_CHARS_MAX
-from jackalope.core.pools import look_at_due
+from jackalope.core.pools import look_at_due, trouble
 from jackalope.core.records import TaskMoved
 from jackalope.core.removal import drop_queue
-from jackalope.core.scaling import trouble
 from jackalope.core.sessions import check_deliveries, check_lease, expire_claims, give_up_resume
 from jackalope.core.task import Signal, lease_of
 

@@ -20,8 +20,8 @@ from jackalope.core.limits import DEPARTED_WORKERS_MAX
 from jackalope.core.timers import Timers
 
 if TYPE_CHECKING:
-    from jackalope.core.group import Group
     from jackalope.core.ids import TaskId
+    from jackalope.core.pool import Group
     from jackalope.core.queue import Namespace
     from jackalope.core.ready import Lane
     from jackalope.core.task import Task

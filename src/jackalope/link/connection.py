@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import re
 import ssl
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from typing import Any, cast
 
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
+from jackalope.core.must import must
 from jackalope.link.address import Address
 from jackalope.link.errors import (
     ConfigError,
@@ -29,7 +31,6 @@ from jackalope.link.errors import (
     ProtocolError,
     Rejected,
 )
-from jackalope.link.tls import client_context, trouble
 from jackalope.wire.frames import FrameError, FrameReader
 from jackalope.wire.messages import (
     Ack,
@@ -491,3 +492,59 @@ def _reason(error: Exception) -> str:
     if numbered is not None:
         return os.strerror(int(numbered[1]))
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+# TLS of a connection to the broker.
+
+
+def client_context(address: Address) -> ssl.SSLContext | None:
+    """Return what a connection to the address is made with; None where it is plain.
+
+    Raises:
+        ConfigError: the file of authorities cannot be used.
+    """
+    if not address.tls:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=address.ca_file or None)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"CA file {address.ca_file}: {reason}; name a file in PEM form") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if not address.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def trouble(address: Address, error: ssl.SSLError) -> str:
+    """Say what is wrong with the other end's TLS, and what to do."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the certificate of {address} is not trusted: {error.verify_message}; "
+            "name the file of the authority that signed it"
+        )
+    return f"{address} does not speak TLS as we do: {error.reason or error}"
+
+
+# Backoff: how long to wait before the next try.
+
+
+class Backoff:
+    """Waits that grow up to a cap, each spread by chance so that many peers do not come at once."""
+
+    def __init__(self, base_s: float = 0.05, factor: float = 2.0, cap_s: float = 5.0) -> None:
+        must(0 < base_s <= cap_s and factor >= 1, "waits grow", base_s, factor, cap_s)
+        self._base_s = base_s
+        self._factor = factor
+        self._cap_s = cap_s
+        self._wait_s = base_s
+
+    def next_s(self) -> float:
+        """Return the next wait in seconds: half of it certain, half of it chance."""
+        wait_s, self._wait_s = self._wait_s, min(self._wait_s * self._factor, self._cap_s)
+        return wait_s * (0.5 + random.random() / 2)  # noqa: S311  spreads load, guards nothing
+
+    def reset(self) -> None:
+        """Begin again with the shortest wait."""
+        self._wait_s = self._base_s

@@ -28,8 +28,15 @@ from jackalope.core.durations import SECOND
 from jackalope.core.effects import Answered, Effect, Orders, OrdersDue, Reply, StartOrder, StopOrder
 from jackalope.core.limits import STARTS_PER_REPORT_MAX
 from jackalope.core.must import BrokenInvariant
-from jackalope.pools.environment import Reach, environment_of
-from jackalope.pools.ports import Launch, Launcher, LaunchFailed, Scope, WatchingLauncher
+from jackalope.pools.ports import (
+    Launch,
+    Launcher,
+    LaunchFailed,
+    Reach,
+    Scope,
+    WatchingLauncher,
+    environment_of,
+)
 
 log = structlog.get_logger(component="pools")
 

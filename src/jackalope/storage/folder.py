@@ -17,7 +17,6 @@ from uuid import uuid4
 from jackalope.core.changes import Changes
 from jackalope.core.must import BrokenInvariant
 from jackalope.storage.blobs import FolderBlobs
-from jackalope.storage.disk import free_bytes, keep_private, make_folder, sync_file, sync_folder
 from jackalope.storage.faults import (
     WAY_OUT,
     Corrupt,
@@ -33,6 +32,7 @@ from jackalope.storage.ports import INTERVAL_US_DEFAULT, Blobs, History, Journal
 from jackalope.storage.salvage import integrity_problems, salvage_journal, set_aside
 from jackalope.storage.scribed import Scribed
 from jackalope.storage.series import SqliteSeries
+from jackalope.storage.sqlite import free_bytes, keep_private, make_folder, sync_file, sync_folder
 from jackalope.storage.wal import check_wal
 from jackalope.storage.witness import Witness
 

@@ -24,7 +24,7 @@ from jackalope.core.must import must
 from jackalope.core.task import TaskRow
 from jackalope.storage.faults import StorageFault
 from jackalope.storage.ports import Forgotten
-from jackalope.storage.rows import inline_bytes
+from jackalope.storage.schema import inline_bytes
 from jackalope.storage.scribe_line import (
     Answers,
     Begin,

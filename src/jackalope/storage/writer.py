@@ -23,8 +23,7 @@ from jackalope.core.changes import Changes, Counters, DefinitionRow, LimitRow, T
 from jackalope.core.ids import TaskId
 from jackalope.core.task import TaskRow
 from jackalope.storage.ports import Forgotten
-from jackalope.storage.rows import COLUMNS, blobs_of, inline_bytes, is_kept, to_columns
-from jackalope.storage.schema import IS_ENDED
+from jackalope.storage.schema import COLUMNS, IS_ENDED, blobs_of, inline_bytes, is_kept, to_columns
 from jackalope.storage.sqlite import Database, Value, chunks_of, execute_in, marks
 
 #: About how much a row adds to the WAL beside payload and result: columns and index pages.

@@ -20,14 +20,17 @@ import inspect
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 import msgspec
 
+from jackalope.client.app import Jackalope
 from jackalope.client.line import taken_over
 from jackalope.client.task import Task
 from jackalope.core import Core
@@ -70,6 +73,8 @@ from jackalope.core.records import AnyRecord
 from jackalope.core.refusals import Refusal
 from jackalope.core.task import BlobRef, Body, Error, Happening, Options
 from jackalope.core.task import Task as CoreTask
+from jackalope.embedded import EmbeddedBroker
+from jackalope.link.address import parse_address
 from jackalope.link.errors import Rejected, TaskFailed
 from jackalope.link.ids import new_task_id
 from jackalope.tasks.context import running
@@ -656,3 +661,37 @@ def _wait_for_hops(loop: asyncio.AbstractEventLoop) -> None:
 
 def _rejected(refusal: Refusal) -> Rejected:
     return Rejected(refusal.code, refusal.message, refusal.retry_after_us)
+
+
+# An application with a broker and a worker inside the test.
+
+
+@contextmanager
+def embedded(
+    app: Jackalope, folder: Path | str | None = None, *, concurrency: int = 0
+) -> Iterator[Jackalope]:
+    """Let an application work with a broker and a worker inside this process, for a while.
+
+        with embedded(shop.app) as app:
+            assert app.sync(shop.greet.run("Ada")) == "Hello, Ada!"
+
+    An async test uses `async with app:` within, so that its connection is closed at the end.
+
+    Args:
+        app: the application, as the program itself uses it.
+        folder: where the broker keeps its data; None for memory.
+        concurrency: how many tasks run at once; 0 for as many as fit their kind.
+
+    Raises:
+        StorageFault: the folder cannot be used.
+    """
+    app.sync.close()
+    address, broker = app.address, EmbeddedBroker(folder)
+    app.address = replace(parse_address(broker.address), namespace=address.namespace)
+    try:
+        broker.work(app, concurrency)
+        yield app
+    finally:
+        app.sync.close()
+        app.address = address
+        broker.stop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,7 +30,47 @@ from jackalope.core.ids import TaskId
 from jackalope.core.task import Signal, TaskSpec
 from jackalope.core.values import shape_problem
 from jackalope.wire.frames import VERSION, BodyError, Kind, frame, ref_in
-from jackalope.wire.interest import Interest
+
+# Interests: which broadcasts a session wants to hear.
+
+
+class Interest(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The broadcasts that a session wants to hear; `*` stands for any text, also for none."""
+
+    sender: str = "*"
+    subject: str = "*"
+
+    def is_meant(self, sender: str, subject: str) -> bool:
+        """Tell whether a broadcast is one of those."""
+        return matches(self.subject, subject) and matches(self.sender, sender)
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Tell whether a text fits a pattern.
+
+    In one walk from left to right: no pattern of a peer can make it take long.
+    """
+    if pattern in ("*", text):
+        return True
+    first, *rest = _pieces(pattern)
+    if not rest or not text.startswith(first):
+        return False
+    *middle, last = rest
+    at, end = len(first), len(text) - len(last)
+    if end < at or not text.endswith(last):
+        return False
+    for piece in middle:
+        found = text.find(piece, at, end)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return True
+
+
+@lru_cache(1024)
+def _pieces(pattern: str) -> tuple[str, ...]:
+    return tuple(pattern.split("*"))
+
 
 AnyKind = TypeVar("AnyKind", bound=IntEnum)
 
@@ -543,3 +584,11 @@ def broker_codec() -> Codec:
 def peer_codec() -> Codec:
     """Return what a client's or worker's end of a connection speaks."""
     return Codec(sends=TO_BROKER, hears=FROM_BROKER)
+
+
+# Parts: how a piece of an answer travels to the caller who reads it as a stream.
+
+
+def subject_of(task: TaskId) -> str:
+    """Return the subject of the broadcasts that carry the parts of the answer to a task."""
+    return f"jackalope.answer.{task.hex()}"

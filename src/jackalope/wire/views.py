@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from jackalope.core.access import Permission
-from jackalope.core.identity import How
+from jackalope.core.cache import How
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from datetime import timedelta
 from enum import StrEnum
 from functools import partial
 from pathlib import Path, PurePath
@@ -19,19 +20,18 @@ from uuid import UUID
 import msgspec
 
 from jackalope.core.commands import Fail, Finish, Held, Verdict
+from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
+from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.task import Error
-from jackalope.tasks.failure import error_of
+from jackalope.link.address import Address
 from jackalope.tasks.streams import Stream, can_stream, plain_chunks
-from jackalope.tasks.values import CONTENT_HEADER, Content, DecodeFailed
+from jackalope.tasks.values import CONTENT_HEADER, Content, DecodeFailed, error_of
 from jackalope.worker.context import Cancelled
-from jackalope.worker.verdict import Reject, RetryLater, delay_us
 
 if TYPE_CHECKING:
     from jackalope.tasks.definition import TaskDefinition
     from jackalope.wire.messages import SignalAnswer
-    from jackalope.worker.surroundings import Surroundings
-
 
 #: How the names of files begin in which bodies are kept while a task runs.
 SPOOL_PREFIX = "jackalope-body-"
@@ -268,3 +268,80 @@ def _retried_later(error: RetryLater) -> Failed:
         return Failed(error_of(error), Verdict.RETRY, delay_us(error.after_s))
     except Exception as problem:  # noqa: BLE001  an attribute of a subclass may raise anything
         return Failed(error_of(problem))
+
+
+# Verdicts: what task code may say about its own failure.
+
+
+class RetryLater(Exception):
+    """Try again after this time rather than after the policy's. Counts as a failure.
+
+    Where the policy has no retries it is obeyed all the same, a limited number of times.
+
+    Attributes:
+        after_s: the time, in seconds.
+
+    Raises:
+        TypeError: `after` is neither a number nor a `timedelta`.
+        ValueError: `after` is not finite, or longer than any time that the broker stores.
+    """
+
+    __module__ = "jackalope"  # Where users know it from; histories show its name.
+
+    def __init__(self, message: str = "", *, after: float | timedelta) -> None:
+        self.after_s = after.total_seconds() if isinstance(after, timedelta) else after
+        delay_us(self.after_s)
+        super().__init__(message or f"asked to be tried again in {self.after_s:g} s")
+
+
+class Reject(Exception):
+    """Never try this task again: it cannot succeed."""
+
+    __module__ = "jackalope"
+
+
+def delay_us(after_s: object) -> int:
+    """Return a delay as a report carries it: at least one microsecond, so that it is not 0.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is not finite, or longer than any time that the broker stores.
+    """
+    if not isinstance(after_s, int | float):
+        raise TypeError(f"RetryLater: after must be seconds, not {type(after_s).__name__}")
+    if not after_s <= TIME_US_MAX / SECOND:  # False for what is not a number, too.
+        raise ValueError(f"RetryLater: after must be at most {TIME_US_MAX // SECOND} s")
+    return max(1, int(max(0, after_s) * SECOND))
+
+
+# The surroundings of a running task: what its worker knows and a fan-out needs.
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """Where a task runs.
+
+    Attributes:
+        address: where the broker is, and who we are there.
+        worker: the name of the worker.
+        application: where the tasks are, as `module:name`.
+        child_command: how a process for isolated tasks is started.
+        log: the look of the log that such a process inherits.
+        fanout_host: where to listen for helpers; empty for where the broker is reached from.
+        fanout_advertise: where helpers shall look instead; empty for the same.
+        fanout_cert: the file of the certificate for helpers; empty for one that is made.
+        fanout_key: the file of its key.
+        is_isolated: the task has a process of its own.
+        secret: proves over a connection of its own that it is the worker's.
+    """
+
+    address: Address
+    worker: str
+    application: str = ""
+    child_command: tuple[str, ...] = ()
+    log: str = ""
+    fanout_host: str = ""
+    fanout_advertise: str = ""
+    fanout_cert: str = ""
+    fanout_key: str = ""
+    is_isolated: bool = False
+    secret: str = ""

@@ -11,8 +11,7 @@ from struct import Struct
 import msgspec
 
 from jackalope.core.effects import Assignment
-from jackalope.worker.attempt import Failed, Finished, Stopped
-from jackalope.worker.surroundings import Surroundings
+from jackalope.worker.attempt import Failed, Finished, Stopped, Surroundings
 
 LENGTH = Struct(">I")
 

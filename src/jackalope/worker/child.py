@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import faulthandler
 import io
+import logging
 import os
 import resource
 import signal
@@ -31,9 +32,9 @@ from jackalope.core.task import Error
 from jackalope.parent import die_with_parent
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskSource, find_task
-from jackalope.tasks.failure import error_of
+from jackalope.tasks.values import error_of
 from jackalope.worker.application import CannotLoad, load_application, unknown_task
-from jackalope.worker.attempt import Attempt, Cause, Failed, Outcome
+from jackalope.worker.attempt import Attempt, Cause, Failed, Outcome, Surroundings
 from jackalope.worker.channel import (
     LENGTH,
     Ended,
@@ -47,11 +48,9 @@ from jackalope.worker.channel import (
     decode_surroundings,
     packet,
 )
-from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
+from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext, name_task
 from jackalope.worker.coroutine import run_coroutine
 from jackalope.worker.exit_cause import OUT_OF_MEMORY
-from jackalope.worker.inherited_log import InheritedLog
-from jackalope.worker.surroundings import Surroundings
 from jackalope.worker.usage import rss_bytes
 
 UNFIT = 2
@@ -289,3 +288,45 @@ def main(arguments: list[str]) -> NoReturn:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+
+
+# The log of a process for isolated tasks: it looks like the worker's.
+
+
+class InheritedLog(logging.Handler):
+    """Stands where the standard library's logging writes to, until there is something to write."""
+
+    def __init__(self, look: str) -> None:
+        """Take how the worker's log looks: its level and form; empty for as it happens to be."""
+        super().__init__()
+        self._look = look
+
+    def prepare(self) -> None:
+        """Catch what is logged through the standard library from now on."""
+        if self._look:
+            logging.getLogger().handlers = [self]
+            # Whatever the look, libraries say nothing of use below this.
+            logging.getLogger().setLevel(logging.INFO)
+            logging.captureWarnings(capture=True)
+
+    def begin_if_wanted(self) -> None:
+        """Begin if the application is about to log by itself, and has not chosen its own way."""
+        structlog = sys.modules.get("structlog")
+        if structlog is not None and not structlog.is_configured():
+            self.begin()
+
+    def begin(self) -> None:
+        """Set the log up, unless that is done."""
+        if self._look:
+            look, self._look = self._look.split(), ""
+            from jackalope.logs import set_up  # noqa: PLC0415  slow, and mostly not needed
+
+            set_up(*look, about=name_task, is_patient=False)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Begin, and pass the line on."""
+        self.begin()
+        root = logging.getLogger()
+        if record.levelno >= root.level:
+            for handler in root.handlers:
+                handler.handle(record)

@@ -14,7 +14,7 @@ from jackalope.core.ids import successor_id
 from jackalope.core.letters import headers_shown
 from jackalope.core.limits import HELPERS_PER_FANOUT_MAX, NOTE_CHARS_MAX
 from jackalope.tasks.context import Spawnable, running
-from jackalope.tasks.failure import encodable
+from jackalope.tasks.values import encodable
 
 if TYPE_CHECKING:
     from jackalope.core.ids import TaskId

@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 from jackalope.core.task import Error
-from jackalope.tasks.failure import encodable
+from jackalope.tasks.values import encodable
 from jackalope.worker.child_process import Exit
 
 CRASHED = "Crashed"

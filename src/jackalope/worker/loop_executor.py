@@ -26,8 +26,7 @@ import structlog
 from jackalope.tasks.context import running
 from jackalope.worker.attempt import Attempt, Outcome
 from jackalope.worker.context import TaskContext
-from jackalope.worker.drive import Ride, drive
-from jackalope.worker.loop import new_event_loop
+from jackalope.worker.coroutine import Ride, drive, new_event_loop
 
 T = TypeVar("T")
 

@@ -27,8 +27,7 @@ from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
 from jackalope.core.refusals import Code
 from jackalope.link.address import Address
-from jackalope.link.backoff import Backoff
-from jackalope.link.connection import Connection
+from jackalope.link.connection import Backoff, Connection
 from jackalope.link.errors import ConnectionLost, JackalopeError, ProtocolError, Rejected
 from jackalope.wire.messages import (
     Assign,

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from jackalope.core.must import must
 from jackalope.core.task import Error
 from jackalope.link.address import Address
-from jackalope.tasks.failure import error_of
-from jackalope.worker.attempt import Attempt, Failed, Outcome, Stopped
+from jackalope.tasks.values import error_of
+from jackalope.worker.attempt import Attempt, Failed, Outcome, Stopped, Surroundings
 from jackalope.worker.channel import (
     LENGTH,
     Ended,
@@ -44,7 +44,6 @@ from jackalope.worker.exit_cause import (
     oom_kill_count,
     signal_name,
 )
-from jackalope.worker.surroundings import Surroundings
 
 CHILD_COMMAND = (sys.executable, "-m", "jackalope.worker.child")
 

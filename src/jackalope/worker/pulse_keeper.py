@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from jackalope.link.address import Address
-from jackalope.link.backoff import Backoff
+from jackalope.link.connection import Backoff
 from jackalope.wire.messages import Heartbeat, Hello, peer_codec
 from jackalope.worker.pulse import now
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from jackalope.core.durations import SECOND
-from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL
 from jackalope.core.limits import (
     COUNT_MAX,
     ITEMS_PER_COMMAND_MAX,
@@ -18,6 +17,7 @@ from jackalope.core.limits import (
     NAME_CHARS_MAX,
     QUEUES_PER_WORKER_MAX,
 )
+from jackalope.core.pool import LAUNCH_LABEL, POOL_LABEL
 from jackalope.link.address import Address
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.worker.process_executor import CHILD_COMMAND, Recycling

@@ -11,7 +11,7 @@ from pathlib import Path
 import pika
 
 from bench.peers.processes import ROOT, stop_tree
-from jackalope.broker.tokens import hash_of, id_of, new_token
+from jackalope.broker.access import hash_of, id_of, new_token
 from tests.doors.amqp.house import PATIENCE_S, Serving
 
 WORKER = """

@@ -16,7 +16,7 @@ from pika.exceptions import (
     ProbableAuthenticationError,
 )
 
-from jackalope.broker.tokens import hash_of, id_of, new_token
+from jackalope.broker.access import hash_of, id_of, new_token
 from jackalope.core.access import Permission
 from tests.doors.amqp.house import Broker, Serving
 

@@ -15,9 +15,9 @@ from pika.exceptions import (
     ProbableAuthenticationError,
 )
 
+from jackalope.broker.access import hash_of, id_of, new_token
 from jackalope.broker.exposure import server_context
 from jackalope.broker.settings import TlsConfig
-from jackalope.broker.tokens import hash_of, id_of, new_token
 from tests.certificates import Certificates, certificates, issued_by
 from tests.doors.amqp.house import Broker, Serving
 

@@ -12,8 +12,7 @@ import msgspec
 import pytest
 import websockets
 
-from jackalope.broker.access import Access, Principal
-from jackalope.broker.tokens import hash_of, id_of, new_token
+from jackalope.broker.access import Access, Principal, hash_of, id_of, new_token
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import CreateApiKey, RevokeApiKey
 from jackalope.doors.http.dashboard.page import FOLDER, INDEX, Page

@@ -15,7 +15,7 @@ from jackalope.broker.access import Access
 from jackalope.core.access import Permission
 from jackalope.core.commands import CreateApiKey
 from jackalope.doors.http.feed import EVENTS_WAITING_MAX, TOPICS_MAX
-from jackalope.doors.http.protocol import Gathering
+from jackalope.doors.http.listener import Gathering
 from tests.doors.house import run
 from tests.doors.http.house import HttpHouse, open_http
 from tests.doors.http.test_rest_tasks import claim, finish, submit

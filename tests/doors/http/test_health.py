@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from jackalope.broker.admission import Admission
+from jackalope.broker.access import hash_of, id_of, new_token
+from jackalope.broker.service import Admission
 from jackalope.broker.settings import HttpConfig
-from jackalope.broker.tokens import hash_of, id_of, new_token
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import CreateApiKey
 from jackalope.doors.http.server import HttpDoor

@@ -2,7 +2,7 @@
 
 import base64
 
-from jackalope.core.identity import identity_of
+from jackalope.core.cache import identity_of
 from tests.doors.house import run
 from tests.doors.http.house import open_http
 from tests.doors.http.test_rest_tasks import claim, finish

@@ -13,8 +13,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from jackalope.broker.access import Access
-from jackalope.broker.tokens import hash_of, id_of, new_token
+from jackalope.broker.access import Access, hash_of, id_of, new_token
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import CreateApiKey, RevokeApiKey
 from jackalope.core.durations import MILLISECOND

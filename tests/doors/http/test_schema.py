@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from jackalope.doors.http.rest.words import WAIT_S_MAX
+from jackalope.doors.http.rest.shapes import WAIT_S_MAX
 from tests.docs.http import described
 from tests.doors.http.house import Serving
 

@@ -9,7 +9,7 @@ from typing import Any
 import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 
-from jackalope.doors.http.websocket import EXTENSION, PieceProtocol, probe
+from jackalope.doors.http.listener import EXTENSION, PieceProtocol, probe
 from tests.doors.house import run
 from tests.doors.http.house import PATIENCE_S
 

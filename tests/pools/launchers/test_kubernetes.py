@@ -11,10 +11,11 @@ from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.core_v1 import Pod
 
 from jackalope.pools.launchers import make_launcher
-from jackalope.pools.launchers.kubernetes import _entry, _troubles
-from jackalope.pools.launchers.manifests import (
+from jackalope.pools.launchers.kubernetes import (
     NAME,
     NAME_LENGTH_MAX,
+    _entry,
+    _troubles,
     autoscaler_of,
     deployment_of,
     launch_of,

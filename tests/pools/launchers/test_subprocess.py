@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from jackalope.pools.launchers.labels import launched_of
-from jackalope.pools.launchers.process import process_of
-from jackalope.pools.launchers.worker_folder import WORDS_LINES_MAX, WorkerFolder
+from jackalope.pools.launchers.worker_folder import WORDS_LINES_MAX, WorkerFolder, process_of
 from jackalope.pools.ports import Launcher, LaunchFailed, Phase
 from tests.pools.launchers.backends import (
     Subprocess,

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from jackalope.pools.environment import Reach
-from jackalope.pools.ports import Launcher, LaunchFailed, Phase
+from jackalope.pools.ports import Launcher, LaunchFailed, Phase, Reach
 from jackalope.pools.service import PoolService
 from tests.doors.http.house import HttpHouse, open_http
 from tests.pools.launchers.backends import (

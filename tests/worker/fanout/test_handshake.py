@@ -14,13 +14,12 @@ import pytest
 from jackalope.link.address import Address
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.wire.fanout import FANOUT_VERSION, Challenge, Welcome, owner_codec
-from jackalope.worker.attempt import Attempt
+from jackalope.worker.attempt import Attempt, Surroundings
 from jackalope.worker.fanout.calculation import Calculation
 from jackalope.worker.fanout.hub import Hub
 from jackalope.worker.fanout.ledger import ItemError, Ledger
 from jackalope.worker.fanout.run import Run
 from jackalope.worker.fanout.stint import CannotHelp, Order, StintDefinition
-from jackalope.worker.surroundings import Surroundings
 from tests.acceptance.house import _free_port
 from tests.certificates import certificates
 from tests.worker.stage import Ear, assignment, until

@@ -26,10 +26,10 @@ from jackalope.core.effects import Answered, DirectReply, Effect, Reply
 from jackalope.core.ids import TaskId
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.messaging import HoldConsumer, Publication
+from jackalope.doors.amqp.answers import hand_over
 from jackalope.doors.amqp.channel import Channel
 from jackalope.doors.amqp.errors import AmqpError, ChannelFault, ConnectionFault
 from jackalope.doors.amqp.greeting import Greeting
-from jackalope.doors.amqp.replies import hand_over
 from jackalope.storage import StorageFault
 from jackalope.wire import amqp
 from jackalope.wire.frames import FrameError

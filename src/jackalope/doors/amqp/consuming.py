@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jackalope.core.arguments import QUORUM, kind_of, type_of
-from jackalope.core.group import LAUNCH_LABEL, POOL_LABEL
 from jackalope.core.messaging import Consume
-from jackalope.core.pool_names import lane_of
+from jackalope.core.pool import LAUNCH_LABEL, POOL_LABEL
+from jackalope.core.topology import lane_of
 from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
 from jackalope.doors.amqp.outlets import NO_ACK_WINDOW
 

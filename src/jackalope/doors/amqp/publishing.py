@@ -27,9 +27,8 @@ from jackalope.core.properties import (
 )
 from jackalope.core.refusals import Refusal
 from jackalope.core.topology import REPLY_TO
-from jackalope.doors.amqp.answers import take
+from jackalope.doors.amqp.answers import take, write
 from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
-from jackalope.doors.amqp.replies import write
 from jackalope.wire import amqp
 
 if TYPE_CHECKING:

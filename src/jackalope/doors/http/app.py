@@ -19,12 +19,11 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp, ControllerRouterHandler, Receive, Scope, Send
 from litestar.utils import normalize_path
 
-from jackalope.doors.http import description_page, gridlike, health, metrics, osrdyne
+from jackalope.doors.http import description, gridlike, health, metrics, osrdyne
 from jackalope.doors.http.access import guard
 from jackalope.doors.http.dashboard import routes as dashboard
 from jackalope.doors.http.errors import HANDLERS, Rejected, turn_away
-from jackalope.doors.http.exchange import Asked
-from jackalope.doors.http.methods import with_options
+from jackalope.doors.http.exchange import Asked, with_options
 from jackalope.doors.http.paths import names_in
 from jackalope.doors.http.rest import routes as rest
 
@@ -36,7 +35,7 @@ Part = Callable[["HttpDoor"], Sequence[ControllerRouterHandler]]
 #: Every part of the door. Each has its own package or module.
 PARTS: list[Part] = [
     dashboard.routes,
-    description_page.routes,
+    description.routes,
     gridlike.routes,
     health.routes,
     metrics.routes,

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
-from litestar import Request, Response
+from litestar import HttpMethod, Request, Response, route
 from litestar.connection import ASGIConnection
-from litestar.types import Receive, Scope, Send
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import ControllerRouterHandler, Receive, Scope, Send
 
 from jackalope.broker.access import acting
 from jackalope.broker.queries import Refused
@@ -249,3 +250,20 @@ def _number_fields(shape: type[msgspec.Struct]) -> dict[str, Any]:
     meant = {name for name, hint in hints.items() if {int, float, bool} & {hint, *get_args(hint)}}
     whole = get_type_hints(shape, include_extras=True)
     return {name: whole[name] for name in meant}
+
+
+# Methods: the answer to OPTIONS, which says what a path knows.
+
+
+def with_options(handlers: Sequence[ControllerRouterHandler]) -> list[ControllerRouterHandler]:
+    """Return handlers, and before them one that answers OPTIONS for all their paths."""
+    paths = {path for each in handlers if isinstance(each, HTTPRouteHandler) for path in each.paths}
+    options = route(sorted(paths), http_method=HttpMethod.OPTIONS, opt={"permission": None})
+    return [options(read_methods), *handlers]
+
+
+async def read_methods(request: Asked) -> Response[None]:
+    """Return the methods that a path knows."""
+    template = request.scope["path_template"]
+    methods = next(each.methods for each in request.app.routes if each.path_format == template)
+    return Response(None, status_code=204, headers={"Allow": ", ".join(sorted(methods))})

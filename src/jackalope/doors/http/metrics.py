@@ -28,12 +28,11 @@ from jackalope import __version__
 from jackalope.broker.access import acting
 from jackalope.broker.census import Census, take_census
 from jackalope.broker.fleet import Fleet, take_fleet
-from jackalope.broker.meter import Machine, QueueName
-from jackalope.broker.reading import TIMES, Reading, Spread
+from jackalope.broker.meter import TIMES, Machine, QueueName, Reading, Spread
 from jackalope.core.durations import SECOND
 from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.exchange import Asked, door_of
-from jackalope.doors.http.rest.words import Status
+from jackalope.doors.http.rest.shapes import Status
 from jackalope.doors.http.traffic import Traffic
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from jackalope.doors.http.description import spec
 from jackalope.doors.http.exchange import Answer, Asked, answer, read_query
 from jackalope.doors.http.health import trouble_of
 from jackalope.doors.http.rest.pools import views
-from jackalope.doors.http.rest.words import MaybeName, about
+from jackalope.doors.http.rest.shapes import MaybeName, about
 
 if TYPE_CHECKING:
     from jackalope.doors.http.server import HttpDoor

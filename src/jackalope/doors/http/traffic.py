@@ -17,7 +17,7 @@ import structlog
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
-from jackalope.broker.reading import Spread
+from jackalope.broker.meter import Spread
 
 log = structlog.get_logger(component="http")
 

@@ -31,20 +31,21 @@ from jackalope.core.effects import Accepted, Effect, Reply
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef
-from jackalope.doors.native.bodies import (
+from jackalope.doors.native.messaging import Listening, Messages, Messaging
+from jackalope.doors.native.outgoing import Outgoing, answer, codec
+from jackalope.doors.native.requests import (
     STORE_AWAY_US,
+    Gathering,
     bodies_of,
+    commands_of,
     has_large,
     has_uploaded,
+    is_for_core,
     refuse_oversized,
     spill,
     unfit,
     without_body,
 )
-from jackalope.doors.native.listening import Listening
-from jackalope.doors.native.messaging import Messages, Messaging
-from jackalope.doors.native.outgoing import Outgoing, answer, codec
-from jackalope.doors.native.requests import Gathering, commands_of, is_for_core
 from jackalope.doors.native.streams import FETCHES_AT_ONCE_MAX, Streams
 from jackalope.storage import OutOfReach, StorageFault
 from jackalope.wire.frames import PART_BYTES_MAX, VERSION, BodyError, FrameError, FrameReader

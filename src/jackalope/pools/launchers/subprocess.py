@@ -29,9 +29,13 @@ import msgspec
 from jackalope.core.durations import SECOND
 from jackalope.pools.launchers.endings import Endings
 from jackalope.pools.launchers.labels import check_worker, env_of, launched_of
-from jackalope.pools.launchers.process import Process, has_ended, session_members
 from jackalope.pools.launchers.settings import SubprocessSettings
-from jackalope.pools.launchers.worker_folder import WorkerFolder
+from jackalope.pools.launchers.worker_folder import (
+    Process,
+    WorkerFolder,
+    has_ended,
+    session_members,
+)
 from jackalope.pools.ports import Launch, Launched, LaunchFailed, Phase, Scope
 
 SHELL = "/bin/sh"

@@ -17,10 +17,9 @@ import msgspec
 
 from jackalope.core.task import Error
 from jackalope.tasks.definition import TaskDefinition
-from jackalope.tasks.failure import error_of
-from jackalope.tasks.values import DecodeFailed, EncodeFailed, decode_value, encode_value
+from jackalope.tasks.values import DecodeFailed, EncodeFailed, decode_value, encode_value, error_of
 from jackalope.wire.fanout import DATA_BYTES_MAX, ItemFailed
-from jackalope.worker.verdict import Reject
+from jackalope.worker.attempt import Reject
 
 #: How many coroutines of a batch run at once.
 COROUTINES_MAX = 100

@@ -9,33 +9,41 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import structlog
 
 from jackalope import __version__
 from jackalope.core.must import BrokenInvariant
 from jackalope.core.refusals import Code
+from jackalope.core.task import Error
 from jackalope.link.address import Address
-from jackalope.link.backoff import Backoff
-from jackalope.link.connection import Connection
-from jackalope.link.errors import ConfigError, ConnectionLost, JackalopeError, Rejected
+from jackalope.link.connection import Backoff, Connection
+from jackalope.link.errors import ConfigError, ConnectionLost, JackalopeError, Rejected, TaskFailed
+from jackalope.tasks.context import Running, running
 from jackalope.tasks.definition import TaskDefinition
+from jackalope.tasks.values import error_of
+from jackalope.wire.fanout import ItemFailed
 from jackalope.wire.messages import Hello, HelpAsk, HelperGone, HelpersAsk, Message
-from jackalope.worker.attempt import Attempt, Failed, Outcome
+from jackalope.worker.attempt import Attempt, Failed, Outcome, Surroundings
+from jackalope.worker.coroutine import new_event_loop
+from jackalope.worker.fanout.ledger import Batch
 from jackalope.worker.fanout.peer import RemotePeer
 from jackalope.worker.fanout.run import Run
-from jackalope.worker.fanout.seal import server_seal
 from jackalope.worker.fanout.stint import stint_assignment
-from jackalope.worker.fanout.through_broker import ThroughBroker
-from jackalope.worker.loop import new_event_loop
 from jackalope.worker.process_executor import ProcessExecutor
-from jackalope.worker.surroundings import Surroundings
 
 log = structlog.get_logger(component="fanout")
 
@@ -401,3 +409,132 @@ def _host_towards(address: Address) -> str:
             probe.connect(place)  # Sends nothing.
             return str(probe.getsockname()[0])
     return "127.0.0.1"
+
+
+# Through the broker: items as child tasks, where helpers cannot reach the owner.
+
+#: How many batches are under way at once, and how many items of one are submitted together.
+BATCHES_MAX = 4
+CHILDREN_MAX = 250
+
+
+class ThroughBroker:
+    """Hands out batches as tasks."""
+
+    def __init__(self) -> None:
+        self._run: Run | None = None
+        self._parent: Running | None = running.get()
+        self._works: set[asyncio.Task[None]] = set()
+        self._apps: list[Any] = []
+
+    def begin(self, run: Run) -> None:
+        """Begin with a run."""
+        self._run = run
+        self.feed()
+
+    def rest(self) -> None:
+        """Hand out nothing more of the run, which is over."""
+        self._run = None
+        for work in self._works:
+            work.cancel()
+
+    def feed(self) -> None:
+        """Take batches while fewer than enough are under way."""
+        while self._run is not None and len(self._works) < BATCHES_MAX:
+            batch = self._run.ledger.take(self)
+            if batch is None:
+                return
+            work = asyncio.get_running_loop().create_task(self._compute(self._run, batch))
+            self._works.add(work)
+            work.add_done_callback(self._done)
+
+    async def close(self) -> None:
+        """Wait for nothing more."""
+        self.rest()
+        await asyncio.gather(*self._works, return_exceptions=True)
+        for app in self._apps:
+            await app.close()
+
+    def _done(self, work: asyncio.Task[None]) -> None:
+        self._works.discard(work)
+        self.feed()
+
+    async def _compute(self, run: Run, batch: Batch) -> None:
+        if run.task.app not in self._apps:
+            self._apps.append(run.task.app)
+        items: list[Any] = msgspec.msgpack.decode(batch.data)
+        for begin in range(0, len(items), CHILDREN_MAX):
+            part = items[begin : begin + CHILDREN_MAX]
+            try:
+                values, failed = await self._as_children(run, part, begin)
+            except JackalopeError as error:
+                run.ledger.fail(error)
+                return
+            run.ledger.answer(self, batch.number, begin, values, failed)
+
+    async def _as_children(
+        self, run: Run, items: list[Any], begin: int
+    ) -> tuple[list[Any], list[ItemFailed]]:
+        task = run.task.options(parent=self._parent)
+        handles = await task.submit_many(task.call(item, **run.fixed) for item in items)
+        values, failed = [], []
+        for at, handle in enumerate(handles, begin):
+            try:
+                values.append(await handle.result())
+            except TaskFailed as error:
+                values.append(None)
+                known = error.error or Error("TaskFailed", str(error))
+                failed.append(ItemFailed(at, known, can_retry=False))
+            except Exception as error:  # noqa: BLE001  a result that cannot be read is the item's
+                values.append(None)
+                failed.append(ItemFailed(at, error_of(error), can_retry=False))
+        return values, failed
+
+
+# The seal of a fan-out: the certificate that its owner shows to helpers.
+
+_MAKE_S = 20.0
+
+
+def server_seal(surroundings: Surroundings) -> tuple[ssl.SSLContext | None, str]:
+    """Return how to listen for helpers, and the fingerprint; nothing where the broker is plain.
+
+    Raises:
+        ConfigError: the connection to the broker is encrypted, and there is no certificate for
+            helpers.
+    """
+    if not surroundings.address.tls:
+        return None, ""
+    if surroundings.fanout_cert:
+        return _load(Path(surroundings.fanout_cert), Path(surroundings.fanout_key))
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        raise ConfigError(
+            "no certificate for helpers: name one with --fanout-cert, or install openssl"
+        )
+    with TemporaryDirectory(prefix="jackalope-fanout-") as folder:
+        cert, key = Path(folder) / "cert.pem", Path(folder) / "key.pem"
+        command = [openssl, "req", "-x509", "-newkey", "ec", "-nodes", "-days", "3650"]
+        command += ["-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=jackalope-fanout"]
+        command += ["-keyout", str(key), "-out", str(cert)]
+        try:
+            # The program that the path of this worker names, with words of our own.
+            subprocess.run(  # noqa: S603
+                command, capture_output=True, check=True, timeout=_MAKE_S
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise ConfigError(f"no certificate for helpers: openssl failed: {error}") from None
+        return _load(cert, key)
+
+
+def _load(cert: Path, key: Path) -> tuple[ssl.SSLContext, str]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(cert, key)
+        text = cert.read_text()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"certificate for helpers {cert}: {error}") from None
+    first = text[: text.index("-----END CERTIFICATE-----")] + "-----END CERTIFICATE-----\n"
+    der = ssl.PEM_cert_to_DER_cert(first[first.index("-----BEGIN CERTIFICATE-----") :])
+    return context, sha256(der).hexdigest()

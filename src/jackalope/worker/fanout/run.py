@@ -5,16 +5,18 @@ Owns what the function, its fixed arguments and its results are, on both sides o
 
 from __future__ import annotations
 
+import inspect
+from functools import lru_cache
+from hashlib import blake2b
 from types import GenericAlias
 from typing import Any
 
 from jackalope.link.errors import ConfigError
-from jackalope.tasks.definition import TaskDefinition
+from jackalope.tasks.definition import TaskDefinition, fingerprint_of
 from jackalope.tasks.values import DecodeFailed, decode_value, encode_value
 from jackalope.wire.fanout import Begin
 from jackalope.worker.fanout.calculation import Calculation
 from jackalope.worker.fanout.ledger import Ledger
-from jackalope.worker.fanout.likeness import likeness_of
 
 
 class Run:
@@ -71,3 +73,19 @@ class Run:
         if not isinstance(values, list):
             raise DecodeFailed("results are a list")
         return values
+
+
+# The likeness of a task: whether two workers mean the same by the same name.
+
+
+# Finding the source takes as long as some items; each `map` of a fan-out asks for it.
+@lru_cache(maxsize=1_000)
+def likeness_of(definition: TaskDefinition) -> bytes:
+    """Return 16 bytes that differ where the code or its types do."""
+    parts = (
+        definition.name,
+        str(inspect.signature(definition.function)),
+        definition.isolation,
+        fingerprint_of(definition.function),
+    )
+    return blake2b("\0".join(parts).encode(), digest_size=16).digest()

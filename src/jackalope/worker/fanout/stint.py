@@ -47,9 +47,9 @@ from jackalope.wire.fanout import (
 )
 from jackalope.wire.frames import FrameError, FrameReader
 from jackalope.wire.messages import HelpAsk, Message
+from jackalope.worker.coroutine import new_event_loop
 from jackalope.worker.fanout.calculation import Calculation, Part, Stopwatch
-from jackalope.worker.fanout.likeness import likeness_of
-from jackalope.worker.loop import new_event_loop
+from jackalope.worker.fanout.run import likeness_of
 
 #: How long the owner may take to be reached and to greet.
 CONNECT_S = 5.0

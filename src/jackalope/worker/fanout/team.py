@@ -21,18 +21,20 @@ from collections.abc import (
     Sized,
 )
 from contextlib import suppress
+from contextvars import copy_context
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from jackalope.core.limits import HELPERS_PER_FANOUT_MAX
 from jackalope.link.errors import ConfigError, JackalopeError
-from jackalope.tasks.fanout import Mappable, OnError
+from jackalope.tasks.context import Mappable, OnError
 from jackalope.tasks.values import EncodeFailed, encode_value
 from jackalope.wire.fanout import DATA_BYTES_MAX
+from jackalope.worker.coroutine import run_coroutine
+from jackalope.worker.fanout.calculation import Part, Stopwatch
 from jackalope.worker.fanout.hub import Hub
 from jackalope.worker.fanout.ledger import Ledger
-from jackalope.worker.fanout.local import LocalPeer
 from jackalope.worker.fanout.run import Run
 
 if TYPE_CHECKING:
@@ -425,3 +427,59 @@ class _Reading(Generic[R]):
     async def aclose(self) -> None:
         """Read no further."""
         await self._results.aclose()
+
+
+# The owner's own share: a thread that computes items beside the helpers.
+
+
+class LocalPeer:
+    """One thread, for one run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._calculation = run.calculation()
+        self._wake = threading.Event()
+        self._is_closed = False
+        context = copy_context()
+        self._thread = threading.Thread(
+            target=context.run, args=(self._live,), name="jackalope-fanout-local", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin to take batches."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look whether there is something to take. From any thread."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Take no more. What is being computed ends by itself."""
+        self._is_closed = True
+        self._wake.set()
+
+    def _live(self) -> None:
+        ledger = self._run.ledger
+        while not self._is_closed:
+            self._wake.clear()
+            batch = ledger.take(self, is_careful=True)
+            if batch is None:
+                self._wake.wait()
+                continue
+            watch = Stopwatch()
+            try:
+                parts = self._compute(batch.data)
+            except BaseException as error:  # noqa: BLE001  the owner decides what it means
+                ledger.fail(error)
+                return
+            busy_us = watch.us()
+            for part in parts:
+                values, is_last = self._run.values(part.data), part is parts[-1]
+                spent_us = busy_us if is_last else 0
+                ledger.answer(self, batch.number, part.begin, values, part.failed, busy_us=spent_us)
+
+    def _compute(self, data: bytes) -> list[Part]:
+        if self._calculation.is_async:
+            parts: list[Part] = run_coroutine(self._calculation.run_async(data))
+            return parts
+        return self._calculation.run(data)

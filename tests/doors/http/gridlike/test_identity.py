@@ -13,7 +13,7 @@ from jackalope.broker.settings import GridlikeConfig
 from jackalope.core import commands as c
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Assignment, Joined, SessionReplaced, SignalAsked
-from jackalope.doors.http.gridlike.roll import Entry, Roll
+from jackalope.doors.http.gridlike.grid import Entry, Roll
 from tests.core.driving import Driver, number_of
 from tests.profiles import PATIENCE, examples
 

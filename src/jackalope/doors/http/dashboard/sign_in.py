@@ -20,7 +20,7 @@ from jackalope.doors.http.access import Stranger
 from jackalope.doors.http.dashboard.visits import VISIT_US_MAX
 from jackalope.doors.http.description import spec
 from jackalope.doors.http.exchange import Answer, Asked, answer, door_of, read_body
-from jackalope.doors.http.rest.words import Time, about, to_time
+from jackalope.doors.http.rest.shapes import Time, about, to_time
 
 
 class SignIn(msgspec.Struct, forbid_unknown_fields=True):

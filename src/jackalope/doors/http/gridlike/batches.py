@@ -15,8 +15,7 @@ from jackalope.doors.http.bodies import AnyRequest
 from jackalope.doors.http.exchange import answer
 from jackalope.doors.http.gridlike.grid import Grid
 from jackalope.doors.http.gridlike.jobs import number_of, stream_jobs
-from jackalope.doors.http.gridlike.problems import Problem
-from jackalope.doors.http.gridlike.words import Batch, batch_of
+from jackalope.doors.http.gridlike.words import Batch, Problem, batch_of
 from jackalope.wire.views import BatchView
 
 _JSON = "application/json"

@@ -15,21 +15,22 @@ from jackalope.broker.access import THE_BROKER
 from jackalope.broker.ids import fresh_task_id
 from jackalope.broker.queries import Refused
 from jackalope.core.access import Permission
+from jackalope.core.cache import Same
 from jackalope.core.commands import Action, ActOnTasks, SubmitTasks
 from jackalope.core.effects import Accepted
-from jackalope.core.identity import Same
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.refusals import Code
 from jackalope.core.task import Options, TaskSpec
 from jackalope.doors.http.bodies import AnyRequest, Received, body_response, receiving
 from jackalope.doors.http.exchange import answer, by_of, to_text
 from jackalope.doors.http.gridlike.grid import Grid
-from jackalope.doors.http.gridlike.problems import Incomplete, Problem
 from jackalope.doors.http.gridlike.words import (
     DESCRIPTION,
     DESCRIPTION_CHARS_MAX,
     PRIORITIES,
     STATUSES,
+    Incomplete,
+    Problem,
     Status,
     job_of,
 )

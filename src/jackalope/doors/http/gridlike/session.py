@@ -47,7 +47,7 @@ from jackalope.core.effects import (
 )
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import Body, Error, Signal
-from jackalope.doors.http.gridlike.roll import Entry
+from jackalope.doors.http.gridlike.grid import Entry
 
 if TYPE_CHECKING:
     from jackalope.doors.http.gridlike.grid import Grid

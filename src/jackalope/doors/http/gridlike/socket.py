@@ -49,22 +49,28 @@ from typing import Any
 
 import msgspec
 import structlog
-from litestar import WebSocket
+from litestar import Response, WebSocket, get, websocket
 from litestar.exceptions import WebSocketException
 from uvicorn.protocols.utils import ClientDisconnected
 
+from jackalope.broker.access import acting, sees
+from jackalope.broker.engine import Engine
 from jackalope.broker.queries import Refused
+from jackalope.core.access import Permission
 from jackalope.core.commands import Held
 from jackalope.core.durations import SECOND
 from jackalope.core.limits import NAME_CHARS_MAX
+from jackalope.core.must import must
 from jackalope.core.refusals import Code as RefusalCode
 from jackalope.core.task import Body, Error
-from jackalope.doors.http.bodies import Upload, body_chunks
-from jackalope.doors.http.exchange import as_task_id, to_text
-from jackalope.doors.http.gridlike.grid import Grid
-from jackalope.doors.http.gridlike.roll import Entry, Standing
+from jackalope.doors.http.bodies import AnyRequest, Upload, body_chunks
+from jackalope.doors.http.errors import Rejected, turn_away
+from jackalope.doors.http.exchange import answer, as_task_id, to_text
+from jackalope.doors.http.gridlike import problem
+from jackalope.doors.http.gridlike.grid import Entry, Grid, Standing, WorkerShown, counts_of, show
 from jackalope.doors.http.gridlike.session import Goodbye, Job, WorkerSession
-from jackalope.doors.http.gridlike.words import Code, read_message
+from jackalope.doors.http.gridlike.words import Code, Problem, read_message
+from jackalope.doors.http.listener import EXTENSION
 from jackalope.storage import StorageFault
 
 log = structlog.get_logger(component="gridlike")
@@ -456,3 +462,56 @@ def _attempt_of(job: Job) -> str:
     held = job.held
     message = {"code": int(Code.ATTEMPT), "job": to_text(held.task), "attempt": held.fence}
     return msgspec.json.encode(message).decode()
+
+
+# Workers over HTTP: the list of them, and the socket through which each comes.
+
+_PATHS = ["/api/worker", "/api/worker/{job_type:str}"]
+
+
+def handlers(grid: Grid) -> list[Any]:
+    """Return the routes of workers."""
+
+    # Anonymous as far as HTTP goes: a worker proves who it is when it registers.
+    @websocket(_PATHS, opt={"permission": None})
+    async def work(socket: AnySocket) -> None:
+        """Take a worker in."""
+        await socket.receive()  # That it wants to connect.
+        try:
+            queue = await grid.queue_of(socket.path_params.get("job_type"))
+        except Problem as error:
+            rejected = Rejected(error.status, str(error))
+            await turn_away(rejected, socket.scope, socket.send, problem)
+            return
+        must(EXTENSION in (socket.scope.get("extensions") or {}), "sockets come in pieces")
+        await WorkerSocket(grid, socket, queue).run()
+
+    @get(_PATHS, opt={"permission": None})
+    async def not_a_socket(request: AnyRequest) -> Response[Any]:
+        """Tell whoever does not ask for a WebSocket to do so."""
+        message = f"{request.url.path} is for workers; connect with a WebSocket"
+        headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
+        return answer({"problem": message}, 426, headers)
+
+    @get("/api/workers", opt={"permission": "read_tasks"})
+    async def list_workers() -> Response[Any]:
+        """List the workers that are connected, or were a moment ago, and what they have done."""
+        refusal = acting.get().refuse(Permission.READ_TASKS, grid.namespace)
+        if refusal is not None:
+            raise Refused(refusal)
+        return answer(await grid.broker.read(lambda engine: _shown(grid, engine)))
+
+    return [work, not_a_socket, list_workers]
+
+
+def _shown(grid: Grid, engine: Engine) -> list[WorkerShown]:
+    book = engine.core.book
+    return [
+        show(
+            entry,
+            to_text(entry.job) if entry.job else None,
+            counts_of(book, grid.namespace, entry.id) if entry.id else (0, 0),
+        )
+        for entry in grid.roll.entries()
+        if sees(entry.queue)
+    ]

@@ -13,19 +13,21 @@ from jackalope.core.access import Permission
 from jackalope.core.messaging import Bind, Unbind
 from jackalope.core.topology import Binding
 from jackalope.doors.http.management import views
-from jackalope.doors.http.management.lists import listed, shown
-from jackalope.doors.http.management.room import by, room_of
 from jackalope.doors.http.management.words import (
     Answer,
     Asked,
     Nothing,
+    by,
     exchange_named,
     key_of,
+    listed,
     named,
     namespace_of,
     not_found,
     nothing,
     read_json,
+    room_of,
+    shown,
     table,
     text,
 )

@@ -15,21 +15,23 @@ from jackalope.core.topology import Binding, Exchange
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.exchanges import kind_of
 from jackalope.doors.http.management.policies import rule_of
-from jackalope.doors.http.management.room import admit_to, by, room_of
 from jackalope.doors.http.management.words import (
     DEFAULT_VHOST,
     SPOKEN_VERSION,
     Answer,
     Asked,
     Nothing,
+    admit_to,
     answer,
     bad,
+    by,
     flag,
     named,
     namespace_of,
     nothing,
     read_json,
     require,
+    room_of,
     table,
     text,
     vhost_of,

@@ -11,19 +11,21 @@ from jackalope.core.messaging import OpenExchange, RemoveExchange
 from jackalope.core.routing import Kind
 from jackalope.core.topology import Exchange
 from jackalope.doors.http.management import views
-from jackalope.doors.http.management.lists import listed, shown
-from jackalope.doors.http.management.room import by, room_of
 from jackalope.doors.http.management.words import (
     Answer,
     Asked,
     Nothing,
     bad,
+    by,
     exchange_named,
     flag,
+    listed,
     named,
     namespace_of,
     nothing,
     read_json,
+    room_of,
+    shown,
     table,
     text,
 )

@@ -18,19 +18,24 @@ from jackalope.core.queue import Namespace
 from jackalope.core.routing import Kind
 from jackalope.core.topology import GIVEN_NAMES
 from jackalope.doors.http.management import views
-from jackalope.doors.http.management.lists import listed, shown
-from jackalope.doors.http.management.room import Item, Room, admit_to, by, room_of
 from jackalope.doors.http.management.words import (
     NODE,
     SPOKEN_VERSION,
     Answer,
     Asked,
+    Item,
     Nothing,
+    Room,
+    admit_to,
     answer,
+    by,
+    listed,
     named,
     namespace_of,
     not_found,
     nothing,
+    room_of,
+    shown,
     vhost_of,
 )
 

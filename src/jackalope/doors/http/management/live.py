@@ -8,16 +8,18 @@ from litestar.params import FromPath
 from jackalope.broker.links import Link, LinkChannel
 from jackalope.core.access import Permission
 from jackalope.core.durations import MILLISECOND
-from jackalope.doors.http.management.lists import listed, shown
-from jackalope.doors.http.management.room import Item, room_of
 from jackalope.doors.http.management.words import (
     NODE,
     Answer,
     Asked,
+    Item,
     Nothing,
+    listed,
     named,
     not_found,
     nothing,
+    room_of,
+    shown,
     vhost_of,
 )
 

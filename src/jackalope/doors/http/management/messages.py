@@ -6,36 +6,56 @@ taken is given back or is gone before the answer is sent.
 
 from __future__ import annotations
 
+import asyncio
 import binascii
 from base64 import b64decode, b64encode
+from itertools import count
 from typing import Any
 
 from litestar import post
 from litestar.params import FromPath
 
+from jackalope.broker.access import acting
 from jackalope.broker.ids import fresh_task_id
+from jackalope.broker.queries import Refused
+from jackalope.broker.service import Broker
+from jackalope.core import properties as amqp
 from jackalope.core.access import Permission
-from jackalope.core.effects import Assignment, Published
+from jackalope.core.commands import (
+    AnyCommand,
+    Fail,
+    FailAttempts,
+    Finish,
+    FinishAttempts,
+    Held,
+    ReleaseAttempts,
+    Verdict,
+)
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import Assignment, Effect, NothingToClaim, Published, Reply
 from jackalope.core.letters import make_letter
 from jackalope.core.limits import INLINE_BYTES_MAX, NAME_CHARS_MAX
-from jackalope.core.messaging import Publication, PublishMessages
+from jackalope.core.messaging import Publication, PublishMessages, TakeTask
 from jackalope.core.properties import BadProperties, headline
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import BlobRef, Error
 from jackalope.doors.http.desk import of_kind
-from jackalope.doors.http.management.hand import MODES, Hand
-from jackalope.doors.http.management.properties import from_json, to_json
 from jackalope.doors.http.management.queues import place_of
-from jackalope.doors.http.management.room import Item, by, room_of
 from jackalope.doors.http.management.words import (
     Answer,
     Asked,
+    Item,
     answer,
     bad,
+    by,
     exchange_named,
     named,
     namespace_of,
     number,
+    problem_of,
     read_json,
     require,
+    room_of,
     table,
     text,
 )
@@ -162,3 +182,167 @@ def _written(body: bytes, encoding: str) -> tuple[str, str]:
 
 
 ROUTES = [publish, get_messages]
+
+
+# The hand: takes messages off a queue for somebody who wants to look at them.
+
+#: What can become of messages that were looked at.
+MODES = ("ack_requeue_true", "reject_requeue_true", "ack_requeue_false", "reject_requeue_false")
+
+_REJECTED = Error("Rejected", "it was rejected over the management API")
+
+
+class Hand:
+    """Takes messages of one queue, or of one key of a pool, one by one."""
+
+    def __init__(self, broker: Broker, namespace: str, queue: str, key: str | None = None) -> None:
+        self._broker = broker
+        self._namespace = namespace
+        self._queue = queue
+        self._key = key
+        self._refs = count(1)
+        self._told: asyncio.Queue[Assignment | Reply] = asyncio.Queue()
+        self._held: list[Assignment] = []
+        self._session = broker.open_session(self)
+
+    async def take(self) -> tuple[Assignment, int] | None:
+        """Take the next message, and tell how many are left; None if there is none.
+
+        Raises:
+            Problem: the broker refuses.
+        """
+        told = await self._ask(
+            TakeTask(
+                queue=self._queue,
+                key=self._key,
+                consumer=f"management-{self._session}",
+                namespace=self._namespace,
+            )
+        )
+        if not isinstance(told, Assignment):
+            return None
+        self._held.append(told)
+        queue = self._broker.engine.core.book.queue(self._namespace, self._queue)
+        return told, 0 if queue is None else queue.line.size
+
+    async def body_of(self, given: Assignment) -> bytes:
+        """Return the body of a message, wherever it is kept."""
+        payload, blobs = given.payload, self._broker.blobs
+        if not isinstance(payload, BlobRef):
+            return payload
+        ref = payload
+        return await blobs.off_loop(lambda: b"".join(blobs.read(ref)))
+
+    async def answer(self, mode: str) -> None:
+        """Give back what was taken, or be done with it, and wait until that is so.
+
+        Raises:
+            Problem: the broker refuses.
+        """
+        held, self._held = self._held, []
+        if not held:
+            return
+        command: AnyCommand
+        if mode.endswith("requeue_true"):
+            command = ReleaseAttempts(attempts=[Held(each.task, each.fence) for each in held])
+        elif mode == "ack_requeue_false":
+            command = FinishAttempts(attempts=[Finish(each.task, each.fence) for each in held])
+        else:
+            fails = [Fail(each.task, each.fence, _REJECTED, Verdict.REJECT) for each in held]
+            command = FailAttempts(attempts=fails)
+        await self._ask(command)
+
+    def close(self) -> None:
+        """Let go."""
+        self._broker.close_session(self._session)
+
+    async def _ask(self, command: AnyCommand) -> Assignment | None:
+        """Ask something, and return the message if there is one."""
+        ref = next(self._refs)
+        command.session, command.ref = self._session, ref
+        refusal = self._broker.post(command, acting.get())
+        if refusal is not None:
+            raise problem_of(Refused(refusal))
+        while True:
+            told = await self._told.get()
+            if isinstance(told, Assignment):
+                return told
+            if told.ref != ref:
+                continue
+            if isinstance(told.body, Refusal):
+                raise problem_of(Refused(told.body))
+            if isinstance(told.body, NothingToClaim) or not isinstance(command, TakeTask):
+                return None
+
+    # The broker's side.
+
+    def deliver(self, effects: list[Effect]) -> None:
+        """Take what the broker has for this session."""
+        for effect in effects:
+            if isinstance(effect, Reply):
+                self._told.put_nowait(effect)
+            elif isinstance(effect.message, Assignment):
+                self._told.put_nowait(effect.message)
+
+    def end(self, why: str) -> None:
+        """Hear that there will be no answer."""
+        refusal = Refusal(Code.STORAGE_FAILED, why, SECOND)
+        self._told.put_nowait(Reply(self._session, 0, refusal))
+
+
+# Properties of messages in JSON, as the management API writes them.
+
+_SHORT_BYTES_MAX = 255
+
+
+def from_json(wanted: dict[str, Any]) -> bytes:
+    """Return properties as AMQP encodes them.
+
+    Raises:
+        Problem: one is unknown, or not of its type.
+    """
+    raw: amqp.Raw = {}
+    for name, value in wanted.items():
+        if (
+            name in amqp.TEXTS
+            and isinstance(value, str)
+            and len(value.encode()) <= _SHORT_BYTES_MAX
+        ):
+            raw[amqp.TEXTS[name]] = amqp.short(value)
+        elif name in amqp.OCTETS and _is_number(value, 255):
+            raw[amqp.OCTETS[name]] = bytes((value,))
+        elif name == "timestamp" and _is_number(value, 2**63 - 1):
+            raw[amqp.TIMESTAMP] = amqp.timestamp(value)[1:]
+        elif name == "headers" and isinstance(value, dict):
+            amqp.put_headers(raw, {each: amqp.field_of(value[each]) for each in value})
+        else:
+            raise bad(
+                f"properties: {name} is unknown, too long or of a wrong type: {value!r}"[:500]
+            )
+    return amqp.join(raw)
+
+
+def to_json(encoded: bytes) -> dict[str, Any]:
+    """Return properties as JSON shows them."""
+    shown = amqp.plain(encoded)
+    if "headers" in shown:
+        shown["headers"] = {name: _plain(each) for name, each in shown["headers"].items()}
+    return shown
+
+
+def _is_number(value: Any, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can show of a value."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return b64encode(value).decode()

@@ -12,13 +12,13 @@ from jackalope.core.access import Permission
 from jackalope.core.messaging import ClearRule, SetRule
 from jackalope.core.topology import AppliesTo, Rule
 from jackalope.doors.http.management import views
-from jackalope.doors.http.management.lists import listed, shown
-from jackalope.doors.http.management.room import by, room_of
 from jackalope.doors.http.management.words import (
     Answer,
     Asked,
     Nothing,
     bad,
+    by,
+    listed,
     named,
     namespace_of,
     not_found,
@@ -26,6 +26,8 @@ from jackalope.doors.http.management.words import (
     number,
     read_json,
     require,
+    room_of,
+    shown,
     table,
     text,
 )

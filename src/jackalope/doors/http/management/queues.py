@@ -9,17 +9,20 @@ from jackalope.broker.engine import Engine
 from jackalope.core.access import Permission
 from jackalope.core.messaging import OpenQueue, PurgeQueue, RemoveQueue
 from jackalope.doors.http.management import views
-from jackalope.doors.http.management.lists import listed, shown
-from jackalope.doors.http.management.room import Room, by, room_of
 from jackalope.doors.http.management.words import (
     Answer,
     Asked,
     Nothing,
+    Room,
+    by,
     flag,
+    listed,
     named,
     namespace_of,
     nothing,
     read_json,
+    room_of,
+    shown,
     table,
 )
 

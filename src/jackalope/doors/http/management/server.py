@@ -35,8 +35,7 @@ from jackalope.doors.http.management import (
     policies,
     queues,
 )
-from jackalope.doors.http.management.room import Room
-from jackalope.doors.http.management.words import Answer, Problem, answer
+from jackalope.doors.http.management.words import Answer, Problem, Room, answer
 from jackalope.storage import StorageFault
 
 log = structlog.get_logger(component="management")

@@ -15,9 +15,17 @@ from jackalope.core.access import Permission
 from jackalope.core.broker import Core
 from jackalope.core.consumers import consumers_of
 from jackalope.core.lifecycle import LEASED
-from jackalope.core.pool_names import lane_of, requests_queue
 from jackalope.core.queue import Namespace, Queue
-from jackalope.core.topology import DEFAULT_EXCHANGE, GIVEN_NAMES, Binding, Exchange, Rule, Traits
+from jackalope.core.topology import (
+    DEFAULT_EXCHANGE,
+    GIVEN_NAMES,
+    Binding,
+    Exchange,
+    Rule,
+    Traits,
+    lane_of,
+    requests_queue,
+)
 from jackalope.doors.http.management.words import (
     DEFAULT_VHOST,
     NODE,

@@ -35,7 +35,7 @@ from jackalope.doors.http.exchange import (
     task_id_of,
     to_text,
 )
-from jackalope.doors.http.rest.words import (
+from jackalope.doors.http.rest.shapes import (
     STATES,
     Count,
     Id,

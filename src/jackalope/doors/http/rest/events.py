@@ -27,7 +27,7 @@ from jackalope.doors.http.exchange import (
     to_text,
 )
 from jackalope.doors.http.feed import Feed, Wanted
-from jackalope.doors.http.rest.words import STATUS, Id, MaybeName, Status, Time, about, to_time
+from jackalope.doors.http.rest.shapes import STATUS, Id, MaybeName, Status, Time, about, to_time
 from jackalope.wire.messages import Happened
 
 #: How often a stream that has nothing to tell says that it is still there.

@@ -9,15 +9,15 @@ from litestar import Response, delete, get, post
 from litestar.params import FromPath
 from msgspec import Meta
 
+from jackalope.broker.access import hash_of, id_of, new_token
 from jackalope.broker.queries import answer as answer_query
-from jackalope.broker.tokens import hash_of, id_of, new_token
 from jackalope.core.access import ApiKey, Permission
 from jackalope.core.commands import DEFAULT_NAMESPACE, CreateApiKey, RevokeApiKey
 from jackalope.core.limits import QUEUES_PER_API_KEY_MAX
 from jackalope.doors.http.description import spec
 from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.exchange import Answer, Asked, answer, by_of, door_of, nothing, read_body
-from jackalope.doors.http.rest.words import MaybeName, Name, Time, from_time, to_time
+from jackalope.doors.http.rest.shapes import MaybeName, Name, Time, from_time, to_time
 from jackalope.wire.views import ApiKeyView
 
 #: Keys are of the broker, and of no namespace.

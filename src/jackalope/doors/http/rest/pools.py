@@ -35,7 +35,7 @@ from jackalope.doors.http.exchange import (
     nothing,
     read_body,
 )
-from jackalope.doors.http.rest.words import (
+from jackalope.doors.http.rest.shapes import (
     DURATION,
     MaybeName,
     Name,

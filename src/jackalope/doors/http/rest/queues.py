@@ -12,6 +12,7 @@ from msgspec import Meta
 from jackalope.broker.config import plain, policy_field, policy_value
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
+from jackalope.core.cache import Same
 from jackalope.core.commands import (
     AnyCommand,
     DeclareQueue,
@@ -21,7 +22,6 @@ from jackalope.core.commands import (
     ResumeQueue,
 )
 from jackalope.core.durations import NEVER
-from jackalope.core.identity import Same
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import COUNT_MAX, TIME_US_MAX
 from jackalope.core.policy import PRESETS, SAME_OF_QUEUES, Policy, most
@@ -39,8 +39,16 @@ from jackalope.doors.http.exchange import (
     read_body,
     read_query,
 )
-from jackalope.doors.http.rest.shapes import TaskList, show
-from jackalope.doors.http.rest.words import DURATION, MaybeName, Time, about, from_seconds, to_time
+from jackalope.doors.http.rest.shapes import (
+    DURATION,
+    MaybeName,
+    TaskList,
+    Time,
+    about,
+    from_seconds,
+    show,
+    to_time,
+)
 from jackalope.wire.views import BatchView, QueueView
 
 

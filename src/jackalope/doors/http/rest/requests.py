@@ -11,9 +11,9 @@ from msgspec import Meta
 
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
+from jackalope.core.cache import IDENTITY_BYTES, How, Same
 from jackalope.core.commands import ActOnAnswers, AnswerAction
 from jackalope.core.effects import Acted, Served
-from jackalope.core.identity import IDENTITY_BYTES, How, Same
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http.description import spec
@@ -29,9 +29,19 @@ from jackalope.doors.http.exchange import (
     read_query,
     to_text,
 )
-from jackalope.doors.http.rest.shapes import AnswerShown, TaskToSubmit, show_answer
+from jackalope.doors.http.rest.shapes import (
+    AnswerShown,
+    Id,
+    Identity,
+    MaybeName,
+    TaskToSubmit,
+    Time,
+    about,
+    from_time,
+    show_answer,
+    to_time,
+)
 from jackalope.doors.http.rest.tasks import submit_one, to_keep
-from jackalope.doors.http.rest.words import Id, Identity, MaybeName, Time, about, from_time, to_time
 
 _LIMIT_DEFAULT = 100
 _LIMIT_MAX = 1_000

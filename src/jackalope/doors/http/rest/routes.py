@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from litestar import Router
 from litestar.types import ControllerRouterHandler
 
-from jackalope.doors.http.methods import with_options
+from jackalope.doors.http.exchange import with_options
 from jackalope.doors.http.rest import (
     actions,
     blobs,

@@ -17,7 +17,7 @@ from jackalope.doors.http.exchange import (
     namespace_of,
     read_query,
 )
-from jackalope.doors.http.rest.words import MaybeName, Time, about, from_time, to_time
+from jackalope.doors.http.rest.shapes import MaybeName, Time, about, from_time, to_time
 from jackalope.wire.views import PointView, SeriesView, SpreadView
 
 _STEP_S_MAX = 86_400

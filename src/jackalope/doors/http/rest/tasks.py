@@ -11,9 +11,9 @@ from litestar.params import FromPath
 from jackalope.broker.ids import fresh_task_id
 from jackalope.broker.queries import About, Refused, task_and_bodies
 from jackalope.broker.queries import answer as answer_query
+from jackalope.core.cache import Same, identity_of
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
-from jackalope.core.identity import Same, identity_of
 from jackalope.core.ids import NO_TASK
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.limits import INLINE_BYTES_MAX, TIME_US_MAX
@@ -39,27 +39,25 @@ from jackalope.doors.http.exchange import (
 )
 from jackalope.doors.http.rest.blobs import WithLink, body_of_ticket, body_or_link
 from jackalope.doors.http.rest.shapes import (
+    STATES,
+    Id,
+    MaybeName,
     RawTask,
+    Status,
     Submission,
     Submissions,
     Submitted,
+    Tag,
     TaskList,
     TaskShown,
     TasksToSubmit,
     TaskToSubmit,
-    show,
-    to_spec,
-)
-from jackalope.doors.http.rest.words import (
-    STATES,
-    Id,
-    MaybeName,
-    Status,
-    Tag,
     Time,
     Wait,
     about,
     from_time,
+    show,
+    to_spec,
 )
 from jackalope.doors.http.trace import carry_trace
 from jackalope.storage.ports import Sort

@@ -22,7 +22,7 @@ from jackalope.doors.http.exchange import (
     door_of,
     namespace_of,
 )
-from jackalope.doors.http.rest.words import Time, to_time
+from jackalope.doors.http.rest.shapes import Time, to_time
 from jackalope.wire.views import WorkerView
 
 

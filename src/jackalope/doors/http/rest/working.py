@@ -67,7 +67,7 @@ from jackalope.doors.http.exchange import (
 )
 from jackalope.doors.http.fleet import HttpWorker
 from jackalope.doors.http.rest.blobs import UploadLink, body_of_ticket, upload_link
-from jackalope.doors.http.rest.words import (
+from jackalope.doors.http.rest.shapes import (
     Fence,
     Id,
     Name,
