@@ -23,7 +23,7 @@ from bench import beside
 from bench.peers import servers
 from bench.peers.place import Place
 from bench.peers.processes import Started, is_listening
-from jackalope.aiida.communicator import JackalopeCommunicator
+from jackalope.kiwipy.communicator import JackalopeCommunicator
 
 _PATIENCE_S = 60.0
 _THREADS = 16

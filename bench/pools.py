@@ -18,9 +18,9 @@ from pathlib import Path
 from jackalope import Jackalope
 from jackalope.broker.service import Broker
 from jackalope.doors.native import NativeDoor
+from jackalope.pools.launcher import Reach
 from jackalope.pools.launchers import make_launcher
-from jackalope.pools.ports import Reach
-from jackalope.pools.service import PoolService
+from jackalope.pools.reconciler import PoolService
 from jackalope.storage import Level, Storage
 
 APPLICATION = """
@@ -55,8 +55,8 @@ def run(options: argparse.Namespace) -> int:
 def own_start(folder: Path) -> float:
     """Return how long a worker's process takes until it would connect: everything is loaded."""
     code = (
-        "import jackalope.cli.app, jackalope.cli.work, jackalope.worker.runtime\n"
-        "from jackalope.worker.application import load_application\n"
+        "import jackalope.cli.app, jackalope.cli.commands.worker, jackalope.worker.runtime\n"
+        "from jackalope.worker.app_loader import load_application\n"
         "load_application('cold:app')\n"
     )
     begin = time.perf_counter()

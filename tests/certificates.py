@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 import trustme
 
-from jackalope.broker.exposure import server_context
-from jackalope.broker.settings import TlsConfig
+from jackalope.broker.config.network import server_context
+from jackalope.broker.config.schema import TlsConfig
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jackalope.client.administration import Acted
+    from jackalope.client.admin import Acted
     from jackalope.client.app import Jackalope
     from jackalope.client.handle import Handle, as_completed, gather
-    from jackalope.client.messaging import BroadcastMessage
+    from jackalope.client.messages import BroadcastMessage
     from jackalope.client.requests import Answer, Asked
+    from jackalope.client.session.uploads import Uploaded
     from jackalope.client.task import Task
-    from jackalope.client.uploads import Uploaded
     from jackalope.core.filter import Filter
     from jackalope.core.lifecycle import Reason, State
-    from jackalope.link.errors import (
+    from jackalope.errors import (
         CallExpired,
         CallFailed,
         CallRejected,
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
         Timeout,
     )
     from jackalope.tasks.context import current
+    from jackalope.tasks.serialization import DecodeFailed, EncodeFailed
     from jackalope.tasks.streams import Stream
-    from jackalope.tasks.values import DecodeFailed, EncodeFailed
     from jackalope.worker.attempt import Reject, RetryLater
     from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
     from jackalope.worker.fanout.ledger import ItemError
@@ -49,40 +49,40 @@ __version__ = "0.1.0"
 
 #: Where each public name lives.
 _HOMES = {
-    "Acted": "jackalope.client.administration",
+    "Acted": "jackalope.client.admin",
     "Answer": "jackalope.client.requests",
     "Asked": "jackalope.client.requests",
-    "BroadcastMessage": "jackalope.client.messaging",
-    "CallExpired": "jackalope.link.errors",
-    "CallFailed": "jackalope.link.errors",
-    "CallRejected": "jackalope.link.errors",
+    "BroadcastMessage": "jackalope.client.messages",
+    "CallExpired": "jackalope.errors",
+    "CallFailed": "jackalope.errors",
+    "CallRejected": "jackalope.errors",
     "Cancelled": "jackalope.worker.context",
-    "ConfigError": "jackalope.link.errors",
-    "ConnectionLost": "jackalope.link.errors",
-    "DeadLetter": "jackalope.link.errors",
-    "DecodeFailed": "jackalope.tasks.values",
-    "DeliveryLimit": "jackalope.link.errors",
-    "EncodeFailed": "jackalope.tasks.values",
+    "ConfigError": "jackalope.errors",
+    "ConnectionLost": "jackalope.errors",
+    "DeadLetter": "jackalope.errors",
+    "DecodeFailed": "jackalope.tasks.serialization",
+    "DeliveryLimit": "jackalope.errors",
+    "EncodeFailed": "jackalope.tasks.serialization",
     "Filter": "jackalope.core.filter",
     "Handle": "jackalope.client.handle",
     "ItemError": "jackalope.worker.fanout.ledger",
     "Jackalope": "jackalope.client.app",
-    "JackalopeError": "jackalope.link.errors",
-    "MaxLength": "jackalope.link.errors",
-    "PartlyRejected": "jackalope.link.errors",
-    "ProtocolError": "jackalope.link.errors",
+    "JackalopeError": "jackalope.errors",
+    "MaxLength": "jackalope.errors",
+    "PartlyRejected": "jackalope.errors",
+    "ProtocolError": "jackalope.errors",
     "Reason": "jackalope.core.lifecycle",
     "Reject": "jackalope.worker.attempt",
-    "Rejected": "jackalope.link.errors",
+    "Rejected": "jackalope.errors",
     "RetryLater": "jackalope.worker.attempt",
     "SoftTimeout": "jackalope.worker.context",
     "State": "jackalope.core.lifecycle",
     "Stream": "jackalope.tasks.streams",
     "Task": "jackalope.client.task",
     "TaskContext": "jackalope.worker.context",
-    "TaskFailed": "jackalope.link.errors",
-    "Timeout": "jackalope.link.errors",
-    "Uploaded": "jackalope.client.uploads",
+    "TaskFailed": "jackalope.errors",
+    "Timeout": "jackalope.errors",
+    "Uploaded": "jackalope.client.session.uploads",
     "as_completed": "jackalope.client.handle",
     "current": "jackalope.tasks.context",
     "gather": "jackalope.client.handle",

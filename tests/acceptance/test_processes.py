@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import pytest
 
 from jackalope import Handle, State, gather
-from jackalope.link.address import parse_address
+from jackalope.transport.address import parse_address
 from tests.acceptance import tasks
-from tests.acceptance.house import House, wait_until
+from tests.acceptance.harness import House, wait_until
 
 T = TypeVar("T")
 

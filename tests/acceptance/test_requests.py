@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from jackalope import State
-from jackalope.link.address import parse_address
+from jackalope.transport.address import parse_address
 from tests.acceptance import tasks
-from tests.acceptance.house import House, wait_until
+from tests.acceptance.harness import House, wait_until
 
 CLIENTS = 10
 

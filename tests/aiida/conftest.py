@@ -10,7 +10,7 @@ import structlog
 from bench.peers import servers
 from bench.peers.place import Place
 from jackalope import Jackalope
-from tests.aiida.house import Switch
+from tests.aiida.harness import Switch
 from tests.aiida.lab import Lab
 
 

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jackalope.aiida.coding import DECODER, ENCODER, Coding
+from jackalope.kiwipy.serialization import DECODER, ENCODER, Coding
 
 plain = st.recursive(
     st.none()
@@ -58,7 +58,7 @@ def test_an_encoder_of_ones_own_is_used_for_everything() -> None:
     "body",
     [
         "!!python/name:os.system",
-        "!!python/name:jackalope.aiida.coding.Coding",
+        "!!python/name:jackalope.kiwipy.serialization.Coding",
         "!!python/module:os",
         "!!python/object:pathlib.Path {}",
         "!!python/object/new:os.system [true]",

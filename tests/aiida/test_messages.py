@@ -10,7 +10,9 @@ import kiwipy
 import pytest
 import yaml
 
-from tests.aiida.house import PATIENCE_S, Ear, Inbox, Switch, result_of
+from jackalope.aiida import communicator as earlier
+from jackalope.kiwipy.communicator import connect
+from tests.aiida.harness import PATIENCE_S, Ear, Inbox, Switch, result_of
 
 
 def raising(error: BaseException) -> Any:
@@ -214,3 +216,7 @@ def test_other_exchanges_hear_nothing(switch: Switch) -> None:
     with pytest.raises(kiwipy.UnroutableError):
         elsewhere.rpc_send("clerk", 1)
     assert far.is_empty()
+
+
+def test_the_earlier_name_of_the_communicator_still_works() -> None:
+    assert earlier.connect is connect

@@ -14,11 +14,11 @@ from typing import Any
 import kiwipy
 import pytest
 
-from jackalope.aiida.communicator import JackalopeCommunicator, connect
 from jackalope.broker.access import hash_of, id_of, new_token
 from jackalope.client.app import Jackalope
-from tests.acceptance.house import House, wait_until
-from tests.aiida.house import PATIENCE_S, Ear, Inbox, Switch, result_of
+from jackalope.kiwipy.communicator import JackalopeCommunicator, connect
+from tests.acceptance.harness import House, wait_until
+from tests.aiida.harness import PATIENCE_S, Ear, Inbox, Switch, result_of
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_no_broker_at_all_is_said_in_time() -> None:
 
 DYING = """
 import sys, time
-from jackalope.aiida.communicator import connect
+from jackalope.kiwipy.communicator import connect
 communicator = connect(sys.argv[1], message_exchange=sys.argv[2], task_queue=sys.argv[3])
 def hold(_, message):
     print("got", message, flush=True)
@@ -241,7 +241,7 @@ def test_a_key_that_permits_too_little_is_named(house: House) -> None:
 
 LEAVING = """
 import sys
-from jackalope.aiida.communicator import connect
+from jackalope.kiwipy.communicator import connect
 communicator = connect(sys.argv[1])
 communicator.add_task_subscriber(lambda *_: None)
 communicator.add_broadcast_subscriber(lambda *_: None)

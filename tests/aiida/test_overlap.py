@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.aiida.processes import ProcessCommunicator
-from jackalope.aiida.traits import Traits
-from tests.acceptance.house import House, wait_until
-from tests.aiida.house import PATIENCE_S
+from jackalope.aiida.process_communicator import ProcessCommunicator
+from jackalope.kiwipy.task_traits import Traits
+from tests.acceptance.harness import House, wait_until
+from tests.aiida.harness import PATIENCE_S
 from tests.aiida.test_processes import continue_
 
 #: Long enough for a slow machine to say that it is alive.

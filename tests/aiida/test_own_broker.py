@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.aiida.communicator import JackalopeCommunicator
-from jackalope.aiida.own_broker import HOST, OwnBroker, own_folder
+from jackalope.aiida.local_broker import HOST, OwnBroker, own_folder
 from jackalope.aiida.reviver import Reviver
 from jackalope.client.app import Jackalope
-from jackalope.link.errors import ConfigError, ConnectionLost, Rejected
-from tests.acceptance.house import wait_until
-from tests.aiida.house import result_of
+from jackalope.errors import ConfigError, ConnectionLost, Rejected
+from jackalope.kiwipy.communicator import JackalopeCommunicator
+from tests.acceptance.harness import wait_until
+from tests.aiida.harness import result_of
 
 STARTING = """
 import sys

@@ -10,11 +10,11 @@ from typing import Any
 import kiwipy
 import pytest
 
-from jackalope.aiida.processes import QUEUE, ProcessCommunicator, pid_of, traits_of
-from jackalope.aiida.traits import PLAIN, Traits
+from jackalope.aiida.process_communicator import QUEUE, ProcessCommunicator, pid_of, traits_of
 from jackalope.client.app import Jackalope
-from tests.acceptance.house import wait_until
-from tests.aiida.house import PATIENCE_S, Inbox, result_of
+from jackalope.kiwipy.task_traits import PLAIN, Traits
+from tests.acceptance.harness import wait_until
+from tests.aiida.harness import PATIENCE_S, Inbox, result_of
 
 #: Processes by their pk: the second and third are calculations inside of the first.
 KNOWN = {
@@ -232,7 +232,7 @@ def test_a_worker_whose_process_was_given_to_another_ends(
     worker.add_task_subscriber(taken)
     sender.task_send(continue_(1), no_reply=True)
     assert pid_of(taken.next()) == 1
-    monkeypatch.setattr("jackalope.aiida.processes.os.kill", kill)
+    monkeypatch.setattr("jackalope.aiida.process_communicator.os.kill", kill)
     queue = worker._default
     workload = queue._workload
     assert workload is not None

@@ -13,17 +13,11 @@ from jackalope.broker.access import (
     new_token,
     sees,
 )
-from jackalope.broker.exposure import exposure_problems, is_loopback, may_be_open
-from jackalope.broker.settings import (
-    AuthConfig,
-    Config,
-    HttpConfig,
-    NativeConfig,
-    TlsConfig,
-)
-from jackalope.core.access import ApiKey, Permission
-from jackalope.core.book import Book
+from jackalope.broker.config.network import exposure_problems, is_loopback, may_be_open
+from jackalope.broker.config.schema import AuthConfig, Config, HttpConfig, NativeConfig, TlsConfig
+from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.state.book import Book
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104
 

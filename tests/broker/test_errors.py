@@ -3,10 +3,10 @@
 import pytest
 
 from jackalope.broker.engine import Engine
-from jackalope.core import broker as core_broker
+from jackalope.core import core as core_broker
 from jackalope.core.commands import AnyCommand, SubmitTasks
+from jackalope.core.commands.amqp import OpenQueue
 from jackalope.core.effects import Accepted, Reply
-from jackalope.core.messaging import OpenQueue
 from jackalope.core.refusals import Code, Refusal
 from jackalope.storage.memory import Log, MemoryBlobs, MemoryHistory, MemoryJournal
 from tests.core.driving import NOW_US, spec, task_id

@@ -19,7 +19,7 @@ from jackalope.core.limits import DEPTH_MAX
 from jackalope.core.records import encode_batch
 from jackalope.core.task import Options, TaskSpec
 from jackalope.storage import Corrupt, Level, Storage
-from jackalope.storage.journal import checksum
+from jackalope.storage.sqlite.journal import checksum
 from tests.core.driving import NOW_US, spec, task_id
 from tests.wire.shapes import nested
 

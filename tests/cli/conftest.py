@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from jackalope.cli.app import run
-from jackalope.link.address import Address, parse_address
+from jackalope.transport.address import Address, parse_address
 
 JACKALOPE = str(Path(sys.executable).with_name("jackalope"))
 STARTED = re.compile(r"jackalope \S+ at (jackalopes?://\S+), data in (.+), durability (\w+)")

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from jackalope.cli.app import app
-from jackalope.cli.command import Exit
+from jackalope.cli.base import Exit
 
 EVERYWHERE = ("broker", "namespace", "token", "format", "form", "help")
 

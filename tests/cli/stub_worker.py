@@ -12,8 +12,8 @@ import msgspec
 from jackalope.core.commands import Answer, Fail, Finish, Held
 from jackalope.core.effects import Assignment
 from jackalope.core.task import Error
-from jackalope.link.address import Address
-from jackalope.link.connection import Connection
+from jackalope.transport.address import Address
+from jackalope.transport.connection import Connection
 from jackalope.wire.messages import (
     Assign,
     Hello,

@@ -9,7 +9,7 @@ import typer
 
 from jackalope import __version__
 from jackalope.cli.app import app
-from jackalope.cli.settings import template
+from jackalope.cli.commands.config import template
 from tests.cli.conftest import JACKALOPE, Cli, clean_environment
 
 

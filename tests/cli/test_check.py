@@ -4,7 +4,7 @@ import json
 import signal
 from pathlib import Path
 
-from jackalope.cli.command import Exit
+from jackalope.cli.base import Exit
 from tests.cli.conftest import Cli, Serving
 from tests.cli.test_serve import refused
 

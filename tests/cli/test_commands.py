@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 import yaml
 
-from jackalope.link.address import Address
+from jackalope.transport.address import Address
 from tests.cli.conftest import JACKALOPE, Cli, clean_environment
 from tests.cli.stub_worker import working
 

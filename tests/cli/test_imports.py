@@ -20,7 +20,7 @@ HEAVY = ("litestar", "obstore", "prometheus_client", "pydantic", "uvicorn")
 #: The insides of a broker.
 INSIDES = (
     "jackalope.broker",
-    "jackalope.core.broker",
+    "jackalope.core.core",
     "jackalope.doors",
     "jackalope.storage",
     "sqlite3",
@@ -71,5 +71,7 @@ def test_submitting(tmp_path: Path) -> None:
 
 
 def test_running_an_isolated_task(tmp_path: Path) -> None:
-    modules = ran(sys.executable, "-c", "import jackalope.worker.child", cwd=tmp_path)
-    assert modules & {*HEAVY, *INSIDES, "rich", "structlog", "typer", "jackalope.logs"} == set()
+    modules = ran(sys.executable, "-c", "import jackalope.worker.executors.child", cwd=tmp_path)
+    assert (
+        modules & {*HEAVY, *INSIDES, "rich", "structlog", "typer", "jackalope.log_setup"} == set()
+    )

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from jackalope.broker.config.schema import Config, DataConfig, HttpConfig, NativeConfig
 from jackalope.broker.service import Broker
-from jackalope.broker.settings import Config, DataConfig, HttpConfig, NativeConfig
-from jackalope.cli.command import Exit, Failure
-from jackalope.cli.process import run_broker
-from jackalope.logs import LEVELS
+from jackalope.cli.base import Exit, Failure
+from jackalope.cli.serving.process import run_broker
+from jackalope.log_setup import LEVELS
 from jackalope.storage import Level, SyncFailed
-from jackalope.storage.history import SqliteHistory
+from jackalope.storage.sqlite.history import SqliteHistory
 from tests.cli.conftest import JACKALOPE, Cli, Serving, clean_environment
 
 START_S_MAX = 10.0

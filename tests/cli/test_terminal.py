@@ -10,9 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jackalope.link.address import Address
-from jackalope.logs import set_up
+from jackalope.log_setup import set_up
 from jackalope.terminal import in_json, in_line, is_safe, visible
+from jackalope.transport.address import Address
 from tests.cli.conftest import Cli
 from tests.cli.stub_worker import working
 

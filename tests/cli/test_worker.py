@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import jackalope.worker
-from jackalope.link.address import Address
+from jackalope.transport.address import Address
 from jackalope.worker.settings import WorkerSettings
 from tests.cli.conftest import Cli
 
@@ -20,7 +20,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[WorkerSettings]:
         return 7
 
     monkeypatch.setattr(jackalope.worker, "run_worker", run_worker, raising=False)
-    monkeypatch.setattr("jackalope.logs.set_up", lambda *_, **__: None)
+    monkeypatch.setattr("jackalope.log_setup.set_up", lambda *_, **__: None)
     return settings
 
 

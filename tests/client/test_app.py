@@ -19,8 +19,8 @@ from jackalope.core.effects import TaskEnded
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.policy import Policy
-from jackalope.link.ids import new_task_id
-from jackalope.tasks.values import encode_value
+from jackalope.tasks.serialization import encode_value
+from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.messages import (
     Ack,
     Act,
@@ -293,7 +293,7 @@ def test_events_come_over_their_own_connection_and_come_back() -> None:
 
 def test_slow_reader_of_events_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        monkeypatch.setattr("jackalope.client.messaging.EVENTS_MAX", 10)
+        monkeypatch.setattr("jackalope.client.messages.EVENTS_MAX", 10)
         async with ScriptedBroker() as broker, broker.app().events() as events:
             broker.push(Events([happened(n) for n in range(25)]))
             await until(lambda: events.missed == 15)

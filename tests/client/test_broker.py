@@ -23,8 +23,8 @@ from jackalope import (
     as_completed,
     gather,
 )
-from jackalope.link.ids import new_task_id
-from tests.client.house import BrokerProcess, Hand, House, open_house, run
+from jackalope.transport.task_ids import new_task_id
+from tests.client.harness import BrokerProcess, Hand, House, open_house, run
 from tests.client.peer import until
 
 
@@ -380,7 +380,7 @@ def test_namespaces_do_not_see_each_other() -> None:
 
 
 def test_full_queue_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jackalope.client.session._ROOM_WAIT_MAX_S", 0.05)
+    monkeypatch.setattr("jackalope.client.session.session._ROOM_WAIT_MAX_S", 0.05)
 
     async def test(_: House, app: Jackalope, tasks: Tasks) -> None:
         await app.declare_queue("images", changes={"depth_limit": 10})

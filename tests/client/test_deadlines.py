@@ -6,7 +6,7 @@ import pytest
 
 from jackalope.client.deadlines import Deadlines, Within
 from jackalope.core.ids import TaskId
-from jackalope.link.errors import Timeout
+from jackalope.errors import Timeout
 from tests.client.peer import run
 
 TASK = TaskId(bytes(16))

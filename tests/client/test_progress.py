@@ -13,7 +13,7 @@ from jackalope.core.effects import TaskEnded
 from jackalope.core.ids import TaskId
 from jackalope.wire.messages import Ended, Message, Nack, Progressed, Query, Watch
 from jackalope.wire.views import ProgressView
-from tests.client.house import Hand, House, open_house
+from tests.client.harness import Hand, House, open_house
 from tests.client.peer import ScriptedBroker, run, until
 
 TASK = TaskId(bytes(16))

@@ -20,9 +20,9 @@ from jackalope import (
     as_completed,
     gather,
 )
-from jackalope.core.cache import How, identity_of
+from jackalope.core.cache.answers import How, identity_of
 from jackalope.tasks.definition import TaskDefinition
-from tests.client.house import BrokerProcess, Hand, House, open_house, run
+from tests.client.harness import BrokerProcess, Hand, House, open_house, run
 from tests.client.peer import PATIENCE_S
 
 

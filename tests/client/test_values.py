@@ -17,10 +17,10 @@ import msgspec
 import pytest
 
 from jackalope.core.limits import ERROR_CHARS_MAX
-from jackalope.link.errors import ConfigError, JackalopeError
+from jackalope.errors import ConfigError, JackalopeError
 from jackalope.tasks.context import current, running
 from jackalope.tasks.definition import TaskDefinition, default_name
-from jackalope.tasks.values import (
+from jackalope.tasks.serialization import (
     Content,
     DecodeFailed,
     EncodeFailed,
@@ -353,7 +353,9 @@ def test_exception_is_described_with_type_message_and_trace() -> None:
     error = error_of(raise_it(ValueError("bad width")))
     assert (error.type, error.message) == ("ValueError", "bad width")
     assert "in raise_it" in error.trace
-    assert error_of(raise_it(DecodeFailed("x"))).type == "jackalope.tasks.values.DecodeFailed"
+    assert (
+        error_of(raise_it(DecodeFailed("x"))).type == "jackalope.tasks.serialization.DecodeFailed"
+    )
 
 
 def test_exception_without_bounds_is_cut() -> None:

@@ -20,13 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jackalope import ConfigError, EncodeFailed, Jackalope, JackalopeError, Rejected
-from jackalope.client.choices import Choices, SubmitChoices
+from jackalope.client.submit_options import Choices, SubmitChoices
 from jackalope.client.task import TaskChoices
 from jackalope.core.task import Options, Retry, TaskSpec
-from jackalope.link.errors import Timeout
-from jackalope.link.ids import new_task_id
+from jackalope.errors import Timeout
+from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.messages import Message, Notice, Submit
-from tests.client.house import open_house, run
+from tests.client.harness import open_house, run
 from tests.client.peer import ScriptedBroker
 from tests.profiles import examples
 

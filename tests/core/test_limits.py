@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from jackalope.core import limits
-from jackalope.core.access import ApiKey, Permission
+from jackalope.core.amqp.routing import Kind
+from jackalope.core.amqp.topology import Binding, Exchange, Rule
+from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import (
     Action,
     ActOnGroup,
@@ -32,6 +34,7 @@ from jackalope.core.commands import (
     Tick,
     WatchTasks,
 )
+from jackalope.core.commands.amqp import Bind, OpenExchange, OpenQueue, SetRule
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import (
     Accepted,
@@ -86,12 +89,9 @@ from jackalope.core.limits import (
     WATCHES_PER_TASK_MAX,
     WORKERS_MAX,
 )
-from jackalope.core.messaging import Bind, OpenExchange, OpenQueue, SetRule
 from jackalope.core.refusals import Code
-from jackalope.core.routing import Kind
-from jackalope.core.tally import Tally
+from jackalope.core.state.worker_stats import Tally
 from jackalope.core.task import BlobRef, Error, encoded_size
-from jackalope.core.topology import Binding, Exchange, Rule
 from tests.core.driving import NOW_US, Driver, refusal_in, spec, task_id
 from tests.wire.shapes import nested
 
@@ -411,7 +411,7 @@ def test_workers_max_lets_a_known_worker_come_back(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full broker must not lose the tasks of a worker whose connection broke."""
-    monkeypatch.setattr("jackalope.core.sessions.WORKERS_MAX", 1)
+    monkeypatch.setattr("jackalope.core.workers.sessions.WORKERS_MAX", 1)
     driver.join("w", 1)
     driver.close(1)
     assert isinstance(driver.join("w", 2), Joined)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from jackalope.core.cache import Same
+from jackalope.core.cache.answers import Same
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.durations import DAY, HOUR, MINUTE, NEVER, SECOND
 from jackalope.core.effects import Accepted, Declared

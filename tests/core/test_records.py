@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jackalope.core.access import ApiKey, Permission
-from jackalope.core.apply import APPLIERS
-from jackalope.core.cache import Same, StoredAnswer
+from jackalope.core.amqp.routing import Kind
+from jackalope.core.amqp.topology import AppliesTo, Binding, Exchange, Overflow, Rule, Traits
+from jackalope.core.api_key import ApiKey, Permission
+from jackalope.core.cache.answers import Same, StoredAnswer
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.policy import PRESETS, Policy
-from jackalope.core.pool import PoolSettings
+from jackalope.core.pools.settings import PoolSettings
 from jackalope.core.records import (
     FORMAT,
     AnswerPinned,
@@ -52,7 +53,7 @@ from jackalope.core.records import (
     decode_batch,
     encode_batch,
 )
-from jackalope.core.routing import Kind
+from jackalope.core.state.apply import APPLIERS
 from jackalope.core.task import (
     Attempt,
     BlobRef,
@@ -68,14 +69,6 @@ from jackalope.core.task import (
     Stage,
     TaskRow,
     TaskSpec,
-)
-from jackalope.core.topology import (
-    AppliesTo,
-    Binding,
-    Exchange,
-    Overflow,
-    Rule,
-    Traits,
 )
 from tests.core import shapes
 from tests.core.driving import task_id

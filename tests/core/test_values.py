@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
+from jackalope.core.amqp.routing import Kind
+from jackalope.core.amqp.topology import Binding, Exchange, Rule
 from jackalope.core.commands import AnyCommand
+from jackalope.core.commands.amqp import Bind, OpenExchange, OpenQueue, SetRule, Unbind
 from jackalope.core.limits import ARGUMENTS_BYTES_MAX, DEPTH_MAX, HEADERS_BYTES_MAX
-from jackalope.core.messaging import Bind, OpenExchange, OpenQueue, SetRule, Unbind
 from jackalope.core.records import decode_batch, encode_batch
 from jackalope.core.refusals import Code
-from jackalope.core.routing import Kind
 from jackalope.core.task import Options, TaskRow, to_row
-from jackalope.core.topology import Binding, Exchange, Rule
 from jackalope.core.values import FREE, shape_problem, value_problem
-from jackalope.storage.schema import COLUMNS, WHOLE, from_columns, to_columns
+from jackalope.storage.sqlite.schema import COLUMNS, WHOLE, from_columns, to_columns
 from tests.core.driving import Driver, refusal_in
 from tests.profiles import examples
 from tests.wire.shapes import DEPTHS, nested

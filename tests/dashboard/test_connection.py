@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from jackalope.broker.access import hash_of, id_of, new_token
 from tests.dashboard.conftest import Open
-from tests.dashboard.house import House
+from tests.dashboard.harness import House
 
 
 def test_loss_is_told_and_mended(tmp_path: Path, open_page: Open) -> None:

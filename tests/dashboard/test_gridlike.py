@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from websockets.sync.client import ClientConnection, connect
 
 from tests.dashboard.conftest import Open
-from tests.dashboard.house import House
+from tests.dashboard.harness import House
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import Route, expect
 
 from tests.dashboard.conftest import Open
-from tests.dashboard.house import House
+from tests.dashboard.harness import House
 
 #: From a click until the answer is to be seen. It takes a tenth of that on an idle machine.
 QUICK_S = 5.0

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.dashboard.conftest import PATIENCE_MS, Open
-from tests.dashboard.house import House, encoded
+from tests.dashboard.harness import House, encoded
 
 expect.set_options(timeout=PATIENCE_MS)
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from jackalope.broker.access import hash_of, id_of, new_token
 from tests.dashboard.conftest import Open
-from tests.doors.http.house import Serving
+from tests.doors.http.harness import Serving
 
 ADMIN, READER, WRITER = new_token(), new_token(), new_token()
 NAMES = {ADMIN: ("ada", "admin"), READER: ("rosa", "read_tasks"), WRITER: ("wim", "submit_tasks")}

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 import jackalope
-from jackalope.client.administration import Administration
+from jackalope.client.admin import Administration
 from jackalope.client.app import Jackalope, Sync
-from jackalope.client.choices import Choices, SubmitChoices
 from jackalope.client.handle import Handle
-from jackalope.client.messaging import Messaging
+from jackalope.client.messages import Messaging
 from jackalope.client.requests import Answer, Asked, Requests
+from jackalope.client.submit_options import Choices, SubmitChoices
 from jackalope.client.task import Task, TaskChoices
 from jackalope.tasks.context import Running
 from jackalope.testing import VirtualBroker, VirtualHandle, embedded

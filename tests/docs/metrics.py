@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jackalope.broker.census import Census
-from jackalope.broker.meter import Machine
-from jackalope.doors.http.metrics import Exposition, Numbers
-from jackalope.doors.http.traffic import Traffic
+from jackalope.broker.telemetry.gauges import Census
+from jackalope.broker.telemetry.meter import Machine
+from jackalope.doors.http.middleware.request_metrics import Traffic
+from jackalope.doors.http.monitoring.prometheus import Exposition, Numbers
 from tests.docs.blocks import Table
 from tests.docs.wording import code
 

@@ -11,8 +11,8 @@ from typing import Any, Union, cast, get_args, get_origin
 import msgspec
 
 from jackalope.broker.queries import QUESTIONS, About
-from jackalope.core.access import ApiKey, Permission
-from jackalope.core.cache import How, Same
+from jackalope.core.api_key import ApiKey, Permission
+from jackalope.core.cache.answers import How, Same
 from jackalope.core.commands import (
     Action,
     Answer,
@@ -50,7 +50,7 @@ from jackalope.core.task import (
     Stage,
     TaskSpec,
 )
-from jackalope.doors.native.requests import MANAGEMENT
+from jackalope.doors.native.commands import MANAGEMENT
 from jackalope.doors.native.server import Terms
 from jackalope.wire import views
 from jackalope.wire.frames import VERSION, Kind

@@ -17,13 +17,17 @@ from typing import get_args
 
 import msgspec
 
-from jackalope.broker import engine, keeper, meter, queries, service, switchboard
+from jackalope.broker import engine, queries, service
+from jackalope.broker import message_hub as switchboard
+from jackalope.broker.blobs import manager as keeper
+from jackalope.broker.telemetry import meter
 from jackalope.core import limits
-from jackalope.core.broker import STALL_US
-from jackalope.core.cache import StoredAnswer
+from jackalope.core.amqp.topology import Binding, Exchange, Rule, Traits
+from jackalope.core.cache.answers import StoredAnswer
+from jackalope.core.core import STALL_US
 from jackalope.core.lifecycle import ENDED, LEASED, RESTING, TRANSITIONS, Event, Reason, State
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
-from jackalope.core.pool import PoolSettings
+from jackalope.core.pools.settings import PoolSettings
 from jackalope.core.records import AnyRecord
 from jackalope.core.refusals import Code
 from jackalope.core.task import (
@@ -39,9 +43,8 @@ from jackalope.core.task import (
     TaskRow,
     TaskSpec,
 )
-from jackalope.core.topology import Binding, Exchange, Rule, Traits
-from jackalope.doors.http import feed
-from jackalope.storage.folder import HISTORY, JOURNAL, SERIES, Storage
+from jackalope.doors.http import event_feed as feed
+from jackalope.storage.data_folder import HISTORY, JOURNAL, SERIES, Storage
 from tests.docs.blocks import Block, Table
 from tests.docs.http import HTTP
 from tests.docs.launchers import LAUNCHERS

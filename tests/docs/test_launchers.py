@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jackalope.broker.config import load
+from jackalope.broker.config.loader import load
 from jackalope.pools.launchers import make_launcher
 
 PAGES = Path(__file__).resolve().parent.parent.parent / "docs" / "how-to"

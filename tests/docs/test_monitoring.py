@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from tests.docs.metrics import described
-from tests.doors.house import run
-from tests.doors.http.house import open_http
+from tests.doors.harness import run
+from tests.doors.http.harness import open_http
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 RULES = yaml.safe_load((DOCS / "monitoring" / "rules.yaml").read_text())["groups"][0]["rules"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jackalope.core.lifecycle import State
-from jackalope.storage.history import SqliteHistory
+from jackalope.storage.sqlite.history import SqliteHistory
 from tests.docs.blocks import cells_of, content_of, names_in, render, with_content
 from tests.docs.shapes import PAGES, PARTS, RECORDS
 from tests.storage.making import make_changes, make_row

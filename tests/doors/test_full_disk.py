@@ -25,7 +25,7 @@ from jackalope.wire.messages import (
     Submit,
     Watch,
 )
-from tests.doors.house import Closed, House, Peer, held, open_house, run, spec
+from tests.doors.harness import Closed, House, Peer, held, open_house, run, spec
 
 GOODBYE = Notice("goodbye", "the disk is full; connect again")
 

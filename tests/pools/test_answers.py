@@ -18,8 +18,8 @@ from pika.exceptions import ChannelClosedByBroker
 from pika.spec import BasicProperties
 
 from jackalope import Jackalope
-from jackalope.link.errors import CallRejected, DeliveryLimit, TaskFailed
-from tests.pools.house import PoolHouse
+from jackalope.errors import CallRejected, DeliveryLimit, TaskFailed
+from tests.pools.harness import PoolHouse
 
 PATIENCE_S = 60
 KEPT_BYTES_MAX = 3_000_000

@@ -15,11 +15,11 @@ import pytest
 
 from jackalope import Jackalope
 from jackalope.doors.native import NativeDoor
+from jackalope.pools.launcher import Reach
 from jackalope.pools.launchers import make_launcher
-from jackalope.pools.ports import Reach
-from jackalope.pools.service import PoolService
-from tests.doors.http.house import open_http
-from tests.pools.house import LIGHT_WORKER
+from jackalope.pools.reconciler import PoolService
+from tests.doors.http.harness import open_http
+from tests.pools.harness import LIGHT_WORKER
 
 PATIENCE_S = 60.0
 COMMAND = [sys.executable, "-E", str(LIGHT_WORKER)]

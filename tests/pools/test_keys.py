@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from jackalope import DeliveryLimit, Jackalope
-from tests.acceptance.house import wait_until
-from tests.pools.house import PoolHouse
+from tests.acceptance.harness import wait_until
+from tests.pools.harness import PoolHouse
 
 KEYS = [f"infra={number},ü/{number % 7}" for number in range(199)] + [""]
 CALLS = 500

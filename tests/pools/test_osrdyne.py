@@ -22,8 +22,8 @@ from pika.spec import BasicProperties
 
 from bench.peers.processes import free_port
 from jackalope import Jackalope
-from tests.acceptance.house import wait_until
-from tests.pools.house import PoolHouse
+from tests.acceptance.harness import wait_until
+from tests.pools.harness import PoolHouse
 
 PATIENCE_S = 60
 MANAGEMENT_PORT = free_port()

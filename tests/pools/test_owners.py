@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.broker.settings import Config, DataConfig
-from jackalope.cli import launching
+from jackalope.broker.config.schema import Config, DataConfig
+from jackalope.cli.serving import launchers as launching
 from jackalope.pools import launchers
-from jackalope.pools.ports import Launcher
+from jackalope.pools.launcher import Launcher
 
 LAUNCHERS = {name: {"type": "docker", "image": "worker:1"} for name in ("small", "large")}
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from jackalope.core import commands as c
-from jackalope.core.access import Permission
+from jackalope.core.api_key import Permission
 from jackalope.core.effects import (
     DrainAsked,
     LeaseLost,

@@ -6,13 +6,13 @@ from typing import TypeVar
 import msgspec
 
 from jackalope.core import Core
-from jackalope.core.access import ApiKey
-from jackalope.core.broker import Missing
-from jackalope.core.cache import StoredAnswer
-from jackalope.core.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
+from jackalope.core.api_key import ApiKey
+from jackalope.core.cache.answers import StoredAnswer
+from jackalope.core.core import Missing
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.records import decode_batch
+from jackalope.core.state.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.task import TaskRow
 
 Row = TypeVar("Row", bound=msgspec.Struct)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from jackalope.core.access import ApiKey
+from jackalope.core.api_key import ApiKey
 from jackalope.core.commands import Verdict
 from jackalope.core.effects import SignalAsked
 from jackalope.core.ids import NO_TASK, TaskId, successor_id

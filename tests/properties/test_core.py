@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from jackalope.core import Core
 from jackalope.core import commands as c
-from jackalope.core.access import ApiKey, Permission
+from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.durations import HOUR, SECOND
 from jackalope.core.explain import explain
 from jackalope.core.filter import Filter

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jackalope.core import properties
+from jackalope.core.amqp import properties
+from jackalope.core.amqp.routing import Kind
+from jackalope.core.amqp.topology import AppliesTo, Binding, Exchange, Rule
 from jackalope.core.commands import AnyCommand
-from jackalope.core.messaging import (
+from jackalope.core.commands.amqp import (
     Bind,
     ClearRule,
     Consume,
@@ -26,9 +28,7 @@ from jackalope.core.messaging import (
     Unbind,
     WaitForReplies,
 )
-from jackalope.core.pool import LAUNCH_LABEL, POOL_LABEL
-from jackalope.core.routing import Kind
-from jackalope.core.topology import AppliesTo, Binding, Exchange, Rule
+from jackalope.core.pools.settings import LAUNCH_LABEL, POOL_LABEL
 from tests.scenarios.language import Order
 from tests.scenarios.phrases import DEFAULT
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 from functools import singledispatchmethod
 from typing import Any
 
-from jackalope.core import commands, effects, properties, records
+from jackalope.core import commands, effects, records
+from jackalope.core.amqp import properties
+from jackalope.core.amqp.topology import Binding, Traits
+from jackalope.core.commands.amqp import ClearRule, OpenQueue, SetRule
 from jackalope.core.durations import NEVER
 from jackalope.core.lifecycle import Event, State
-from jackalope.core.messaging import ClearRule, OpenQueue, SetRule
 from jackalope.core.policy import DEFAULT_POLICY, Policy
-from jackalope.core.pool import DEFAULT_POOL, PoolSettings
+from jackalope.core.pools.settings import DEFAULT_POOL, PoolSettings
 from jackalope.core.refusals import Refusal
 from jackalope.core.task import BlobRef, Body, Error
-from jackalope.core.topology import Binding, Traits
 from tests.scenarios.cast import Cast
 from tests.scenarios.language import tell_duration
 

@@ -11,16 +11,23 @@ from pprint import pformat
 import msgspec
 
 from jackalope.core import Core, invariants
-from jackalope.core.access import ApiKey
-from jackalope.core.book import Book
-from jackalope.core.broker import Missing
-from jackalope.core.cache import StoredAnswer
-from jackalope.core.changes import Changes, Counters, DefinitionRow, LimitRow, QueueRow, TallyRow
+from jackalope.core.api_key import ApiKey
+from jackalope.core.assertions import BrokenInvariant
+from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.commands import AnyCommand
+from jackalope.core.core import Missing
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
-from jackalope.core.must import BrokenInvariant
 from jackalope.core.records import AnyRecord, decode_batch, encode_batch
+from jackalope.core.state.book import Book
+from jackalope.core.state.changes import (
+    Changes,
+    Counters,
+    DefinitionRow,
+    LimitRow,
+    QueueRow,
+    TallyRow,
+)
 from jackalope.core.task import Task, TaskRow
 
 

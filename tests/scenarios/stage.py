@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TypedDict
 
 from jackalope.core import Core, commands, invariants
-from jackalope.core.access import ApiKey, Permission
-from jackalope.core.cache import IDENTITY_BYTES, Same
+from jackalope.core.api_key import ApiKey, Permission
+from jackalope.core.cache.answers import IDENTITY_BYTES, Same
 from jackalope.core.commands import AnyCommand, Fail, Finish, Held
 from jackalope.core.durations import SECOND
 from jackalope.core.explain import explain, whole_history
@@ -21,7 +21,7 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.policy import DEFAULT_POLICY, Policy
-from jackalope.core.pool import Launch, Phase, PoolSettings
+from jackalope.core.pools.settings import Launch, Phase, PoolSettings
 from jackalope.core.records import is_lasting
 from jackalope.core.task import (
     BlobRef,

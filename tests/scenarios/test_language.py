@@ -3,9 +3,9 @@
 import pytest
 
 from jackalope.core import Core
+from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.durations import HOUR, NEVER, SECOND
 from jackalope.core.ids import is_time_ordered
-from jackalope.core.must import BrokenInvariant
 from tests.scenarios.cast import Cast
 from tests.scenarios.language import (
     ScriptError,

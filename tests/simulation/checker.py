@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from jackalope.core import Core
-from jackalope.core.changes import Changes
 from jackalope.core.effects import Assignment, Effect, HelpAsked, SendToSession, TaskEnded
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, Event, State
@@ -31,6 +30,7 @@ from jackalope.core.records import (
     TaskRevived,
     TaskSubmitted,
 )
+from jackalope.core.state.changes import Changes
 from jackalope.core.task import Body, Options, size_of
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode

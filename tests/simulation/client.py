@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from jackalope.core.cache import Same
+from jackalope.core.cache.answers import Same
 from jackalope.core.commands import (
     Action,
     ActOnAnswers,

@@ -9,20 +9,24 @@ from typing import Any
 import pytest
 
 from jackalope.broker.engine import Engine, Turn
-from jackalope.core import actions, attempts, broker, lifecycle, requests, sessions
-from jackalope.core.book import Book
-from jackalope.core.cache import StoredAnswer
+from jackalope.core import core as broker
+from jackalope.core import lifecycle
+from jackalope.core.assertions import BrokenInvariant
+from jackalope.core.cache import single_flight as requests
+from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.commands import EndHelp, JoinWorker, Recover
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, State
-from jackalope.core.must import BrokenInvariant
-from jackalope.core.queue import Namespace
 from jackalope.core.refusals import Refusal
+from jackalope.core.state.book import Book
+from jackalope.core.state.queue import Namespace
+from jackalope.core.state.roster import Worker
+from jackalope.core.state.timers import Timers
 from jackalope.core.task import Task
-from jackalope.core.timers import Timers
-from jackalope.core.worker import Worker
+from jackalope.core.tasks import actions, attempts
+from jackalope.core.workers import sessions
 from jackalope.storage.faults import Corrupt
 from tests.simulation.checker import Violation
 from tests.simulation.run import simulate

@@ -37,7 +37,7 @@ from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.effects import Assignment, Effect, Orders, Reply, SendToSession
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
-from jackalope.core.pool import Phase
+from jackalope.core.pools.settings import Phase
 from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished, TaskMoved
 from jackalope.core.task import TaskSpec
 

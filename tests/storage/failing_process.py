@@ -16,7 +16,8 @@ import pytest
 
 from jackalope.core.filter import Filter
 from jackalope.core.lifecycle import State
-from jackalope.storage import DiskFull, Level, Storage, StorageFault, SyncFailed, journal
+from jackalope.storage import DiskFull, Level, Storage, StorageFault, SyncFailed
+from jackalope.storage.sqlite import journal
 from tests.storage.making import make_changes, make_row
 
 BODY = b"x" * 16_000

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from jackalope.core.changes import Changes, Counters
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import ENDED, State
+from jackalope.core.state.changes import Changes, Counters
 from jackalope.core.task import (
     NO_OPTIONS,
     Attempt,

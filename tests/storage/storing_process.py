@@ -9,7 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from jackalope.core.task import TaskRow
-from jackalope.storage import Storage, journal, schema
+from jackalope.storage import Storage
+from jackalope.storage.sqlite import journal, schema
 from tests.storage.making import make_changes, make_row
 
 

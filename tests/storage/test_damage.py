@@ -10,10 +10,11 @@ import pytest
 
 from jackalope.core.filter import Filter
 from jackalope.core.lifecycle import State
-from jackalope.storage import Corrupt, Level, Storage, journal
-from jackalope.storage.history import SqliteHistory
-from jackalope.storage.journal import SqliteJournal
-from jackalope.storage.wal import check_wal
+from jackalope.storage import Corrupt, Level, Storage
+from jackalope.storage.sqlite import journal
+from jackalope.storage.sqlite.history import SqliteHistory
+from jackalope.storage.sqlite.journal import SqliteJournal
+from jackalope.storage.sqlite.wal_check import check_wal
 from tests.storage.making import make_changes, make_row, task_id
 
 WAL_HEADER_BYTES = 32

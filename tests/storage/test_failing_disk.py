@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jackalope.storage import DiskFull
-from jackalope.storage.journal import SqliteJournal
+from jackalope.storage.sqlite.journal import SqliteJournal
 from tests.storage.failing_process import SCENARIOS
 
 HERE = Path(__file__).parent

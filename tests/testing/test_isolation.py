@@ -11,7 +11,7 @@ import pytest
 
 from jackalope import Jackalope, as_completed, current, gather
 from jackalope.core.lifecycle import State
-from jackalope.link.errors import Rejected, TaskFailed
+from jackalope.errors import Rejected, TaskFailed
 from jackalope.testing import VirtualBroker
 
 

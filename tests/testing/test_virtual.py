@@ -6,7 +6,7 @@ import pytest
 
 from jackalope import Jackalope, Reject, RetryLater, current
 from jackalope.core.lifecycle import State
-from jackalope.link.errors import Rejected, TaskFailed
+from jackalope.errors import Rejected, TaskFailed
 from jackalope.testing import VirtualBroker
 
 app = Jackalope("jackalope://nowhere.invalid")

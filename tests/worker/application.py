@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jackalope.link.address import Address
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.tasks.streams import Stream
+from jackalope.transport.address import Address
 from jackalope.worker.attempt import Reject, RetryLater
 from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
 
@@ -386,7 +386,7 @@ def isolated_log(end: bool) -> None:
 @app.task(isolation="process")
 def isolated_modules() -> list[str]:
     """Return what of the log's own modules this process has loaded."""
-    return [name for name in ("structlog", "jackalope.logs") if name in sys.modules]
+    return [name for name in ("structlog", "jackalope.log_setup") if name in sys.modules]
 
 
 @app.task(isolation="process")

@@ -4,8 +4,8 @@ import sys
 
 import msgspec
 
-from jackalope.link.address import Address
-from jackalope.worker.process_executor import Recycling
+from jackalope.transport.address import Address
+from jackalope.worker.executors.processes import Recycling
 from jackalope.worker.runtime import run_worker
 from jackalope.worker.settings import WorkerSettings
 

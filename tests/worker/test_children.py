@@ -14,7 +14,7 @@ from jackalope import Jackalope, TaskFailed, as_completed, current, gather
 from jackalope.worker.attempt import Finished
 from jackalope.worker.workload import RESTING_MAX
 from tests.worker.application import is_marked, mark
-from tests.worker.house import House, in_house
+from tests.worker.harness import House, in_house
 from tests.worker.test_workload import Stage, on_stage
 
 WAIT_S = 60.0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jackalope.core.lifecycle import State
 from jackalope.core.task import Options
-from tests.worker.house import NO_RETRY, House, in_house
+from tests.worker.harness import NO_RETRY, House, in_house
 
 OLD = "tests.worker.old_application:app"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jackalope import ConfigError, Jackalope, Rejected, Stream, TaskFailed
-from tests.worker.house import House, in_house
+from tests.worker.harness import House, in_house
 
 MIB = 1024 * 1024
 LARGE = 20 * MIB

@@ -11,8 +11,8 @@ import pytest
 from jackalope.core.commands import Action
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.task import Options
-from tests.worker.house import AT_ONCE, NO_RETRY, ROOT, House, in_house
-from tests.worker.stage import pids
+from tests.worker.executors.stage import pids
+from tests.worker.harness import AT_ONCE, NO_RETRY, ROOT, House, in_house
 
 
 @pytest.mark.feature("D20")

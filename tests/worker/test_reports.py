@@ -14,18 +14,18 @@ from jackalope.core.commands import Fail, Finish, Held
 from jackalope.core.effects import Assignment
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.task import NO_OPTIONS, Error
-from jackalope.link.address import Address
-from jackalope.link.errors import JackalopeError
-from jackalope.link.ids import new_task_id
+from jackalope.errors import JackalopeError
 from jackalope.tasks.definition import TaskDefinition
+from jackalope.transport.address import Address
+from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.frames import Kind
 from jackalope.wire.messages import Progress, Result, broker_codec, peer_codec
 from jackalope.worker.attempt import Attempt, Failed, RetryLater
 from jackalope.worker.context import TaskContext
-from jackalope.worker.loop_executor import LoopExecutor
-from jackalope.worker.thread_executor import ThreadExecutor
+from jackalope.worker.executors.asyncio_loop import LoopExecutor
+from jackalope.worker.executors.threads import ThreadExecutor
 from jackalope.worker.workload import Workload
-from tests.worker.stage import Ear, attempt_at
+from tests.worker.executors.stage import Ear, attempt_at
 
 MOMENT_S = 20.0
 

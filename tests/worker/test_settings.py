@@ -10,12 +10,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
-from jackalope.link.errors import ConfigError
+from jackalope.errors import ConfigError
 from jackalope.tasks.definition import TaskDefinition, find_task
-from jackalope.worker.application import CannotLoad, load_application, unknown_task
-from jackalope.worker.child_process import Exit
-from jackalope.worker.exit_cause import exit_error, oom_kill_count, signal_name
-from jackalope.worker.process_executor import Recycling
+from jackalope.worker.app_loader import CannotLoad, load_application, unknown_task
+from jackalope.worker.executors.child_process import Exit
+from jackalope.worker.executors.exit_status import exit_error, oom_kill_count, signal_name
+from jackalope.worker.executors.processes import Recycling
 from jackalope.worker.runtime import Runtime
 from jackalope.worker.settings import WorkerSettings, default_name, fitting_concurrency
 from tests.worker.application import app

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from jackalope.core.lifecycle import Reason, State
-from tests.worker.house import House, in_house
-from tests.worker.stage import children_of, pids
+from tests.worker.executors.stage import children_of, pids
+from tests.worker.harness import House, in_house
 
 LEASE_S = 1.0
 HEARTBEAT_S = 0.2

@@ -7,12 +7,12 @@ from typing import Any
 from jackalope.core.commands import Answer, Fail, Finish, Held, Verdict
 from jackalope.core.refusals import Code
 from jackalope.core.task import Error, Signal
-from jackalope.link.errors import ConnectionLost, JackalopeError, Rejected
+from jackalope.errors import ConnectionLost, JackalopeError, Rejected
 from jackalope.wire.messages import Progress, Result, SignalAnswer, SignalAsk, Start
 from jackalope.worker.attempt import Attempt, Cause, Failed, Finished, Outcome, Stopped
 from jackalope.worker.workload import Workload
 from tests.worker.application import app
-from tests.worker.stage import assignment
+from tests.worker.executors.stage import assignment
 
 Answered = Callable[[Any, JackalopeError | None], None]
 YES = {"count": 1, "refused": []}

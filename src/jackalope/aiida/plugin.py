@@ -14,15 +14,15 @@ from typing import Any
 
 from aiida.brokers.broker import Broker, BrokerConfigField
 
-from jackalope.aiida.own_broker import OwnBroker
-from jackalope.aiida.processes import QUEUE, Lookup, ProcessCommunicator
+from jackalope.aiida.local_broker import OwnBroker
+from jackalope.aiida.process_communicator import QUEUE, Lookup, ProcessCommunicator
 from jackalope.aiida.reviver import Reviver
-from jackalope.aiida.tasks import CHANGES, PRESET
 from jackalope.client.app import Jackalope
 from jackalope.core.lifecycle import ENDED, LEASED, State
 from jackalope.core.policy import OnLost
-from jackalope.link.address import Address
-from jackalope.link.errors import ConnectionLost
+from jackalope.errors import ConnectionLost
+from jackalope.kiwipy.queue import CHANGES, PRESET
+from jackalope.transport.address import Address
 from jackalope.wire.views import QueueView
 
 #: How many seconds a question from outside the daemon may take, and a connection for it.

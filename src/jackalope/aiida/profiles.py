@@ -17,7 +17,7 @@ from typing import Any
 from aiida.manage.configuration import Profile, create_profile, get_config, profile_context
 
 from jackalope.aiida.plugin import JackalopeBroker
-from jackalope.link.errors import ConfigError
+from jackalope.errors import ConfigError
 
 #: The entry point, and how it stands in AiiDA's configuration.
 BACKEND = "jackalope"

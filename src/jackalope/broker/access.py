@@ -23,14 +23,14 @@ from contextvars import ContextVar
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from jackalope.core.access import ApiKey, Permission
-from jackalope.core.api_keys import is_lasting_admin
-from jackalope.core.command import Command, Scope
+from jackalope.core.admin.api_keys import is_lasting_admin
+from jackalope.core.api_key import ApiKey, Permission
+from jackalope.core.commands.base import Command, Scope
 from jackalope.core.durations import NEVER
 from jackalope.core.refusals import Code, Refusal
 
 if TYPE_CHECKING:
-    from jackalope.core.book import Book
+    from jackalope.core.state.book import Book
 
 #: The hash that a token of an unknown key is compared with, so that it takes as long.
 _NO_HASH = "0" * 64

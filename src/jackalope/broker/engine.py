@@ -39,7 +39,7 @@ import msgspec
 import structlog
 
 from jackalope.core import Core
-from jackalope.core.changes import Changes
+from jackalope.core.assertions import BrokenInvariant, must
 from jackalope.core.commands import AnyCommand
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Effect, Reply
@@ -47,9 +47,9 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.invariants import check
 from jackalope.core.limits import TASKS_PER_FILTER_MAX
-from jackalope.core.must import BrokenInvariant, must
 from jackalope.core.records import AnyRecord, NewerFormat, decode_batch, encode_batch, is_lasting
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.state.changes import Changes
 from jackalope.core.task import Task, unnamed
 from jackalope.core.values import shape_problem
 from jackalope.storage import WAY_OUT, Blobs, Corrupt, History, Journal, StorageFault

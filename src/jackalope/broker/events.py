@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from jackalope.broker.access import acting
 from jackalope.core import Core
-from jackalope.core.cache import How
+from jackalope.core.cache.answers import How
 from jackalope.core.commands import AnyCommand
 from jackalope.core.effects import Effect
 from jackalope.core.ids import NO_TASK, TaskId

@@ -18,11 +18,11 @@ import msgspec
 
 from jackalope.core.records import NewerFormat, decode_batch
 from jackalope.storage import FolderBusy, StorageFault
-from jackalope.storage.folder import BLOBS, HISTORY, JOURNAL, LOCK, WITNESS
-from jackalope.storage.journal import checksum
-from jackalope.storage.salvage import PROBLEMS_MAX, integrity_problems
-from jackalope.storage.schema import WHOLE, from_columns
-from jackalope.storage.wal import check_wal
+from jackalope.storage.data_folder import BLOBS, HISTORY, JOURNAL, LOCK, WITNESS
+from jackalope.storage.sqlite.journal import checksum
+from jackalope.storage.sqlite.salvage import PROBLEMS_MAX, integrity_problems
+from jackalope.storage.sqlite.schema import WHOLE, from_columns
+from jackalope.storage.sqlite.wal_check import check_wal
 from jackalope.storage.witness import read_witness
 
 

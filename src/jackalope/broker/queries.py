@@ -15,7 +15,9 @@ import msgspec
 
 from jackalope import __version__
 from jackalope.broker.access import Principal, acting, sees
-from jackalope.broker.census import (
+from jackalope.broker.engine import Engine
+from jackalope.broker.service import Broker
+from jackalope.broker.telemetry.gauges import (
     BadSpan,
     chart,
     count_tiers,
@@ -23,22 +25,20 @@ from jackalope.broker.census import (
     oldest_ready_us,
     worker_view,
 )
-from jackalope.broker.engine import Engine
-from jackalope.broker.fleet import pool_views
-from jackalope.broker.portrait import find_answer, list_answers, view_of_row, view_of_task
-from jackalope.broker.service import Broker
-from jackalope.core.access import Permission
-from jackalope.core.command import Scope
+from jackalope.broker.views.pools import pool_views
+from jackalope.broker.views.tasks import find_answer, list_answers, view_of_row, view_of_task
+from jackalope.core.api_key import Permission
+from jackalope.core.cache.single_flight import unknown
+from jackalope.core.commands.base import Scope
 from jackalope.core.durations import SECOND
 from jackalope.core.explain import explain, whole_history
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import TIME_US_MAX
-from jackalope.core.queue import Namespace, Queue
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.requests import unknown
-from jackalope.core.tally import NO_TALLY
+from jackalope.core.state.queue import Namespace, Queue
+from jackalope.core.state.worker_stats import NO_TALLY
 from jackalope.core.task import BlobRef, Body, Task, size_of
 from jackalope.storage import BadCursor
 from jackalope.wire.frames import FRAME_BYTES_MAX

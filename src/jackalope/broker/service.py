@@ -23,14 +23,15 @@ import structlog
 
 from jackalope.broker.access import THE_BROKER, Access, Principal
 from jackalope.broker.backlog import Backlog
+from jackalope.broker.blobs.manager import BlobKeeper
+from jackalope.broker.config.schema import LimitsConfig
 from jackalope.broker.engine import Engine, Flush, Turn
 from jackalope.broker.events import Events
-from jackalope.broker.keeper import BlobKeeper
-from jackalope.broker.meter import Meter
-from jackalope.broker.series import Series
-from jackalope.broker.settings import LimitsConfig
-from jackalope.broker.switchboard import Switchboard
-from jackalope.broker.totals import Shared, Totals
+from jackalope.broker.message_hub import Switchboard
+from jackalope.broker.telemetry.meter import Meter
+from jackalope.broker.telemetry.time_series import Series
+from jackalope.broker.views.totals import Shared, Totals
+from jackalope.core.assertions import must
 from jackalope.core.commands import (
     AnyCommand,
     CloseSession,
@@ -41,14 +42,13 @@ from jackalope.core.commands import (
 )
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.effects import Effect
-from jackalope.core.must import must
 from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.refusals import Code, Refusal
 from jackalope.storage import DiskFull, Storage, StorageFault
 
 if TYPE_CHECKING:
-    from jackalope.broker.tracer import Tracer
-    from jackalope.core.broker import Core
+    from jackalope.broker.telemetry.tracing import Tracer
+    from jackalope.core.core import Core
     from jackalope.wire.views import TaskPage
 
 T = TypeVar("T")

@@ -4,24 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jackalope.cli import (
-    actions,
-    aiida,
-    bench,
-    cache,
-    check,
-    fleet,
-    keys,
-    numbers,
-    pools,
-    queues,
-    serve,
-    settings,
-    submit,
-    tasks,
-    work,
-)
-from jackalope.cli.command import (
+from jackalope.cli.base import (
     DEFAULT_BROKER,
     Common,
     Exit,
@@ -30,9 +13,26 @@ from jackalope.cli.command import (
     local,
     say_error,
 )
+from jackalope.cli.commands import (
+    actions,
+    aiida,
+    bench,
+    cache,
+    check,
+    keys,
+    pools,
+    queues,
+    serve,
+    submit,
+    tasks,
+)
+from jackalope.cli.commands import config as settings
+from jackalope.cli.commands import stats as numbers
+from jackalope.cli.commands import worker as work
+from jackalope.cli.commands import workers as fleet
 
 if TYPE_CHECKING:
-    from jackalope.cli.screen import Screen
+    from jackalope.cli.output import Screen
 
 _OTHER = "Set up"
 

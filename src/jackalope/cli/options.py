@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from jackalope.cli.command import Exit, Failure, Options
+from jackalope.cli.base import Exit, Failure, Options
 
 if TYPE_CHECKING:
-    from jackalope.cli.backend import Backend
+    from jackalope.cli.broker_client import Backend
     from jackalope.core.filter import Filter
     from jackalope.core.ids import TaskId
 
@@ -101,7 +101,7 @@ def moment_us(text: str) -> int:
     Raises:
         Failure: it is neither.
     """
-    from jackalope.cli.words import now_us, parse_time
+    from jackalope.cli.formatting import now_us, parse_time
 
     if ":" in text or text.count("-") == 2:
         return reading(parse_time, text)
@@ -235,7 +235,7 @@ class Which(Options):
 
     async def filter(self, backend: "Backend") -> "Filter":
         """Return these options as the broker takes them."""
-        from jackalope.cli.words import now_us
+        from jackalope.cli.formatting import now_us
         from jackalope.core.filter import Filter
         from jackalope.core.ids import NO_TASK
         from jackalope.core.lifecycle import State
@@ -266,7 +266,7 @@ async def find(backend: "Backend", text: str) -> "TaskId":
     Raises:
         Failure: there is none, or several.
     """
-    from jackalope.cli.backend import NotFound
+    from jackalope.cli.broker_client import NotFound
 
     try:
         return await backend.resolve(text)

@@ -18,29 +18,29 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from jackalope import __version__
-from jackalope.client import checks
-from jackalope.client.calling import Calling
-from jackalope.client.checks import Seconds, one_of, wait_s
-from jackalope.client.choices import UNSET, Choices, SubmitChoices, make_plan
+from jackalope.client import option_checks as checks
 from jackalope.client.handle import Handle
-from jackalope.client.line import Dial, Line, substitute
-from jackalope.client.messaging import Messaging
+from jackalope.client.messages import Messaging
+from jackalope.client.option_checks import Seconds, one_of, wait_s
+from jackalope.client.pool_calls import Calling
 from jackalope.client.requests import Requests
-from jackalope.client.session import Session
+from jackalope.client.session.line import Dial, Line, substitute
+from jackalope.client.session.session import Session
+from jackalope.client.session.uploads import Uploaded
+from jackalope.client.submit_options import UNSET, Choices, SubmitChoices, make_plan
 from jackalope.client.task import AsyncTask, PlainTask, TaskChoices, TaskMaker
-from jackalope.client.uploads import Uploaded
-from jackalope.link.address import Address, parse_address
-from jackalope.link.connection import Connection
-from jackalope.link.errors import ConfigError, JackalopeError, Timeout, kind_of
-from jackalope.link.ids import new_task_id, to_task_id
+from jackalope.errors import ConfigError, JackalopeError, Timeout, kind_of
 from jackalope.tasks.definition import TaskDefinition
+from jackalope.tasks.serialization import DEFAULT_CONTENT, Content, decode_value, encode_value
 from jackalope.tasks.streams import Source
-from jackalope.tasks.values import DEFAULT_CONTENT, Content, decode_value, encode_value
+from jackalope.transport.address import Address, parse_address
+from jackalope.transport.connection import Connection
+from jackalope.transport.task_ids import new_task_id, to_task_id
 from jackalope.wire.messages import Hello
 
 if TYPE_CHECKING:
     from jackalope.embedded import EmbeddedBroker
-    from jackalope.tasks.traces import Traces
+    from jackalope.tasks.tracing import Traces
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -347,7 +347,7 @@ class Jackalope(Requests, Messaging, Calling):
     def _new_session(self, dial: Dial) -> Session:
         if self.traces is None:
             return Session(self.address, self.hello(), dial=dial)
-        from jackalope.client.traced import TracedSession  # noqa: PLC0415  needs an extra
+        from jackalope.client.session.traced import TracedSession  # noqa: PLC0415  needs an extra
 
         return TracedSession(self.address, self.hello(), self.traces, dial)
 
@@ -367,7 +367,7 @@ class Jackalope(Requests, Messaging, Calling):
 
 def _load_traces() -> Traces:
     try:
-        from jackalope.tasks.traces import Traces  # noqa: PLC0415  needs an extra
+        from jackalope.tasks.tracing import Traces  # noqa: PLC0415  needs an extra
     except ImportError as error:
         message = f"telemetry: {error.name} is not installed; pip install 'jackalope[telemetry]'"
         raise ConfigError(message) from None

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from jackalope.core.ids import TaskId
-from jackalope.link.errors import JackalopeError, Timeout
+from jackalope.errors import JackalopeError, Timeout
 
 F = TypeVar("F", bound="asyncio.Future[Any]")
 

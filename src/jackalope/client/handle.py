@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import msgspec
 
-from jackalope.client.checks import Seconds, wait_s
 from jackalope.client.deadlines import Within
-from jackalope.client.watches import Ends
+from jackalope.client.option_checks import Seconds, wait_s
+from jackalope.client.session.watches import Ends
 from jackalope.core.commands import Action
 from jackalope.core.effects import TaskEnded
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.task import BlobRef
-from jackalope.link.errors import Rejected, TaskFailed
+from jackalope.errors import Rejected, TaskFailed
 from jackalope.tasks.context import resting
 from jackalope.wire.views import ExplanationView, HappeningView, ProgressView, TaskView
 
 if TYPE_CHECKING:
     from jackalope.client.app import Jackalope
-    from jackalope.client.session import Session
+    from jackalope.client.session.session import Session
 
 #: How many steps of progress wait for a reader before the oldest are left out.
 STEPS_MAX = 1_000

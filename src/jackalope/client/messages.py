@@ -1,222 +1,399 @@
-"""Messages: what sessions say to each other beside tasks.
+"""Messaging: calls and broadcasts beside tasks, on the user's side. A part of `Jackalope`.
 
-Owns who takes calls and who hears broadcasts here, and which calls of ours wait for a reply. Bodies
-are bytes; what they mean is the matter of whoever sends and takes them. Whoever takes calls or
-hears broadcasts is registered again over each new connection. A call is never repeated: if the
-connection is lost, whoever waits for the reply hears so.
+Owns the values in messages, the functions that answer calls, and the streams of broadcasts. None of
+it is kept by the broker: a call is answered, refused at once, or fails; a broadcast reaches whoever
+listens at that moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import asyncio
+import inspect
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
 
+import msgspec
+
+from jackalope.client import option_checks as checks
 from jackalope.client.deadlines import Within
-from jackalope.link.connection import Connection
-from jackalope.link.errors import ConfigError, ConnectionLost, JackalopeError, Rejected
+from jackalope.client.option_checks import one_of, wait_s
+from jackalope.client.session.line import Dial
+from jackalope.client.session.messages import IncomingCall
+from jackalope.client.session.session import Session
+from jackalope.client.submit_options import UNSET
+from jackalope.core.ids import TaskId
+from jackalope.core.task import Error
+from jackalope.errors import CallFailed, ConnectionLost, JackalopeError
+from jackalope.tasks.serialization import decode_value, encode_value, error_of
+from jackalope.transport.address import Address
+from jackalope.transport.connection import Backoff, Connection
 from jackalope.wire.messages import (
-    Broadcast,
-    Call,
-    Called,
     CallReplied,
-    CallReply,
     CallStage,
+    Events,
+    Happened,
     Heard,
+    Hello,
     Interest,
-    Listen,
     Message,
+    Subscribe,
 )
 
-if TYPE_CHECKING:
-    from jackalope.client.session import Session
+#: How many broadcasts wait for a reader before further ones are left out.
+BROADCASTS_MAX = 10_000
 
-#: How many recipients one frame names when all are registered again.
-_RECIPIENTS_PER_FRAME = 1_000
+#: Answers calls: gets the value of the call, and returns that of the reply.
+Answerer = Callable[[Any], Any | Awaitable[Any]]
 
 
-class IncomingCall:
-    """A call that somebody makes to a recipient of this session.
+@dataclass(frozen=True, slots=True)
+class BroadcastMessage:
+    """A broadcast.
 
     Attributes:
-        recipient: who is called.
-        body: what it is about.
+        value: what was said.
+        subject: what about.
+        sender: by whom, in the sender's own words.
     """
 
-    __slots__ = ("_connection", "_number", "body", "recipient")
-
-    def __init__(self, connection: Connection, called: Called) -> None:
-        self._connection = connection
-        self._number = called.call
-        self.recipient = called.recipient
-        self.body = called.body
-
-    def reply(self, stage: CallStage, body: bytes = b"") -> None:
-        """Say how the call fares. Nobody hears it if the connection is over: the caller knows.
-
-        Raises:
-            Rejected: the body is larger than what the broker takes.
-        """
-        self._connection.send(CallReply(0, self._number, stage, body))
+    value: Any
+    subject: str
+    sender: str
 
 
-#: Takes the calls for a recipient. Must not block.
-Taker = Callable[[IncomingCall], None]
-#: Hears broadcasts. Must not block.
-Hearer = Callable[[Heard], None]
-#: Hears what becomes of a call; an error means that nothing more will come.
-Waiter = Callable[[CallReplied | JackalopeError], None]
+class Messaging(ABC):
+    """Calls and broadcasts."""
 
+    timeout_s: float | None
 
-class Messages:
-    """What one session says and hears beside tasks."""
+    @abstractmethod
+    def session(self) -> Session:
+        """Return the session of the event loop that runs."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._connection: Connection | None = None
-        self._takers: dict[str, Taker] = {}
-        self._hearers: dict[Hearer, Interest] = {}
-        self._waiters: dict[int, Waiter] = {}
+    @abstractmethod
+    def timeout_of(self, timeout_s: float | None) -> float | None:
+        """Return the time that a call may take, if it does not say so itself."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Tell whether nobody waits for anything."""
-        return not (self._takers or self._hearers or self._waiters)
+    # Calls.
 
-    # Listening.
-
-    async def take_calls(self, recipient: str, taker: Taker, timeout_s: float | None) -> None:
-        """Take the calls for a recipient.
-
-        Raises:
-            ConfigError: this session takes them already.
-            Rejected: the broker said no.
-            Timeout: no answer came in time. It is tried again with the next connection.
-        """
-        if recipient in self._takers:
-            raise ConfigError(f"calls for {recipient!r} are taken here already")
-        self._takers[recipient] = taker
-        try:
-            await self._session.request(Listen(0, (recipient,)), timeout_s=timeout_s)
-        except Rejected:
-            self._takers.pop(recipient, None)
-            raise
-
-    async def leave_calls(self, recipient: str, timeout_s: float | None) -> None:
-        """Take the calls for a recipient no more.
-
-        Raises:
-            ConfigError: this session does not take them.
-        """
-        if self._takers.pop(recipient, None) is None:
-            raise ConfigError(f"calls for {recipient!r} are not taken here")
-        await self._session.request(Listen(0, (recipient,), (), begin=False), timeout_s=timeout_s)
-
-    async def hear(self, interest: Interest, hearer: Hearer, timeout_s: float | None) -> None:
-        """Hear broadcasts. Each hearer has one interest.
-
-        Raises:
-            Rejected: the broker said no.
-            Timeout: no answer came in time. It is tried again with the next connection.
-        """
-        self._hearers[hearer] = interest
-        try:
-            await self._session.request(Listen(0, (), (interest,)), timeout_s=timeout_s)
-        except Rejected:
-            self._hearers.pop(hearer, None)
-            raise
-
-    async def unhear(self, hearer: Hearer, timeout_s: float | None) -> None:
-        """Let a hearer hear no more; the broker is told if nobody else has the same interest."""
-        interest = self._hearers.pop(hearer, None)
-        if interest is not None and interest not in self._hearers.values():
-            message = Listen(0, (), (interest,), begin=False)
-            await self._session.request(message, timeout_s=timeout_s)
-
-    # Speaking.
-
-    async def call(
-        self, recipient: str, body: bytes, waiter: Waiter, timeout_s: float | None
-    ) -> None:
-        """Call a recipient, and return when the call is on its way. Replies come to the waiter.
-
-        Raises:
-            Rejected: nobody takes calls for it now (`unknown_recipient`), or another no.
-            ConnectionLost: it is not known whether the call has arrived.
-            Timeout: no answer of the broker came in time.
-        """
-        async with Within(timeout_s, f"the call to {recipient!r} was not taken"):
-            connection = await self._session.connected()
-            message = Call(0, recipient, body)
-            answered = connection.request(message)
-            self._waiters[message.ref] = waiter
-            try:
-                await answered
-            except BaseException:
-                self._waiters.pop(message.ref, None)
-                raise
-
-    def forget(self, waiter: Waiter) -> None:
-        """Wait no longer for the reply to a call."""
-        for ref in [ref for ref, other in self._waiters.items() if other is waiter]:
-            del self._waiters[ref]
-
-    async def broadcast(
+    async def rpc(
         self,
-        subject: str,
-        sender: str,
-        body: bytes,
+        recipient: str,
+        value: Any = None,
         *,
-        timeout_s: float | None,
-        can_repeat: bool = False,
-    ) -> int:
-        """Tell everybody who wants to hear it, and return how many sessions those are.
+        timeout: float | None = UNSET,  # noqa: ASYNC109  as for results
+    ) -> Any:
+        """Call a recipient, and return its answer.
+
+        Args:
+            recipient: the name under which somebody answers: see `rpc_subscribe`.
+            value: what to say.
+            timeout: how many seconds the answer may take; None for as long as it takes.
 
         Raises:
-            Rejected: the broker said no.
-            ConnectionLost: the connection was lost and the broadcast must not be repeated.
+            Rejected: nobody answers to this name now (`unknown_recipient`), or another no.
+            CallFailed: whoever answers raised an exception, or went away.
+            ConnectionLost: the connection was lost before the answer came.
             Timeout: no answer came in time.
         """
-        message = Broadcast(0, subject, sender, body)
-        answer: dict[str, Any] = await self._session.request(
-            message, timeout_s=timeout_s, can_repeat=can_repeat
+        timeout_s = self.timeout_of(UNSET if timeout == UNSET else wait_s(timeout))
+        recipient = one_of("recipient", checks.text, recipient)
+        messages = self.session().messages
+        reply: asyncio.Future[CallReplied] = asyncio.get_running_loop().create_future()
+
+        def replied(word: CallReplied | JackalopeError) -> None:
+            if reply.done():
+                return
+            if isinstance(word, JackalopeError):
+                reply.set_exception(word)
+            elif word.stage is not CallStage.PENDING:
+                reply.set_result(word)
+
+        async with Within(timeout_s, f"no answer from {recipient!r}"):
+            try:
+                await messages.call(recipient, encode_value("msgpack", value), replied, None)
+                return _value_of(recipient, await reply)
+            finally:
+                messages.forget(replied)
+                if not reply.cancel() and not reply.cancelled():
+                    reply.exception()  # Nobody will ask for it; that is no oversight.
+
+    async def rpc_subscribe(self, recipient: str, function: Answerer) -> None:
+        """Answer the calls to a recipient from now on, on this event loop, over reconnects too.
+
+        Where several sessions answer to one name, the latest one has the calls.
+
+        Args:
+            recipient: the name.
+            function: gets the value of a call and returns that of the answer; what it raises, the
+                caller gets as `CallFailed`. A coroutine function runs on this loop, a plain one in
+                a thread.
+
+        Raises:
+            ConfigError: this client answers to the name already.
+            Rejected: the broker said no.
+            Timeout: no answer came in time.
+        """
+        recipient = one_of("recipient", checks.text, recipient)
+        session = self.session()
+        running: set[asyncio.Task[None]] = set()
+
+        def taker(call: IncomingCall) -> None:
+            task = asyncio.ensure_future(_answer(call, function))
+            running.add(task)
+            task.add_done_callback(running.discard)
+
+        await session.messages.take_calls(recipient, taker, self.timeout_s)
+
+    async def rpc_unsubscribe(self, recipient: str) -> None:
+        """Answer to a name no more. Answers to calls that were taken are still given.
+
+        Raises:
+            ConfigError: this client does not answer to the name.
+        """
+        recipient = one_of("recipient", checks.text, recipient)
+        await self.session().messages.leave_calls(recipient, self.timeout_s)
+
+    # Broadcasts.
+
+    async def broadcast(self, value: Any = None, *, subject: str = "", sender: str = "") -> int:
+        """Tell everybody who listens now, and return how many sessions those are.
+
+        Args:
+            value: what to say.
+            subject: what about; listeners choose by it.
+            sender: by whom; listeners choose by it as well.
+
+        Raises:
+            Rejected: the broker said no.
+            ConnectionLost: the connection was lost, and it is not known whether it was said.
+            Timeout: no answer came in time.
+        """
+        subject = one_of("subject", checks.text, subject)
+        sender = one_of("sender", checks.text, sender)
+        return await self.session().messages.broadcast(
+            subject, sender, encode_value("msgpack", value), timeout_s=self.timeout_s
         )
-        return int(answer["count"])
 
-    # The connection.
+    def broadcasts(self, *, subject: str = "*", sender: str = "*") -> BroadcastStream:
+        """Return what is broadcast from now on, by some senders and about some subjects.
 
-    def connected(self, connection: Connection) -> None:
-        """Register everybody who listens."""
-        self._connection = connection
-        names = list(self._takers)
-        interests = tuple(set(self._hearers.values()))
-        for begin in range(0, max(len(names), bool(interests)), _RECIPIENTS_PER_FRAME):
-            part = tuple(names[begin : begin + _RECIPIENTS_PER_FRAME])
-            connection.ask(Listen(0, part, () if begin else interests), _whatever)
+            async with app.broadcasts(subject="door.*") as broadcasts:
+                async for broadcast in broadcasts:
+                    print(broadcast.subject, broadcast.value)
 
-    def lost(self, error: JackalopeError) -> None:
-        """Tell everybody who waits for a reply that it will not come."""
+        Args:
+            subject: what about; `*` stands for any text.
+            sender: by whom; `*` stands for any text.
+        """
+        sender = one_of("sender", checks.text, sender)
+        return BroadcastStream(self, Interest(sender, one_of("subject", checks.text, subject)))
+
+
+class BroadcastStream:
+    """An endless iterator of broadcasts. Goes on by itself after a lost connection.
+
+    Attributes:
+        missed: how many broadcasts were left out because the reader was too slow. What is said
+            while there is no connection is not counted.
+    """
+
+    def __init__(self, app: Messaging, interest: Interest) -> None:
+        self._app = app
+        self._interest = interest
+        self._heard: deque[Heard] = deque()
+        self._news = asyncio.Event()
+        self._is_listening = False
+        self.missed = 0
+
+    async def __aenter__(self) -> Self:
+        """Begin to listen: what is said from now on will be heard.
+
+        Raises:
+            Rejected: the broker said no.
+            Timeout: no answer came in time.
+        """
+        messages = self._app.session().messages
+        await messages.hear(self._interest, self._take, self._app.timeout_s)
+        self._is_listening = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> BroadcastMessage:
+        if not self._is_listening:
+            await self.__aenter__()
+        while not self._heard:
+            self._news.clear()
+            await self._news.wait()
+        heard = self._heard.popleft()
+        return BroadcastMessage(decode_value("msgpack", heard.body), heard.subject, heard.sender)
+
+    async def aclose(self) -> None:
+        """Listen no more."""
+        self._is_listening = False
+        await self._app.session().messages.unhear(self._take, self._app.timeout_s)
+
+    def _take(self, heard: Heard) -> None:
+        self.missed += heard.missed
+        if len(self._heard) >= BROADCASTS_MAX:
+            self.missed += 1
+        else:
+            self._heard.append(heard)
+        self._news.set()
+
+
+async def _answer(call: IncomingCall, function: Answerer) -> None:
+    try:
+        value = decode_value("msgpack", call.body)
+        if inspect.iscoroutinefunction(function):
+            result = await function(value)
+        else:
+            result = await asyncio.to_thread(function, value)
+            if inspect.isawaitable(result):  # An object that is called as a coroutine function.
+                result = await result
+        call.reply(CallStage.RESULT, encode_value("msgpack", result))
+    except asyncio.CancelledError:
+        call.reply(CallStage.CANCELLED)
+        raise
+    except Exception as error:  # noqa: BLE001  whatever it is, it is the caller's to hear
+        call.reply(CallStage.ERROR, msgspec.msgpack.encode(error_of(error)))
+
+
+def _value_of(recipient: str, reply: CallReplied) -> Any:
+    if reply.stage is CallStage.RESULT:
+        return decode_value("msgpack", reply.body)
+    if reply.stage is CallStage.ERROR:
+        raise CallFailed(recipient, _error_in(reply.body))
+    if reply.stage is CallStage.LOST:
+        raise CallFailed(recipient, Error("ConnectionLost", "it went away before it had answered"))
+    raise CallFailed(recipient, Error("Cancelled", "it gave up the call"))
+
+
+def _error_in(body: bytes) -> Error:
+    """Read the description of an exception; programs in other languages may send any text."""
+    try:
+        return msgspec.msgpack.decode(body, type=Error)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Error("Error", body.decode(errors="replace"))
+
+
+# Events: what happens in the broker, as it happens.
+
+#: How many events wait for a reader before further ones are left out.
+EVENTS_MAX = 10_000
+
+
+class EventStream:
+    """An endless iterator of what happens. Comes back by itself after a lost connection.
+
+    Attributes:
+        missed: how many events were left out because the reader was too slow.
+        gaps: how often the connection was lost; what happened meanwhile is not told.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        hello: Hello,
+        queue: str,
+        task: TaskId,
+        dial: Dial = Connection.open,
+    ) -> None:
+        self._dial = dial
+        self._address = address
+        self._hello = hello
+        self._queue = queue
+        self._task = task
+        self._connection: Connection | None = None
+        self._events: deque[Happened] = deque()
+        self._news = asyncio.Event()
+        self._loss: ConnectionLost | None = None
+        self._backoff = Backoff()
+        self.missed = 0
+        self.gaps = 0
+
+    async def __aenter__(self) -> Self:
+        """Subscribe: what happens from now on will be told.
+
+        Raises:
+            ConnectionLost: the broker cannot be reached.
+            Rejected: it does not want us.
+        """
+        await self._subscribe()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Happened:
+        if self._connection is None and self._loss is None:
+            await self._subscribe()
+        while not self._events:
+            if self._loss is not None:
+                await self._come_back()
+                continue
+            self._news.clear()
+            await self._news.wait()
+        return self._events.popleft()
+
+    async def close(self) -> None:
+        """Hear no more."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _subscribe(self) -> None:
+        connection = await self._dial(
+            self._address, self._hello, heard=self._heard, lost=self._lost
+        )
+        try:
+            await connection.request(Subscribe(0, self._queue, self._task))
+        except BaseException:
+            connection.abort("not subscribed")
+            raise
+        self._connection, self._loss = connection, None
+
+    async def _come_back(self) -> None:
+        self.gaps += 1
+        while self._loss is not None:
+            await asyncio.sleep(self._backoff.next_s())
+            try:
+                await self._subscribe()
+            except ConnectionLost as error:
+                self._loss = error
+        self._backoff.reset()
+
+    def _heard(self, message: Message) -> None:
+        if not isinstance(message, Events):
+            return
+        room = EVENTS_MAX - len(self._events)
+        self._events.extend(message.events[:room])
+        self.missed += message.missed + max(0, len(message.events) - room)
+        self._news.set()
+
+    def _lost(self, error: ConnectionLost) -> None:
         self._connection = None
-        waiters, self._waiters = self._waiters, {}
-        for waiter in waiters.values():
-            waiter(ConnectionLost(f"{error}; the call may have been taken, but its reply is lost"))
-
-    def take(self, message: Message) -> None:
-        """Pass on what the broker brings."""
-        if isinstance(message, Called):
-            taker = self._takers.get(message.recipient)
-            if self._connection is not None and taker is not None:
-                taker(IncomingCall(self._connection, message))
-        elif isinstance(message, CallReplied):
-            is_final = message.stage is not CallStage.PENDING
-            waiter = self._waiters.pop(message.call, None) if is_final else None
-            waiter = waiter or self._waiters.get(message.call)
-            if waiter is not None:
-                waiter(message)
-        elif isinstance(message, Heard):
-            for hearer, interest in list(self._hearers.items()):
-                if interest.is_meant(message.sender, message.subject):
-                    hearer(message)
-
-
-def _whatever(_: Any, __: JackalopeError | None) -> None:
-    """Take no notice: a registration that was good before is refused only with the session."""
+        self._loss = error
+        self._news.set()

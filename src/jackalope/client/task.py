@@ -21,23 +21,23 @@ from typing import (
     overload,
 )
 
-from jackalope.client import checks
-from jackalope.client.checks import Seconds
-from jackalope.client.choices import Choices, Plan, check_choices, keep_choices, make_plan
+from jackalope.client import option_checks as checks
 from jackalope.client.handle import Handle
+from jackalope.client.option_checks import Seconds
 from jackalope.client.requests import Answer, Asked, make_answer
-from jackalope.client.uploads import Uploaded
-from jackalope.core.cache import How
+from jackalope.client.session.uploads import Uploaded
+from jackalope.client.submit_options import Choices, Plan, check_choices, keep_choices, make_plan
+from jackalope.core.cache.answers import How
 from jackalope.core.effects import Served
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import COUNT_MAX
 from jackalope.core.task import TaskSpec
-from jackalope.link.errors import ConfigError, PartlyRejected
-from jackalope.link.ids import new_task_id
+from jackalope.errors import ConfigError, PartlyRejected
 from jackalope.tasks.context import Running, resting
 from jackalope.tasks.definition import ISOLATIONS, Isolation, TaskDefinition
+from jackalope.tasks.serialization import CONTENT_HEADER, CONTENTS, DEFAULT_CONTENT, Content
 from jackalope.tasks.streams import Stream
-from jackalope.tasks.values import CONTENT_HEADER, CONTENTS, DEFAULT_CONTENT, Content
+from jackalope.transport.task_ids import new_task_id
 
 if TYPE_CHECKING:
     from jackalope.client.app import Jackalope

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jackalope.core.broker import Core
+    from jackalope.core.core import Core
 
 __all__ = ["Core"]
 
@@ -20,7 +20,7 @@ __all__ = ["Core"]
 def __getattr__(name: str) -> Any:
     if name != "Core":
         raise AttributeError(f"module 'jackalope.core' has no attribute {name!r}")
-    from jackalope.core.broker import Core  # noqa: PLC0415  only the broker pays for it
+    from jackalope.core.core import Core  # noqa: PLC0415  only the broker pays for it
 
     globals()["Core"] = Core
     return Core

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import msgspec
 
-from jackalope.core.cache import How
+from jackalope.core.cache.answers import How
 from jackalope.core.commands import Held
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy
-from jackalope.core.pool import PoolSettings
+from jackalope.core.pools.settings import PoolSettings
 from jackalope.core.refusals import Refusal
 from jackalope.core.task import Body, Error, Letter, Options, Signal
 

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jackalope.core.cache import How
+from jackalope.core.cache.answers import How
+from jackalope.core.cache.single_flight import how_made, joined
 from jackalope.core.durations import format_duration
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.limits import AHEAD_COUNT_MAX
-from jackalope.core.pool import NO_LAUNCHER, GroupState
-from jackalope.core.pools import trouble
-from jackalope.core.requests import how_made, joined
+from jackalope.core.pools.lifecycle import trouble
+from jackalope.core.pools.settings import NO_LAUNCHER, GroupState
 from jackalope.core.task import Attempt, Happening, Task, lease_of
 
 if TYPE_CHECKING:
-    from jackalope.core.broker import Core
+    from jackalope.core.core import Core
     from jackalope.core.ids import TaskId
     from jackalope.core.policy import Policy
-    from jackalope.core.ready import Lane
-    from jackalope.core.worker import Worker
+    from jackalope.core.state.ready_queue import Lane
+    from jackalope.core.state.roster import Worker
 
 
 class Why(StrEnum):

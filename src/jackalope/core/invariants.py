@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from jackalope.core.assertions import BrokenInvariant, must
 from jackalope.core.durations import NEVER
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, State
-from jackalope.core.must import BrokenInvariant, must
-from jackalope.core.pool import UP, Group, GroupState
+from jackalope.core.pools.settings import UP, Group, GroupState
 from jackalope.core.task import Task, lease_of
 
 if TYPE_CHECKING:
-    from jackalope.core.broker import Core
+    from jackalope.core.core import Core
     from jackalope.core.ids import TaskId
-    from jackalope.core.queue import Namespace, Queue
+    from jackalope.core.state.queue import Namespace, Queue
 
 
 def check(core: Core) -> None:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from jackalope.core.cache import Same
+from jackalope.core.cache.answers import Same
 from jackalope.core.durations import DAY, HOUR, MINUTE, NEVER, SECOND
 from jackalope.core.limits import (
     CACHE_BYTES_MAX,

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import msgspec
 
-from jackalope.core.access import ApiKey
-from jackalope.core.cache import StoredAnswer
+from jackalope.core.amqp.topology import Binding, Exchange, Rule, Traits
+from jackalope.core.api_key import ApiKey
+from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.ids import TaskId, is_volatile
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.policy import Policy
-from jackalope.core.pool import PoolSettings
+from jackalope.core.pools.settings import PoolSettings
 from jackalope.core.task import Body, Error, Letter, Signal, Stage, TaskRow, TaskSpec
-from jackalope.core.topology import Binding, Exchange, Rule, Traits
 
 #: The version of the encoding, the first element of every encoded batch.
 FORMAT = 1

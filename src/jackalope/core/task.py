@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from jackalope.core.cache import Same
+from jackalope.core.assertions import BrokenInvariant
+from jackalope.core.cache.answers import Same
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
-from jackalope.core.must import BrokenInvariant
 
 if TYPE_CHECKING:
-    from jackalope.core.book import Book
-    from jackalope.core.queue import Queue
-    from jackalope.core.ready import Lane
+    from jackalope.core.state.book import Book
+    from jackalope.core.state.queue import Queue
+    from jackalope.core.state.ready_queue import Lane
 
 
 class BlobRef(msgspec.Struct, frozen=True, array_like=True):

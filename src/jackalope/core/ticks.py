@@ -9,24 +9,29 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from jackalope.core import requests
-from jackalope.core.actions import request
-from jackalope.core.assign import offer
-from jackalope.core.attempts import lose
+from jackalope.core.admin.queue_removal import drop_queue
+from jackalope.core.amqp.consumers import consumers_of
+from jackalope.core.cache import single_flight as requests
 from jackalope.core.commands import Tick
-from jackalope.core.consumers import consumers_of
 from jackalope.core.effects import Accepted
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import LEASED, PENDING, Event, Reason, State
 from jackalope.core.limits import DEADLINES_PER_TICK_MAX, NOTE_CHARS_MAX
-from jackalope.core.pools import look_at_due, trouble
+from jackalope.core.pools.lifecycle import look_at_due, trouble
 from jackalope.core.records import TaskMoved
-from jackalope.core.removal import drop_queue
-from jackalope.core.sessions import check_deliveries, check_lease, expire_claims, give_up_resume
 from jackalope.core.task import Signal, lease_of
+from jackalope.core.tasks.actions import request
+from jackalope.core.tasks.assign import offer
+from jackalope.core.tasks.attempts import lose
+from jackalope.core.workers.sessions import (
+    check_deliveries,
+    check_lease,
+    expire_claims,
+    give_up_resume,
+)
 
 if TYPE_CHECKING:
-    from jackalope.core.broker import Core
+    from jackalope.core.core import Core
     from jackalope.core.task import Task
 
 

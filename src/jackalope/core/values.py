@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from jackalope.core.command import Command
 from jackalope.core.commands import DeclarePool, DeclareQueue
+from jackalope.core.commands.amqp import Bind, OpenExchange, OpenQueue, SetRule, Unbind
+from jackalope.core.commands.base import Command
 from jackalope.core.limits import ARGUMENTS_BYTES_MAX, DEPTH_MAX
-from jackalope.core.messaging import Bind, OpenExchange, OpenQueue, SetRule, Unbind
 from jackalope.core.refusals import Code, Refusal
 
 #: What MessagePack makes of a time: a value like others. The core itself reads no clock.

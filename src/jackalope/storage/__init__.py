@@ -5,6 +5,7 @@ rest are backends: SQLite and a folder (`Storage.open`), and memory. Storage dec
 does not know what a record means or when a task is done.
 """
 
+from jackalope.storage.data_folder import Storage
 from jackalope.storage.faults import (
     WAY_OUT,
     Corrupt,
@@ -17,7 +18,6 @@ from jackalope.storage.faults import (
     StorageFault,
     SyncFailed,
 )
-from jackalope.storage.folder import Storage
 from jackalope.storage.ports import (
     INTERVAL_US_DEFAULT,
     BadCursor,

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from uuid import uuid4
 
-from jackalope.core.must import BrokenInvariant, must
+from jackalope.core.assertions import BrokenInvariant, must
 from jackalope.core.task import BlobRef
 from jackalope.storage.faults import Corrupt, Fenced
-from jackalope.storage.history import SqliteHistory
 from jackalope.storage.ports import Blobs, Draft
-from jackalope.storage.series import SqliteSeries
+from jackalope.storage.sqlite.history import SqliteHistory
+from jackalope.storage.sqlite.series import SqliteSeries
 
 CHUNK_BYTES = 256 * 1024
 

@@ -20,13 +20,20 @@ from typing import Protocol
 
 import msgspec
 
-from jackalope.core.access import ApiKey
-from jackalope.core.cache import StoredAnswer
-from jackalope.core.changes import Changes, Counters, DefinitionRow, LimitRow, QueueRow, TallyRow
+from jackalope.core.api_key import ApiKey
+from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
+from jackalope.core.state.changes import (
+    Changes,
+    Counters,
+    DefinitionRow,
+    LimitRow,
+    QueueRow,
+    TallyRow,
+)
 from jackalope.core.task import BlobRef, TaskRow
 
 #: How much time of acknowledged work a power failure may cost at level `interval`.

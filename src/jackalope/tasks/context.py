@@ -13,7 +13,7 @@ from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar
 
 from jackalope.core.ids import TaskId
 from jackalope.core.limits import HELPERS_PER_FANOUT_MAX
-from jackalope.link.errors import JackalopeError
+from jackalope.errors import JackalopeError
 
 P = ParamSpec("P")
 H_co = TypeVar("H_co", covariant=True)

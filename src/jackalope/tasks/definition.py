@@ -22,10 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Protocol, get_args, ge
 import msgspec
 
 from jackalope.core.limits import NAME_CHARS_MAX, NAMES_PER_WORKER_MAX
-from jackalope.link.address import Address
-from jackalope.link.errors import ConfigError
-from jackalope.tasks.streams import Stream
-from jackalope.tasks.values import (
+from jackalope.errors import ConfigError
+from jackalope.tasks.serialization import (
     CONTENTS,
     DEFAULT_CONTENT,
     Content,
@@ -37,9 +35,11 @@ from jackalope.tasks.values import (
     decoder,
     encode_value,
 )
+from jackalope.tasks.streams import Stream
+from jackalope.transport.address import Address
 
 if TYPE_CHECKING:
-    from jackalope.tasks.traces import Traces
+    from jackalope.tasks.tracing import Traces
 
 #: Where a worker runs the function: on its loop, in a thread, or in a process that can be killed.
 Isolation = Literal["async", "thread", "process"]

@@ -14,7 +14,7 @@ from io import BytesIO
 from pathlib import Path, PurePath
 from typing import IO, Any
 
-from jackalope.link.errors import ConfigError, kind_of
+from jackalope.errors import ConfigError, kind_of
 
 #: How much is read at once.
 CHUNK_BYTES = 256 * 1024

@@ -5,6 +5,6 @@ network and the worker's process are played. `embedded` plays nothing: it brings
 a worker into the test.
 """
 
-from jackalope.testing.virtual import VirtualBroker, VirtualHandle, embedded
+from jackalope.testing.virtual_broker import VirtualBroker, VirtualHandle, embedded
 
 __all__ = ["VirtualBroker", "VirtualHandle", "embedded"]

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from jackalope.testing.virtual import VirtualBroker
+    from jackalope.testing.virtual_broker import VirtualBroker
 
 
 @pytest.fixture
 def virtual_broker() -> Iterator[VirtualBroker]:
     """Give a broker on a virtual clock, in front of every application until the test ends."""
-    from jackalope.testing.virtual import VirtualBroker  # noqa: PLC0415  only for who asks for it
+    from jackalope.testing.virtual_broker import VirtualBroker  # noqa: PLC0415  only for who asks for it
 
     with VirtualBroker() as broker:
         yield broker

@@ -24,9 +24,9 @@ from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.task import Error
-from jackalope.link.address import Address
+from jackalope.tasks.serialization import CONTENT_HEADER, Content, DecodeFailed, error_of
 from jackalope.tasks.streams import Stream, can_stream, plain_chunks
-from jackalope.tasks.values import CONTENT_HEADER, Content, DecodeFailed, error_of
+from jackalope.transport.address import Address
 from jackalope.worker.context import Cancelled
 
 if TYPE_CHECKING:

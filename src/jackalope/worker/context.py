@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from uuid import UUID
 
+from jackalope.core.amqp.envelope import headers_shown
 from jackalope.core.ids import successor_id
-from jackalope.core.letters import headers_shown
 from jackalope.core.limits import HELPERS_PER_FANOUT_MAX, NOTE_CHARS_MAX
 from jackalope.tasks.context import Spawnable, running
-from jackalope.tasks.values import encodable
+from jackalope.tasks.serialization import encodable
 
 if TYPE_CHECKING:
     from jackalope.core.ids import TaskId

@@ -21,11 +21,11 @@ from jackalope.core.commands import Answer, Fail, Finish, Held, Verdict
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.refusals import Code
 from jackalope.core.task import BlobRef, Error
-from jackalope.link.connection import Connection
-from jackalope.link.errors import ConfigError, ConnectionLost, JackalopeError, Rejected, refusals
-from jackalope.link.streams import STREAMED_BYTES, fetch_parts, send_parts
+from jackalope.errors import ConfigError, ConnectionLost, JackalopeError, Rejected, refusals
+from jackalope.tasks.serialization import encodable
 from jackalope.tasks.streams import chunks_of
-from jackalope.tasks.values import encodable
+from jackalope.transport.connection import Connection
+from jackalope.transport.streams import STREAMED_BYTES, fetch_parts, send_parts
 from jackalope.wire.messages import Join, Leave, Progress, Result, SignalAnswer, Start
 from jackalope.worker.attempt import SPOOL_PREFIX, Attempt
 

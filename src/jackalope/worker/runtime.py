@@ -17,18 +17,18 @@ from dataclasses import replace
 
 import structlog
 
-from jackalope.link.address import Address
 from jackalope.tasks.definition import TaskDefinition, TaskSource, known_names
-from jackalope.worker.application import CannotLoad, load_application
+from jackalope.transport.address import Address
+from jackalope.worker.app_loader import CannotLoad, load_application
 from jackalope.worker.attempt import Surroundings
-from jackalope.worker.coroutine import new_event_loop
-from jackalope.worker.helping import Helping
-from jackalope.worker.loop_executor import LoopExecutor
-from jackalope.worker.membership import Membership, Standing
-from jackalope.worker.process_executor import ProcessExecutor
+from jackalope.worker.executors.asyncio_loop import LoopExecutor
+from jackalope.worker.executors.processes import ProcessExecutor
+from jackalope.worker.executors.run_coroutine import new_event_loop
+from jackalope.worker.executors.threads import ThreadExecutor
+from jackalope.worker.fanout.lending import Helping
+from jackalope.worker.resource_usage import Processor, rss_bytes
+from jackalope.worker.session import Membership, Standing
 from jackalope.worker.settings import WorkerSettings, fitting_concurrency
-from jackalope.worker.thread_executor import ThreadExecutor
-from jackalope.worker.usage import Processor, rss_bytes
 from jackalope.worker.workload import Executor, Workload
 
 log = structlog.get_logger(component="worker")

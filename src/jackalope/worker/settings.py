@@ -17,10 +17,10 @@ from jackalope.core.limits import (
     NAME_CHARS_MAX,
     QUEUES_PER_WORKER_MAX,
 )
-from jackalope.core.pool import LAUNCH_LABEL, POOL_LABEL
-from jackalope.link.address import Address
+from jackalope.core.pools.settings import LAUNCH_LABEL, POOL_LABEL
 from jackalope.tasks.definition import TaskDefinition
-from jackalope.worker.process_executor import CHILD_COMMAND, Recycling
+from jackalope.transport.address import Address
+from jackalope.worker.executors.processes import CHILD_COMMAND, Recycling
 
 #: How many coroutines a worker of nothing but coroutines runs at once unless told otherwise.
 _CONCURRENCY_ASYNC = 100

@@ -35,12 +35,12 @@ from jackalope.core.commands import Answer, Fail, Finish, Held, Verdict
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
 from jackalope.core.task import BlobRef, Error
-from jackalope.link.errors import JackalopeError
+from jackalope.errors import JackalopeError
 from jackalope.tasks.definition import TaskDefinition, TaskSource, find_task
-from jackalope.tasks.values import error_of
+from jackalope.tasks.serialization import error_of
 from jackalope.wire.frames import FRAME_BYTES_MAX, UPLOAD_BYTES_MAX
 from jackalope.wire.messages import SignalAnswer, SignalAsk
-from jackalope.worker.application import unknown_task
+from jackalope.worker.app_loader import unknown_task
 from jackalope.worker.attempt import (
     Attempt,
     Cause,
@@ -50,7 +50,7 @@ from jackalope.worker.attempt import (
     Stopped,
     Surroundings,
 )
-from jackalope.worker.exit_cause import TIMEOUT
+from jackalope.worker.executors.exit_status import TIMEOUT
 from jackalope.worker.reports import Reports, unreportable
 
 log = structlog.get_logger(component="worker")

@@ -9,7 +9,7 @@ import pytest
 from bench.peers import servers
 from bench.peers.place import Place
 from bench.peers.processes import free_port
-from tests.doors.amqp.house import Broker, Serving
+from tests.doors.amqp.harness import Broker, Serving
 
 
 @pytest.fixture(scope="session")

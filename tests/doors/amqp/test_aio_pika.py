@@ -13,7 +13,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from aio_pika.exceptions import ChannelPreconditionFailed, DeliveryError, QueueEmpty
 from aio_pika.patterns import RPC, Master
 
-from tests.doors.amqp.house import PATIENCE_S, Broker
+from tests.doors.amqp.harness import PATIENCE_S, Broker
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from typing import Any
 import pika
 import pytest
 
-from tests.doors.amqp.house import PATIENCE_S, Serving
+from tests.doors.amqp.harness import PATIENCE_S, Serving
 
 MEBIBYTE = 1024 * 1024
 DISK_BYTES = 96 * MEBIBYTE

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers.processes import ROOT, stop_tree
-from tests.doors.amqp.house import PATIENCE_S, Broker
+from tests.doors.amqp.harness import PATIENCE_S, Broker
 
 APP = "tests.doors.amqp.celery_app"
 

@@ -12,7 +12,7 @@ import pika
 
 from bench.peers.processes import ROOT, stop_tree
 from jackalope.broker.access import hash_of, id_of, new_token
-from tests.doors.amqp.house import PATIENCE_S, Serving
+from tests.doors.amqp.harness import PATIENCE_S, Serving
 
 WORKER = """
 from tests.doors.amqp.celery_app import chords

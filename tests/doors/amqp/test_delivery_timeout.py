@@ -18,7 +18,7 @@ from pika.exceptions import ChannelClosedByBroker
 from bench.peers import servers
 from bench.peers.place import Place
 from bench.peers.processes import free_port
-from tests.doors.amqp.house import PATIENCE_S, Broker
+from tests.doors.amqp.harness import PATIENCE_S, Broker
 
 LIMIT_MS = 300
 TEXT = (

@@ -8,7 +8,7 @@ from typing import Any
 from pamqp import body, commands, frame
 
 from tests.doors.amqp import fields
-from tests.doors.amqp.house import Broker
+from tests.doors.amqp.harness import Broker
 from tests.doors.amqp.wire import Content, Wire
 
 BASIC = 60

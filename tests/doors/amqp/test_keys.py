@@ -17,8 +17,8 @@ from pika.exceptions import (
 )
 
 from jackalope.broker.access import hash_of, id_of, new_token
-from jackalope.core.access import Permission
-from tests.doors.amqp.house import Broker, Serving
+from jackalope.core.api_key import Permission
+from tests.doors.amqp.harness import Broker, Serving
 
 ADMIN, LIMITED, READER = new_token(), new_token(), new_token()
 

@@ -15,7 +15,7 @@ from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.mixins import ConsumerProducerMixin
 from kombu.pidbox import Mailbox
 
-from tests.doors.amqp.house import PATIENCE_S, Broker
+from tests.doors.amqp.harness import PATIENCE_S, Broker
 
 
 @pytest.fixture

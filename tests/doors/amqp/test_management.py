@@ -12,7 +12,7 @@ import httpx
 import pika
 import pytest
 
-from tests.doors.amqp.house import PATIENCE_S, Broker
+from tests.doors.amqp.harness import PATIENCE_S, Broker
 
 #: What tools read of each kind of thing. Both have these fields, and of the same types.
 FIELDS = {

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from jackalope.core.limits import DEPTH_MAX
-from tests.doors.amqp.house import PATIENCE_S, Broker
+from tests.doors.amqp.harness import PATIENCE_S, Broker
 from tests.wire.shapes import DEPTHS, nested_json
 
 

@@ -12,7 +12,7 @@ from itertools import permutations
 import pytest
 from pamqp import base, commands, frame
 
-from tests.doors.amqp.house import Broker
+from tests.doors.amqp.harness import Broker
 from tests.doors.amqp.wire import Heard, Wire
 
 CLOSE = commands.Channel.Close(200, "", 0, 0)

@@ -14,7 +14,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from jackalope import Jackalope, State, TaskFailed
-from tests.doors.amqp.house import JACKALOPE, PATIENCE_S, Serving
+from tests.doors.amqp.harness import JACKALOPE, PATIENCE_S, Serving
 
 QUEUE = "letters"
 ROOT = Path(__file__).parents[3]

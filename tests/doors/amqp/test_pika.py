@@ -19,7 +19,7 @@ from pika.exceptions import (
 )
 from pika.exchange_type import ExchangeType
 
-from tests.doors.amqp.house import PATIENCE_S, Broker
+from tests.doors.amqp.harness import PATIENCE_S, Broker
 
 PERSISTENT = pika.BasicProperties(delivery_mode=pika.DeliveryMode.Persistent)
 

@@ -10,7 +10,7 @@ import pika
 import pytest
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
-from tests.doors.amqp.house import Broker, Serving
+from tests.doors.amqp.harness import Broker, Serving
 
 PERSISTENT = pika.BasicProperties(
     delivery_mode=2, headers={"bytes": b"\xff", "n": 1}, message_id="m"

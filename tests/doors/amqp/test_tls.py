@@ -16,10 +16,10 @@ from pika.exceptions import (
 )
 
 from jackalope.broker.access import hash_of, id_of, new_token
-from jackalope.broker.exposure import server_context
-from jackalope.broker.settings import TlsConfig
+from jackalope.broker.config.network import server_context
+from jackalope.broker.config.schema import TlsConfig
 from tests.certificates import Certificates, certificates, issued_by
-from tests.doors.amqp.house import Broker, Serving
+from tests.doors.amqp.harness import Broker, Serving
 
 TOKEN = new_token()
 #: Who signs for the clients; the broker trusts nobody else.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.doors.amqp import language
-from tests.doors.amqp.house import Broker
+from tests.doors.amqp.harness import Broker
 
 FOLDER = Path(__file__).parent / "transcripts"
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "amqp.md"

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.http.house import Serving
+from tests.doors.http.harness import Serving
 
 
 @pytest.fixture

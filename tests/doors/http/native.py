@@ -5,8 +5,8 @@ from typing import Self
 from jackalope.core.effects import Assignment
 from jackalope.doors.native import NativeDoor
 from jackalope.wire.messages import Hello, Start
-from tests.doors.house import Peer, held
-from tests.doors.http.house import HttpHouse
+from tests.doors.harness import Peer, held
+from tests.doors.http.harness import HttpHouse
 
 
 class Native:

@@ -17,10 +17,10 @@ from jackalope.core.task import BlobRef, Body
 from jackalope.doors.http import app, bodies
 from jackalope.doors.http.bodies import Received, body_response, receiving
 from jackalope.doors.http.errors import Rejected
-from jackalope.doors.http.exchange import answer
+from jackalope.doors.http.request import answer
 from jackalope.doors.http.server import HttpDoor
-from tests.doors.house import run
-from tests.doors.http.house import HttpHouse, open_http, until
+from tests.doors.harness import run
+from tests.doors.http.harness import HttpHouse, open_http, until
 
 LARGE = bytes(range(256)) * 4_000
 BYTES_MAX = 2_000_000

@@ -13,12 +13,12 @@ import pytest
 import websockets
 
 from jackalope.broker.access import Access, Principal, hash_of, id_of, new_token
-from jackalope.core.access import ApiKey, Permission
+from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import CreateApiKey, RevokeApiKey
+from jackalope.doors.http.dashboard.login_sessions import VISIT_US_MAX, VISITS_MAX, Visits
 from jackalope.doors.http.dashboard.page import FOLDER, INDEX, Page
-from jackalope.doors.http.dashboard.visits import VISIT_US_MAX, VISITS_MAX, Visits
 from jackalope.doors.http.errors import Rejected
-from tests.doors.http.house import HttpHouse, open_http
+from tests.doors.http.harness import HttpHouse, open_http
 
 #: What the first look at the page may cost, compressed.
 FIRST_LOAD_BYTES_MAX = 300 * 1000

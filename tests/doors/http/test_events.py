@@ -12,15 +12,15 @@ import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
 from jackalope.broker.access import Access
-from jackalope.core.access import Permission
+from jackalope.core.api_key import Permission
 from jackalope.core.commands import CreateApiKey
-from jackalope.doors.http.feed import EVENTS_WAITING_MAX, TOPICS_MAX
-from jackalope.doors.http.listener import Gathering
-from tests.doors.house import run
-from tests.doors.http.house import HttpHouse, open_http
-from tests.doors.http.test_rest_tasks import claim, finish, submit
-from tests.doors.http.test_working import until
-from tests.doors.test_access import make_key
+from jackalope.doors.http.event_feed import EVENTS_WAITING_MAX, TOPICS_MAX
+from jackalope.doors.http.transport.listener import Gathering
+from tests.doors.harness import run
+from tests.doors.http.harness import HttpHouse, open_http
+from tests.doors.http.rest.test_tasks import claim, finish, submit
+from tests.doors.http.rest.test_worker_api import until
+from tests.doors.native.test_access import make_key
 
 
 async def hear(socket: ClientConnection) -> Any:

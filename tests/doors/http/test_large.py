@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.doors.http.house import Serving
+from tests.doors.http.harness import Serving
 
 MEBIBYTE = 1024 * 1024
 BLOCKS = 1024

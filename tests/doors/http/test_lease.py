@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from tests.doors.house import run
-from tests.doors.http.house import HttpHouse, open_http
+from tests.doors.harness import run
+from tests.doors.http.harness import HttpHouse, open_http
 
 LARGE = bytes(1024 * 1024)
 LEASE_S = 1

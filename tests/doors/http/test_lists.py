@@ -11,13 +11,13 @@ from uuid import UUID
 
 import pytest
 
-from jackalope.broker.ids import fresh_task_id
+from jackalope.broker.task_ids import fresh_task_id
 from jackalope.core.commands import Action, ActOnTasks, DeclareQueue, DeleteQueue, SubmitTasks
 from jackalope.core.ids import TaskId
 from jackalope.core.task import TaskSpec
-from tests.doors.house import run
-from tests.doors.http.gridlike.house import open_grid
-from tests.doors.http.house import HttpHouse
+from tests.doors.harness import run
+from tests.doors.http.gridlike.harness import open_grid
+from tests.doors.http.harness import HttpHouse
 
 #: More than two pages of a streamed list.
 STAYING = 1_100

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from websockets.asyncio.client import connect
 
 from jackalope.doors.http.paths import names_in, routable
-from tests.doors.house import run
-from tests.doors.http.gridlike.house import open_grid
-from tests.doors.http.house import HttpHouse
+from tests.doors.harness import run
+from tests.doors.http.gridlike.harness import open_grid
+from tests.doors.http.harness import HttpHouse
 
 NAMES = (
     "plain",

@@ -9,13 +9,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from jackalope.broker import keeper
-from jackalope.broker.keeper import BlobKeeper
+from jackalope.broker.blobs import manager as keeper
+from jackalope.broker.blobs.manager import BlobKeeper
 from jackalope.core.task import BlobRef
 from jackalope.storage import OutOfReach
 from jackalope.storage.memory import MemoryBlobs, MemoryHistory
-from tests.doors.house import run
-from tests.doors.http.house import HttpHouse, Serving, open_http, until
+from tests.doors.harness import run
+from tests.doors.http.harness import HttpHouse, Serving, open_http, until
 
 LARGE = bytes(range(256)) * 4_000
 RAW = "/api/v1/tasks/raw?task_type=t&queue=q"

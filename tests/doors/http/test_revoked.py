@@ -14,10 +14,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from jackalope.broker.access import Access, hash_of, id_of, new_token
-from jackalope.core.access import ApiKey, Permission
+from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import CreateApiKey, RevokeApiKey
 from jackalope.core.durations import MILLISECOND
-from tests.doors.http.house import HttpHouse, open_http, until
+from tests.doors.http.harness import HttpHouse, open_http, until
 
 ADMIN = new_token()
 

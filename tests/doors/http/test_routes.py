@@ -18,19 +18,19 @@ from litestar import Litestar
 from litestar.routes import HTTPRoute
 
 from jackalope.broker.access import THE_BROKER, Access, hash_of, id_of, new_token
-from jackalope.broker.links import Link, LinkChannel, LinkConsumer
+from jackalope.broker.config.schema import HttpConfig
+from jackalope.broker.connection_info import Link, LinkChannel, LinkConsumer
 from jackalope.broker.service import Broker
-from jackalope.broker.settings import HttpConfig
-from jackalope.core.access import ApiKey, Permission
+from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import ClaimTasks, DeclareQueue, JoinWorker, SubmitTasks
 from jackalope.core.effects import Effect
 from jackalope.core.task import Options, TaskSpec
-from jackalope.doors.http.access import Gate
 from jackalope.doors.http.app import application, build
-from jackalope.doors.http.exchange import to_text
+from jackalope.doors.http.management.conventions import Room
 from jackalope.doors.http.management.server import _gate
 from jackalope.doors.http.management.server import build as build_management
-from jackalope.doors.http.management.words import Room
+from jackalope.doors.http.middleware.auth import Gate
+from jackalope.doors.http.request import to_text
 from jackalope.doors.http.server import HttpDoor
 from jackalope.storage import Level, Storage
 from tests.core.driving import task_id

@@ -11,20 +11,20 @@ from typing import Any
 import httpx
 import pytest
 
-from jackalope.broker import keeper
 from jackalope.broker.access import Access
-from jackalope.broker.settings import GridlikeConfig
-from jackalope.core.access import Permission
-from jackalope.storage.s3 import S3Blobs, S3Place
-from tests.doors.house import run
-from tests.doors.http.gridlike.house import ASKED
-from tests.doors.http.gridlike.house import submit as submit_job
-from tests.doors.http.gridlike.house import worker as grid_worker
+from jackalope.broker.blobs import manager as keeper
+from jackalope.broker.config.schema import GridlikeConfig
+from jackalope.core.api_key import Permission
+from jackalope.storage.blobs.s3 import S3Blobs, S3Place
+from tests.doors.harness import run
+from tests.doors.http.gridlike.harness import ASKED
+from tests.doors.http.gridlike.harness import submit as submit_job
+from tests.doors.http.gridlike.harness import worker as grid_worker
 from tests.doors.http.gridlike.test_jobs import blob_files
-from tests.doors.http.house import HttpHouse, Serving, open_http, until
+from tests.doors.http.harness import HttpHouse, Serving, open_http, until
 from tests.doors.http.test_large import GROWTH_MAX, Memory, Talk, pass_through
-from tests.doors.test_access import make_key
-from tests.storage.s3_server import KEYS, S3Server
+from tests.doors.native.test_access import make_key
+from tests.storage.blobs.s3_server import KEYS, S3Server
 
 MEBIBYTE = 1024 * 1024
 LARGE = bytes(range(256)) * 4_000

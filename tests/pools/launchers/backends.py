@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from jackalope.pools.launcher import Launch, Launched, Launcher, Phase, WatchingLauncher
 from jackalope.pools.launchers import make_launcher
-from jackalope.pools.ports import Launch, Launched, Launcher, Phase, WatchingLauncher
 
 #: Nothing takes that long; a machine that is busy with other tests may be slow.
 PATIENCE_S = 60.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+from jackalope.pools.launcher import Launcher
 from jackalope.pools.launchers import make_launcher
-from jackalope.pools.ports import Launcher
 from tests.pools.launchers.backends import Backend
 from tests.pools.launchers.docker_server import DockerServer
 

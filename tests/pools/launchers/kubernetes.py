@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import yaml
 
+from jackalope.pools.launcher import Launcher
 from jackalope.pools.launchers import make_launcher
-from jackalope.pools.ports import Launcher
 from tests.pools.launchers.backends import Backend
 from tests.pools.launchers.kubernetes_server import KubernetesServer
 

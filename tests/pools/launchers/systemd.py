@@ -16,8 +16,8 @@ import time
 from functools import cache
 from pathlib import Path
 
+from jackalope.pools.launcher import Launcher
 from jackalope.pools.launchers import make_launcher
-from jackalope.pools.ports import Launcher
 from tests.pools.launchers import systemctl
 from tests.pools.launchers.backends import Backend
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.pools.ports import Launcher, LaunchFailed, Phase
+from jackalope.pools.launcher import Launcher, LaunchFailed, Phase
 from tests.pools.launchers.backends import (
     Backend,
     Subprocess,

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from jackalope.pools.launcher import Launcher, LaunchFailed, Phase
 from jackalope.pools.launchers.docker import container_config
 from jackalope.pools.launchers.settings import DockerSettings, read_settings
-from jackalope.pools.ports import Launcher, LaunchFailed, Phase
 from tests.pools.launchers.backends import find, is_empty, launch, play, reach, running, until
 from tests.pools.launchers.docker import IMAGE, Docker
 from tests.pools.launchers.docker_server import error

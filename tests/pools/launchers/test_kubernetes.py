@@ -10,6 +10,7 @@ from aiohttp import web
 from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.core_v1 import Pod
 
+from jackalope.pools.launcher import Launcher, LaunchFailed, Phase, Scope
 from jackalope.pools.launchers import make_launcher
 from jackalope.pools.launchers.kubernetes import (
     NAME,
@@ -22,7 +23,6 @@ from jackalope.pools.launchers.kubernetes import (
     name_of,
 )
 from jackalope.pools.launchers.settings import KubernetesSettings, read_settings
-from jackalope.pools.ports import Launcher, LaunchFailed, Phase, Scope
 from tests.pools.launchers.backends import is_empty, launch, play, reach, running, until
 from tests.pools.launchers.kubernetes import Kubernetes, KubernetesHpa, KubernetesKeda
 from tests.pools.launchers.kubernetes_server import container_status, status

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from jackalope.pools.launcher import Scope
 from jackalope.pools.launchers import make_launcher
 from jackalope.pools.launchers.settings import SubprocessSettings, read_settings
-from jackalope.pools.ports import Scope
 from tests.pools.launchers.backends import launch
 
 

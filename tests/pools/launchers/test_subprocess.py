@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from jackalope.pools.launcher import Launcher, LaunchFailed, Phase
 from jackalope.pools.launchers.labels import launched_of
-from jackalope.pools.launchers.worker_folder import WORDS_LINES_MAX, WorkerFolder, process_of
-from jackalope.pools.ports import Launcher, LaunchFailed, Phase
+from jackalope.pools.launchers.worker_state import WORDS_LINES_MAX, WorkerFolder, process_of
 from tests.pools.launchers.backends import (
     Subprocess,
     find,

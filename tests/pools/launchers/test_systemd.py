@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from jackalope.pools.launcher import Launcher, LaunchFailed, Phase
 from jackalope.pools.launchers.systemd import env_file, how_it_ended, phase_of, read_properties
-from jackalope.pools.ports import Launcher, LaunchFailed, Phase
 from tests.pools.launchers.backends import find, is_empty, launch, play, reach, running, until
 from tests.pools.launchers.systemd import Systemd
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from jackalope.pools.ports import Launcher, LaunchFailed, Phase, Reach
-from jackalope.pools.service import PoolService
-from tests.doors.http.house import HttpHouse, open_http
+from jackalope.pools.launcher import Launcher, LaunchFailed, Phase, Reach
+from jackalope.pools.reconciler import PoolService
+from tests.doors.http.harness import HttpHouse, open_http
 from tests.pools.launchers.backends import (
     Watched,
     is_empty,

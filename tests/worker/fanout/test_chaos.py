@@ -18,7 +18,7 @@ import pytest
 
 from jackalope import Jackalope
 from tests.worker.fanout.asker import lines_of
-from tests.worker.fanout.house import ROOT, House, Process, living_in, until, wait_for_workers
+from tests.worker.fanout.harness import ROOT, House, Process, living_in, until, wait_for_workers
 
 SECONDS = float(os.environ.get("JACKALOPE_CHAOS_S", "10"))
 SEED = int(os.environ.get("JACKALOPE_CHAOS_SEED", "9"))

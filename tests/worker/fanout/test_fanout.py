@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jackalope import Jackalope, TaskFailed
-from tests.worker.fanout.house import (
+from tests.worker.fanout.harness import (
     WAIT_S,
     House,
     helpers_of,

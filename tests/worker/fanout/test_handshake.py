@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from jackalope.link.address import Address
 from jackalope.tasks.definition import TaskDefinition
+from jackalope.transport.address import Address
 from jackalope.wire.fanout import FANOUT_VERSION, Challenge, Welcome, owner_codec
 from jackalope.worker.attempt import Attempt, Surroundings
-from jackalope.worker.fanout.calculation import Calculation
-from jackalope.worker.fanout.hub import Hub
+from jackalope.worker.fanout.computation import Calculation
+from jackalope.worker.fanout.helper_session import CannotHelp, Order, StintDefinition
 from jackalope.worker.fanout.ledger import ItemError, Ledger
-from jackalope.worker.fanout.run import Run
-from jackalope.worker.fanout.stint import CannotHelp, Order, StintDefinition
-from tests.acceptance.house import _free_port
+from jackalope.worker.fanout.map_run import Run
+from jackalope.worker.fanout.owner import Hub
+from tests.acceptance.harness import _free_port
 from tests.certificates import certificates
-from tests.worker.stage import Ear, assignment, until
+from tests.worker.executors.stage import Ear, assignment, until
 
 WAIT_S = 30.0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import certificates
-from tests.worker.fanout.house import WAIT_S, House, living_in, submit, until, wait_for_workers
+from tests.worker.fanout.harness import WAIT_S, House, living_in, submit, until, wait_for_workers
 
 LISTENS = "0A"
 

@@ -15,6 +15,8 @@ from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
 from jackalope.broker.access import THE_BROKER
+from jackalope.core.amqp.replies import address_of
+from jackalope.core.amqp.topology import REPLY_TO
 from jackalope.core.commands import (
     AnyCommand,
     Fail,
@@ -23,22 +25,16 @@ from jackalope.core.commands import (
     ReleaseAttempts,
     Verdict,
 )
+from jackalope.core.commands.amqp import LimitShare, TakeTask, WaitForReplies
 from jackalope.core.effects import Answered
-from jackalope.core.messaging import (
-    LimitShare,
-    TakeTask,
-    WaitForReplies,
-)
 from jackalope.core.refusals import Refusal
-from jackalope.core.replies import address_of
 from jackalope.core.task import Error
-from jackalope.core.topology import REPLY_TO
-from jackalope.doors.amqp.answers import give
-from jackalope.doors.amqp.consuming import consumer_of, place_of
-from jackalope.doors.amqp.declaring import DECLARING
+from jackalope.doors.amqp.consume import consumer_of, place_of
+from jackalope.doors.amqp.declare import DECLARING
+from jackalope.doors.amqp.deliveries import Delivery, Outlet, Subscription, Taker
 from jackalope.doors.amqp.errors import AmqpError, ChannelFault, ConnectionFault, fault_of
-from jackalope.doors.amqp.outlets import Delivery, Outlet, Subscription, Taker
-from jackalope.doors.amqp.publishing import Publisher, unexpected
+from jackalope.doors.amqp.pool_answers import give
+from jackalope.doors.amqp.publish import Publisher, unexpected
 from jackalope.wire import amqp
 
 if TYPE_CHECKING:

@@ -21,15 +21,15 @@ import structlog
 from jackalope.broker.access import ANYONE, THE_BROKER, Principal
 from jackalope.broker.backlog import COUNTED_BYTES_MIN
 from jackalope.core.commands import AnyCommand, Finish, FinishAttempts, Heartbeat
+from jackalope.core.commands.amqp import HoldConsumer, Publication
 from jackalope.core.durations import HOUR, SECOND
 from jackalope.core.effects import Answered, DirectReply, Effect, Reply
 from jackalope.core.ids import TaskId
 from jackalope.core.limits import INLINE_BYTES_MAX
-from jackalope.core.messaging import HoldConsumer, Publication
-from jackalope.doors.amqp.answers import hand_over
 from jackalope.doors.amqp.channel import Channel
 from jackalope.doors.amqp.errors import AmqpError, ChannelFault, ConnectionFault
-from jackalope.doors.amqp.greeting import Greeting
+from jackalope.doors.amqp.handshake import Greeting
+from jackalope.doors.amqp.pool_answers import hand_over
 from jackalope.storage import StorageFault
 from jackalope.wire import amqp
 from jackalope.wire.frames import FrameError

@@ -10,17 +10,17 @@ import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jackalope.broker.ids import TaskIds
-from jackalope.broker.links import Link, LinkChannel, LinkConsumer
+from jackalope.broker.connection_info import Link, LinkChannel, LinkConsumer
 from jackalope.broker.service import Broker
+from jackalope.broker.task_ids import TaskIds
 from jackalope.core.durations import SECOND
 from jackalope.doors.amqp.channel import Channel
 from jackalope.doors.amqp.connection import Connection
-from jackalope.doors.amqp.consuming import PREFETCH_MAX
-from jackalope.doors.listener import Listener
+from jackalope.doors.amqp.consume import PREFETCH_MAX
+from jackalope.doors.tcp_listener import Listener
 
 if TYPE_CHECKING:
-    from jackalope.doors.amqp.outlets import Subscription
+    from jackalope.doors.amqp.deliveries import Subscription
 
 _LOOK_EVERY_S = 1.0
 

@@ -19,12 +19,15 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp, ControllerRouterHandler, Receive, Scope, Send
 from litestar.utils import normalize_path
 
-from jackalope.doors.http import description, gridlike, health, metrics, osrdyne
-from jackalope.doors.http.access import guard
+from jackalope.doors.http import gridlike, osrdyne
 from jackalope.doors.http.dashboard import routes as dashboard
 from jackalope.doors.http.errors import HANDLERS, Rejected, turn_away
-from jackalope.doors.http.exchange import Asked, with_options
+from jackalope.doors.http.middleware.auth import guard
+from jackalope.doors.http.monitoring import health
+from jackalope.doors.http.monitoring import prometheus as metrics
+from jackalope.doors.http.openapi import spec as description
 from jackalope.doors.http.paths import names_in
+from jackalope.doors.http.request import Asked, with_options
 from jackalope.doors.http.rest import routes as rest
 
 if TYPE_CHECKING:

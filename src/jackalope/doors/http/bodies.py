@@ -35,10 +35,10 @@ from multipart import (
     parse_options_header,
 )
 
-from jackalope.broker.keeper import BlobKeeper
+from jackalope.broker.blobs.manager import BlobKeeper
 from jackalope.broker.queries import Refused
+from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.limits import INLINE_BYTES_MAX
-from jackalope.core.must import BrokenInvariant
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef, Body, size_of
 from jackalope.doors.http.errors import Rejected

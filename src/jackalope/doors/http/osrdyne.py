@@ -14,11 +14,11 @@ from litestar import get
 from litestar.types import ControllerRouterHandler
 
 from jackalope import __version__
-from jackalope.doors.http.description import spec
-from jackalope.doors.http.exchange import Answer, Asked, answer, read_query
-from jackalope.doors.http.health import trouble_of
+from jackalope.doors.http.monitoring.health import trouble_of
+from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.request import Answer, Asked, answer, read_query
 from jackalope.doors.http.rest.pools import views
-from jackalope.doors.http.rest.shapes import MaybeName, about
+from jackalope.doors.http.rest.schemas import MaybeName, about
 
 if TYPE_CHECKING:
     from jackalope.doors.http.server import HttpDoor

@@ -10,16 +10,16 @@ import ssl
 
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from jackalope.broker.config.schema import GridlikeConfig, HttpConfig
 from jackalope.broker.service import Broker
-from jackalope.broker.settings import GridlikeConfig, HttpConfig
-from jackalope.doors.http.access import Gate
 from jackalope.doors.http.app import WATCHING, application
-from jackalope.doors.http.dashboard.visits import Visits
-from jackalope.doors.http.desk import Desk
-from jackalope.doors.http.feed import Feed
-from jackalope.doors.http.fleet import Fleet
-from jackalope.doors.http.listener import Listener
-from jackalope.doors.http.traffic import Traffic
+from jackalope.doors.http.dashboard.login_sessions import Visits
+from jackalope.doors.http.event_feed import Feed
+from jackalope.doors.http.middleware.auth import Gate
+from jackalope.doors.http.middleware.request_metrics import Traffic
+from jackalope.doors.http.session import Desk
+from jackalope.doors.http.transport.listener import Listener
+from jackalope.doors.http.workers import Fleet
 
 
 class HttpDoor:

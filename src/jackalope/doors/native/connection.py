@@ -19,7 +19,7 @@ from jackalope.broker.access import ANYONE, THE_BROKER, Principal, acting
 from jackalope.broker.backlog import COUNTED_BYTES_MIN
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
-from jackalope.core.access import Permission
+from jackalope.core.api_key import Permission
 from jackalope.core.commands import (
     AnyCommand,
     JoinWorker,
@@ -31,9 +31,7 @@ from jackalope.core.effects import Accepted, Effect, Reply
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef
-from jackalope.doors.native.messaging import Listening, Messages, Messaging
-from jackalope.doors.native.outgoing import Outgoing, answer, codec
-from jackalope.doors.native.requests import (
+from jackalope.doors.native.commands import (
     STORE_AWAY_US,
     Gathering,
     bodies_of,
@@ -46,6 +44,8 @@ from jackalope.doors.native.requests import (
     unfit,
     without_body,
 )
+from jackalope.doors.native.messages import Listening, Messages, Messaging
+from jackalope.doors.native.outgoing import Outgoing, answer, codec
 from jackalope.doors.native.streams import FETCHES_AT_ONCE_MAX, Streams
 from jackalope.storage import OutOfReach, StorageFault
 from jackalope.wire.frames import PART_BYTES_MAX, VERSION, BodyError, FrameError, FrameReader

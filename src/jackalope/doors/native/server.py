@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from jackalope.broker.service import Broker
 from jackalope.core.durations import SECOND
-from jackalope.doors.listener import Listener
 from jackalope.doors.native.connection import Connection
+from jackalope.doors.tcp_listener import Listener
 from jackalope.wire.frames import FRAME_BYTES_MAX
 
 _LOOKS_PER_HEARTBEAT = 4

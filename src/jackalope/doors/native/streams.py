@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 
 from jackalope.broker.access import Principal
+from jackalope.broker.blobs.manager import HeldDraft
 from jackalope.broker.engine import Engine
-from jackalope.broker.keeper import HeldDraft
 from jackalope.broker.queries import About, Refused, task_and_bodies
 from jackalope.broker.service import Broker
-from jackalope.core.access import Permission
+from jackalope.core.api_key import Permission
 from jackalope.core.commands import AnyCommand, FinishAttempts, SubmitTasks
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef, Body, size_of

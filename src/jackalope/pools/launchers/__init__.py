@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from jackalope.pools.launcher import Launcher
 from jackalope.pools.launchers.settings import (
     DockerSettings,
     KubernetesSettings,
@@ -19,7 +20,6 @@ from jackalope.pools.launchers.settings import (
     SystemdSettings,
     read_settings,
 )
-from jackalope.pools.ports import Launcher
 
 __all__ = ["make_launcher"]
 

@@ -26,7 +26,8 @@ from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
 
 from jackalope.core.durations import MINUTE, SECOND
-from jackalope.pools.launchers.endings import Endings
+from jackalope.pools.launcher import Launch, Launched, LaunchFailed, Phase, Scope
+from jackalope.pools.launchers.graceful_stop import Endings
 from jackalope.pools.launchers.labels import (
     OWNER,
     WORKER,
@@ -37,7 +38,6 @@ from jackalope.pools.launchers.labels import (
     launched_with,
 )
 from jackalope.pools.launchers.settings import DockerSettings, Pull
-from jackalope.pools.ports import Launch, Launched, LaunchFailed, Phase, Scope
 
 PHASES = {
     "created": Phase.STARTING,

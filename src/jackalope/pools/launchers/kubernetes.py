@@ -38,9 +38,9 @@ from lightkube.resources.core_v1 import Pod
 from lightkube.types import CascadeType
 
 from jackalope.core.durations import SECOND
+from jackalope.pools.launcher import Launch, Launched, LaunchFailed, Phase, Scope
 from jackalope.pools.launchers.labels import check_worker, env_of, labels_of, launched_with
 from jackalope.pools.launchers.settings import Fixed, Hpa, Keda, KubernetesSettings
-from jackalope.pools.ports import Launch, Launched, LaunchFailed, Phase, Scope
 
 ScaledObject = create_namespaced_resource("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects")
 

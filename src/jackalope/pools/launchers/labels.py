@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jackalope.core.must import must
-from jackalope.pools.ports import Launch, Launched, LaunchFailed, Phase
+from jackalope.core.assertions import must
+from jackalope.pools.launcher import Launch, Launched, LaunchFailed, Phase
 
 PREFIX = "jackalope."
 OWNER = f"{PREFIX}owner"

@@ -5,7 +5,7 @@ It takes every order and carries out none; what runs is known by the sessions of
 
 from __future__ import annotations
 
-from jackalope.pools.ports import Launch, Launched, Scope
+from jackalope.pools.launcher import Launch, Launched, Scope
 
 
 class NoneLauncher:

@@ -27,16 +27,11 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from jackalope.core.durations import SECOND
-from jackalope.pools.launchers.endings import Endings
+from jackalope.pools.launcher import Launch, Launched, LaunchFailed, Phase, Scope
+from jackalope.pools.launchers.graceful_stop import Endings
 from jackalope.pools.launchers.labels import check_worker, env_of, launched_of
 from jackalope.pools.launchers.settings import SubprocessSettings
-from jackalope.pools.launchers.worker_folder import (
-    Process,
-    WorkerFolder,
-    has_ended,
-    session_members,
-)
-from jackalope.pools.ports import Launch, Launched, LaunchFailed, Phase, Scope
+from jackalope.pools.launchers.worker_state import Process, WorkerFolder, has_ended, session_members
 
 SHELL = "/bin/sh"
 

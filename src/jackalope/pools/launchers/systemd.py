@@ -21,10 +21,10 @@ import msgspec
 import structlog
 
 from jackalope.core.durations import SECOND
-from jackalope.pools.launchers.endings import Endings
+from jackalope.pools.launcher import Launch, Launched, LaunchFailed, Phase, Scope
+from jackalope.pools.launchers.graceful_stop import Endings
 from jackalope.pools.launchers.labels import check_worker, env_of, launched_of
 from jackalope.pools.launchers.settings import Manager, SystemdSettings
-from jackalope.pools.ports import Launch, Launched, LaunchFailed, Phase, Scope
 
 PROPERTIES = (
     "Id",

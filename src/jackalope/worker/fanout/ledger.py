@@ -26,7 +26,7 @@ from typing import Any, Literal
 import msgspec
 
 from jackalope.core.task import Error
-from jackalope.link.errors import JackalopeError
+from jackalope.errors import JackalopeError
 from jackalope.wire.fanout import ItemFailed
 
 #: How much work a batch should be, and how many items at the most.

@@ -27,15 +27,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from jackalope.core.limits import HELPERS_PER_FANOUT_MAX
-from jackalope.link.errors import ConfigError, JackalopeError
+from jackalope.errors import ConfigError, JackalopeError
 from jackalope.tasks.context import Mappable, OnError
-from jackalope.tasks.values import EncodeFailed, encode_value
+from jackalope.tasks.serialization import EncodeFailed, encode_value
 from jackalope.wire.fanout import DATA_BYTES_MAX
-from jackalope.worker.coroutine import run_coroutine
-from jackalope.worker.fanout.calculation import Part, Stopwatch
-from jackalope.worker.fanout.hub import Hub
+from jackalope.worker.executors.run_coroutine import run_coroutine
+from jackalope.worker.fanout.computation import Part, Stopwatch
 from jackalope.worker.fanout.ledger import Ledger
-from jackalope.worker.fanout.run import Run
+from jackalope.worker.fanout.map_run import Run
+from jackalope.worker.fanout.owner import Hub
 
 if TYPE_CHECKING:
     from jackalope.worker.attempt import Attempt

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.http.gridlike.house import Remote
+from tests.doors.http.gridlike.harness import Remote
 
 
 @pytest.fixture

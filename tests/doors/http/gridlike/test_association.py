@@ -17,8 +17,8 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.doors.house import run
-from tests.doors.http.gridlike.house import (
+from tests.doors.harness import run
+from tests.doors.http.gridlike.harness import (
     BUSY,
     DONE,
     FAILED,
@@ -28,7 +28,7 @@ from tests.doors.http.gridlike.house import (
     open_grid,
     submit,
 )
-from tests.doors.http.house import HttpHouse
+from tests.doors.http.harness import HttpHouse
 
 JOBS = 40
 IDS = ["own-1", "own-2", "own-3", "shared", "shared"]

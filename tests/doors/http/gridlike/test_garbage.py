@@ -5,8 +5,8 @@ from urllib.parse import quote
 
 import httpx
 
-from tests.doors.house import run
-from tests.doors.http.gridlike.house import open_grid, submit
+from tests.doors.harness import run
+from tests.doors.http.gridlike.harness import open_grid, submit
 from tests.doors.http.gridlike.test_jobs import LARGE, blobs_are_gone
 
 KEYS = [

@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from jackalope.broker.settings import GridlikeConfig
+from jackalope.broker.config.schema import GridlikeConfig
 from jackalope.core import commands as c
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Assignment, Joined, SessionReplaced, SignalAsked
-from jackalope.doors.http.gridlike.grid import Entry, Roll
+from jackalope.doors.http.gridlike.context import Entry, Roll
 from tests.core.driving import Driver, number_of
 from tests.profiles import PATIENCE, examples
 

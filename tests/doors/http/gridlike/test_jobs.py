@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from jackalope.core.commands import Action, ActOnTasks, SubmitTasks
 from jackalope.core.ids import TaskId
 from jackalope.core.task import TaskSpec
-from tests.doors.house import run
-from tests.doors.http.gridlike.house import (
+from tests.doors.harness import run
+from tests.doors.http.gridlike.harness import (
     ASKED,
     BUSY,
     DONE,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from websockets.asyncio.client import connect
 
-from tests.doors.http.gridlike.house import ASKED, READY, GridWorker, Remote, show
+from tests.doors.http.gridlike.harness import ASKED, READY, GridWorker, Remote, show
 
 MEBIBYTE = 1024 * 1024
 SIZE = int(os.environ.get("LARGE_MEBIBYTES", "128")) * MEBIBYTE

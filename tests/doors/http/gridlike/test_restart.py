@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.http.gridlike.house import (
+from tests.doors.http.gridlike.harness import (
     ASKED,
     BUSY,
     DONE,
@@ -26,7 +26,7 @@ from tests.doors.http.gridlike.house import (
     until,
     worker,
 )
-from tests.doors.http.house import JACKALOPE
+from tests.doors.http.harness import JACKALOPE
 
 
 async def begun(place: Place, stack: AsyncExitStack, number: int, **options: Any) -> GridWorker:

@@ -13,10 +13,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Opcode
 
 from jackalope.broker.access import hash_of, id_of, new_token
-from jackalope.core.access import ApiKey, Permission
+from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import CreateApiKey
-from tests.doors.house import run
-from tests.doors.http.gridlike.house import (
+from tests.doors.harness import run
+from tests.doors.http.gridlike.harness import (
     ASKED,
     BUSY,
     DONE,
@@ -37,7 +37,7 @@ from tests.doors.http.gridlike.house import (
     worker,
 )
 from tests.doors.http.gridlike.test_jobs import LARGE, blob_files, blobs_are_gone
-from tests.doors.http.house import PATIENCE_S, HttpHouse
+from tests.doors.http.harness import PATIENCE_S, HttpHouse
 
 POLICY_VIOLATION = 1008
 NOT_A_MESSAGE = 1007

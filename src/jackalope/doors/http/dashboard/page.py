@@ -15,7 +15,7 @@ from litestar import HttpMethod, Response, route
 from litestar.params import FromPath
 
 from jackalope.doors.http.errors import Rejected
-from jackalope.doors.http.exchange import Asked
+from jackalope.doors.http.request import Asked
 
 FOLDER = Path(__file__).parent.parent / "page"
 INDEX = "index.html"

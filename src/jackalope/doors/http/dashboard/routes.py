@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from litestar.types import ControllerRouterHandler
 
-from jackalope.doors.http.dashboard import page, pulse, sign_in
+from jackalope.doors.http.dashboard import live_state as pulse
+from jackalope.doors.http.dashboard import page, sign_in
 
 if TYPE_CHECKING:
     from jackalope.doors.http.server import HttpDoor

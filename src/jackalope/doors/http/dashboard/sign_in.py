@@ -12,15 +12,15 @@ from jackalope import __version__
 from jackalope.broker.access import Principal, acting
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
-from jackalope.core.access import Permission
+from jackalope.core.api_key import Permission
 from jackalope.core.commands import DEFAULT_NAMESPACE
 from jackalope.core.durations import SECOND
 from jackalope.core.refusals import Refusal
-from jackalope.doors.http.access import Stranger
-from jackalope.doors.http.dashboard.visits import VISIT_US_MAX
-from jackalope.doors.http.description import spec
-from jackalope.doors.http.exchange import Answer, Asked, answer, door_of, read_body
-from jackalope.doors.http.rest.shapes import Time, about, to_time
+from jackalope.doors.http.dashboard.login_sessions import VISIT_US_MAX
+from jackalope.doors.http.middleware.auth import Stranger
+from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.request import Answer, Asked, answer, door_of, read_body
+from jackalope.doors.http.rest.schemas import Time, about, to_time
 
 
 class SignIn(msgspec.Struct, forbid_unknown_fields=True):

@@ -34,12 +34,12 @@ def problem(rejected: Rejected) -> bytes:
 
 def routes(door: HttpDoor) -> Sequence[ControllerRouterHandler]:
     """Return the routes of GridLike."""
-    from jackalope.doors.http.gridlike import batches, jobs, socket  # noqa: PLC0415
-    from jackalope.doors.http.gridlike.grid import Grid  # noqa: PLC0415
-    from jackalope.doors.http.gridlike.words import PROBLEM_HANDLERS  # noqa: PLC0415
+    from jackalope.doors.http.gridlike import batches, jobs, worker_socket  # noqa: PLC0415
+    from jackalope.doors.http.gridlike.context import Grid  # noqa: PLC0415
+    from jackalope.doors.http.gridlike.schemas import PROBLEM_HANDLERS  # noqa: PLC0415
 
     if not door.gridlike.enabled:
         return []
     grid = Grid(door)
-    handlers = [part for module in (jobs, batches, socket) for part in module.handlers(grid)]
+    handlers = [part for module in (jobs, batches, worker_socket) for part in module.handlers(grid)]
     return [Router("/", route_handlers=handlers, exception_handlers=PROBLEM_HANDLERS)]

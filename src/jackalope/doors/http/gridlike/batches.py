@@ -12,10 +12,10 @@ from litestar.response import Stream
 from jackalope.broker.queries import PAGE_ROWS_MAX, Refused
 from jackalope.core.refusals import Code
 from jackalope.doors.http.bodies import AnyRequest
-from jackalope.doors.http.exchange import answer
-from jackalope.doors.http.gridlike.grid import Grid
+from jackalope.doors.http.gridlike.context import Grid
 from jackalope.doors.http.gridlike.jobs import number_of, stream_jobs
-from jackalope.doors.http.gridlike.words import Batch, Problem, batch_of
+from jackalope.doors.http.gridlike.schemas import Batch, Problem, batch_of
+from jackalope.doors.http.request import answer
 from jackalope.wire.views import BatchView
 
 _JSON = "application/json"

@@ -12,19 +12,18 @@ from litestar.response import Stream
 from multipart import parse_options_header
 
 from jackalope.broker.access import THE_BROKER
-from jackalope.broker.ids import fresh_task_id
 from jackalope.broker.queries import Refused
-from jackalope.core.access import Permission
-from jackalope.core.cache import Same
+from jackalope.broker.task_ids import fresh_task_id
+from jackalope.core.api_key import Permission
+from jackalope.core.cache.answers import Same
 from jackalope.core.commands import Action, ActOnTasks, SubmitTasks
 from jackalope.core.effects import Accepted
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.refusals import Code
 from jackalope.core.task import Options, TaskSpec
 from jackalope.doors.http.bodies import AnyRequest, Received, body_response, receiving
-from jackalope.doors.http.exchange import answer, by_of, to_text
-from jackalope.doors.http.gridlike.grid import Grid
-from jackalope.doors.http.gridlike.words import (
+from jackalope.doors.http.gridlike.context import Grid
+from jackalope.doors.http.gridlike.schemas import (
     DESCRIPTION,
     DESCRIPTION_CHARS_MAX,
     PRIORITIES,
@@ -34,6 +33,7 @@ from jackalope.doors.http.gridlike.words import (
     Status,
     job_of,
 )
+from jackalope.doors.http.request import answer, by_of, to_text
 from jackalope.wire.views import TaskPage, TaskView
 
 #: How many jobs of a list are in memory at once.

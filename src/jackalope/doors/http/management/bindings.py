@@ -9,11 +9,11 @@ from litestar import delete, get, post
 from litestar.params import FromPath
 
 from jackalope.broker.engine import Engine
-from jackalope.core.access import Permission
-from jackalope.core.messaging import Bind, Unbind
-from jackalope.core.topology import Binding
+from jackalope.core.amqp.topology import Binding
+from jackalope.core.api_key import Permission
+from jackalope.core.commands.amqp import Bind, Unbind
 from jackalope.doors.http.management import views
-from jackalope.doors.http.management.words import (
+from jackalope.doors.http.management.conventions import (
     Answer,
     Asked,
     Nothing,

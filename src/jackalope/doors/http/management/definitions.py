@@ -9,13 +9,11 @@ from litestar import get, post
 from litestar.params import FromPath
 
 from jackalope.broker.engine import Engine
-from jackalope.core.access import Permission
-from jackalope.core.messaging import AnyMessaging, Bind, OpenExchange, OpenQueue, SetRule
-from jackalope.core.topology import Binding, Exchange
+from jackalope.core.amqp.topology import Binding, Exchange
+from jackalope.core.api_key import Permission
+from jackalope.core.commands.amqp import AnyMessaging, Bind, OpenExchange, OpenQueue, SetRule
 from jackalope.doors.http.management import views
-from jackalope.doors.http.management.exchanges import kind_of
-from jackalope.doors.http.management.policies import rule_of
-from jackalope.doors.http.management.words import (
+from jackalope.doors.http.management.conventions import (
     DEFAULT_VHOST,
     SPOKEN_VERSION,
     Answer,
@@ -36,6 +34,8 @@ from jackalope.doors.http.management.words import (
     text,
     vhost_of,
 )
+from jackalope.doors.http.management.exchanges import kind_of
+from jackalope.doors.http.management.policies import rule_of
 
 _ADMIN = {"permission": Permission.ADMIN}
 

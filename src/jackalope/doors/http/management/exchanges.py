@@ -6,12 +6,12 @@ from litestar import delete, get, put
 from litestar.params import FromPath
 
 from jackalope.broker.engine import Engine
-from jackalope.core.access import Permission
-from jackalope.core.messaging import OpenExchange, RemoveExchange
-from jackalope.core.routing import Kind
-from jackalope.core.topology import Exchange
+from jackalope.core.amqp.routing import Kind
+from jackalope.core.amqp.topology import Exchange
+from jackalope.core.api_key import Permission
+from jackalope.core.commands.amqp import OpenExchange, RemoveExchange
 from jackalope.doors.http.management import views
-from jackalope.doors.http.management.words import (
+from jackalope.doors.http.management.conventions import (
     Answer,
     Asked,
     Nothing,

@@ -16,11 +16,13 @@ from litestar import post
 from litestar.params import FromPath
 
 from jackalope.broker.access import acting
-from jackalope.broker.ids import fresh_task_id
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
-from jackalope.core import properties as amqp
-from jackalope.core.access import Permission
+from jackalope.broker.task_ids import fresh_task_id
+from jackalope.core.amqp import properties as amqp
+from jackalope.core.amqp.envelope import make_letter
+from jackalope.core.amqp.properties import BadProperties, headline
+from jackalope.core.api_key import Permission
 from jackalope.core.commands import (
     AnyCommand,
     Fail,
@@ -31,17 +33,13 @@ from jackalope.core.commands import (
     ReleaseAttempts,
     Verdict,
 )
+from jackalope.core.commands.amqp import Publication, PublishMessages, TakeTask
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, Effect, NothingToClaim, Published, Reply
-from jackalope.core.letters import make_letter
 from jackalope.core.limits import INLINE_BYTES_MAX, NAME_CHARS_MAX
-from jackalope.core.messaging import Publication, PublishMessages, TakeTask
-from jackalope.core.properties import BadProperties, headline
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef, Error
-from jackalope.doors.http.desk import of_kind
-from jackalope.doors.http.management.queues import place_of
-from jackalope.doors.http.management.words import (
+from jackalope.doors.http.management.conventions import (
     Answer,
     Asked,
     Item,
@@ -59,6 +57,8 @@ from jackalope.doors.http.management.words import (
     table,
     text,
 )
+from jackalope.doors.http.management.queues import place_of
+from jackalope.doors.http.session import of_kind
 
 #: How many messages can be looked at with one request.
 COUNT_MAX = 1_000

@@ -6,10 +6,10 @@ from litestar import delete, get, put
 from litestar.params import FromPath
 
 from jackalope.broker.engine import Engine
-from jackalope.core.access import Permission
-from jackalope.core.messaging import OpenQueue, PurgeQueue, RemoveQueue
+from jackalope.core.api_key import Permission
+from jackalope.core.commands.amqp import OpenQueue, PurgeQueue, RemoveQueue
 from jackalope.doors.http.management import views
-from jackalope.doors.http.management.words import (
+from jackalope.doors.http.management.conventions import (
     Answer,
     Asked,
     Nothing,

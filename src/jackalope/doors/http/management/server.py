@@ -18,24 +18,24 @@ from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from jackalope.broker.access import Access, Principal, acting
-from jackalope.broker.links import Links
+from jackalope.broker.config.schema import HttpConfig
+from jackalope.broker.connection_info import Links
 from jackalope.broker.service import Broker
-from jackalope.broker.settings import HttpConfig
 from jackalope.core.refusals import Code, Refusal
-from jackalope.doors.http.access import admitted, guard
 from jackalope.doors.http.errors import Rejected
-from jackalope.doors.http.listener import Listener
 from jackalope.doors.http.management import (
     bindings,
     definitions,
     exchanges,
-    general,
-    live,
     messages,
     policies,
     queues,
 )
-from jackalope.doors.http.management.words import Answer, Problem, Room, answer
+from jackalope.doors.http.management import connections as live
+from jackalope.doors.http.management import overview as general
+from jackalope.doors.http.management.conventions import Answer, Problem, Room, answer
+from jackalope.doors.http.middleware.auth import admitted, guard
+from jackalope.doors.http.transport.listener import Listener
 from jackalope.storage import StorageFault
 
 log = structlog.get_logger(component="management")

@@ -11,12 +11,8 @@ from typing import Any
 
 from jackalope.broker.access import acting, sees
 from jackalope.broker.engine import Engine
-from jackalope.core.access import Permission
-from jackalope.core.broker import Core
-from jackalope.core.consumers import consumers_of
-from jackalope.core.lifecycle import LEASED
-from jackalope.core.queue import Namespace, Queue
-from jackalope.core.topology import (
+from jackalope.core.amqp.consumers import consumers_of
+from jackalope.core.amqp.topology import (
     DEFAULT_EXCHANGE,
     GIVEN_NAMES,
     Binding,
@@ -26,7 +22,11 @@ from jackalope.core.topology import (
     lane_of,
     requests_queue,
 )
-from jackalope.doors.http.management.words import (
+from jackalope.core.api_key import Permission
+from jackalope.core.core import Core
+from jackalope.core.lifecycle import LEASED
+from jackalope.core.state.queue import Namespace, Queue
+from jackalope.doors.http.management.conventions import (
     DEFAULT_VHOST,
     NODE,
     key_of,

@@ -19,10 +19,9 @@ from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import PENDING, State
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX, TIME_US_MAX
 from jackalope.core.refusals import Code, Refusal
-from jackalope.doors.http.description import spec
-from jackalope.doors.http.desk import of_kind
 from jackalope.doors.http.errors import ErrorBody, Rejected, refusal_body
-from jackalope.doors.http.exchange import (
+from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.request import (
     Answer,
     Asked,
     answer,
@@ -35,7 +34,7 @@ from jackalope.doors.http.exchange import (
     task_id_of,
     to_text,
 )
-from jackalope.doors.http.rest.shapes import (
+from jackalope.doors.http.rest.schemas import (
     STATES,
     Count,
     Id,
@@ -50,6 +49,7 @@ from jackalope.doors.http.rest.shapes import (
     from_time,
     to_time,
 )
+from jackalope.doors.http.session import of_kind
 
 #: A task is pending as long as no worker has it.
 _PENDING = Filter(states=tuple(sorted(PENDING)))

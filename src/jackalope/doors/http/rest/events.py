@@ -16,9 +16,10 @@ from litestar.response import Stream
 from jackalope.broker.queries import Refused
 from jackalope.core.ids import NO_TASK
 from jackalope.core.lifecycle import State
-from jackalope.doors.http.description import spec
 from jackalope.doors.http.errors import ErrorBody, Rejected, as_rejected, refusal_body, turn_away
-from jackalope.doors.http.exchange import (
+from jackalope.doors.http.event_feed import Feed, Wanted
+from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.request import (
     Asked,
     as_task_id,
     door_of,
@@ -26,8 +27,7 @@ from jackalope.doors.http.exchange import (
     read_query,
     to_text,
 )
-from jackalope.doors.http.feed import Feed, Wanted
-from jackalope.doors.http.rest.shapes import STATUS, Id, MaybeName, Status, Time, about, to_time
+from jackalope.doors.http.rest.schemas import STATUS, Id, MaybeName, Status, Time, about, to_time
 from jackalope.wire.messages import Happened
 
 #: How often a stream that has nothing to tell says that it is still there.

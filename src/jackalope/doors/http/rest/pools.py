@@ -12,7 +12,7 @@ from litestar import Response, delete, get, post, put
 from litestar.params import FromPath
 from msgspec import Meta
 
-from jackalope.broker.config import plain, pool_field, pool_value
+from jackalope.broker.config.loader import plain, pool_field, pool_value
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
 from jackalope.core.commands import (
@@ -22,10 +22,10 @@ from jackalope.core.commands import (
     DeletePool,
     GroupAction,
 )
-from jackalope.core.pool import BOUNDS, PoolSettings
+from jackalope.core.pools.settings import BOUNDS, PoolSettings
 from jackalope.core.refusals import Code, Refusal
-from jackalope.doors.http.description import spec
-from jackalope.doors.http.exchange import (
+from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.request import (
     Answer,
     Asked,
     answer,
@@ -35,7 +35,7 @@ from jackalope.doors.http.exchange import (
     nothing,
     read_body,
 )
-from jackalope.doors.http.rest.shapes import (
+from jackalope.doors.http.rest.schemas import (
     DURATION,
     MaybeName,
     Name,

@@ -9,10 +9,10 @@ from litestar import Response, delete, get, post, put
 from litestar.params import FromPath
 from msgspec import Meta
 
-from jackalope.broker.config import plain, policy_field, policy_value
+from jackalope.broker.config.loader import plain, policy_field, policy_value
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
-from jackalope.core.cache import Same
+from jackalope.core.cache.answers import Same
 from jackalope.core.commands import (
     AnyCommand,
     DeclareQueue,
@@ -26,9 +26,9 @@ from jackalope.core.lifecycle import State
 from jackalope.core.limits import COUNT_MAX, TIME_US_MAX
 from jackalope.core.policy import PRESETS, SAME_OF_QUEUES, Policy, most
 from jackalope.core.refusals import Code, Refusal
-from jackalope.doors.http.description import spec
 from jackalope.doors.http.errors import Rejected
-from jackalope.doors.http.exchange import (
+from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.request import (
     Answer,
     Asked,
     answer,
@@ -39,7 +39,7 @@ from jackalope.doors.http.exchange import (
     read_body,
     read_query,
 )
-from jackalope.doors.http.rest.shapes import (
+from jackalope.doors.http.rest.schemas import (
     DURATION,
     MaybeName,
     TaskList,

@@ -11,14 +11,13 @@ from msgspec import Meta
 
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
-from jackalope.core.cache import IDENTITY_BYTES, How, Same
+from jackalope.core.cache.answers import IDENTITY_BYTES, How, Same
 from jackalope.core.commands import ActOnAnswers, AnswerAction
 from jackalope.core.effects import Acted, Served
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.refusals import Code, Refusal
-from jackalope.doors.http.description import spec
-from jackalope.doors.http.desk import of_kind
-from jackalope.doors.http.exchange import (
+from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.request import (
     Answer,
     Asked,
     answer,
@@ -29,7 +28,7 @@ from jackalope.doors.http.exchange import (
     read_query,
     to_text,
 )
-from jackalope.doors.http.rest.shapes import (
+from jackalope.doors.http.rest.schemas import (
     AnswerShown,
     Id,
     Identity,
@@ -42,6 +41,7 @@ from jackalope.doors.http.rest.shapes import (
     to_time,
 )
 from jackalope.doors.http.rest.tasks import submit_one, to_keep
+from jackalope.doors.http.session import of_kind
 
 _LIMIT_DEFAULT = 100
 _LIMIT_MAX = 1_000

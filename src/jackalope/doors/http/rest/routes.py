@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 from litestar import Router
 from litestar.types import ControllerRouterHandler
 
-from jackalope.doors.http.exchange import with_options
+from jackalope.doors.http.request import with_options
 from jackalope.doors.http.rest import (
     actions,
-    blobs,
     events,
-    keys,
     pools,
     queues,
     requests,
-    series,
     stats,
     tasks,
     workers,
-    working,
 )
+from jackalope.doors.http.rest import api_keys as keys
+from jackalope.doors.http.rest import time_series as series
+from jackalope.doors.http.rest import upload_links as blobs
+from jackalope.doors.http.rest import worker_api as working
 
 if TYPE_CHECKING:
     from jackalope.doors.http.server import HttpDoor

@@ -7,9 +7,9 @@ from litestar import get
 
 from jackalope.broker.queries import answer as answer_query
 from jackalope.core.lifecycle import LEASED, PENDING, State
-from jackalope.doors.http.description import spec
-from jackalope.doors.http.exchange import Answer, Asked, answer, door_of, namespace_of
-from jackalope.doors.http.rest.shapes import Time, to_time
+from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.request import Answer, Asked, answer, door_of, namespace_of
+from jackalope.doors.http.rest.schemas import Time, to_time
 from jackalope.wire.views import StatsView
 
 

@@ -8,10 +8,10 @@ import msgspec
 from litestar import HttpMethod, Response, get, post, route
 from litestar.params import FromPath
 
-from jackalope.broker.ids import fresh_task_id
 from jackalope.broker.queries import About, Refused, task_and_bodies
 from jackalope.broker.queries import answer as answer_query
-from jackalope.core.cache import Same, identity_of
+from jackalope.broker.task_ids import fresh_task_id
+from jackalope.core.cache.answers import Same, identity_of
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
 from jackalope.core.ids import NO_TASK
@@ -20,10 +20,10 @@ from jackalope.core.limits import INLINE_BYTES_MAX, TIME_US_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef, Body, TaskSpec
 from jackalope.doors.http.bodies import receiving
-from jackalope.doors.http.description import spec
-from jackalope.doors.http.desk import of_kind
 from jackalope.doors.http.errors import Rejected, refusal_body
-from jackalope.doors.http.exchange import (
+from jackalope.doors.http.middleware.trace_context import carry_trace
+from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.request import (
     Answer,
     Asked,
     answer,
@@ -37,8 +37,7 @@ from jackalope.doors.http.exchange import (
     to_text,
     while_there,
 )
-from jackalope.doors.http.rest.blobs import WithLink, body_of_ticket, body_or_link
-from jackalope.doors.http.rest.shapes import (
+from jackalope.doors.http.rest.schemas import (
     STATES,
     Id,
     MaybeName,
@@ -59,7 +58,8 @@ from jackalope.doors.http.rest.shapes import (
     show,
     to_spec,
 )
-from jackalope.doors.http.trace import carry_trace
+from jackalope.doors.http.rest.upload_links import WithLink, body_of_ticket, body_or_link
+from jackalope.doors.http.session import of_kind
 from jackalope.storage.ports import Sort
 from jackalope.wire.views import TaskView
 

@@ -13,16 +13,9 @@ from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
 from jackalope.core.commands import DrainWorker
 from jackalope.core.refusals import Code, Refusal
-from jackalope.doors.http.description import spec
-from jackalope.doors.http.exchange import (
-    Answer,
-    Asked,
-    answer,
-    by_of,
-    door_of,
-    namespace_of,
-)
-from jackalope.doors.http.rest.shapes import Time, to_time
+from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.request import Answer, Asked, answer, by_of, door_of, namespace_of
+from jackalope.doors.http.rest.schemas import Time, to_time
 from jackalope.wire.views import WorkerView
 
 

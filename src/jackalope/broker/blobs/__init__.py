@@ -1,0 +1,1 @@
+"""Blobs at run time: in-flight uploads, clean-up, upload tickets."""

@@ -1,0 +1,1 @@
+"""Configuration: schema, sources, loading, and where a broker may listen."""

@@ -1,0 +1,1 @@
+"""Telemetry: counters, gauges, time series, traces and the event log."""

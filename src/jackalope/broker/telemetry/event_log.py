@@ -1,0 +1,364 @@
+"""The chronicle: what the log says about tasks, workers and queues.
+
+Owns the words and their levels. It hears every durable record, and looks at workers and queues once
+a second. At tens of thousands of tasks a second nobody reads a line for each of them, and writing
+those would cost more than the tasks: what goes beyond some lines a second is counted, and the count
+is one line. That a volatile task, such as a call or its answer, came and went well is for debug.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from jackalope.broker.config.schema import LogConfig, LogLevel
+from jackalope.broker.engine import Engine
+from jackalope.broker.events import Events
+from jackalope.broker.service import Broker
+from jackalope.core import Core
+from jackalope.core.commands import AnyCommand
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import Effect, Reply
+from jackalope.core.ids import TaskId
+from jackalope.core.lifecycle import Event, State
+from jackalope.core.records import (
+    AnswerPinned,
+    AnswersDropped,
+    AnswerStored,
+    AnswerUsed,
+    AnyRecord,
+    ApiKeyCreated,
+    ApiKeyRevoked,
+    AttemptAssigned,
+    AttemptEnded,
+    AttemptFinished,
+    AttemptStarted,
+    Bound,
+    ExchangeDeclared,
+    ExchangeDeleted,
+    GroupPinned,
+    PoolDeclared,
+    PoolDeleted,
+    QueueDeclared,
+    QueueDeleted,
+    QueuePaused,
+    QueueResumed,
+    RequestJoined,
+    RuleCleared,
+    RuleSet,
+    SignalAdvanced,
+    SignalRequested,
+    TagLimited,
+    TaskMoved,
+    TaskPurged,
+    TaskRevived,
+    TasksDropped,
+    TaskSubmitted,
+    Unbound,
+    is_lasting,
+)
+from jackalope.core.task import Task
+from jackalope.log_setup import trace
+
+log = structlog.get_logger(component="broker")
+
+LINES_PER_SECOND_MAX = 100
+
+#: A queue is said to fill up from this part of its depth limit on.
+DEPTH_WARNING = 0.8
+
+_WATCH_EVERY_S = 1.0
+
+_ERROR, _WARN, _INFO, _DEBUG, _TRACE = range(5)
+_RANKS = {
+    LogLevel.ERROR: _ERROR,
+    LogLevel.WARN: _WARN,
+    LogLevel.INFO: _INFO,
+    LogLevel.DEBUG: _DEBUG,
+    LogLevel.TRACE: _TRACE,
+}
+
+#: What is said about a record, and how loudly. Those of `_BY_EVENT` depend on what happened.
+_WORDS: dict[type, tuple[int, str]] = {
+    TaskSubmitted: (_INFO, "task submitted"),
+    TaskRevived: (_INFO, "task revived"),
+    TaskPurged: (_INFO, "task purged"),
+    AttemptAssigned: (_DEBUG, "task assigned"),
+    AttemptStarted: (_INFO, "task started"),
+    AttemptFinished: (_INFO, "task succeeded"),
+    SignalRequested: (_INFO, "signal requested"),
+    SignalAdvanced: (_DEBUG, "signal advanced"),
+    QueueDeclared: (_INFO, "queue declared"),
+    QueueDeleted: (_INFO, "queue deleted"),
+    QueuePaused: (_INFO, "queue paused"),
+    QueueResumed: (_INFO, "queue resumed"),
+    TagLimited: (_INFO, "tag limited"),
+    ApiKeyCreated: (_INFO, "API key created"),
+    ApiKeyRevoked: (_INFO, "API key revoked"),
+    RequestJoined: (_DEBUG, "request joined"),
+    AnswerStored: (_DEBUG, "answer kept"),
+    AnswerUsed: (_DEBUG, "answer used"),
+    AnswerPinned: (_INFO, "answer pinned or unpinned"),
+    AnswersDropped: (_INFO, "answers dropped"),
+    PoolDeclared: (_INFO, "pool declared"),
+    PoolDeleted: (_INFO, "pool deleted"),
+    GroupPinned: (_INFO, "group pinned"),
+    TasksDropped: (_INFO, "tasks dropped"),
+    ExchangeDeclared: (_INFO, "exchange declared"),
+    ExchangeDeleted: (_INFO, "exchange deleted"),
+    Bound: (_DEBUG, "binding made"),
+    Unbound: (_DEBUG, "binding removed"),
+    RuleSet: (_INFO, "rule set"),
+    RuleCleared: (_INFO, "rule cleared"),
+}
+_BY_EVENT: dict[Event, tuple[int, str]] = {
+    Event.HOLD: (_INFO, "task held"),
+    Event.PLAY: (_INFO, "task played"),
+    Event.PAUSE: (_INFO, "task paused"),
+    Event.KILL: (_INFO, "task killed"),
+    Event.RETRY: (_INFO, "task tried again at once"),
+    Event.UNBLOCK: (_DEBUG, "task waits for no other"),
+    Event.DUE: (_DEBUG, "task is due"),
+    Event.ABANDON: (_WARN, "task dead"),
+    Event.EXPIRE: (_WARN, "task dead"),
+    Event.FAIL: (_WARN, "attempt failed"),
+    Event.LOSE: (_WARN, "attempt lost with its worker"),
+    Event.RELEASE: (_INFO, "attempt handed back"),
+    Event.STOP: (_INFO, "attempt stopped"),
+}
+
+
+#: What happens to every task that nothing happens to.
+_ROUTINE = frozenset({TaskSubmitted, AttemptAssigned, AttemptStarted, AttemptFinished})
+
+
+class Chronicle(Events):
+    """Events that are logged as well."""
+
+    def __init__(self, config: LogConfig) -> None:
+        super().__init__()
+        self._rank = _RANKS[config.level]
+        self.is_tracing = self._rank == _TRACE
+        self._slow_us = config.slow_task_us
+        self._since_us = 0
+        self._lines = [0] * len(_RANKS)
+        self._left_out: Counter[str] = Counter()
+        self._workers: dict[tuple[str, str], str] = {}
+        self._gone_us = 0
+        self._filling: set[tuple[str, str]] = set()
+
+    def take(self, records: list[AnyRecord], core: Core) -> None:
+        """Log the records of a turn that is durable."""
+        super().take(records, core)
+        if self._rank == _ERROR:
+            return
+        if core.book.has_volatile and self._rank < _DEBUG and not self._slow_us:
+            records = [
+                record for record in records if type(record) not in _ROUTINE or is_lasting(record)
+            ]
+        if not records:
+            return
+        if records[-1].at_us - self._since_us >= SECOND:
+            self.settle(records[-1].at_us)
+        wanted = self._wanted(records)
+        for record in records if wanted else ():
+            if type(record) in wanted:
+                self._tell(record, core)
+
+    def trace(self, commands: list[AnyCommand], effects: list[Effect]) -> None:
+        """Log what reached the core in a turn, and what leaves it. Bodies are not shown."""
+        for command in commands:
+            items = [getattr(command, name, None) for name in ("tasks", "attempts", "messages")]
+            count = next((len(many) for many in items if many), 0)
+            trace(
+                log, "command", **_parties(command, command), **({"items": count} if count else {})
+            )
+        for effect in effects:
+            if isinstance(effect, Reply):
+                trace(log, "answer", **_parties(effect, effect.body))
+            else:
+                trace(log, "message", **_parties(effect, effect.message))
+
+    def _wanted(self, records: list[AnyRecord]) -> set[type]:
+        """Return the kinds of records to look at one by one; count what only the limit keeps out.
+
+        Under load this is all that is done: counting kinds takes a fraction of what a line takes.
+        """
+        wanted = set()
+        for kind, count in Counter(map(type, records)).items():
+            level, message = _WORDS.get(kind, (_WARN, ""))
+            if level > self._rank and not (self._slow_us and kind is AttemptFinished):
+                continue
+            if message and not self._slow_us and not self._has_room(level):
+                self._left_out[message] += count
+            else:
+                wanted.add(kind)
+        return wanted
+
+    def _has_room(self, level: int) -> bool:
+        return self._lines[level] < LINES_PER_SECOND_MAX or self._rank >= _DEBUG
+
+    def _tell(self, record: AnyRecord, core: Core) -> None:
+        level, message = _words(record)
+        if level <= self._rank:
+            if self._has_room(level):
+                self._lines[level] += 1
+                getattr(log, _METHODS[level])(message, **_facts(record, core))
+            else:
+                self._left_out[message] += 1
+        if self._slow_us and isinstance(record, AttemptFinished):
+            self._warn_if_slow(record, core)
+
+    def settle(self, now_us: int) -> None:
+        """Begin a new second: tell how many lines the last one left out."""
+        if self._left_out:
+            counts = {message.replace(" ", "_"): n for message, n in self._left_out.items()}
+            log.info("lines left out", **counts)
+            self._left_out.clear()
+        self._since_us, self._lines = now_us, [0] * len(_RANKS)
+
+    def _warn_if_slow(self, record: AttemptFinished, core: Core) -> None:
+        task = core.book.tasks.get(record.task)
+        took_us = 0 if task is None else _took_us(task)
+        if took_us > self._slow_us:
+            log.warning("slow task", **_facts(record, core))
+
+    # Workers and queues.
+
+    async def watch(self, broker: Broker) -> None:
+        """Look at workers and queues once a second, until cancelled."""
+        while True:
+            await asyncio.sleep(_WATCH_EVERY_S)
+            self.settle(broker.now_us())
+            broker.shortage()  # It logs when the disk runs low, even if nothing is submitted.
+            await broker.read(self.look)
+
+    def look(self, engine: Engine) -> None:
+        """Tell which workers came and went, and which queues fill up."""
+        roster = engine.core.roster
+        for name in self._workers.keys() - roster.workers.keys():
+            del self._workers[name]
+        for (namespace, worker_id), worker in roster.workers.items():
+            state = "draining" if worker.is_draining else "joined" if worker.session else "away"
+            before = self._workers.get((namespace, worker_id), "")
+            if state != before:
+                self._workers[namespace, worker_id] = state
+                facts = {"queues": worker.queues, "slots": worker.slots, "holds": len(worker.held)}
+                say = log.warning if state == "away" else log.info
+                say(f"worker {state}", worker_id=worker_id, namespace=namespace, **facts)
+        for left in roster.departed:
+            if left.at_us > self._gone_us:
+                log.info(
+                    "worker gone", worker_id=left.worker, namespace=left.namespace, why=left.why
+                )
+        if roster.departed:
+            self._gone_us = max(self._gone_us, roster.departed[-1].at_us)
+        self._look_at_queues(engine)
+
+    def _look_at_queues(self, engine: Engine) -> None:
+        for world in engine.core.book.namespaces.values():
+            for queue in world.queues.values():
+                limit, name = queue.policy.depth_limit, (world.name, queue.name)
+                is_filling = bool(limit) and queue.depth >= limit * DEPTH_WARNING
+                if is_filling and name not in self._filling:
+                    self._filling.add(name)
+                    log.warning(
+                        "queue fills up",
+                        queue=queue.name,
+                        namespace=world.name,
+                        depth=queue.depth,
+                        depth_limit=limit,
+                    )
+                elif not is_filling:
+                    self._filling.discard(name)
+
+
+#: The logger's methods by name: taken from it when something is said, not before it is set up.
+_METHODS = {_WARN: "warning", _INFO: "info", _DEBUG: "debug"}
+
+
+def _words(record: AnyRecord) -> tuple[int, str]:
+    if isinstance(record, AttemptEnded | TaskMoved):
+        if record.to is State.DEAD:
+            return _WARN, "task dead"
+        return _BY_EVENT.get(record.event, (_DEBUG, f"task {record.event}"))
+    return _WORDS[type(record)]
+
+
+def _facts(record: AnyRecord, core: Core) -> dict[str, Any]:
+    """Return the ids and the circumstances of a record, as far as they are known."""
+    facts: dict[str, Any] = {}
+    task_id = _task_of(record)
+    if task_id:
+        facts["task_id"] = str(UUID(bytes=bytes(task_id)))
+    task = core.book.tasks.get(task_id)
+    if task is not None:
+        facts |= {"queue": task.queue.name, "name": task.name, "state": task.state.value}
+        facts["namespace"] = task.queue.namespace.name
+        facts["worker_id"] = _worker_of(task)
+    for name in ("queue", "namespace", "tag", "limit", "by", "reason", "signal", "stage", "detail"):
+        if value := getattr(record, name, None):
+            facts[name] = str(value)
+    if isinstance(record, ApiKeyCreated):
+        key = record.key
+        facts |= {"api_key": key.id, "name": key.name, "by": key.by}
+        facts["permissions"] = " ".join(key.permissions)
+    elif isinstance(record, ApiKeyRevoked):
+        facts["api_key"] = record.key
+    elif isinstance(record, AnswersDropped):
+        facts |= {"answers": len(record.tasks), "why": record.why}
+    if isinstance(record, AttemptFinished) and task is not None:
+        facts["seconds"] = _took_us(task) / SECOND
+    if isinstance(record, AttemptEnded) and record.error is not None:
+        facts["error"] = f"{record.error.type}: {record.error.message}"
+    facts |= _facts_of_topology(record)
+    return {name: value for name, value in facts.items() if value not in ("", None)}
+
+
+def _parties(letter: Any, what: Any) -> dict[str, Any]:
+    """Return what a command or effect is, which session it is of, and which task it is about."""
+    facts = {"kind": type(what).__name__, "session": letter.session}
+    facts["ref"] = getattr(letter, "ref", 0)
+    for name in ("worker", "queue", "code", "namespace"):
+        facts[name] = getattr(what, name, "")
+    facts["worker_id"] = facts.pop("worker")
+    task_id = getattr(what, "task", b"")
+    facts["task_id"] = str(UUID(bytes=bytes(task_id))) if len(task_id) == 16 else ""
+    return {name: value for name, value in facts.items() if value}
+
+
+def _facts_of_topology(record: AnyRecord) -> dict[str, Any]:
+    if isinstance(record, TasksDropped):
+        return {"count": len(record.tasks)}
+    for what in ("exchange", "rule"):
+        if (named := getattr(record, what, None)) is not None:
+            return {what: getattr(named, "name", named)}
+    return {}
+
+
+def _task_of(record: AnyRecord) -> TaskId:
+    if isinstance(record, TaskSubmitted):
+        return record.spec.id
+    if isinstance(record, TaskRevived):
+        return record.row.id
+    if isinstance(record, AnswerStored):
+        return record.answer.task
+    return getattr(record, "task", TaskId(b""))
+
+
+def _worker_of(task: Task) -> str:
+    if task.attempt is not None:
+        return task.attempt.worker
+    assigned = (each.by for each in reversed(task.history or ()) if each.what == Event.ASSIGN)
+    return next(assigned, "")
+
+
+def _took_us(task: Task) -> int:
+    """Return how long the last attempt of a task ran."""
+    ended_us = task.outcome.ended_us if task.outcome else 0
+    starts = (each.at_us for each in reversed(task.history or ()) if each.what == Event.START)
+    return max(0, ended_us - next(starts, ended_us))

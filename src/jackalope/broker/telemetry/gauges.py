@@ -1,0 +1,273 @@
+"""The census: how full the broker is at this moment.
+
+Owns the counting of what is there, as the meter counts what happens. It looks at memory and nowhere
+else, and waits for nothing, so that it also tells how a broker is that cannot go on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jackalope.broker.telemetry.meter import Reading, Spread
+from jackalope.broker.telemetry.time_series import COARSE_S, FINE_S, KEPT_S
+from jackalope.core.durations import SECOND
+from jackalope.core.lifecycle import LEASED, State
+from jackalope.core.state.queue import Queue
+from jackalope.core.state.roster import Departure, Worker
+from jackalope.core.state.worker_stats import NO_TALLY, Tally
+from jackalope.core.workers.fanout import Fanout
+from jackalope.wire.views import PointView, SeriesView, SpreadView, WorkerView
+
+if TYPE_CHECKING:
+    from jackalope.broker.service import Broker
+    from jackalope.broker.telemetry.meter import QueueName
+    from jackalope.core import Core
+
+#: The lowest priority of each tier, the highest tier first.
+TIERS = {"high": 200, "normal": 100, "low": 0}
+
+
+class QueueCensus(msgspec.Struct):
+    """What is in a queue, or in several that are counted as one.
+
+    Attributes:
+        counts: unfinished tasks by state.
+        depth: those that wait, and so count against the limit.
+        depth_limit: how many may; 0 for any number.
+        oldest_ready_us: since when the oldest ready task is ready; 0 if there is none.
+        answers: answers that are kept.
+        answer_bytes: their size.
+    """
+
+    counts: Counter[State]
+    depth: int = 0
+    depth_limit: int = 0
+    oldest_ready_us: int = 0
+    answers: int = 0
+    answer_bytes: int = 0
+
+
+class Census(msgspec.Struct):
+    """How full the broker is.
+
+    Attributes:
+        queues: by the name under which the meter counts them.
+        pending: tasks that wait.
+        connected: workers that are there.
+        tiers: ready tasks by tier of priority.
+        workers: workers by state.
+        sessions: open connections.
+        inbox: items that wait for a turn.
+        unwritten: tasks that history lacks in their present state.
+        sequence: the last batch that is durable.
+        lag: how many batches history is behind.
+        trouble: why nothing can be written; empty if all is well.
+        shortage: why no new task is taken in; empty if all is well.
+    """
+
+    queues: dict[QueueName, QueueCensus]
+    pending: int
+    connected: int
+    tiers: dict[str, int]
+    workers: Counter[str]
+    sessions: int
+    inbox: int
+    unwritten: int
+    sequence: int
+    lag: int
+    trouble: str
+    shortage: str
+
+    def in_progress(self) -> int:
+        """Return how many tasks workers have."""
+        return sum(queue.counts[state] for queue in self.queues.values() for state in LEASED)
+
+
+def take_census(broker: Broker) -> Census:
+    """Count what is there now."""
+    core, meter = broker.engine.core, broker.meter
+    queues: dict[QueueName, QueueCensus] = {}
+    there = [queue for world in core.book.namespaces.values() for queue in world.queues.values()]
+    for queue in there:
+        counted = queues.setdefault(meter.name_of(queue), QueueCensus(Counter()))
+        _count_queue(counted, queue, core)
+    unwritten = len(core.book.dirty)
+    return Census(
+        queues=queues,
+        pending=count_pending(core),
+        connected=count_connected(core),
+        tiers=count_tiers(there),
+        workers=Counter(worker_state(worker) for worker in core.roster.workers.values()),
+        sessions=broker.session_count(),
+        inbox=broker.inbox_items(),
+        unwritten=unwritten,
+        sequence=broker.engine.sequence,
+        lag=broker.engine.sequence - meter.machine.flushed if unwritten else 0,
+        trouble=broker.trouble(),
+        shortage=broker.shortage(),
+    )
+
+
+def count_pending(core: Core) -> int:
+    """Return how many tasks wait."""
+    return sum(
+        queue.depth for world in core.book.namespaces.values() for queue in world.queues.values()
+    )
+
+
+def count_connected(core: Core) -> int:
+    """Return how many workers are there."""
+    return sum(1 for worker in core.roster.workers.values() if worker.session)
+
+
+def count_tiers(queues: Iterable[Queue]) -> dict[str, int]:
+    """Return how many tasks of each tier of priority are ready."""
+    tiers = dict.fromkeys(TIERS, 0)
+    for queue in queues:
+        for lane in queue.line.lanes.values():
+            for priority, number in lane.sizes():
+                tiers[next(tier for tier, low in TIERS.items() if priority >= low)] += number
+    return tiers
+
+
+def oldest_ready_us(queue: Queue, core: Core) -> int:
+    """Return since when the oldest ready task of a queue is ready; 0 if there is none."""
+    heads = (lane.head(core.book.tasks) for lane in queue.line.lanes.values())
+    return min((head.rank for head in heads if head), default=0)
+
+
+def worker_state(worker: Worker) -> str:
+    """Return `active`, `idle`, `draining` or `away`."""
+    if not worker.session:
+        return "away"
+    if worker.is_draining:
+        return "draining"
+    return "active" if worker.held or worker.helps > 0 else "idle"
+
+
+def gone_view(left: Departure, tally: Tally) -> WorkerView:
+    """Show a worker that has left."""
+    return WorkerView(
+        left.worker,
+        "gone",
+        gone_us=left.at_us,
+        why_gone=left.why,
+        succeeded=tally.succeeded,
+        failed=tally.failed,
+    )
+
+
+def worker_view(worker: Worker, helped: Fanout | None) -> WorkerView:
+    """Show a worker that is there, or that is waited for."""
+    tally = worker.namespace.tallies.get(worker.id, NO_TALLY)
+    return WorkerView(
+        worker=worker.id,
+        state=worker_state(worker),
+        queues=worker.queues,
+        keys=worker.keys,
+        slots=worker.slots,
+        load=len(worker.held),
+        labels=worker.labels,
+        stats=worker.stats,
+        joined_us=worker.joined_us,
+        heard_us=worker.heard_us,
+        succeeded=tally.succeeded,
+        failed=tally.failed,
+        helps="" if helped is None else helped.task.id.hex(),
+    )
+
+
+def _count_queue(counted: QueueCensus, queue: Queue, core: Core) -> None:
+    counted.counts.update(queue.counts)
+    counted.depth += queue.depth
+    counted.depth_limit += queue.policy.depth_limit
+    counted.answers += len(queue.cache.answers)
+    counted.answer_bytes += queue.cache.bytes
+    oldest_us = oldest_ready_us(queue, core)
+    if oldest_us and (not counted.oldest_ready_us or oldest_us < counted.oldest_ready_us):
+        counted.oldest_ready_us = oldest_us
+
+
+# Charts: the series as points that somebody can look at.
+
+SPAN_S_DEFAULT = 3_600
+
+
+class BadSpan(ValueError):
+    """No points can be made of this."""
+
+
+async def chart(
+    broker: Broker,
+    namespace: str,
+    queue: str,
+    *,
+    since_us: int,
+    until_us: int,
+    step_s: int,
+    sees: Callable[[str], bool],
+) -> SeriesView:
+    """Show the series of a namespace, or of one of its queues.
+
+    Without a beginning it is the last hour, without an end it ends now, without a step it takes the
+    shortest that reaches back so far. The number of points is limited by what is kept.
+
+    Raises:
+        BadSpan: the step is none, or shorter than what is kept.
+    """
+    now_s = broker.now_us() // SECOND
+    until_s = min(-(-until_us // SECOND), now_s + FINE_S) if until_us else now_s + FINE_S
+    since_s = since_us // SECOND if since_us else until_s - SPAN_S_DEFAULT
+    if not step_s:
+        step_s = FINE_S if since_s >= now_s - KEPT_S[FINE_S] else COARSE_S
+    if step_s % FINE_S or step_s <= 0:
+        raise BadSpan(f"a step of {step_s} s; it must be a multiple of {FINE_S} s")
+    if since_s < now_s - KEPT_S[FINE_S] and step_s % COARSE_S:
+        raise BadSpan(
+            f"a step of {step_s} s; what is older than {KEPT_S[FINE_S]} s is kept in steps of "
+            f"{COARSE_S} s, so ask for a multiple of that"
+        )
+    first_s = max(since_s, now_s - KEPT_S[COARSE_S]) // step_s * step_s
+    found = await broker.off_loop(
+        lambda: broker.series.between(namespace, queue, first_s, until_s, step_s=step_s, sees=sees)
+    )
+    return SeriesView(step_s, [_point(at_s, step_s, reading) for at_s, reading in found])
+
+
+def _point(at_s: int, step_s: int, reading: Reading) -> PointView:
+    return PointView(
+        at_us=at_s * SECOND,
+        submitted=reading.submitted,
+        succeeded=reading.succeeded,
+        dead=reading.dead,
+        killed=reading.killed,
+        failures=reading.failures,
+        crashes=reading.crashes,
+        interruptions=reading.interruptions,
+        retries=reading.retries,
+        depth=reading.depth,
+        leased=reading.leased,
+        workers=reading.workers,
+        per_second=reading.succeeded / step_s,
+        queued=_spread(reading.queued),
+        assigned=_spread(reading.assigned),
+        started=_spread(reading.started),
+        finished=_spread(reading.finished),
+    )
+
+
+def _spread(spread: Spread) -> SpreadView | None:
+    number = spread.number()
+    if not number:
+        return None
+    return SpreadView(
+        number,
+        spread.mean() / SECOND,
+        spread.quantile(0.5) / SECOND,
+        spread.quantile(0.95) / SECOND,
+        spread.quantile(0.99) / SECOND,
+    )

@@ -1,0 +1,1 @@
+"""Views: the core's state as it is shown."""

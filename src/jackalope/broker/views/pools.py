@@ -1,0 +1,113 @@
+"""The fleet: pools, groups and what was started for them, as they are shown.
+
+Owns the way from the core's state to views. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from jackalope.core import Core
+from jackalope.core.durations import SECOND
+from jackalope.core.pools.lifecycle import trouble
+from jackalope.core.pools.settings import Group, Launch, Phase, Pool, PoolSettings
+from jackalope.wire.views import GroupView, LaunchView, PoolView
+
+
+def pool_views(core: Core, namespace: str, sees: Callable[[str], bool]) -> list[PoolView]:
+    """Show the pools of a namespace that whoever asks may see, by the names of their queues."""
+    return [
+        _pool_view(core, pool, settings)
+        for pool, settings in _pools(core)
+        if pool.name[0] == namespace and sees(pool.name[1])
+    ]
+
+
+def _pools(core: Core) -> Iterator[tuple[Pool, PoolSettings]]:
+    for _, pool in sorted(core.pools.by_name.items()):
+        if pool.settings is not None:
+            yield pool, pool.settings
+
+
+def _pool_view(core: Core, pool: Pool, settings: PoolSettings) -> PoolView:
+    return PoolView(
+        queue=pool.name[1],
+        settings=settings,
+        up=len(pool.up),
+        waiting=len(pool.line),
+        launched=pool.launched,
+        failed=pool.failed,
+        groups=tuple(_group_view(core, group) for _, group in sorted(pool.groups.items())),
+    )
+
+
+def _group_view(core: Core, group: Group) -> GroupView:
+    return GroupView(
+        key=group.key,
+        state=group.state,
+        generation=group.generation,
+        wanted=group.wanted,
+        ready=group.pool.ready(group.key),
+        leased=group.leased(),
+        workers=tuple(group.workers),
+        launches=tuple(_launch_view(launch) for launch in group.launches.values()),
+        is_pinned=group.pool.is_pinned(group.key),
+        active_us=group.active_us,
+        rate=round(group.rate(core.now_us) * SECOND, 3),
+        failures=group.failures,
+        trouble=trouble(core, group) if group.wanted else "",
+    )
+
+
+def _launch_view(launch: Launch) -> LaunchView:
+    return LaunchView(
+        launch=launch.id,
+        state=launch_state(launch),
+        version=launch.version,
+        launcher=launch.launcher,
+        ordered_us=launch.ordered_us,
+        external_id=launch.external_id,
+        detail=launch.detail,
+    )
+
+
+def launch_state(launch: Launch) -> str:
+    """Return how far a launch has come, as its launcher and its workers tell together."""
+    if launch.phase is Phase.ENDED:
+        return "ended"
+    if launch.phase is Phase.STOPPING or launch.is_stopping:
+        return "stopping"
+    if launch.is_retired:
+        return "draining"
+    if launch.is_ready() or launch.is_loaded:
+        return "ready"
+    return "loading" if launch.has_joined else "starting"
+
+
+class Fleet(msgspec.Struct):
+    """How many there are, by the names of pools.
+
+    Attributes:
+        groups: by state.
+        launches: what was started and is still there, by how far it has come.
+        orders: how many launches were ordered, and how many failed.
+    """
+
+    groups: dict[tuple[str, str], Counter[str]] = {}
+    launches: dict[tuple[str, str], Counter[str]] = {}
+    orders: dict[tuple[str, str], tuple[int, int]] = {}
+
+
+def take_fleet(core: Core) -> Fleet:
+    """Count all groups and what was started for them."""
+    fleet = Fleet({}, {}, {})
+    for pool, _ in _pools(core):
+        groups = list(pool.groups.values())
+        launches = [launch for group in groups for launch in group.launches.values()]
+        fleet.groups[pool.name] = Counter(str(group.state) for group in groups)
+        fleet.launches[pool.name] = Counter(map(launch_state, launches))
+        fleet.orders[pool.name] = (pool.launched, pool.failed)
+    return fleet

@@ -1,0 +1,373 @@
+"""Commands: what all of them share. Options, errors, exit codes, and the way to the broker.
+
+A command is an async function that takes a `Backend` and a `Screen` first, then its own options.
+`connected` gives it the options that every command has, connects, runs it, and turns what goes
+wrong into one line with a hint and an exit code. Options that belong together are a dataclass of
+the kind `Options`: a command with a parameter of that type has all of them.
+
+Modules of commands do not postpone the evaluation of annotations, because Typer reads them; and
+they import what they need when they run, because a shell that completes a word waits for them all.
+"""
+
+import contextlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from jackalope.transport.address import Address
+
+DEFAULT_BROKER = "jackalope://127.0.0.1:7420"
+
+_PANEL = "Everywhere"
+
+
+class Exit(IntEnum):
+    """What an exit code means."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    STORAGE = 3
+    BUSY = 4
+    INTERRUPTED = 130
+
+
+class Failure(Exception):
+    """A command cannot go on: one line for people, a hint, more lines if need be, an exit code."""
+
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        code: Exit = Exit.FAILED,
+        details: Sequence[str] = (),
+    ) -> None:
+        super().__init__(f"{message}: {hint}" if hint else message)
+        self.code = code
+        self.details = details
+
+
+@dataclass(frozen=True)
+class Common:
+    """The options that every command has. None where nothing was said."""
+
+    broker: str | None = None
+    namespace: str | None = None
+    token: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    skip_verify: bool | None = None
+    format: str | None = None
+
+    def over(self, weaker: "Common") -> "Common":
+        """Take from the other what is not said here."""
+        said = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(weaker, **said)
+
+    def address(self) -> "Address":
+        """Return where the broker is."""
+        from jackalope.transport.address import parse_address
+
+        text = self.broker or DEFAULT_BROKER
+        address = parse_address(text if "://" in text else f"jackalope://{text}")
+        return replace(
+            address,
+            namespace=self.namespace or address.namespace,
+            token=self.token or address.token,
+            tls=address.tls or bool(self.ca or self.skip_verify),
+            ca_file=self.ca or address.ca_file,
+            verify=not self.skip_verify,
+        )
+
+
+Broker = Annotated[
+    str | None,
+    typer.Option(
+        "--broker",
+        "-b",
+        metavar="ADDRESS",
+        help="Where the broker is, as host:port or jackalope://host:port/namespace.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        help="The closed world of queues, workers and tasks to look at.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="TOKEN",
+        help="What proves who you are. Better in JACKALOPE_TOKEN, where nobody else sees it.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+
+CaFile = Annotated[
+    str | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        help="Over TLS, the authorities that may vouch for the broker.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+SkipVerify = Annotated[
+    bool | None,
+    typer.Option(
+        "--insecure-skip-verify",
+        help="Over TLS, do not check who the broker is. Whoever stands in between can read all.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+
+
+def _formats() -> list[str]:
+    return ["table", "json", "yaml"]
+
+
+def check_format(value: str | None) -> str | None:
+    """Check the name of a format.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    if value is not None and value not in _formats():
+        raise typer.BadParameter(f"{value!r} is none of {', '.join(_formats())}")
+    return value
+
+
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        "-f",
+        metavar="[table|json|yaml]",
+        help="How the answer is written.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+        callback=check_format,
+        autocompletion=_formats,
+    ),
+]
+
+Async = Callable[..., Coroutine[Any, Any, Any]]
+
+
+def connected(command: Async) -> Callable[..., None]:
+    """Make a command for Typer of an async function of a backend, a screen and options."""
+
+    def run(common: Common, **options: Any) -> None:
+        from jackalope.cli.broker_client import connect
+        from jackalope.cli.output import Format, Screen
+
+        async def work() -> Any:
+            async with connect(common.address()) as backend:
+                return await command(backend, Screen(Format(common.format or "table")), **options)
+
+        finish(run_loop(work()))
+
+    return _with_options(command, run, leading=2, options=_CONNECTION | _FORMAT)
+
+
+def local(command: Callable[..., Any]) -> Callable[..., None]:
+    """Make a command for Typer of a function of a screen and options, without a broker."""
+
+    def run(common: Common, **options: Any) -> None:
+        from jackalope.cli.output import Format, Screen
+
+        finish(command(Screen(Format(common.format or "table")), **options))
+
+    return _with_options(command, run, leading=1, options=_FORMAT)
+
+
+def addressed(command: Callable[..., Any]) -> Callable[..., None]:
+    """Make a command for Typer of a function of the common options and its own."""
+
+    def run(common: Common, **options: Any) -> None:
+        finish(command(common, **options))
+
+    return _with_options(command, run, leading=1, options=_CONNECTION | _FORMAT)
+
+
+def alone(command: Callable[..., Any]) -> Callable[..., None]:
+    """Make a command for Typer of a function that has nothing but its own options."""
+
+    def run(_: Common, **options: Any) -> None:
+        finish(command(**options))
+
+    return _with_options(command, run, leading=0, options={})
+
+
+_CONNECTION: dict[str, Any] = {
+    "broker": Broker,
+    "namespace": Namespace,
+    "token": Token,
+    "ca": CaFile,
+    "skip_verify": SkipVerify,
+}
+_FORMAT: dict[str, Any] = {"format": FormatOption}
+
+
+class Options:
+    """Options that belong together: a dataclass whose fields are annotated for Typer."""
+
+
+def _with_options(
+    command: Callable[..., Any],
+    run: Callable[..., None],
+    *,
+    leading: int,
+    options: dict[str, Any],
+) -> Callable[..., None]:
+    """Give a command the common options: Typer sees them behind its own."""
+    signature = inspect.signature(command)
+    own = list(signature.parameters.values())[leading:]
+    groups = {each.name: each.annotation for each in own if _is_group(each.annotation)}
+    shown = [each for parameter in own for each in _unfold(parameter)]
+    shown += [
+        inspect.Parameter(name, _KEYWORD, default=None, annotation=annotation)
+        for name, annotation in options.items()
+    ]
+    shown.append(inspect.Parameter("context", _KEYWORD, annotation=typer.Context))
+
+    def call(context: typer.Context, **given: Any) -> None:
+        said = Common(**{name: given.pop(name) for name in options})
+        for name, group in groups.items():
+            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
+        with failing_well():
+            run(said.over(context.find_object(Common) or Common()), **given)
+
+    call.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=shown, return_annotation=None
+    )
+    call.__annotations__ = {each.name: each.annotation for each in shown}
+    call.__name__, call.__doc__ = command.__name__, help_text(command.__doc__ or "")
+    return call
+
+
+def help_text(docstring: str) -> str:
+    """Make the help of a docstring: prose is wrapped anew, examples keep their lines."""
+    shown = []
+    for paragraph in inspect.cleandoc(docstring).split("\n\n"):
+        head, *lines = paragraph.splitlines()
+        if head == "Examples:":
+            # The backspace tells Typer to leave the lines of a paragraph alone.
+            shown.append("\n".join(["\b[bold]Examples[/bold]", *(f"  {x.strip()}" for x in lines)]))
+        else:
+            shown.append(" ".join([head, *lines]))
+    return "\n\n".join(shown)
+
+
+def hand_down(context: typer.Context, given: dict[str, Any]) -> None:
+    """Let a group's options hold for its commands."""
+    said = Common(**{each.name: given.get(each.name) for each in fields(Common)})
+    context.obj = said.over(context.find_object(Common) or Common())
+
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def _is_group(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Options)
+
+
+def _unfold(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    if not _is_group(parameter.annotation):
+        return [parameter.replace(kind=_KEYWORD)]
+    return [
+        inspect.Parameter(each.name, _KEYWORD, default=each.default, annotation=each.type)
+        for each in fields(parameter.annotation)
+    ]
+
+
+# Running, and ending.
+
+
+def run_loop(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine on the fastest loop there is."""
+    import asyncio
+
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(work)
+    return uvloop.run(work)
+
+
+def finish(code: object) -> None:
+    """End with the exit code that a command returned, if it did."""
+    if isinstance(code, int) and code:
+        raise typer.Exit(code)
+
+
+@contextlib.contextmanager
+def failing_well() -> Iterator[None]:
+    """Turn what can go wrong outside into one line with a hint, and an exit code."""
+    try:
+        yield
+    except Failure as failure:
+        fail(str(failure), failure.code, failure.details)
+    except KeyboardInterrupt:
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    except BrokenPipeError:
+        # Whoever read our output has enough; Python would complain once more at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(Exit.DONE) from None
+    except Exception as error:
+        line, code = _line_of(error)
+        if not line:
+            raise
+        fail(line, code)
+
+
+def _line_of(error: Exception) -> tuple[str, Exit]:
+    """Describe an error that is not a bug; nothing for one that is."""
+    from jackalope.errors import ConfigError, ConnectionLost, JackalopeError, Rejected
+
+    if isinstance(error, ConnectionLost) and isinstance(error.__cause__, ConnectionRefusedError):
+        where = str(error).removeprefix("cannot reach jackalope://").partition(": ")[0]
+        line = f"no broker at {where}: start one with `jackalope serve`, or name it with --broker"
+        return line, Exit.FAILED
+    if isinstance(error, Rejected):
+        return error.message, Exit.FAILED
+    if isinstance(error, JackalopeError):
+        return str(error), Exit.USAGE if isinstance(error, ConfigError) else Exit.FAILED
+    return "", Exit.FAILED
+
+
+def fail(message: str, code: Exit = Exit.FAILED, details: Sequence[str] = ()) -> NoReturn:
+    """Say on the standard error what went wrong, and end."""
+    say_error(message, details)
+    raise typer.Exit(code)
+
+
+def say_error(message: str, details: Sequence[str] = ()) -> None:
+    """Say in one line on the standard error what went wrong, and each detail in another."""
+    from rich.text import Text
+
+    from jackalope.cli.output import SafeConsole
+
+    console = SafeConsole(stderr=True)
+    line = Text.assemble(("error: ", "bold red"), " ".join(message.split()))
+    console.print(line, soft_wrap=True)
+    for detail in details:
+        console.print(Text(f"  {detail}"), soft_wrap=True)

@@ -1,0 +1,232 @@
+"""Measuring: no-op tasks through a broker, with a worker of its own.
+
+Owns the queue that it works in, and removes it. What it measures is this broker, from this machine,
+with this durability; comparing brokers needs more care than one command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from statistics import quantiles
+from typing import Any
+
+from rich.console import Group, RenderableType
+
+from jackalope.cli.base import Failure
+from jackalope.cli.broker_client import Backend
+from jackalope.cli.formatting import number
+from jackalope.cli.output import dim, table
+from jackalope.core.commands import Action, Finish, Held
+from jackalope.core.filter import Filter
+from jackalope.core.task import TaskSpec
+from jackalope.errors import ConnectionLost
+from jackalope.transport.address import Address
+from jackalope.transport.connection import Connection
+from jackalope.transport.task_ids import new_task_id
+from jackalope.wire.messages import Assign, Hello, Join, Leave, Message, Result, Start
+
+_FRAME_TASKS = 500
+_POLICY = {"retention_us": 0, "depth_limit": 0, "retries": 0}
+
+Advance = Callable[[int], None]
+
+
+async def measure(
+    backend: Backend,
+    *,
+    tasks: int,
+    payload_bytes: int,
+    slots: int,
+    trips: int,
+    advance: Advance,
+) -> dict[str, Any]:
+    """Measure a broker, and return rates in tasks a second and latencies in milliseconds.
+
+    Args:
+        backend: the submitter's connection.
+        tasks: how many are submitted in bulk and then run.
+        payload_bytes: how large each of them is.
+        slots: how many the worker holds at once.
+        trips: how many are submitted one at a time, and how many round trips are made.
+        advance: told of every task that is through.
+    """
+    queue = f"bench-{os.urandom(4).hex()}"
+    await backend.declare_queue(queue, "", _POLICY)
+    try:
+        async with _worker(backend.address, queue, slots) as worker:
+            single = await _one_at_a_time(backend, _specs(queue, trips, payload_bytes), advance)
+            await worker.done(trips)
+            round_trips = await _there_and_back(
+                backend, _specs(queue, trips, payload_bytes), advance
+            )
+            await worker.done(2 * trips)
+            specs = _specs(queue, tasks, payload_bytes)
+            submit_s, run_s = await _in_bulk(backend, worker, queue, specs, advance)
+    finally:
+        with suppress(Exception):
+            await backend.act(Action.KILL, wanted=Filter(queue=queue))
+            await backend.manage("delete_queue", queue=queue)
+    return {
+        "tasks": tasks,
+        "payload_bytes": payload_bytes,
+        "durability": (await backend.stats()).durability,
+        "submit_one_per_s": trips / sum(single),
+        "submit_bulk_per_s": tasks / submit_s,
+        "run_per_s": tasks / run_s,
+        "end_to_end_per_s": tasks / (submit_s + run_s),
+        **_percentiles("submit", single),
+        **_percentiles("round_trip", round_trips),
+    }
+
+
+async def _one_at_a_time(backend: Backend, specs: list[TaskSpec], advance: Advance) -> list[float]:
+    """Submit tasks one by one, and return how long each took to be accepted."""
+    took_s = []
+    for spec in specs:
+        begin = time.perf_counter()
+        await _accepted(backend, [spec])
+        took_s.append(time.perf_counter() - begin)
+        advance(1)
+    return took_s
+
+
+async def _there_and_back(backend: Backend, specs: list[TaskSpec], advance: Advance) -> list[float]:
+    """Submit tasks one by one, and return how long each took until its end was heard of."""
+    took_s = []
+    for spec in specs:
+        begin = time.perf_counter()
+        await backend.submit_and_wait(spec)
+        took_s.append(time.perf_counter() - begin)
+        advance(1)
+    return took_s
+
+
+async def _in_bulk(
+    backend: Backend, worker: BenchWorker, queue: str, specs: list[TaskSpec], advance: Advance
+) -> tuple[float, float]:
+    """Submit many while the queue rests, then let it go; return how long each of these took."""
+    await backend.manage("pause_queue", queue=queue)
+    begin = time.perf_counter()
+    for start in range(0, len(specs), _FRAME_TASKS):
+        part = specs[start : start + _FRAME_TASKS]
+        await _accepted(backend, part)
+        advance(len(part))
+    submitted = time.perf_counter()
+    wanted = worker.count + len(specs)
+    worker.advance = advance
+    await backend.manage("resume_queue", queue=queue)
+    await worker.done(wanted)
+    return submitted - begin, time.perf_counter() - submitted
+
+
+def _percentiles(name: str, seconds: list[float]) -> dict[str, float]:
+    cuts = quantiles(seconds, n=100, method="inclusive")
+    return {f"{name}_p50_ms": cuts[49] * 1e3, f"{name}_p99_ms": cuts[98] * 1e3}
+
+
+def _specs(queue: str, count: int, payload_bytes: int) -> list[TaskSpec]:
+    payload = os.urandom(payload_bytes)
+    return [TaskSpec(new_task_id(), queue, "noop", payload=payload) for _ in range(count)]
+
+
+async def _accepted(backend: Backend, specs: list[TaskSpec]) -> None:
+    refused, _ = await backend.submit(specs)
+    for rejected in refused.values():
+        raise Failure(f"{len(refused)} tasks were refused: {rejected.message}")
+
+
+def draw(measured: dict[str, Any]) -> RenderableType:
+    """Draw what was measured."""
+    rates = table("rate", ">tasks/s")
+    for name, key in (
+        ("submit, one at a time", "submit_one_per_s"),
+        (f"submit, {_FRAME_TASKS} a frame", "submit_bulk_per_s"),
+        ("run by one worker", "run_per_s"),
+        ("submit, then run", "end_to_end_per_s"),
+    ):
+        rates.add_row(name, number(measured[key]))
+    times = table("latency", ">p50 ms", ">p99 ms")
+    for name, key in (("submit", "submit"), ("submit, run, hear of it", "round_trip")):
+        times.add_row(name, f"{measured[f'{key}_p50_ms']:.2f}", f"{measured[f'{key}_p99_ms']:.2f}")
+    what = (
+        f"{measured['tasks']:,} tasks of {measured['payload_bytes']} bytes, "
+        f"durability {measured['durability']}"
+    )
+    return Group(rates, "", times, "", dim(what))
+
+
+# The worker.
+
+
+class BenchWorker:
+    """Finishes every task at once.
+
+    Attributes:
+        count: how many it has finished.
+        advance: whom to tell of them.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.advance: Advance = lambda _: None
+        self._wanted = 0
+        self._reached = asyncio.Event()
+        self._loss: ConnectionLost | None = None
+        self._connection: Connection
+
+    async def join(self, address: Address, queue: str, slots: int) -> None:
+        """Connect, and serve the queue."""
+        hello = Hello(namespace=address.namespace, token=address.token, name=queue)
+        self._connection = await Connection.open(address, hello, heard=self._heard, lost=self._lost)
+        await self._connection.request(Join(0, queue, (queue,), slots=slots))
+
+    async def leave(self) -> None:
+        """Go."""
+        if self._connection.is_open:
+            await self._connection.request(Leave())
+        await self._connection.close()
+
+    async def done(self, count: int) -> None:
+        """Return when so many tasks are done, counted from the beginning.
+
+        Raises:
+            ConnectionLost: that will not happen.
+        """
+        self._wanted = count
+        self._reached.clear()
+        if self.count < count and self._loss is None:
+            await self._reached.wait()
+        if self._loss is not None:
+            raise self._loss
+
+    def _heard(self, message: Message) -> None:
+        if not isinstance(message, Assign):
+            return
+        given = message.assignments
+        self._connection.send(Start(0, [Held(each.task, each.fence) for each in given]))
+        finished = [Finish(each.task, each.fence) for each in given]
+        self._connection.ask(Result(0, finished), lambda *_: self._finished(len(given)))
+
+    def _finished(self, count: int) -> None:
+        self.count += count
+        self.advance(count)
+        if self.count >= self._wanted:
+            self._reached.set()
+
+    def _lost(self, loss: ConnectionLost) -> None:
+        self._loss = loss
+        self._reached.set()
+
+
+@asynccontextmanager
+async def _worker(address: Address, queue: str, slots: int) -> AsyncIterator[BenchWorker]:
+    worker = BenchWorker()
+    await worker.join(address, queue, slots)
+    try:
+        yield worker
+    finally:
+        await worker.leave()

@@ -1,0 +1,286 @@
+"""Commands that act on tasks: cancel, kill, pause, play, hold, retry, purge."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jackalope.cli.base import Exit, Failure, connected
+from jackalope.cli.options import DryRun, SomeTasks, Tasks, Which, Yes, duration_us, find_all
+
+if TYPE_CHECKING:
+    from jackalope.cli.broker_client import Acted, Backend
+    from jackalope.cli.output import Screen
+    from jackalope.core.commands import RetryTerms
+    from jackalope.core.filter import Filter
+    from jackalope.core.ids import TaskId
+
+
+@dataclass(frozen=True)
+class Order:
+    """What shall be done: the action, its past tense, and how."""
+
+    action: str
+    past: str
+    dry_run: bool = False
+    is_sure: bool = False
+    terms: "RetryTerms | None" = None
+
+
+_FORMS = """
+
+    Name tasks, or choose them with the options below; with those you are asked first, on a
+    terminal.
+
+    Examples:
+"""
+
+#: For each action: what it does, its past tense, and examples.
+_ACTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "kill": (
+        "Kill tasks and their children; the worker of one that runs is asked to stop it.",
+        "killed",
+        ("kill nightly-report", "kill --queue images --state pending --yes"),
+    ),
+    "pause": (
+        "Pause tasks: those that run are asked to stop, the others wait until they are played.",
+        "paused",
+        ("pause nightly-report", "pause --queue images --dry-run"),
+    ),
+    "play": (
+        "Let tasks run that were held or paused.",
+        "played",
+        ("play nightly-report", "play --state held --queue images"),
+    ),
+    "hold": (
+        "Keep tasks that have not begun from running, until they are played.",
+        "held",
+        ("hold nightly-report", "hold --tag gpu --yes"),
+    ),
+}
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add these commands."""
+    app.command("cancel", rich_help_panel=panel)(connected(cancel))
+    for name in _ACTIONS:
+        app.command(name, rich_help_panel=panel)(connected(_command(name)))
+    app.command("retry", rich_help_panel=panel)(connected(retry))
+    app.command("purge", rich_help_panel=panel)(connected(purge))
+
+
+def _command(name: str) -> Callable[..., Coroutine[Any, Any, int]]:
+    """Make the command of an action."""
+    about, past, examples = _ACTIONS[name]
+
+    async def command(
+        backend: "Backend",
+        screen: "Screen",
+        *,
+        which: Which,
+        tasks: SomeTasks = None,
+        dry_run: DryRun = False,
+        yes: Yes = False,
+    ) -> int:
+        order = Order(name, past, dry_run, yes)
+        return await _act(backend, screen, order, tasks or [], which)
+
+    command.__name__ = name
+    lines = "".join(f"        jackalope {example}\n" for example in examples)
+    command.__doc__ = f"{about}{_FORMS}{lines}    "
+    return command
+
+
+async def retry(
+    backend: "Backend",
+    screen: "Screen",
+    *,
+    which: Which,
+    tasks: SomeTasks = None,
+    retries: Annotated[
+        int | None,
+        typer.Option("--retries", min=0, metavar="N", help="Another number of retries."),
+    ] = None,
+    time_limit: Annotated[
+        str, typer.Option("--timeout", metavar="DURATION", help="Another time limit.")
+    ] = "",
+    priority: Annotated[
+        int | None,
+        typer.Option("--priority", "-p", min=0, max=255, help="Another priority."),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> int:
+    """Run tasks again that are dead or killed; one that waits for its next try goes at once.
+
+    Name tasks, or choose them with the options below; with those you are asked first, on a
+    terminal. With other limits only tasks that have ended are meant.
+
+    Examples:
+        jackalope retry nightly-report
+        jackalope retry nightly-report --timeout 2h --retries 1
+        jackalope retry --state dead --queue images --yes
+    """
+    from jackalope.core.commands import RetryTerms
+
+    timeout_us = duration_us(time_limit) if time_limit else None
+    terms = RetryTerms(retries, timeout_us, priority)
+    order = Order("retry", "tried again", dry_run, yes, None if terms == RetryTerms() else terms)
+    return await _act(backend, screen, order, tasks or [], which)
+
+
+async def purge(
+    backend: "Backend",
+    screen: "Screen",
+    *,
+    which: Which,
+    tasks: SomeTasks = None,
+    every: Annotated[bool, typer.Option("--all", help="Every task that has ended.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> int:
+    """Forget tasks that have ended, with their payloads and results, for good.
+
+    Name tasks, or choose them with the options below; you are asked first, on a terminal.
+
+    Examples:
+        jackalope purge --state succeeded --older-than 7d
+        jackalope purge --state dead --queue images --dry-run
+        jackalope purge --all --yes
+    """
+    if every and which.is_empty():
+        which.state = ["ended"]
+    order = Order("purge", "purged", dry_run, yes)
+    return await _act(backend, screen, order, tasks or [], which)
+
+
+async def cancel(backend: "Backend", screen: "Screen", tasks: Tasks) -> int:
+    """Cancel tasks that have not begun.
+
+    One that runs already is left alone: `jackalope kill` asks its worker to stop it.
+
+    Examples:
+        jackalope cancel nightly-report
+    """
+    from jackalope.cli.broker_client import Acted, Refused
+    from jackalope.cli.options import STATE_SETS
+    from jackalope.core.commands import Action
+    from jackalope.core.filter import Filter
+    from jackalope.core.lifecycle import State
+
+    pending = tuple(State(name) for name in STATE_SETS["pending"])
+    cancelled = 0
+    refused: list[tuple[TaskId, Refused]] = []
+    for task_id in await find_all(backend, tasks):
+        # By filter, so that the broker itself decides whether it has begun: nothing can come
+        # between looking and doing.
+        acted = await backend.act(Action.KILL, wanted=Filter(states=pending, text=task_id.hex()))
+        cancelled += acted.changed
+        if not acted.changed:
+            refused.append((task_id, Refused("wrong_state", await _why_not(backend, task_id))))
+            screen.warn(refused[-1][1].message)
+    _show(screen, Order("cancel", "cancelled"), Acted(cancelled, refused=tuple(refused)))
+    return Exit.FAILED if refused else Exit.DONE
+
+
+async def _why_not(backend: "Backend", task_id: "TaskId") -> str:
+    from jackalope.cli.formatting import id_text
+
+    view = await backend.task(task_id)
+    if view.state in ("assigned", "running"):
+        return (
+            f"{id_text(task_id)} is {view.state} on {view.worker}: it was not cancelled. "
+            f"`jackalope kill {id_text(task_id)}` asks the worker to stop it"
+        )
+    return f"{id_text(task_id)} has ended already: {view.state}"
+
+
+# What all of them do.
+
+
+async def _act(
+    backend: "Backend", screen: "Screen", order: Order, tasks: list[str], which: Which
+) -> int:
+    if tasks and not which.is_empty():
+        message = "name tasks, or choose them with options such as --queue, not both"
+        raise Failure(message, code=Exit.USAGE)
+    if tasks:
+        return await _act_on(backend, screen, order, tasks)
+    if which.is_empty():
+        message = f"say which tasks to {order.action}: name them, or use options such as --queue"
+        raise Failure(message, code=Exit.USAGE)
+    return await _act_by(backend, screen, order, await which.filter(backend))
+
+
+async def _act_on(backend: "Backend", screen: "Screen", order: Order, tasks: list[str]) -> int:
+    """Act on tasks that were named."""
+    from jackalope.core.commands import Action
+
+    ids = await find_all(backend, tasks)
+    acted = await backend.act(Action(order.action), ids, dry_run=order.dry_run, terms=order.terms)
+    for _, refused in acted.refused:
+        screen.warn(refused.message)
+    _show(screen, order, acted)
+    return Exit.FAILED if acted.refused else Exit.DONE
+
+
+async def _act_by(backend: "Backend", screen: "Screen", order: Order, wanted: "Filter") -> int:
+    """Act on tasks that match, once it is sure that they are meant."""
+    from jackalope.cli.formatting import plural
+    from jackalope.core.commands import Action
+
+    counted = await backend.act(
+        Action(order.action), wanted=wanted, dry_run=True, terms=order.terms
+    )
+    count = counted.changed + counted.requested
+    if order.dry_run or not count:
+        _show(screen, order, counted)
+        return Exit.DONE
+    how_many = plural(count, "task") + (" and more" if counted.more else "")
+    if not screen.confirm(f"{order.action} {how_many}?", is_sure=order.is_sure):
+        raise Failure("nothing was changed", "say --yes to do it without being asked")
+    _show(screen, order, await _act_on_all(backend, screen, order, wanted, count))
+    return Exit.DONE
+
+
+async def _act_on_all(
+    backend: "Backend", screen: "Screen", order: Order, wanted: "Filter", count: int
+) -> "Acted":
+    """Go on until no task matches any more."""
+    from jackalope.cli.broker_client import Acted
+    from jackalope.core.commands import Action
+
+    done = Acted(more=True)
+    with screen.progress(order.action, count) as progress:
+        while done.more:
+            acted = await backend.act(Action(order.action), wanted=wanted, terms=order.terms)
+            done = Acted(
+                done.changed + acted.changed, done.requested + acted.requested, (), acted.more
+            )
+            count = max(count, done.changed + done.requested)
+            progress.update(
+                progress.task_ids[0], completed=done.changed + done.requested, total=count
+            )
+    return done
+
+
+def _show(screen: "Screen", order: Order, acted: "Acted") -> None:
+    from jackalope.cli.formatting import plural
+
+    data: dict[str, Any] = {
+        "changed": acted.changed,
+        "requested": acted.requested,
+        "refused": len(acted.refused),
+    }
+    if order.dry_run:
+        data |= {"dry_run": True, "more": acted.more}
+    would = "would be " if order.dry_run else ""
+    parts = []
+    if acted.changed or not acted.requested:
+        more = " and more" if acted.more else ""
+        parts.append(f"{plural(acted.changed, 'task')}{more} {would}{order.past}")
+    if acted.requested:
+        tasks = "a task that runs" if acted.requested == 1 else f"{acted.requested} tasks that run"
+        parts.append(f"{would}asked the worker of {tasks}".replace("would be asked", "would ask"))
+    screen.show(data, "; ".join(parts))

@@ -1,0 +1,293 @@
+"""Commands for users of AiiDA: give a profile this broker, take it away, look at it."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jackalope.cli.base import Common, Exit, Failure, Options, addressed, local
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from jackalope.aiida.profiles import Profiles, Settings
+    from jackalope.cli.output import Screen
+    from jackalope.core.policy import OnLost
+
+Profile = Annotated[str, typer.Argument(metavar="PROFILE", help="The name of the profile.")]
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add these commands."""
+    aiida = typer.Typer(
+        help="Run AiiDA's daemon with this broker, in place of RabbitMQ or ZeroMQ.",
+        rich_markup_mode="rich",
+        no_args_is_help=True,
+    )
+    for towards in (use, new):
+        aiida.command(towards.__name__)(addressed(towards))
+    for here in (status, revert, env, stop):
+        aiida.command(here.__name__)(local(here))
+    app.add_typer(aiida, name="aiida", rich_help_panel=panel)
+
+
+@dataclass
+class Ways(Options):
+    """How a profile shall use the broker."""
+
+    on_lost: Annotated[
+        str | None,
+        typer.Option(
+            "--on-lost",
+            metavar="[continue|pause]",
+            help="Whether a process whose worker died goes on with another, or waits for you.",
+            show_default="as it is; continue at first",
+        ),
+    ] = None
+    autostart: Annotated[
+        bool,
+        typer.Option(
+            "--autostart/--no-autostart",
+            help="Whether your own broker is started whenever it is needed and does not run.",
+        ),
+    ] = True
+
+    def settings(self, common: Common) -> "Settings":
+        """Return how the profile reaches the broker that was named, or one's own.
+
+        Raises:
+            Failure: something cannot be.
+        """
+        from jackalope.aiida.profiles import Settings
+        from jackalope.core.commands import DEFAULT_NAMESPACE
+
+        self.policy()
+        if not common.broker:
+            return Settings(namespace=common.namespace or "", autostart=self.autostart)
+        address = common.address()
+        if not address.verify:
+            raise Failure("a profile always checks who its broker is", "name its --ca", Exit.USAGE)
+        is_named = common.namespace or address.namespace != DEFAULT_NAMESPACE
+        return Settings(
+            address=str(replace(address, namespace=DEFAULT_NAMESPACE)),
+            namespace=address.namespace if is_named else "",
+            key=address.token,
+            ca_file=str(Path(address.ca_file).absolute()) if address.ca_file else "",
+            autostart=False,
+        )
+
+    def policy(self) -> "OnLost | None":
+        """Return what becomes of a process whose worker died, if that was said.
+
+        Raises:
+            Failure: it is neither of the two.
+        """
+        from jackalope.core.policy import OnLost
+
+        known = {None: None, "continue": OnLost.REQUEUE, "pause": OnLost.PAUSE}
+        if self.on_lost not in known:
+            raise Failure(f"--on-lost {self.on_lost}", "say continue or pause", Exit.USAGE)
+        return known[self.on_lost]
+
+
+def use(common: Common, profile: Profile, ways: Ways) -> None:
+    """Give a profile this broker. Its daemon must not run.
+
+    Without --broker it is your own one, on this machine: it is made and started if need be. What
+    the profile had before is kept for `revert`, and AiiDA's configuration file is copied. Nothing
+    is changed before the broker has answered.
+
+    Processes that are not finished have their tasks in the old broker: `verdi process repair`, once
+    afterwards, gives them new ones.
+
+    Examples:
+        jackalope aiida use main
+        jackalope aiida use main --broker jackalopes://broker.example:7420 --ca ca.pem
+        jackalope aiida use main --on-lost pause
+    """
+    profiles, settings = _profiles(), ways.settings(common)
+    profiles.draft(profile, settings).prepare(ways.policy())
+    copy = profiles.use(profile, settings)
+    broker, code = profiles.broker_of(profile), _furnish(profiles, profile)
+    data = {"profile": profile, "address": str(broker.access()), "copy": str(copy or "")}
+    _screen(common).show(
+        data | {"code": code},
+        f"profile {profile} uses {broker}\n"
+        f"AiiDA's configuration as it was: {copy}\n{_added(code)}"
+        f"next: verdi -p {profile} process repair, then verdi -p {profile} daemon start",
+    )
+
+
+def new(
+    common: Common,
+    profile: Profile,
+    ways: Ways,
+    email: Annotated[
+        str, typer.Option("--email", metavar="EMAIL", help="Who you are, for AiiDA.")
+    ] = "aiida@localhost",
+) -> None:
+    """Make a profile with SQLite storage and this broker: nothing else is needed.
+
+    It has this machine as its computer, and a code that runs shell scripts on it.
+
+    Examples:
+        jackalope aiida new main --email ada@example.org
+        jackalope aiida new main --broker jackalopes://broker.example:7420
+    """
+    profiles, settings = _profiles(), ways.settings(common)
+    profiles.make(profile, email, settings)
+    broker = profiles.broker_of(profile)
+    broker.prepare(ways.policy())
+    code = profiles.furnish(profile)
+    _screen(common).show(
+        {"profile": profile, "address": str(broker.access()), "code": code},
+        f"profile {profile} uses {broker}\n{_added(code)}next: verdi -p {profile} daemon start",
+    )
+
+
+def revert(screen: "Screen", profile: Profile) -> None:
+    """Give a profile the broker back that it had before. Its daemon must not run.
+
+    Examples:
+        jackalope aiida revert main
+    """
+    backend, copy = _profiles().revert(profile)
+    screen.show(
+        {"profile": profile, "backend": backend, "copy": str(copy or "")},
+        f"profile {profile} uses {backend} again\n"
+        f"AiiDA's configuration as it was: {copy}\n"
+        f"next: verdi -p {profile} process repair, then verdi -p {profile} daemon start",
+    )
+
+
+def status(screen: "Screen") -> int:
+    """Show your own broker, and which broker each profile of AiiDA has.
+
+    Ends with 1 if the broker of a profile does not answer.
+
+    Examples:
+        jackalope aiida status
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from jackalope.aiida.local_broker import OwnBroker
+    from jackalope.aiida.profiles import BACKEND
+
+    own, profiles = OwnBroker.of_user(), _profiles()
+    ours = [name for name in profiles.names() if profiles.backend_of(name) == BACKEND]
+    with ThreadPoolExecutor(max(1, len(ours))) as asking:
+        brokers = [profiles.broker_of(name) for name in ours]
+        answering = asking.map(lambda broker: broker.probe_service_status(), brokers)
+        answers = dict(zip(ours, answering, strict=True))
+    about = {
+        name: answers.get(name) or {"backend": profiles.backend_of(name)}
+        for name in profiles.names()
+    }
+    mine = {
+        "folder": str(own.folder),
+        "address": own.address if own.is_made() else "",
+        "dashboard": own.dashboard if own.is_made() else "",
+        "pid": own.pid(),
+    }
+    screen.show({"own": mine, "profiles": about}, lambda: _draw(mine, about))
+    is_well = all(answer["connected"] for answer in answers.values())
+    return Exit.DONE if is_well else Exit.FAILED
+
+
+def env(screen: "Screen", profile: Profile) -> None:
+    """Print what lets the other commands look at a profile: give it to your shell.
+
+    Examples:
+        eval "$(jackalope aiida env main)"; jackalope list
+    """
+    from shlex import quote
+
+    from jackalope.core.commands import DEFAULT_NAMESPACE
+
+    address = _profiles().broker_of(profile).access()
+    variables = {
+        "JACKALOPE_BROKER": str(replace(address, namespace=DEFAULT_NAMESPACE)),
+        "JACKALOPE_NAMESPACE": address.namespace,
+        "JACKALOPE_TOKEN": address.token,
+        "JACKALOPE_CA": address.ca_file,
+    }
+    said = {name: text for name, text in variables.items() if text}
+    if not screen.is_human:
+        screen.write(said)
+        return
+    for name, text in said.items():
+        typer.echo(f"export {name}={quote(text)}")
+
+
+def stop(screen: "Screen") -> None:
+    """Stop your own broker. A daemon that runs starts it again: stop the daemons first.
+
+    Examples:
+        verdi daemon stop; jackalope aiida stop
+    """
+    from jackalope.aiida.local_broker import OwnBroker
+
+    ran = OwnBroker.of_user().stop()
+    daemons = _daemons() if ran else []
+    told = "your broker has stopped" if ran else "your broker did not run"
+    if daemons:
+        told += f"; these daemons run, and start it again: {', '.join(daemons)}"
+    screen.show({"stopped": ran, "daemons": daemons}, told)
+
+
+def _daemons() -> list[str]:
+    """Return the profiles whose daemon runs; none where AiiDA is not installed."""
+    try:
+        return _profiles().daemons()
+    except Failure:
+        return []
+
+
+def _furnish(profiles: "Profiles", profile: str) -> str:
+    """Add a computer and a code to a profile that has none; its storage may be out of reach."""
+    try:
+        return profiles.furnish(profile)
+    except Exception as error:  # noqa: BLE001  AiiDA's storage; the broker is in use all the same
+        typer.echo(f"the computers of profile {profile} cannot be read: {error}", err=True)
+        return ""
+
+
+def _added(code: str) -> str:
+    return f"code {code} was added, on this machine as its computer\n" if code else ""
+
+
+def _profiles() -> "Profiles":
+    try:
+        from jackalope.aiida.profiles import Profiles
+    except ModuleNotFoundError as error:
+        hint = "pip install 'jackalope[aiida]' where AiiDA is"
+        raise Failure(f"{error.name} is not installed here", hint) from None
+    return Profiles()
+
+
+def _screen(common: Common) -> "Screen":
+    from jackalope.cli.output import Format, Screen
+
+    return Screen(Format(common.format or "table"))
+
+
+def _draw(own: dict[str, Any], profiles: dict[str, dict[str, Any]]) -> "RenderableType":
+    from rich.console import Group
+
+    from jackalope.cli.output import dim, table
+
+    runs = f"runs as process {own['pid']}" if own["pid"] else "does not run"
+    mine = f"your broker: {own['address']} {runs}" if own["address"] else "no broker of your own"
+    drawn = table("profile", "broker", "pending", "running")
+    for name, about in profiles.items():
+        if "backend" in about:
+            drawn.add_row(name, dim(about["backend"] or "none"), "", "")
+        elif about["connected"]:
+            counts = str(about["pending_tasks"]), str(about["processing_tasks"])
+            drawn.add_row(name, about["address"], *counts)
+        else:
+            drawn.add_row(name, "does not answer", "", "")
+    more = [f"dashboard: {own['dashboard']}"] if own["dashboard"] else []
+    errors = [f"{name}: {about['error']}" for name, about in profiles.items() if about.get("error")]
+    return Group(mine, *more, drawn, *errors)

@@ -1,0 +1,203 @@
+"""Commands about answers that are kept: looking at them, pinning and purging them."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jackalope.cli.base import Exit, Failure, connected
+from jackalope.cli.options import Yes, duration_us, reading
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from jackalope.cli.broker_client import Backend
+    from jackalope.cli.output import Screen
+    from jackalope.wire.views import AnswerView
+
+_IDENTITY_DIGITS = 64
+
+Identities = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="IDENTITY...", help="Of requests, as `cache list` shows them.", show_default=False
+    ),
+]
+Queue = Annotated[str, typer.Option("--queue", "-q", metavar="QUEUE", help="Of this queue.")]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Of tasks of this name.")]
+Version = Annotated[str, typer.Option("--version", metavar="TEXT", help="Of this version.")]
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add these commands."""
+    cache = typer.Typer(
+        help="Look at the answers that are kept for who asks again, pin them and purge them.",
+        rich_markup_mode="rich",
+        no_args_is_help=True,
+    )
+    for command in (list_, show, pin, unpin, purge):
+        cache.command(command.__name__.rstrip("_"))(connected(command))
+    app.add_typer(cache, name="cache", rich_help_panel=panel)
+
+
+async def list_(
+    backend: "Backend",
+    screen: "Screen",
+    *,
+    queue: Queue = "",
+    name: Name = "",
+    version: Version = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many.")] = 100,
+) -> None:
+    """List answers: who made them, how often they were used, how long they are good.
+
+    Examples:
+        jackalope cache list
+        jackalope cache list --queue sums --version 2 --format json
+    """
+    from jackalope.cli.plain_data import to_plain
+
+    views = await backend.answers(queue=queue, name=name, version=version, limit=limit)
+    screen.show(to_plain(views), lambda: _draw(views))
+
+
+async def show(
+    backend: "Backend",
+    screen: "Screen",
+    identity: Annotated[
+        str, typer.Argument(metavar="IDENTITY", help="Of a request.", show_default=False)
+    ],
+) -> None:
+    """Show one request: the task that has its answer, or that is under way.
+
+    Examples:
+        jackalope cache show ec0859e2b31bd6d3197d9d6f71b4fb11df31581c8ee360977fd0a73ce1452aec
+    """
+    from jackalope.cli.output import facts
+    from jackalope.cli.plain_data import to_plain
+
+    plain = to_plain(await backend.answer(_read(identity)))
+    screen.show(plain, lambda: facts((key, str(value)) for key, value in plain.items()))
+
+
+async def pin(backend: "Backend", screen: "Screen", identities: Identities) -> None:
+    """Keep answers from being evicted and from growing too old.
+
+    Examples:
+        jackalope cache pin ec0859e2b31bd6d3197d9d6f71b4fb11df31581c8ee360977fd0a73ce1452aec
+    """
+    await _act(backend, screen, "pin", identities=identities)
+
+
+async def unpin(backend: "Backend", screen: "Screen", identities: Identities) -> None:
+    """Let pinned answers be like all others again.
+
+    Examples:
+        jackalope cache unpin ec0859e2b31bd6d3197d9d6f71b4fb11df31581c8ee360977fd0a73ce1452aec
+    """
+    await _act(backend, screen, "unpin", identities=identities)
+
+
+async def purge(
+    backend: "Backend",
+    screen: "Screen",
+    *,
+    identities: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[IDENTITY...]", help="Of requests.", show_default=False),
+    ] = None,
+    queue: Queue = "",
+    name: Name = "",
+    version: Version = "",
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="DURATION", help="Made longer ago than this.")
+    ] = "",
+    yes: Yes = False,
+) -> None:
+    """Drop answers, by identity or all that match. Whoever asks next has them made again.
+
+    Examples:
+        jackalope cache purge --name app.resize --version 1
+        jackalope cache purge --older-than 1d --yes
+    """
+    from jackalope.cli.formatting import now_us
+
+    matching: dict[str, Any] = {"queue": queue, "name": name, "version": version}
+    if older_than:
+        matching["older_than_us"] = now_us() - reading(duration_us, older_than)
+    if identities and any(matching.values()):
+        raise Failure("name requests or say what to match, not both", code=Exit.USAGE)
+    is_all = not identities and not any(matching.values())
+    if is_all and not screen.confirm("purge all answers of the namespace?", is_sure=yes):
+        raise Failure("nothing was purged", "confirm with --yes")
+    await _act(backend, screen, "purge", identities=identities or [], **matching)
+
+
+async def _act(
+    backend: "Backend", screen: "Screen", action: str, *, identities: list[str], **matching: Any
+) -> None:
+    """Act, again and again if there are more than one command changes."""
+    meant = [_read(identity) for identity in identities]
+    acted = await backend.act_on_answers(action, meant, **matching)
+    changed = acted.changed
+    while acted.more:
+        acted = await backend.act_on_answers(action, meant, **matching)
+        changed += acted.changed
+    refused = [refusal.message for _, refusal in acted.refused]
+    for message in refused:
+        screen.warn(message)
+    screen.show({"changed": changed, "unknown": len(refused)}, f"{action}: {changed} answers")
+    if refused:
+        raise Failure(f"{len(refused)} of {len(meant)} requests are unknown")
+
+
+def _read(text: str) -> bytes:
+    try:
+        identity = bytes.fromhex(text)
+    except ValueError:
+        identity = b""
+    if 2 * len(identity) != _IDENTITY_DIGITS:
+        message = f"{text!r} is no identity; it has {_IDENTITY_DIGITS} hexadecimal digits"
+        raise Failure(message, code=Exit.USAGE)
+    return identity
+
+
+def answer_text(view: "AnswerView") -> str:
+    """Say in a line who has use of a task's answer."""
+    from jackalope.cli.formatting import ago, now_us, plural, span
+    from jackalope.core.durations import NEVER
+
+    if not view.made_us:
+        return f"awaited by {plural(view.uses + 1, 'request')}"
+    parts = [f"used {plural(view.uses, 'time')}"]
+    if view.used_us:
+        parts.append(f"last {ago(view.used_us)}" + (f" by {view.used_by}" if view.used_by else ""))
+    if view.pinned_by:
+        parts.append(f"pinned by {view.pinned_by}")
+    elif view.until_us < NEVER:
+        parts.append(f"good for {span(max(0, view.until_us - now_us()))}")
+    return ", ".join(parts)
+
+
+def _draw(views: "list[AnswerView]") -> "RenderableType":
+    """Show each answer on two lines: identities are long, and other commands need all of them."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from jackalope.cli.formatting import ago, brief, size
+    from jackalope.cli.output import dim, state
+
+    if not views:
+        return dim("no answers are kept; a queue with same=cached keeps them")
+    lines: list[Text] = []
+    for view in views:
+        version = f" version {brief(view.version, 16)}" if view.version else ""
+        about = [
+            f"{brief(view.name, 30)}{version} in {brief(view.queue, 20)}",
+            size(view.size),
+            f"made {ago(view.made_us)}" if view.made_us else "",
+            f"used {view.uses}",
+            f"pinned by {brief(view.pinned_by, 20)}" if view.pinned_by else "",
+        ]
+        lines.append(Text(view.identity.hex(), overflow="fold"))
+        lines.append(Text.assemble("  ", state(view.state), "  ", ", ".join(filter(None, about))))
+    return Group(*lines)

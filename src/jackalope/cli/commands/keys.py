@@ -1,0 +1,238 @@
+"""Commands about API keys: make, list and revoke them; make one before there is a broker."""
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jackalope.cli.base import Exit, Failure, Options, connected, local
+from jackalope.cli.options import Yes, moment_us
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from jackalope.cli.broker_client import Backend
+    from jackalope.cli.output import Screen
+    from jackalope.core.api_key import ApiKey
+    from jackalope.wire.views import ApiKeyView
+
+_PERMISSIONS = ("submit_tasks", "read_tasks", "cancel_tasks", "work", "admin")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Who will have it, for people.")]
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add these commands."""
+    keys = typer.Typer(
+        help="Make, list and revoke API keys. From the first one on, everybody needs one.",
+        rich_markup_mode="rich",
+        no_args_is_help=True,
+    )
+    for command in (create, list_, revoke):
+        keys.command(command.__name__.rstrip("_"))(connected(command))
+    for offline in (new, hash_):
+        keys.command(offline.__name__.rstrip("_"))(local(offline))
+    app.add_typer(keys, name="keys", rich_help_panel=panel)
+
+
+@dataclass
+class Rights(Options):
+    """What a key permits."""
+
+    permission: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--permission",
+            "-p",
+            metavar=f"[{'|'.join(_PERMISSIONS)}]",
+            help="What it permits; `admin` includes all. May be given again.",
+            autocompletion=lambda: list(_PERMISSIONS),
+            show_default=False,
+        ),
+    ] = None
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue",
+            "-q",
+            metavar="QUEUE",
+            help="Only for this queue. May be given again.",
+            show_default="all queues",
+        ),
+    ] = None
+    in_namespace: Annotated[
+        str,
+        typer.Option(
+            "--in-namespace",
+            metavar="NAME",
+            help="Only for this namespace.",
+            show_default="all namespaces",
+        ),
+    ] = ""
+
+    def make(self, name: str, expires_us: int = 0) -> "tuple[str, ApiKey]":
+        """Make a key, and the token that only its bearer will know.
+
+        Raises:
+            Failure: it cannot be; with all that is wrong.
+        """
+        from jackalope.broker.access import hash_of, id_of, new_token
+        from jackalope.core.admin.api_keys import api_key_problems
+        from jackalope.core.api_key import ApiKey, Permission
+
+        for each in self.permission or ():
+            if each not in _PERMISSIONS:
+                known = ", ".join(_PERMISSIONS)
+                raise Failure(f"no permission {each!r}; there are {known}", code=Exit.USAGE)
+        token = new_token()
+        key = ApiKey(
+            id=id_of(token),
+            hash=hash_of(token),
+            name=name,
+            permissions=tuple(Permission(each) for each in dict.fromkeys(self.permission or ())),
+            queues=tuple(dict.fromkeys(self.queue or ())),
+            namespace=self.in_namespace,
+            expires_us=expires_us,
+        )
+        if not key.permissions:
+            raise Failure("say what the key permits", "--permission work", Exit.USAGE)
+        if problems := api_key_problems(key):
+            raise Failure("this key cannot be", code=Exit.USAGE, details=problems)
+        return token, key
+
+
+async def create(
+    backend: "Backend",
+    screen: "Screen",
+    name: Name,
+    rights: Rights,
+    expires: Annotated[
+        str,
+        typer.Option(
+            "--expires",
+            metavar="WHEN",
+            help="When it is over: a time, or a duration such as 90d.",
+            show_default="never",
+        ),
+    ] = "",
+) -> None:
+    """Make an API key, and show its token: this once, and never again.
+
+    The token is made here, and the broker is told its hash alone.
+
+    Examples:
+        jackalope keys create ci --permission submit_tasks --permission read_tasks
+        jackalope keys create gpu-workers -p work --queue images --expires 90d
+    """
+    import msgspec
+
+    token, key = rights.make(name, moment_us(expires) if expires else 0)
+    await backend.manage("create_api_key", key=msgspec.to_builtins(key))
+    _show_token(screen, token, {"id": key.id, "name": name})
+
+
+def _show_token(screen: "Screen", token: str, data: dict[str, Any], also: str = "") -> None:
+    from rich.console import Group
+    from rich.text import Text
+
+    from jackalope.cli.output import dim
+
+    hint = "keep it: it is not stored, and not shown again. Put it into JACKALOPE_TOKEN to use it"
+    drawn = Group(
+        Text(token, "bold", no_wrap=True, overflow="ignore"), dim(hint), *([also] * bool(also))
+    )
+    screen.show({**data, "token": token}, drawn)
+
+
+async def list_(backend: "Backend", screen: "Screen") -> None:
+    """List API keys: whose they are and what they permit, never their tokens.
+
+    Examples:
+        jackalope keys list
+        jackalope keys list --format json
+    """
+    from jackalope.cli.plain_data import to_plain
+
+    views = await backend.api_keys()
+    screen.show(to_plain(views), lambda: _draw(views))
+
+
+def _draw(views: "list[ApiKeyView]") -> "RenderableType":
+    from jackalope.cli.formatting import brief, clock, now_us
+    from jackalope.cli.output import dim, table
+
+    if not views:
+        return dim("no API keys: whoever reaches this broker can do everything")
+    drawn = table("id", "name", "permits", "queues", "namespace", "expires", "by")
+    for view in views:
+        over = view.expires_us and view.expires_us <= now_us()
+        drawn.add_row(
+            view.id,
+            brief(view.name, 30),
+            " ".join(view.permissions),
+            brief(", ".join(view.queues), 30) or dim("all"),
+            view.namespace or dim("all"),
+            dim("over") if over else clock(view.expires_us) if view.expires_us else dim("never"),
+            dim("configuration") if view.configured else brief(view.by, 30),
+        )
+    return drawn
+
+
+async def revoke(
+    backend: "Backend",
+    screen: "Screen",
+    key: Annotated[str, typer.Argument(metavar="ID", help="Its id, as `keys list` shows it.")],
+    yes: Yes = False,
+) -> None:
+    """Let the bearers of an API key in no more. Their connections end at once.
+
+    Examples:
+        jackalope keys revoke 3f2a9c0b1d4e
+    """
+    views = await backend.api_keys()
+    found = next((view for view in views if view.id == key), None)
+    if found is not None and found.configured:
+        raise Failure(f"key {key} is configured", "remove it from auth.keys and restart the broker")
+    name = f"{key} ({found.name})" if found else key
+    if not screen.confirm(f"revoke API key {name}?", is_sure=yes):
+        raise Failure("nothing was changed", "say --yes to do it without being asked")
+    await backend.manage("revoke_api_key", key=key)
+    screen.show({"id": key, "revoked": True}, f"API key {name} is revoked")
+
+
+def new(screen: "Screen", name: Name, rights: Rights) -> None:
+    """Make an API key for the configuration, without a broker.
+
+    So the first key can be there before the first start. Shows the token, this once, and what to
+    put into the configuration file.
+
+    Examples:
+        jackalope keys new root --permission admin
+    """
+    import msgspec
+    import yaml
+
+    token, key = rights.make(name)
+    written = {
+        field: value
+        for field, value in msgspec.to_builtins(key).items()
+        if value and field not in ("expires_us", "created_us", "by")
+    }
+    entry = yaml.safe_dump({"auth": {"keys": [written]}}, sort_keys=False)
+    _show_token(screen, token, {"auth": {"keys": [written]}}, also=f"\n{entry}")
+
+
+def hash_(screen: "Screen") -> None:
+    """Read a token from the standard input, and show the id and the hash of its key.
+
+    Examples:
+        jackalope keys hash < token.txt
+    """
+    from jackalope.broker.access import hash_of, id_of
+
+    token = sys.stdin.readline().strip()
+    if not id_of(token):
+        raise Failure("this is no token", "one looks like jk_<id>_<43 characters>", Exit.USAGE)
+    data = {"id": id_of(token), "hash": hash_of(token)}
+    screen.show(data, f"id: {data['id']}\nhash: {data['hash']}")

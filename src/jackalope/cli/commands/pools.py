@@ -1,0 +1,244 @@
+"""Commands about pools: workers that are started for a key when there is work for it."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jackalope.cli.base import Failure, connected
+from jackalope.cli.commands.queues import call_without_command
+from jackalope.cli.options import Every, Watch, Yes, every_s, read_changes
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from jackalope.cli.broker_client import Backend
+    from jackalope.cli.output import Screen
+    from jackalope.core.pools.settings import PoolSettings
+    from jackalope.wire.views import GroupView, PoolView
+
+Queue = Annotated[
+    str,
+    typer.Argument(metavar="QUEUE", help="The queue that the pool is for.", show_default=False),
+]
+Key = Annotated[
+    str, typer.Argument(metavar="KEY", help="A key; '' for tasks without.", show_default=False)
+]
+
+_STYLES = {"active": "green", "unbound": "yellow", "waiting": "yellow", "inactive": "dim"}
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add these commands."""
+    pools = typer.Typer(rich_markup_mode="rich", invoke_without_command=True)
+    call_without_command(pools, list_pools)
+    for command in (show, set_, start, stop, pin, unpin, delete):
+        pools.command(command.__name__.rstrip("_"))(connected(command))
+    app.add_typer(pools, name="pools", rich_help_panel=panel)
+
+
+async def list_pools(
+    backend: "Backend", screen: "Screen", watch: Watch = False, every: Every = "2s"
+) -> None:
+    """List pools: workers that are started when work for their key arrives; and change them.
+
+    Examples:
+        jackalope pools
+        jackalope pools show models
+        jackalope pools set models launcher=local workers_max=4
+        jackalope pools pin models paris
+    """
+    from jackalope.cli.plain_data import to_plain
+
+    await screen.watch(backend.pools, to_plain, _draw_pools, every_s(watch, every))
+
+
+def _draw_pools(views: "list[PoolView]") -> "RenderableType":
+    from jackalope.cli.formatting import brief, number
+    from jackalope.cli.output import dim, table
+
+    if not views:
+        return dim("no pools; make one with `jackalope pools set QUEUE launcher=NAME`")
+    drawn = table("~pool", "launcher", ">groups up", ">waiting", ">workers", ">launched", ">failed")
+    for view in views:
+        workers = sum(len(group.workers) for group in view.groups)
+        drawn.add_row(
+            brief(view.queue, 28),
+            view.settings.launcher,
+            f"{number(view.up)} of {number(view.settings.groups_max)}",
+            *(number(n) if n else dim("0") for n in (view.waiting, workers)),
+            *(number(n) if n else dim("0") for n in (view.launched, view.failed)),
+        )
+    return drawn
+
+
+async def show(
+    backend: "Backend", screen: "Screen", queue: Queue, watch: Watch = False, every: Every = "2s"
+) -> None:
+    """Show one pool: its groups, their workers, and what keeps any from being started.
+
+    Examples:
+        jackalope pools show models
+        jackalope pools show models --watch
+    """
+    from jackalope.cli.plain_data import to_plain
+
+    async def ask() -> "PoolView":
+        views = await backend.pools(queue)
+        if not views:
+            raise Failure(f"queue {queue!r} has no pool", "`jackalope pools` lists them")
+        return views[0]
+
+    await screen.watch(ask, to_plain, _draw_pool, every_s(watch, every))
+
+
+def _draw_pool(view: "PoolView") -> "RenderableType":
+    from rich.console import Group
+
+    from jackalope.cli.output import dim
+
+    groups = _draw_groups(view.groups) if view.groups else dim("no groups; a task makes one")
+    return Group(_draw_pools([view]), groups, _draw_settings(view.settings))
+
+
+def _draw_groups(groups: "tuple[GroupView, ...]") -> "RenderableType":
+    from rich.text import Text
+
+    from jackalope.cli.formatting import brief, number
+    from jackalope.cli.output import dim, table
+
+    drawn = table("~key", "state", ">ready", ">running", ">workers", ">rate", "~")
+    for group in groups:
+        states = [launch.state for launch in group.launches]
+        coming = ", ".join(
+            f"{states.count(state)} {state}" for state in dict.fromkeys(states) if state != "ready"
+        )
+        note = Text(group.trouble, "red") if group.trouble else dim(coming)
+        state = Text(group.state, _STYLES.get(group.state, ""))
+        drawn.add_row(
+            brief(group.key, 40) if group.key else dim("(none)"),
+            state.append(" pinned", "cyan") if group.is_pinned else state,
+            *(number(n) if n else dim("0") for n in (group.ready, group.leased)),
+            f"{len(group.workers)} of {group.wanted}",
+            f"{group.rate:g}/s" if group.rate else dim("-"),
+            note,
+        )
+    return drawn
+
+
+def _draw_settings(settings: "PoolSettings") -> "RenderableType":
+    import msgspec
+    from rich.text import Text
+
+    from jackalope.broker.config.loader import plain
+    from jackalope.cli.formatting import setting
+    from jackalope.cli.output import dim, table
+    from jackalope.core.pools.settings import DEFAULT_POOL
+
+    drawn = table("setting", "value", "default")
+    for name, value in msgspec.structs.asdict(settings).items():
+        default = getattr(DEFAULT_POOL, name)
+        shown, key = setting(plain(name, value)), name.removesuffix("_us")
+        if value == default:
+            drawn.add_row(dim(key), dim(shown), "")
+        else:
+            drawn.add_row(key, Text(shown, "bold cyan"), dim(setting(plain(name, default))))
+    return drawn
+
+
+async def set_(
+    backend: "Backend",
+    screen: "Screen",
+    queue: Queue,
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Settings, such as workers_max=4 or stop_delay=1m.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Have workers started for a queue, or change how; it takes effect at once.
+
+    The launcher is one of the broker's configuration. Another `version` replaces every worker, each
+    when its substitute is ready.
+
+    Examples:
+        jackalope pools set models launcher=local workers_max=4 tasks_per_worker=5
+        jackalope pools set models version=2024-06-01
+        jackalope pools set models unbind_delay=1m stop_delay=1m
+    """
+    import msgspec
+
+    from jackalope.cli.plain_data import to_plain
+    from jackalope.core.pools.settings import PoolSettings
+
+    given = _read_changes(changes or [])
+    body = await backend.manage("declare_pool", queue=queue, changes=given)
+    settings = msgspec.convert(body["settings"], PoolSettings)
+    screen.show(to_plain(settings), lambda: _draw_settings(settings))
+
+
+def _read_changes(texts: list[str]) -> dict[str, Any]:
+    """Read settings of a pool."""
+    from jackalope.broker.config.loader import pool_field, pool_value
+
+    def read(field: str, value: str) -> tuple[str, Any]:
+        return pool_field(field), pool_value(field, value, is_text=True)
+
+    return read_changes(texts, read)
+
+
+async def _act(backend: "Backend", screen: "Screen", queue: str, key: str, action: str) -> None:
+    await backend.manage("act_on_group", queue=queue, key=key, action=action)
+    done = {"start": "is started", "stop": "stops", "pin": "stays up", "unpin": "stops when idle"}
+    about = {"queue": queue, "key": key, "action": action}
+    screen.show(about, f"the group of key {key!r} of {queue} {done[action]}")
+
+
+async def start(backend: "Backend", screen: "Screen", queue: Queue, key: Key) -> None:
+    """Start the workers of a key before there is work for them.
+
+    Examples:
+        jackalope pools start models paris
+    """
+    await _act(backend, screen, queue, key, "start")
+
+
+async def stop(backend: "Backend", screen: "Screen", queue: Queue, key: Key) -> None:
+    """Stop the workers of a key that has no tasks, without waiting for the delays.
+
+    Examples:
+        jackalope pools stop models paris
+    """
+    await _act(backend, screen, queue, key, "stop")
+
+
+async def pin(backend: "Backend", screen: "Screen", queue: Queue, key: Key) -> None:
+    """Let the workers of a key stay up, also without tasks and over restarts of the broker.
+
+    Examples:
+        jackalope pools pin models paris
+    """
+    await _act(backend, screen, queue, key, "pin")
+
+
+async def unpin(backend: "Backend", screen: "Screen", queue: Queue, key: Key) -> None:
+    """Let the workers of a key stop again when they have nothing to do.
+
+    Examples:
+        jackalope pools unpin models paris
+    """
+    await _act(backend, screen, queue, key, "unpin")
+
+
+async def delete(backend: "Backend", screen: "Screen", queue: Queue, yes: Yes = False) -> None:
+    """Have no more workers started for a queue. Those there are go when they are idle.
+
+    Examples:
+        jackalope pools delete models
+    """
+    if not screen.confirm(f"delete the pool of {queue}?", is_sure=yes):
+        raise Failure("nothing was changed", "say --yes to do it without being asked")
+    await backend.manage("delete_pool", queue=queue)
+    screen.show({"queue": queue, "deleted": True}, f"the pool of {queue} is deleted")

@@ -1,0 +1,331 @@
+"""Commands about queues: their policies, batches and depth; and about the limits of tags."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jackalope.cli.base import Async, Failure, connected, hand_down
+from jackalope.cli.options import Every, Watch, Yes, every_s, read_changes
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from jackalope.cli.broker_client import Backend
+    from jackalope.cli.output import Screen
+    from jackalope.core.policy import Policy
+    from jackalope.wire.views import BatchView, LimitView, QueueView
+
+Queue = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="The name of a queue.", show_default=False)
+]
+Tag = Annotated[str, typer.Argument(metavar="TAG", help="A tag.", show_default=False)]
+
+#: The columns of counts, and what each adds up.
+_COUNTED = {
+    "ready": ("ready",),
+    "running": ("assigned", "running"),
+    "later": ("scheduled", "waiting"),
+    "stopped": ("held", "paused"),
+}
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add these commands."""
+    queues = typer.Typer(rich_markup_mode="rich", invoke_without_command=True)
+    call_without_command(queues, list_queues)
+    for command in (show, set_, pause, resume, delete):
+        queues.command(command.__name__.rstrip("_"))(connected(command))
+    app.add_typer(queues, name="queues", rich_help_panel=panel)
+    limits = typer.Typer(rich_markup_mode="rich", invoke_without_command=True)
+    call_without_command(limits, list_limits)
+    limits.command("set")(connected(set_limit))
+    limits.command("remove")(connected(remove_limit))
+    app.add_typer(limits, name="limits", rich_help_panel=panel)
+    app.command("batches", rich_help_panel=panel)(connected(batches))
+
+
+def call_without_command(group: typer.Typer, command: Async) -> None:
+    """Say what a group does when it is called without a command of its own."""
+    alone = connected(command)
+
+    def call(context: typer.Context, **given: Any) -> None:
+        if context.invoked_subcommand is None:
+            alone(context=context, **given)
+        else:
+            hand_down(context, given)
+
+    call.__signature__ = alone.__signature__  # type: ignore[attr-defined]
+    call.__annotations__ = alone.__annotations__
+    group.callback(help=alone.__doc__)(call)
+
+
+# Queues.
+
+
+async def list_queues(
+    backend: "Backend", screen: "Screen", watch: Watch = False, every: Every = "2s"
+) -> None:
+    """List queues with what is in them, and change them.
+
+    Examples:
+        jackalope queues
+        jackalope queues --watch
+        jackalope queues set images --preset gridlike retries=5 retry_base=10s
+        jackalope queues pause images
+    """
+    from jackalope.cli.plain_data import to_plain
+
+    await screen.watch(backend.queues, to_plain, _draw_queues, every_s(watch, every))
+
+
+def _draw_queues(views: "list[QueueView]") -> "RenderableType":
+    from rich.text import Text
+
+    from jackalope.cli.formatting import ago, brief, number, tally
+    from jackalope.cli.output import dim, table
+
+    if not views:
+        return dim("no queues; the first task of a queue makes it")
+    drawn = table(
+        "~queue", ">depth", *(f">{name}" for name in _COUNTED), ">workers", ">oldest", "~"
+    )
+    for view in views:
+        counts = [tally(view.counts, *states) for states in _COUNTED.values()]
+        note = Text(f"paused by {brief(view.paused_by, 30)}", "yellow") if view.paused_by else ""
+        if not note and view.depth and not view.workers:
+            note = Text("no worker", "red")
+        drawn.add_row(
+            brief(view.queue, 28),
+            number(view.depth) if view.depth else dim("0"),
+            *(number(count) if count else dim("0") for count in counts),
+            str(view.workers) if view.workers else dim("0"),
+            ago(view.oldest_ready_us).removesuffix(" ago"),
+            note,
+        )
+    return drawn
+
+
+async def show(backend: "Backend", screen: "Screen", queue: Queue) -> None:
+    """Show one queue and its policy; what differs from the default stands out.
+
+    Examples:
+        jackalope queues show images
+    """
+    from rich.console import Group
+
+    from jackalope.cli.plain_data import to_plain
+
+    views = await backend.queues(queue)
+    if not views:
+        raise Failure(f"no queue {queue!r}", "`jackalope queues` lists them")
+    view = views[0]
+    screen.show(to_plain(view), lambda: Group(_draw_queues([view]), _draw_policy(view.policy)))
+
+
+def _draw_policy(policy: "Policy") -> "RenderableType":
+    import msgspec
+    from rich.text import Text
+
+    from jackalope.broker.config.loader import plain
+    from jackalope.cli.formatting import setting
+    from jackalope.cli.output import dim, table
+    from jackalope.core.policy import DEFAULT_POLICY
+
+    drawn = table("policy", "value", "default")
+    for name, value in msgspec.structs.asdict(policy).items():
+        default = getattr(DEFAULT_POLICY, name)
+        shown = setting(plain(name, value))
+        key = name.removesuffix("_us")
+        if value == default:
+            drawn.add_row(dim(key), dim(shown), "")
+        else:
+            drawn.add_row(key, Text(shown, "bold cyan"), dim(setting(plain(name, default))))
+    return drawn
+
+
+async def set_(
+    backend: "Backend",
+    screen: "Screen",
+    queue: Queue,
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Fields of the policy, such as retries=5 or retention=1d.",
+            show_default=False,
+        ),
+    ] = None,
+    preset: Annotated[
+        str,
+        typer.Option("--preset", metavar="PRESET", help="Begin with this policy."),
+    ] = "",
+) -> None:
+    """Make a queue, or change its policy; it takes effect at once.
+
+    A preset replaces the whole policy, then the fields given change it. The policies and their
+    fields are those of the configuration file.
+
+    Examples:
+        jackalope queues set images retries=5 retry_base=10s
+        jackalope queues set answers --preset rpc time_to_live=30s
+        jackalope queues set archive retention=forever
+    """
+    from rich.console import Group
+
+    from jackalope.cli.plain_data import to_plain
+
+    policy = await backend.declare_queue(queue, preset, _read_changes(changes or []))
+    screen.show(to_plain(policy), lambda: Group(f"queue {queue} is set", _draw_policy(policy)))
+
+
+def _read_changes(texts: list[str]) -> dict[str, Any]:
+    """Read fields of a policy."""
+    from jackalope.broker.config.loader import policy_field, policy_value
+
+    def read(field: str, value: str) -> tuple[str, Any]:
+        return policy_field(field), policy_value(field, value, is_text=True)
+
+    changes = read_changes(texts, read)
+    return {name: getattr(value, "value", value) for name, value in changes.items()}
+
+
+async def pause(backend: "Backend", screen: "Screen", queue: Queue) -> None:
+    """Give out no task of a queue until it is resumed. What runs goes on.
+
+    Examples:
+        jackalope queues pause images
+    """
+    await backend.manage("pause_queue", queue=queue)
+    screen.show({"queue": queue, "paused": True}, f"queue {queue} is paused; what runs goes on")
+
+
+async def resume(backend: "Backend", screen: "Screen", queue: Queue) -> None:
+    """Give out tasks of a queue again.
+
+    Examples:
+        jackalope queues resume images
+    """
+    await backend.manage("resume_queue", queue=queue)
+    screen.show({"queue": queue, "paused": False}, f"queue {queue} goes on")
+
+
+async def delete(backend: "Backend", screen: "Screen", queue: Queue, yes: Yes = False) -> None:
+    """Remove a queue that has no unfinished task.
+
+    Examples:
+        jackalope queues delete images
+    """
+    if not screen.confirm(f"delete queue {queue}?", is_sure=yes):
+        raise Failure("nothing was changed", "say --yes to do it without being asked")
+    await backend.manage("delete_queue", queue=queue)
+    screen.show({"queue": queue, "deleted": True}, f"queue {queue} is deleted")
+
+
+# Tags.
+
+
+async def list_limits(
+    backend: "Backend", screen: "Screen", watch: Watch = False, every: Every = "2s"
+) -> None:
+    """List how many tasks with a tag may run at once, and change it.
+
+    Examples:
+        jackalope limits
+        jackalope limits set gpu 4
+        jackalope limits remove gpu
+    """
+    from jackalope.cli.plain_data import to_plain
+
+    await screen.watch(backend.limits, to_plain, _draw_limits, every_s(watch, every))
+
+
+def _draw_limits(views: "list[LimitView]") -> "RenderableType":
+    from jackalope.cli.formatting import brief, number
+    from jackalope.cli.output import bar, dim, table
+
+    if not views:
+        return dim("no tag has a limit; set one with `jackalope limits set TAG N`")
+    drawn = table("tag", ">in flight", ">limit", "")
+    for view in views:
+        style = "red" if view.in_flight >= view.limit else "cyan"
+        drawn.add_row(
+            brief(view.tag, 40),
+            number(view.in_flight),
+            number(view.limit),
+            bar(view.in_flight, view.limit, 30, style),
+        )
+    return drawn
+
+
+async def set_limit(
+    backend: "Backend",
+    screen: "Screen",
+    tag: Tag,
+    limit: Annotated[int, typer.Argument(metavar="N", min=0, help="So many at once; 0 for none.")],
+) -> None:
+    """Let at most so many tasks with a tag run at once.
+
+    Examples:
+        jackalope limits set gpu 4
+    """
+    await backend.manage("limit_tag", tag=tag, limit=limit)
+    screen.show({"tag": tag, "limit": limit}, f"tag {tag}: at most {limit} at once")
+
+
+async def remove_limit(backend: "Backend", screen: "Screen", tag: Tag) -> None:
+    """Take the limit of a tag away.
+
+    Examples:
+        jackalope limits remove gpu
+    """
+    await backend.manage("limit_tag", tag=tag, limit=-1)
+    screen.show({"tag": tag, "limit": None}, f"tag {tag} has no limit any more")
+
+
+# Batches.
+
+
+async def batches(
+    backend: "Backend",
+    screen: "Screen",
+    queue: Queue,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=1_000, help="So many.")] = 20,
+    before: Annotated[
+        int,
+        typer.Option(
+            "--before", metavar="NUMBER", help="Those before this one.", show_default=False
+        ),
+    ] = 0,
+) -> None:
+    """List the batches of a queue, the latest first.
+
+    Tasks are numbered into batches as they come; a full one never changes its members.
+
+    Examples:
+        jackalope batches images
+        jackalope list --queue images --batch 7
+    """
+    from jackalope.cli.plain_data import to_plain
+
+    views = await backend.batches(queue, limit, before)
+    screen.show(to_plain(views), lambda: _draw_batches(views))
+
+
+def _draw_batches(views: "list[BatchView]") -> "RenderableType":
+    from jackalope.cli.formatting import number, tally
+    from jackalope.cli.output import dim, table
+
+    if not views:
+        return dim("no batches")
+    ends = ("succeeded", "dead", "killed")
+    drawn = table(">batch", ">tasks", ">open", *(f">{name}" for name in ends), "")
+    for view in views:
+        tasks = sum(view.counts.values())
+        ended = [tally(view.counts, name) for name in ends]
+        drawn.add_row(
+            str(view.number),
+            number(tasks),
+            *(number(n) if n else dim("0") for n in (tasks - sum(ended), *ended)),
+            dim("full") if view.is_full else "filling",
+        )
+    return drawn

@@ -1,0 +1,199 @@
+"""The command that runs a broker, and the flags of its configuration."""
+
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jackalope.cli.base import Exit, Failure, Options, alone, run_loop
+
+if TYPE_CHECKING:
+    from jackalope.broker.config.loader import Loaded
+
+
+HOW_TO_HAVE_HTTP = "pip install 'jackalope[http]' brings it; --no-http does without"
+
+
+def has_http() -> bool:
+    """Tell whether the HTTP door is installed."""
+    return all(find_spec(name) is not None for name in ("litestar", "uvicorn"))
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add this command."""
+    app.command("serve", rich_help_panel=panel)(alone(serve))
+
+
+def _flag(name: str, metavar: str, about: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=about, show_default=False)
+
+
+@dataclass
+class Flags(Options):
+    """The settings that can be given on the command line; the others have a file."""
+
+    config: Annotated[
+        str | None,
+        _flag(
+            "--config", "FILE", "The configuration, YAML or TOML; else JACKALOPE_CONFIG names it."
+        ),
+    ] = None
+    data: Annotated[str | None, _flag("--data", "FOLDER", "The data folder.")] = None
+    host: Annotated[str | None, _flag("--host", "ADDRESS", "The address to listen on.")] = None
+    port: Annotated[
+        str | None, _flag("--port", "PORT", "The port of the native door; 0 takes a free one.")
+    ] = None
+    http_port: Annotated[
+        str | None, _flag("--http-port", "PORT", "The port of the HTTP door; 0 takes a free one.")
+    ] = None
+    no_http: Annotated[bool, typer.Option("--no-http", help="Open no HTTP door.")] = False
+    amqp: Annotated[
+        bool, typer.Option("--amqp", help="Open the AMQP 0-9-1 door, on 127.0.0.1:5672.")
+    ] = False
+    amqp_port: Annotated[
+        str | None, _flag("--amqp-port", "PORT", "The port of the AMQP door; 0 takes a free one.")
+    ] = None
+    amqp_management: Annotated[
+        bool,
+        typer.Option(
+            "--amqp-management", help="Serve RabbitMQ's management API too, on 127.0.0.1:15672."
+        ),
+    ] = False
+    amqp_management_port: Annotated[
+        str | None,
+        _flag(
+            "--amqp-management-port",
+            "PORT",
+            "The port of the management API; 0 takes a free one.",
+        ),
+    ] = None
+    tls_cert: Annotated[
+        str | None, _flag("--tls-cert", "FILE", "The certificate of both doors, in PEM form.")
+    ] = None
+    tls_key: Annotated[
+        str | None, _flag("--tls-key", "FILE", "The private key of the certificate.")
+    ] = None
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Listen beyond this machine even without API keys or without TLS."
+        ),
+    ] = False
+    durability: Annotated[
+        str | None,
+        _flag("--durability", "[fsync|interval|memory]", "What an acknowledgement promises."),
+    ] = None
+    log_level: Annotated[
+        str | None, _flag("--log-level", "[error|warn|info|debug|trace]", "How much is logged.")
+    ] = None
+    log_format: Annotated[
+        str | None, _flag("--log-format", "[auto|json|console]", "How the log looks.")
+    ] = None
+
+    def has_amqp(self) -> bool:
+        """Tell whether the AMQP door is asked for."""
+        return self.amqp or self.amqp_port is not None or self.has_management()
+
+    def has_management(self) -> bool:
+        """Tell whether the management API is asked for."""
+        return self.amqp_management or self.amqp_management_port is not None
+
+    def load(self) -> "Loaded":
+        """Read the whole configuration.
+
+        Raises:
+            Failure: with every problem.
+        """
+        from jackalope.broker.config.loader import ConfigError, load
+
+        flags: dict[str, tuple[str, Any]] = {
+            "--data": ("data.folder", self.data),
+            "--host": ("native.host", self.host),
+            "--port": ("native.port", self.port),
+            "--http-port": ("http.port", self.http_port),
+            "--no-http": ("http.enabled", "false" if self.no_http else None),
+            "--amqp": ("amqp.enabled", "true" if self.has_amqp() else None),
+            "--amqp-port": ("amqp.port", self.amqp_port),
+            "--amqp-management": ("amqp.management", "true" if self.has_management() else None),
+            "--amqp-management-port": ("amqp.management_port", self.amqp_management_port),
+            "--tls-cert": ("tls.cert", self.tls_cert),
+            "--tls-key": ("tls.key", self.tls_key),
+            "--insecure": ("auth.insecure", "true" if self.insecure else None),
+            "--durability": ("data.durability", self.durability),
+            "--log-level": ("log.level", self.log_level),
+            "--log-format": ("log.format", self.log_format),
+        }
+        try:
+            return load(Path(self.config) if self.config else None, os.environ, flags)
+        except ConfigError as error:
+            raise bad_config([str(problem) for problem in error.problems]) from None
+
+
+def bad_config(problems: list[str]) -> Failure:
+    """Make a failure of everything that is wrong with the configuration."""
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return Failure("bad configuration", count, Exit.USAGE, problems)
+
+
+def serve(
+    flags: Flags,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Start without what is damaged or missing in the journal, and log what that is.",
+        ),
+    ] = False,
+) -> int:
+    """Run a broker, until SIGTERM or Ctrl-C.
+
+    Everything it must not forget is in the data folder. Without a configuration it serves
+    127.0.0.1:7420 and HTTP on 127.0.0.1:7421 from ./jackalope-data, and nothing that it has
+    acknowledged is ever lost.
+
+    Beyond this machine it serves only over TLS and only bearers of API keys, unless told otherwise.
+
+    Ends with 0 when it was asked to stop, 1 on a failure, 2 on a bad configuration, 3 when the
+    storage fails, 4 when the data folder or the port is taken.
+
+    Examples:
+        jackalope serve
+        jackalope serve --data /var/lib/jackalope --log-format json
+        jackalope serve --host 0.0.0.0 --tls-cert broker.crt --tls-key broker.key
+        jackalope serve --amqp
+        jackalope serve --config jackalope.yaml --durability interval
+    """
+    loaded = flags.load()
+    _check_http(loaded)
+    config = loaded.config
+    from jackalope.cli.serving.process import run_broker
+    from jackalope.log_setup import set_up
+
+    close_log = set_up(config.log.level, config.log.format)
+    _log_notes(loaded)
+    try:
+        return int(run_loop(run_broker(config, accepts_loss=accept_loss)))
+    finally:
+        close_log()
+
+
+def _log_notes(loaded: "Loaded") -> None:
+    """Log what became of each setting that was written in the words of another design."""
+    import structlog
+
+    log = structlog.get_logger(component="configuration")
+    for note in loaded.notes:
+        write = log.info if note.has_effect else log.warning
+        write("setting translated", key=note.key, note=note.message)
+
+
+def _check_http(loaded: "Loaded") -> None:
+    """Refuse a port of a door that is not there; by default it merely stays shut."""
+    is_asked = any(
+        each.key == "http.port" and each.origin.place.value != "default" for each in loaded.settings
+    )
+    if is_asked and loaded.config.http.enabled and not has_http():
+        raise Failure("the HTTP door is not installed", HOW_TO_HAVE_HTTP, Exit.USAGE)

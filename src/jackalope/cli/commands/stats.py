@@ -1,0 +1,196 @@
+"""Commands that show the broker in numbers: stats, queue-depth, cluster-status."""
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from jackalope.cli.base import connected
+from jackalope.cli.options import Every, Watch, every_s
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from jackalope.cli.broker_client import Backend
+    from jackalope.cli.output import Screen
+    from jackalope.wire.views import QueueView, StatsView
+
+_TIER_COLOURS = {"high": "red", "normal": "cyan", "low": "bright_black"}
+_BAR_COLUMNS = 40
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add these commands."""
+    app.command("stats", rich_help_panel=panel)(connected(stats))
+    app.command("queue-depth", rich_help_panel=panel)(connected(queue_depth))
+    app.command("cluster-status", rich_help_panel=panel)(connected(cluster_status))
+
+
+# Everything at a glance.
+
+
+async def stats(
+    backend: "Backend", screen: "Screen", watch: Watch = False, every: Every = "2s"
+) -> None:
+    """Show the broker at a glance: tasks by state, workers, rates.
+
+    Examples:
+        jackalope stats
+        jackalope stats --watch --every 500ms
+        jackalope stats --format json | jq .counts.ready
+    """
+    from jackalope.cli.plain_data import to_plain
+
+    before: list[StatsView] = []
+
+    async def fetch() -> "tuple[StatsView, StatsView | None]":
+        view = await backend.stats()
+        last = before[-1] if before else None
+        before[:] = [view]
+        return view, last
+
+    await screen.watch(
+        fetch,
+        lambda pair: to_plain(pair[0]),
+        lambda pair: _draw_stats(*pair),
+        every_s(watch, every),
+    )
+
+
+def _draw_stats(view: "StatsView", last: "StatsView | None") -> "RenderableType":
+    from rich.console import Group
+    from rich.text import Text
+
+    from jackalope.cli.formatting import number, span, tally
+    from jackalope.cli.output import STATE_COLOURS, bar, dim, facts, state, table
+
+    head = facts(
+        [
+            ("broker", f"jackalope {view.version}, up {span(view.now_us - view.started_us)}"),
+            ("durability", view.durability),
+            ("workers", number(view.workers)),
+            ("sessions", number(view.sessions)),
+            ("journal", f"batch {number(view.sequence)}"),
+        ]
+    )
+    most = max(view.counts.values(), default=0)
+    drawn = table("unfinished", ">tasks", "")
+    for each, count in view.counts.items():
+        drawn.add_row(state(each), number(count), bar(count, most, 40, STATE_COLOURS[each]))
+    if not view.counts:
+        drawn.add_row(dim("none"), "0", "")
+    ended = table("ended since the start", ">tasks", ">a second")
+    for name in ("succeeded", "dead", "killed"):
+        count = tally(view.ended, name)
+        rate = _rate(view, last, name)
+        ended.add_row(state(name), number(count), "" if rate is None else number(rate))
+    tiers = Text("\nwaiting by priority  ", style="bold")
+    for name, count in view.depth_by_tier.items():
+        tiers.append(f" {name} ", style="not bold bright_black")
+        tiers.append(number(count), style=f"not bold {_TIER_COLOURS.get(name, '')}")
+    return Group(head, "", drawn, "", ended, tiers)
+
+
+def _rate(view: "StatsView", last: "StatsView | None", name: Any) -> float | None:
+    if last is None or view.now_us <= last.now_us:
+        return None
+    return (view.ended.get(name, 0) - last.ended.get(name, 0)) * 1e6 / (view.now_us - last.now_us)
+
+
+# Depth.
+
+
+async def queue_depth(
+    backend: "Backend", screen: "Screen", watch: Watch = False, every: Every = "1s"
+) -> None:
+    """Draw how many tasks wait, by queue and by priority.
+
+    Examples:
+        jackalope queue-depth --watch
+        jackalope queue-depth --format json
+    """
+
+    async def fetch() -> "tuple[list[QueueView], StatsView]":
+        return await backend.queues(), await backend.stats()
+
+    def plain(answer: "tuple[list[QueueView], StatsView]") -> Any:
+        views, numbers = answer
+        return {
+            "queues": {view.queue: view.depth for view in views},
+            "priorities": dict(numbers.depth_by_tier),
+            "total": sum(view.depth for view in views),
+        }
+
+    await screen.watch(fetch, plain, _draw_depth, every_s(watch, every))
+
+
+def _draw_depth(answer: "tuple[list[QueueView], StatsView]") -> "RenderableType":
+    from rich.console import Group
+
+    from jackalope.cli.formatting import ago, brief, number
+    from jackalope.cli.output import bar, dim, table
+
+    views, numbers = answer
+    most = max((view.depth for view in views), default=0)
+    queues = table("~queue", ">depth", "", ">oldest")
+    for view in sorted(views, key=lambda view: -view.depth):
+        limit = view.policy.depth_limit
+        is_filling = limit and view.depth >= 0.8 * limit
+        style = "yellow" if view.paused_by else "red" if is_filling else "cyan"
+        queues.add_row(
+            brief(view.queue, 32),
+            number(view.depth),
+            bar(view.depth, most, _BAR_COLUMNS, style),
+            dim(ago(view.oldest_ready_us).removesuffix(" ago")),
+        )
+    if not views:
+        return dim("no queues")
+    tiers = table("priority", ">ready", "")
+    most = max(numbers.depth_by_tier.values(), default=0)
+    for name, count in numbers.depth_by_tier.items():
+        tiers.add_row(
+            name, number(count), bar(count, most, _BAR_COLUMNS, _TIER_COLOURS.get(name, "cyan"))
+        )
+    return Group(queues, "", tiers)
+
+
+# The cluster.
+
+
+async def cluster_status(backend: "Backend", screen: "Screen") -> None:
+    """Show the nodes of the broker. Today there is one: nothing is replicated.
+
+    Examples:
+        jackalope cluster-status
+    """
+    view = await backend.stats()
+    address = f"{backend.address.host}:{backend.address.port}"
+    node = {
+        "node": address,
+        "role": "single",
+        "version": view.version,
+        "durability": view.durability,
+        "sequence": view.sequence,
+        "started_us": view.started_us,
+    }
+    screen.show(
+        {"is_replicated": False, "nodes": [node]},
+        lambda: _draw_cluster(address, view),
+    )
+
+
+def _draw_cluster(address: str, view: "StatsView") -> "RenderableType":
+    from rich.console import Group
+
+    from jackalope.cli.formatting import number, span
+    from jackalope.cli.output import dim, table
+
+    drawn = table("node", "role", "version", "durability", ">batch", ">up")
+    drawn.add_row(
+        address,
+        "single",
+        view.version,
+        view.durability,
+        number(view.sequence),
+        span(view.now_us - view.started_us),
+    )
+    return Group(drawn, dim("One node. What it has is on its own disk and nowhere else."))

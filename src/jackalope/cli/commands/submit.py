@@ -1,0 +1,385 @@
+"""The command that submits tasks: one from its options, or many from the lines of a file."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jackalope.cli.base import Exit, Failure, Options, connected
+from jackalope.cli.options import duration_us, find_all, moment_us
+from jackalope.core.cache.answers import Same
+
+if TYPE_CHECKING:
+    from jackalope.cli.broker_client import Backend
+    from jackalope.cli.output import Screen
+    from jackalope.core.effects import Served
+    from jackalope.core.task import Options as TaskOptions
+    from jackalope.core.task import Retry, TaskSpec
+
+_WHAT = "What to do"
+_WHEN = "When, and how often"
+_SHARED = "Whether somebody else's will do"
+_NOTES_MAX = 5
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add this command."""
+    app.command("submit", rich_help_panel=panel)(connected(submit))
+
+
+@dataclass
+class Work(Options):
+    """What the task is."""
+
+    queue: Annotated[
+        str,
+        typer.Option("--queue", "-q", metavar="QUEUE", help="The queue.", rich_help_panel=_WHAT),
+    ] = "default"
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="The function to run, such as app.resize.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = ""
+    json: Annotated[
+        str | None,
+        typer.Option(
+            "--json",
+            "-j",
+            metavar="VALUE",
+            help="Arguments: an object by name, an array in order, anything else is the only one.",
+            rich_help_panel=_WHAT,
+            show_default=False,
+        ),
+    ] = None
+    payload: Annotated[
+        str | None,
+        typer.Option(
+            "--payload",
+            metavar="TEXT",
+            help="Raw bytes.",
+            rich_help_panel=_WHAT,
+            show_default=False,
+        ),
+    ] = None
+    payload_file: Annotated[
+        str | None,
+        typer.Option(
+            "--payload-file",
+            metavar="FILE",
+            help="Raw bytes of a file; - for the standard input.",
+            rich_help_panel=_WHAT,
+            show_default=False,
+        ),
+    ] = None
+    from_lines: Annotated[
+        str | None,
+        typer.Option(
+            "--from-lines",
+            metavar="FILE",
+            help="A task for each line, which is read as by --json; - for the standard input.",
+            rich_help_panel=_WHAT,
+            show_default=False,
+        ),
+    ] = None
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help="With --from-lines: each line is raw bytes, as by --payload.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = False
+
+    def bodies(self) -> "Iterator[tuple[bytes, str]]":
+        """Yield the payload of each task, and its encoding.
+
+        Raises:
+            Failure: a file cannot be read, a value is no JSON, or too much was said.
+        """
+        given = [self.json, self.payload, self.payload_file, self.from_lines]
+        if sum(each is not None for each in given) > 1:
+            message = "give one of --json, --payload, --payload-file and --from-lines"
+            raise Failure(message, code=Exit.USAGE)
+        if self.from_lines is not None:
+            for number, line in enumerate(_read(self.from_lines).splitlines(), 1):
+                if self.raw:
+                    yield line, "bytes"
+                elif line.strip():
+                    yield _arguments(line, f"line {number}"), "json"
+        elif self.payload_file is not None:
+            yield _read(self.payload_file), "bytes"
+        elif self.payload is not None:
+            yield self.payload.encode(), "bytes"
+        else:
+            yield _arguments((self.json or "[]").encode(), "--json"), "json"
+
+
+@dataclass
+class Terms(Options):
+    """How the task wants to be treated."""
+
+    priority: Annotated[
+        int, typer.Option("--priority", "-p", min=0, max=255, help="Higher goes first.")
+    ] = 150
+    key: Annotated[
+        str, typer.Option("--key", metavar="KEY", help="Only for workers that serve this key.")
+    ] = ""
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tag",
+            metavar="TAG",
+            help="A label whose number in flight can be limited. May be given again.",
+            show_default=False,
+        ),
+    ] = None
+    alias: Annotated[
+        str, typer.Option("--alias", metavar="NAME", help="A name for the task itself.")
+    ] = ""
+    delay: Annotated[
+        str,
+        typer.Option(
+            "--delay", metavar="DURATION", help="Not before this long.", rich_help_panel=_WHEN
+        ),
+    ] = ""
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help="Not before, such as 2030-01-31T08:00 or 08:00.",
+            rich_help_panel=_WHEN,
+        ),
+    ] = ""
+    expires: Annotated[
+        str,
+        typer.Option(
+            "--expires",
+            metavar="WHEN",
+            help="Dead unless begun by this time, or within this long.",
+            rich_help_panel=_WHEN,
+        ),
+    ] = ""
+    timeout: Annotated[
+        str,
+        typer.Option(
+            "--timeout",
+            metavar="DURATION",
+            help="How long one attempt may take.",
+            rich_help_panel=_WHEN,
+        ),
+    ] = ""
+    retries: Annotated[
+        int | None,
+        typer.Option(
+            "--retries",
+            min=0,
+            metavar="N",
+            help="How many failures are tried again.",
+            rich_help_panel=_WHEN,
+            show_default="as the queue says",
+        ),
+    ] = None
+    depends_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--depends-on",
+            metavar="TASK",
+            help="Not before this task has succeeded. May be given again.",
+            rich_help_panel=_WHEN,
+            show_default=False,
+        ),
+    ] = None
+    held: Annotated[
+        bool, typer.Option("--held", help="Not before it is played.", rich_help_panel=_WHEN)
+    ] = False
+    same: Annotated[
+        Same | None,
+        typer.Option(
+            "--same",
+            metavar="[run|unique|cached|refresh]",
+            help="If others ask for the same: run anyway, share what is under way (unique), also "
+            "take an answer that is kept (cached), or have a new one made and kept (refresh).",
+            rich_help_panel=_SHARED,
+            show_default="as the queue says",
+        ),
+    ] = None
+    version: Annotated[
+        str,
+        typer.Option(
+            "--version",
+            metavar="TEXT",
+            help="Of the code; answers of another version are not the same.",
+            rich_help_panel=_SHARED,
+        ),
+    ] = ""
+
+    async def options(self, backend: "Backend", queue: str) -> "TaskOptions":
+        """Return these as the broker takes them, without the encoding of the payload."""
+        from jackalope.cli.formatting import now_us
+        from jackalope.core.task import Options as TaskOptions
+
+        if self.delay and self.at:
+            raise Failure("give one of --delay and --at", code=Exit.USAGE)
+        run_at_us = moment_us(self.at) if self.at else 0
+        if self.delay:
+            run_at_us = now_us() + duration_us(self.delay)
+        return TaskOptions(
+            alias=self.alias,
+            tags=tuple(self.tag or ()),
+            run_at_us=run_at_us,
+            expires_at_us=moment_us(self.expires) if self.expires else 0,
+            timeout_us=duration_us(self.timeout) if self.timeout else 0,
+            retry=None if self.retries is None else await _retry(backend, queue, self.retries),
+            depends_on=tuple(await find_all(backend, self.depends_on or ())),
+            held=self.held,
+            same=self.same,
+            version=self.version,
+        )
+
+
+async def submit(
+    backend: "Backend",
+    screen: "Screen",
+    work: Work,
+    terms: Terms,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the end, and show the outcome.")
+    ] = False,
+) -> int:
+    """Submit a task, or one for each line of a file.
+
+    Prints the id of each task on a line of its own. It is durable when this command ends. A request
+    may be served by the task of somebody else; its id is then that of the other one.
+
+    Examples:
+        jackalope submit --queue images --name app.resize --json '["cat.png", 320]'
+        jackalope submit -q mail --name app.send --json '{"to": "ada@example.org"}' --delay 10m
+        jackalope submit -q reports --name app.report --alias nightly --at 02:00 --retries 5
+        jackalope submit -q blobs --payload-file picture.raw --priority 220 --wait
+        jackalope submit -q images --name app.resize --from-lines arguments.jsonl
+        jackalope submit -q sums --name app.add --json '[1, 2]' --same cached --version 3 --wait
+    """
+    from jackalope.cli.commands.tasks import wait_for
+
+    bodies = list(work.bodies())
+    if terms.alias and len(bodies) > 1:
+        raise Failure("an alias names one task, not many", code=Exit.USAGE)
+    specs = _specs(work, terms, bodies, await terms.options(backend, work.queue))
+    refused, served = await _send(backend, screen, specs)
+    accepted = [spec for index, spec in enumerate(specs) if index not in refused]
+    for rejected in list(refused.values())[:_NOTES_MAX]:
+        screen.warn(rejected.message)
+    if refused:
+        screen.warn(f"{len(refused)} of {len(specs)} tasks were refused")
+    for how in list(served.values())[:_NOTES_MAX]:
+        screen.note(_told(how))
+    code = Exit.FAILED if refused else Exit.DONE
+    if not wait:
+        _show_ids(screen, accepted)
+        return code
+    contents = {spec.id: content for spec, (_, content) in zip(specs, bodies, strict=True)}
+    accepted_ids = {spec.id for spec in accepted}
+    waited = await wait_for(
+        backend, screen, {each: contents[each] for each in contents if each in accepted_ids}
+    )
+    return code or waited
+
+
+def _specs(
+    work: Work, terms: Terms, bodies: list[tuple[bytes, str]], options: "TaskOptions"
+) -> "list[TaskSpec]":
+    import msgspec
+
+    from jackalope.cli.plain_data import CONTENT
+    from jackalope.core.task import TaskSpec
+    from jackalope.transport.task_ids import new_task_id
+
+    by_content = {
+        content: msgspec.structs.replace(options, headers={CONTENT: content})
+        for content in {content for _, content in bodies}
+    }
+    return [
+        TaskSpec(
+            id=new_task_id(),
+            queue=work.queue,
+            name=work.name,
+            key=terms.key,
+            priority=terms.priority,
+            payload=payload,
+            options=by_content[content],
+        )
+        for payload, content in bodies
+    ]
+
+
+async def _send(
+    backend: "Backend", screen: "Screen", specs: "list[TaskSpec]"
+) -> "tuple[dict[int, Any], dict[int, Served]]":
+    """Submit in frames; return which were refused, and how requests are served."""
+    from jackalope.cli.broker_client import TASKS_PER_FRAME
+
+    refused: dict[int, Any] = {}
+    served: dict[int, Served] = {}
+    with screen.progress("submitting", len(specs)) as progress:
+        for begin in range(0, len(specs), TASKS_PER_FRAME):
+            part = specs[begin : begin + TASKS_PER_FRAME]
+            rejections, hows = await backend.submit(part)
+            refused |= {begin + index: rejected for index, rejected in rejections.items()}
+            served |= {begin + index: how for index, how in hows.items()}
+            progress.advance(progress.task_ids[0], len(part))
+    return refused, served
+
+
+def _told(served: "Served") -> str:
+    """Say how a request is served."""
+    from jackalope.cli.formatting import ago, id_text
+
+    if served.how == "hit":
+        return f"hit: made {ago(served.made_us)} by {served.worker or 'somebody'}"
+    others = {"joined": f"joined: task {id_text(served.task)} is under way"}
+    return others.get(served.how, f"{served.how}: a task of its own")
+
+
+def _show_ids(screen: "Screen", specs: "list[TaskSpec]") -> None:
+    from jackalope.cli.formatting import id_text
+
+    ids = [id_text(spec.id) for spec in specs]
+    screen.show(ids, lambda: "\n".join(ids))
+
+
+async def _retry(backend: "Backend", queue: str, retries: int) -> "Retry":
+    """Take the waits between retries from the queue: only their number was given."""
+    from jackalope.core.policy import DEFAULT_POLICY
+    from jackalope.core.task import Retry
+
+    views = await backend.queues(queue)
+    policy = views[0].policy if views else DEFAULT_POLICY
+    return Retry(retries, policy.retry_base_us, policy.retry_factor, policy.retry_cap_us)
+
+
+def _arguments(text: bytes, where: str) -> bytes:
+    """Make positional and named arguments of a JSON value."""
+    import msgspec
+
+    try:
+        value = msgspec.json.decode(text)
+        if isinstance(value, dict):
+            return msgspec.json.encode([[], value])
+        return msgspec.json.encode([value if isinstance(value, list) else [value], {}])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Failure(f"{where} is no JSON: {error}", code=Exit.USAGE) from None
+
+
+def _read(file: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise Failure(f"{file}: {error.strerror}") from None

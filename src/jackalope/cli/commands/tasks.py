@@ -1,0 +1,491 @@
+"""Commands that show tasks: status, list, wait, explain, history, tail."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jackalope.cli.base import Exit, Failure, connected
+from jackalope.cli.options import (
+    SORTS,
+    Every,
+    Task,
+    Tasks,
+    Watch,
+    Which,
+    duration_us,
+    every_s,
+    find,
+    find_all,
+)
+from jackalope.terminal import in_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from jackalope.cli.broker_client import Backend
+    from jackalope.cli.output import Screen
+    from jackalope.core.effects import TaskEnded
+    from jackalope.core.ids import TaskId
+    from jackalope.wire.messages import Happened, Progressed
+    from jackalope.wire.views import ExplanationView, HappeningView, TaskView
+
+_TEXT_CHARS_MAX = 2_000
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add these commands."""
+    for command in (status, list_tasks, wait, explain, history, tail):
+        name = command.__name__.removesuffix("_tasks")
+        app.command(name, rich_help_panel=panel)(connected(command))
+
+
+# One task.
+
+
+async def status(
+    backend: "Backend", screen: "Screen", task: Task, watch: Watch = False, every: Every = "1s"
+) -> None:
+    """Show everything about one task.
+
+    Its state, who runs it, what went wrong, its payload and its result.
+
+    Examples:
+        jackalope status 0193b5c2-7d1e-7c3a-9f00-2b1c3d4e5f60
+        jackalope status nightly-report --watch
+        jackalope status nightly-report --format json | jq .result
+    """
+    from jackalope.cli.plain_data import to_plain
+
+    task_id = await find(backend, task)
+    await screen.watch(
+        lambda: backend.task(task_id, bodies=True), to_plain, draw_task, every_s(watch, every)
+    )
+
+
+def draw_task(view: "TaskView") -> "RenderableType":
+    """Draw one task."""
+    from rich.console import Group
+
+    from jackalope.cli.commands.cache import answer_text
+    from jackalope.cli.formatting import brief, id_text, plural, size
+    from jackalope.cli.output import dim, facts, state
+    from jackalope.cli.plain_data import content_of, decode_body
+
+    head = state(view.state)
+    if view.reason is not None:
+        head.append(f" ({view.reason})", style="red")
+    if view.request is not None:
+        head.append(f"  {view.request.signal} {view.request.stage}", style="yellow")
+        head.append(f" by {view.request.by}" if view.request.by else "", style="yellow")
+    tries = [plural(view.attempts, "attempt")] if view.attempts else []
+    for count, noun in (
+        (view.failures, "failure"),
+        (view.crashes, "crash"),
+        (view.interruptions, "interruption"),
+    ):
+        if count:
+            tries.append(plural(count, noun).replace("crashs", "crashes"))
+    content = content_of(view.headers, view.name)
+    bodies = []
+    for title, body, length in (
+        ("payload", view.payload, view.payload_size),
+        ("result", view.result, view.result_size),
+    ):
+        if length:
+            shown = brief(decode_body(body or b"", content), 400)
+            bodies.append((title, dim(f"{size(length)}  ") + shown))
+    rows: list[tuple[str, Any]] = [
+        ("task", id_text(view.id)),
+        ("state", head),
+        ("alias", in_line(view.alias)),
+        ("queue", in_line(view.queue)),
+        ("name", in_line(view.name)),
+        ("key", in_line(view.key)),
+        ("tags", in_line(", ".join(view.tags))),
+        ("priority", str(view.priority)),
+        ("batch", str(view.batch) if view.batch else ""),
+        ("parent", id_text(view.parent) if view.parent else ""),
+        ("depends on", "\n".join(id_text(each) for each in view.depends_on)),
+        ("waits for", "\n".join(id_text(each) for each in view.waiting_for)),
+        ("worker", in_line(view.worker) + (f"  (fence {view.fence})" if view.fence else "")),
+        ("tries", ", ".join(tries)),
+        ("progress", _progress(view)),
+        ("request", view.how or ""),
+        ("answer", answer_text(view.answer) if view.answer else ""),
+        *_times(view),
+        *bodies,
+        *_error(view),
+    ]
+    return Group(facts(rows))
+
+
+def _times(view: "TaskView") -> list[tuple[str, Any]]:
+    from jackalope.cli.formatting import ago, clock, span
+    from jackalope.core.lifecycle import ENDED
+
+    def when(at_us: int) -> str:
+        return f"{clock(at_us)}  {ago(at_us)}" if at_us else ""
+
+    ran_us = view.ended_us - view.started_us if view.ended_us and view.started_us else 0
+    by = f"  by {view.by}" if view.by else ""
+    return [
+        ("submitted", when(view.created_us) + by),
+        ("due", when(view.due_us) if view.state == "scheduled" else ""),
+        ("expires", when(view.expires_us) if view.state not in ENDED else ""),
+        ("started", when(view.started_us)),
+        ("ended", when(view.ended_us) + (f"  after {span(ran_us)}" if ran_us > 0 else "")),
+        ("last try", when(view.tried_us)),
+        ("forgotten", when(view.forget_us) if 0 < view.forget_us < 2**60 else ""),
+    ]
+
+
+def _progress(view: "TaskView") -> "Text | str":
+    from jackalope.cli.output import bar
+
+    if view.progress is None:
+        return ""
+    percent = view.progress.percent
+    if percent is None:
+        return view.progress.note
+    drawn = bar(percent, 100, 20, "green")
+    return drawn.append(f" {percent:.0f} %  {view.progress.note}", style="default")
+
+
+def _error(view: "TaskView") -> list[tuple[str, Any]]:
+    from rich.text import Text
+
+    if view.error is None:
+        return []
+    head = Text(f"{view.error.type}: {view.error.message}", style="red")
+    trace = view.error.trace[-_TEXT_CHARS_MAX:].rstrip()
+    return [("error", head), ("", Text(trace, style="bright_black"))]
+
+
+# Many tasks.
+
+
+async def list_tasks(
+    backend: "Backend",
+    screen: "Screen",
+    *,
+    which: Which,
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="At most so many.")] = 20,
+    sort: Annotated[
+        str,
+        typer.Option(
+            "--sort",
+            metavar="ORDER",
+            help=f"One of {', '.join(SORTS)}; a minus turns it round.",
+            autocompletion=lambda: SORTS,
+        ),
+    ] = "-created",
+    watch: Watch = False,
+    every: Every = "2s",
+) -> None:
+    """List tasks, the newest first.
+
+    Examples:
+        jackalope list --state running
+        jackalope list --state dead --queue images --sort -ended --limit 50
+        jackalope list --text resize --watch
+        jackalope list --state ended --older-than 7d --format json
+    """
+    from jackalope.cli.plain_data import to_plain
+
+    if sort not in SORTS:
+        raise Failure(f"no order {sort!r}; there are {', '.join(SORTS)}", code=Exit.USAGE)
+    wanted = await which.filter(backend)
+
+    async def fetch() -> "tuple[list[TaskView], bool]":
+        found: list[TaskView] = []
+        cursor = ""
+        while len(found) < limit:
+            page = await backend.tasks(
+                wanted, sort=sort, limit=min(limit - len(found), 1_000), cursor=cursor
+            )
+            found += page.tasks
+            cursor = page.cursor
+            if not cursor:
+                break
+        return found, bool(cursor)
+
+    await screen.watch(fetch, lambda found: to_plain(found[0]), _draw_list, every_s(watch, every))
+
+
+def _draw_list(found: "tuple[list[TaskView], bool]") -> "RenderableType":
+    from rich.console import Group
+
+    from jackalope.cli.formatting import ago, brief, id_text, plural
+    from jackalope.cli.output import dim, state, table
+
+    tasks, has_more = found
+    if not tasks:
+        return dim("no tasks")
+    alias = ("~alias",) if any(view.alias for view in tasks) else ()
+    columns = ("task", "state", "~queue", *alias, "~name", ">prio", ">tries", ">age", "~worker")
+    drawn = table(*columns, gap=1)
+    for view in tasks:
+        drawn.add_row(
+            id_text(view.id),
+            state(view.state),
+            brief(view.queue, 24),
+            *(brief(view.alias, 24) for _ in alias),
+            brief(view.name, 24),
+            str(view.priority),
+            str(view.attempts or ""),
+            ago(view.created_us).removesuffix(" ago"),
+            brief(view.worker, 24),
+        )
+    more = f"{plural(len(tasks), 'task')}; more match: raise --limit" if has_more else ""
+    return Group(drawn, dim(more)) if more else drawn
+
+
+# Waiting.
+
+
+async def wait(
+    backend: "Backend",
+    screen: "Screen",
+    tasks: Tasks,
+    timeout: Annotated[  # noqa: ASYNC109  it is a text yet
+        str, typer.Option("--timeout", metavar="DURATION", help="Give up after this long.")
+    ] = "",
+) -> int:
+    """Wait until tasks have ended, and show how.
+
+    Ends with 0 if all of them succeeded, else with 1. A broker that restarts meanwhile is waited
+    for.
+
+    Examples:
+        jackalope wait nightly-report --timeout 10m && echo done
+        jackalope wait $(cat ids.txt) --format json
+    """
+    from jackalope.cli.plain_data import content_of
+
+    contents: dict[TaskId, str] = {}
+    for task_id in await find_all(backend, tasks):
+        view = await backend.task(task_id)
+        contents[task_id] = content_of(view.headers, view.name)
+    return await wait_for(
+        backend, screen, contents, duration_us(timeout) / 1e6 if timeout else None
+    )
+
+
+async def wait_for(
+    backend: "Backend",
+    screen: "Screen",
+    contents: "dict[TaskId, str]",
+    timeout_s: float | None = None,
+) -> int:
+    """Show tasks when all have ended, each with the encoding of its result.
+
+    Returns:
+        The exit code.
+    """
+    import asyncio
+
+    from jackalope.cli.formatting import plural
+
+    ended: dict[TaskId, TaskEnded] = {}
+    with screen.progress("waiting", len(contents)) as progress:
+
+        def note(end: "TaskEnded") -> None:
+            ended[end.task] = end
+            progress.advance(progress.task_ids[0])
+
+        def follow(step: "Progressed") -> None:
+            percent = step.percent or 0.0
+            said = f"waiting  {percent:.0f} %  {step.note}"
+            progress.update(progress.task_ids[0], description=said, completed=percent / 100)
+
+        is_followed = len(contents) == 1 and not progress.disable
+        try:
+            async with asyncio.timeout(timeout_s):
+                await _gather_ends(backend, contents, note, follow if is_followed else None)
+        except TimeoutError:
+            left = plural(len(contents) - len(ended), "task")
+            raise Failure(f"{left} did not end in time", "they go on") from None
+    _show_ends(screen, [(ended[task_id], content) for task_id, content in contents.items()])
+    return Exit.DONE if all(end.state == "succeeded" for end in ended.values()) else Exit.FAILED
+
+
+async def _gather_ends(
+    backend: "Backend", ids: "Iterable[TaskId]", note: Any, follow: Any = None
+) -> None:
+    """Wait for tasks, over as many connections as it takes."""
+    import asyncio
+
+    from jackalope.cli.broker_client import connect
+    from jackalope.errors import ConnectionLost
+    from jackalope.transport.connection import Backoff
+
+    left = dict.fromkeys(ids)
+
+    async def listen(source: "Backend") -> None:
+        async for end in source.ends(tuple(left), follow):
+            left.pop(end.task, None)
+            note(end)
+
+    backoff = Backoff()
+    source: Backend | None = backend
+    while left:
+        try:
+            if source is not None:
+                await listen(source)
+            else:
+                async with connect(backend.address) as fresh:
+                    backoff.reset()
+                    await listen(fresh)
+        except ConnectionLost:
+            source = None
+            await asyncio.sleep(backoff.next_s())
+
+
+def _show_ends(screen: "Screen", ends: "list[tuple[TaskEnded, str]]") -> None:
+    from jackalope.cli.formatting import brief, id_text
+    from jackalope.cli.output import state, table
+    from jackalope.cli.plain_data import to_plain
+
+    if not screen.is_human:
+        screen.write([to_plain(end, content) for end, content in ends])
+        return
+    drawn = table("task", "state", "~outcome")
+    for end, content in ends:
+        drawn.add_row(id_text(end.task), state(end.state), brief(_outcome(end, content), 200))
+    screen.draw(drawn)
+
+
+def _outcome(end: "TaskEnded", content: str) -> str:
+    from jackalope.cli.plain_data import decode_body
+
+    if end.error is not None:
+        return f"{end.error.type}: {end.error.message}"
+    if end.reason is not None:
+        return str(end.reason)
+    return str(decode_body(end.result, content)) if isinstance(end.result, bytes) else "(large)"
+
+
+# Why, and what happened.
+
+
+async def explain(
+    backend: "Backend", screen: "Screen", task: Task, watch: Watch = False, every: Every = "1s"
+) -> None:
+    """Say why a task is not running, or what runs it, or how it ended.
+
+    Examples:
+        jackalope explain nightly-report
+        jackalope explain 0193b5c2 --format json | jq -r '.causes[].why'
+    """
+    from jackalope.cli.plain_data import to_plain
+
+    task_id = await find(backend, task)
+    await screen.watch(
+        lambda: backend.explain(task_id), to_plain, _draw_explanation, every_s(watch, every)
+    )
+
+
+def _draw_explanation(view: "ExplanationView") -> "RenderableType":
+    from rich.text import Text
+
+    from jackalope.cli.formatting import ago, clock, id_text, utc
+    from jackalope.cli.output import state
+
+    drawn = Text.assemble(id_text(view.task), " is ", state(view.state))
+    for cause in view.causes:
+        text = cause.text
+        for name, fact in cause.facts.items():
+            if name.endswith("_us") and isinstance(fact, int):
+                text = text.replace(utc(fact), f"{clock(fact)}, {ago(fact)}")
+        drawn.append(f"\n  {cause.why:<14} ", style="bright_black").append(in_line(text))
+    return drawn
+
+
+async def history(backend: "Backend", screen: "Screen", task: Task) -> None:
+    """Show what happened to a task: when, what, and by whom.
+
+    Examples:
+        jackalope history nightly-report
+        jackalope history 0193b5c2 --format yaml
+    """
+    from jackalope.cli.plain_data import to_plain
+
+    happened = await backend.history(await find(backend, task))
+    screen.show(to_plain(happened), lambda: _draw_history(happened))
+
+
+def _draw_history(happened: "list[HappeningView]") -> "RenderableType":
+    from jackalope.cli.formatting import brief, clock, span
+    from jackalope.cli.output import dim, table
+
+    drawn = table("at", ">after", "what", "~by", "~detail")
+    before_us = 0
+    for each in happened:
+        after = span(each.at_us - before_us) if 0 < before_us < each.at_us else ""
+        drawn.add_row(
+            clock(each.at_us), dim(after), each.what, brief(each.by, 30), brief(each.detail, 100)
+        )
+        before_us = each.at_us
+    return drawn
+
+
+# Live.
+
+
+async def tail(
+    backend: "Backend",
+    screen: "Screen",
+    task: Annotated[
+        str | None,
+        typer.Argument(metavar="TASK", help="Only what happens to this task.", show_default=False),
+    ] = None,
+    queue: Annotated[
+        str, typer.Option("--queue", "-q", metavar="QUEUE", help="Only what happens in this queue.")
+    ] = "",
+    limit: Annotated[
+        int, typer.Option("--limit", "-l", metavar="N", help="End after so many events; 0: never.")
+    ] = 0,
+) -> None:
+    """Show what happens, while it happens.
+
+    Examples:
+        jackalope tail
+        jackalope tail --queue images
+        jackalope tail --format json | jq -r 'select(.state == "dead") | .task'
+    """
+    from jackalope.cli.plain_data import to_plain
+    from jackalope.core.ids import NO_TASK
+
+    task_id = await find(backend, task) if task else NO_TASK
+    screen.note("listening; Ctrl-C ends")
+    seen = 0
+    async for events in backend.events(queue, task_id):
+        if events.missed:
+            screen.warn(f"{events.missed} events were left out: this terminal reads too slowly")
+        for event in events.events:
+            screen.stream(to_plain(event), _draw_event(event))
+            seen += 1
+            if seen == limit:
+                return
+
+
+def _draw_event(event: "Happened") -> "Text":
+    from rich.text import Text
+
+    from jackalope.cli.formatting import clock, id_text
+    from jackalope.cli.output import STATE_COLOURS
+
+    drawn = Text.assemble(
+        (f"{clock(event.at_us):<9}", "bright_black"),
+        id_text(event.task),
+        "  ",
+        (f"{event.what:<10}", ""),
+        (f"{event.state:<10}", STATE_COLOURS.get(event.state, "")),
+        (in_line(event.queue), "bright_black"),
+    )
+    if event.by:
+        drawn.append(f"  {in_line(event.by)}", style="bright_black")
+    return drawn.append(f"  {in_line(event.detail)}") if event.detail else drawn

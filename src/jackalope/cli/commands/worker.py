@@ -1,0 +1,321 @@
+"""The command that runs a worker: reads its settings, and hands over to the worker's runtime."""
+
+import os
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from jackalope.cli.base import Common, Exit, Failure, Options, addressed
+from jackalope.cli.options import reading, seconds
+
+_PROCESSES = "Tasks in processes"
+_TIMES = "Times"
+_FANOUT = "Fan-out"
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add this command."""
+    app.command("worker", rich_help_panel=panel)(addressed(worker))
+
+
+@dataclass
+class Service(Options):
+    """Whom the worker serves, and who it is."""
+
+    queues: Annotated[
+        str,
+        typer.Option(
+            "--queues",
+            "-q",
+            metavar="A,B",
+            help="The queues to serve.",
+            show_default="those of the tasks",
+        ),
+    ] = ""
+    keys: Annotated[
+        str,
+        typer.Option("--keys", "-k", metavar="A,B", help="The keys to serve.", show_default="all"),
+    ] = ""
+    concurrency: Annotated[
+        int,
+        typer.Option(
+            "--concurrency",
+            "-c",
+            min=0,
+            metavar="N",
+            help="How many tasks to run at once.",
+            show_default="100 coroutines, else a task a core",
+        ),
+    ] = 0
+    prefetch: Annotated[
+        int,
+        typer.Option("--prefetch", min=0, metavar="N", help="How many more to keep at hand."),
+    ] = 0
+    tasks: Annotated[
+        int,
+        typer.Option(
+            "--tasks",
+            min=0,
+            metavar="N",
+            help="End after so many tasks.",
+            show_default="never",
+        ),
+    ] = 0
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name", metavar="NAME", help="A name nobody else has.", show_default="host-pid-random"
+        ),
+    ] = ""
+    config: Annotated[
+        str,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="A file in the manner of the task queue design; options win over it.",
+            show_default=False,
+        ),
+    ] = ""
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="KEY=VALUE",
+            help="Something to say about itself. May be given again.",
+            show_default=False,
+        ),
+    ] = None
+
+
+def _time(name: str, about: str) -> Any:
+    return typer.Option(name, metavar="DURATION", help=about, rich_help_panel=_TIMES)
+
+
+@dataclass
+class Times(Options):
+    """How long things may take."""
+
+    drain_deadline: Annotated[
+        str,
+        _time("--drain-deadline", "How long running tasks may take when it is told to stop."),
+    ] = "60s"
+    stop_deadline: Annotated[
+        str,
+        _time("--stop-deadline", "How long a task may take to obey, before stronger means."),
+    ] = "5s"
+    lease: Annotated[str, _time("--lease", "How long the broker bears its silence.")] = "30s"
+    grace: Annotated[
+        str, _time("--grace", "How long the broker waits for it when its connection broke.")
+    ] = "10s"
+
+
+def _process(name: str, metavar: str, about: str, default: str = "never") -> Any:
+    return typer.Option(
+        name, metavar=metavar, help=about, rich_help_panel=_PROCESSES, show_default=default
+    )
+
+
+@dataclass
+class Processes(Options):
+    """How the processes of isolated tasks are kept small."""
+
+    memory: Annotated[
+        str,
+        _process(
+            "--memory",
+            "SIZE",
+            "The memory cap of each, such as 512M. Not of tasks in threads.",
+            "none",
+        ),
+    ] = ""
+    recycle_tasks: Annotated[
+        int, _process("--recycle-tasks", "N", "Replace one after so many tasks.")
+    ] = 0
+    recycle_age: Annotated[
+        str, _process("--recycle-age", "DURATION", "Replace one that is older.")
+    ] = ""
+    recycle_memory: Annotated[
+        str, _process("--recycle-memory", "SIZE", "Replace one that holds more after a task.")
+    ] = ""
+
+
+def _fanout(name: str, metavar: str, about: str, default: str) -> Any:
+    return typer.Option(
+        name, metavar=metavar, help=about, rich_help_panel=_FANOUT, show_default=default
+    )
+
+
+@dataclass
+class Fanout(Options):
+    """Where the helpers of its tasks find it."""
+
+    fanout_host: Annotated[
+        str,
+        _fanout(
+            "--fanout-host",
+            "HOST",
+            "Where to listen for helpers.",
+            "the address towards the broker",
+        ),
+    ] = ""
+    fanout_advertise: Annotated[
+        str, _fanout("--fanout-advertise", "HOST", "Where helpers shall look.", "the same")
+    ] = ""
+    fanout_cert: Annotated[
+        str,
+        _fanout(
+            "--fanout-cert",
+            "FILE",
+            "The certificate that helpers see where the broker has TLS.",
+            "one made by openssl",
+        ),
+    ] = ""
+    fanout_key: Annotated[
+        str, _fanout("--fanout-key", "FILE", "The key of that certificate.", "none")
+    ] = ""
+
+
+@dataclass
+class Log(Options):
+    """What the worker logs."""
+
+    log_level: Annotated[
+        str,
+        typer.Option(
+            "--log-level", metavar="[error|warn|info|debug|trace]", help="How much is logged."
+        ),
+    ] = "info"
+    log_format: Annotated[
+        str, typer.Option("--log-format", metavar="[auto|json|console]", help="How the log looks.")
+    ] = "auto"
+
+    def set_up(self) -> str:
+        """Make the log of this process look so, and return its look for others to inherit."""
+        from jackalope.log_setup import FORMS, LEVELS, set_up
+        from jackalope.worker.context import name_task
+
+        _check("--log-level", self.log_level, LEVELS)
+        _check("--log-format", self.log_format, FORMS)
+        set_up(self.log_level, self.log_format, about=name_task)
+        return f"{self.log_level} {self.log_format}"
+
+
+def worker(
+    common: Common,
+    *,
+    application: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:APP",
+            help="Where the tasks are, such as shop.tasks:app.",
+            show_default=False,
+        ),
+    ],
+    service: Service,
+    times: Times,
+    processes: Processes,
+    fanout: Fanout,
+    log: Log,
+) -> int:
+    """Run the tasks of an application, until SIGTERM or Ctrl-C.
+
+    Coroutines run on a loop, plain functions in threads, isolated ones in processes that can be
+    stopped. The first signal takes no more work and finishes what runs, within the deadline; the
+    rest is handed back, and costs those tasks nothing. A second signal hurries.
+
+    Unless told otherwise it runs 100 tasks at once if all are coroutines, which mostly wait; with
+    any plain or isolated function as many as there are cores, and at least 2.
+
+    One that was started for a pool finds its queue, key and name in its environment (WORKER_POOL,
+    WORKER_KEY, WORKER_ID).
+
+    Examples:
+        jackalope worker shop.tasks:app
+        jackalope worker shop.tasks:app --queues images,mail --concurrency 8
+        jackalope worker models:app --keys paris,berlin --name gpu-1 --drain-deadline 5m
+    """
+    from jackalope.worker import run_worker
+    from jackalope.worker.executors.processes import Recycling
+    from jackalope.worker.settings import WorkerSettings, default_name, pool_place
+
+    look = log.set_up()
+    if service.config:
+        common = _apply_file(service, times, common)
+    place = pool_place(os.environ)
+    has_address = common.broker or common.namespace or common.ca or common.skip_verify
+    settings = WorkerSettings(
+        application=application,
+        address=common.address() if has_address else None,
+        token=common.token or "",
+        queues=_names(service.queues) or ((place.queue,) if place else ()),
+        keys=_names(service.keys) or ((place.key,) if place else ()),
+        name=service.name or (place.name if place else default_name()),
+        labels={**(place.labels if place else {}), **dict(map(_pair, service.label or ()))},
+        concurrency=service.concurrency,
+        prefetch=service.prefetch,
+        tasks=service.tasks,
+        lease_s=seconds(times.lease),
+        grace_s=seconds(times.grace),
+        drain_s=seconds(times.drain_deadline),
+        stop_s=seconds(times.stop_deadline),
+        memory_bytes_max=reading(_size, processes.memory or "0"),
+        recycling=Recycling(
+            tasks=processes.recycle_tasks,
+            age_s=seconds(processes.recycle_age or "0"),
+            rss_bytes=reading(_size, processes.recycle_memory or "0"),
+        ),
+        log=look,
+        fanout_host=fanout.fanout_host,
+        fanout_advertise=fanout.fanout_advertise,
+        fanout_cert=fanout.fanout_cert,
+        fanout_key=fanout.fanout_key,
+    )
+    if problems := settings.problems():
+        raise Failure("bad settings", code=Exit.USAGE, details=problems)
+    return int(run_worker(settings))
+
+
+def _apply_file(service: Service, times: Times, common: Common) -> Common:
+    """Take from the file what the command line does not say."""
+    import structlog
+
+    from jackalope.cli.commands.worker_file import read_worker_file
+
+    given = read_worker_file(service.config)
+    for option, value in given.items():
+        structlog.get_logger(component="worker").info(
+            "option from file", option=option, value=value
+        )
+    service.concurrency = service.concurrency or int(given.get("--concurrency", 0))
+    if times.lease == Times.lease:
+        times.lease = given.get("--lease", times.lease)
+    if times.drain_deadline == Times.drain_deadline:
+        times.drain_deadline = given.get("--drain-deadline", times.drain_deadline)
+    return common.over(Common(broker=given.get("--broker")))
+
+
+def _check(option: str, word: str, words: tuple[str, ...]) -> None:
+    if word not in words:
+        raise Failure(f"{option}: must be {' or '.join(words)}, got {word!r}", code=Exit.USAGE)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise Failure(f"label {text!r}: write it as key=value", code=Exit.USAGE)
+    return name, value
+
+
+def _size(text: str) -> int:
+    """Read a number of bytes such as 512M or 2GiB."""
+    digits = text.strip().rstrip("iIbBkKmMgG")
+    unit = text.strip()[len(digits) :].lower().removesuffix("b").removesuffix("i")
+    powers = {"": 0, "k": 1, "m": 2, "g": 3}
+    if unit not in powers or not digits.replace(".", "", 1).isdigit():
+        raise ValueError(f"{text!r} is no size; write bytes, or 512K, 512M, 2G")
+    return int(float(digits) * 1024 ** powers[unit])

@@ -1,0 +1,105 @@
+"""Commands about workers: who is there, and letting one finish."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jackalope.cli.base import connected
+from jackalope.cli.options import Every, Watch, every_s
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from jackalope.cli.broker_client import Backend
+    from jackalope.cli.output import Screen
+    from jackalope.wire.views import WorkerView
+
+_LOOK_EVERY_S = 0.3
+
+
+def register(app: typer.Typer, panel: str) -> None:
+    """Add these commands."""
+    app.command("workers", rich_help_panel=panel)(connected(workers))
+    app.command("drain", rich_help_panel=panel)(connected(drain))
+
+
+async def workers(
+    backend: "Backend",
+    screen: "Screen",
+    all_: Annotated[
+        bool, typer.Option("--all", "-a", help="Also those that are gone, and why.")
+    ] = False,
+    watch: Watch = False,
+    every: Every = "2s",
+) -> None:
+    """List workers: what they serve, and how busy they are.
+
+    Examples:
+        jackalope workers
+        jackalope workers --watch
+        jackalope workers --all --format json
+    """
+    from jackalope.cli.plain_data import to_plain
+
+    async def fetch() -> "list[WorkerView]":
+        return [view for view in await backend.workers() if all_ or view.state != "gone"]
+
+    await screen.watch(fetch, to_plain, _draw_workers, every_s(watch, every))
+
+
+def _draw_workers(views: "list[WorkerView]") -> "RenderableType":
+    from jackalope.cli.formatting import ago, brief
+    from jackalope.cli.output import bar, dim, state, table
+
+    if not views:
+        return dim("no workers; start one with `jackalope worker module:app`")
+    drawn = table("~worker", "state", ">load", "", "~queues", "~keys", ">heard", ">up", "~")
+    for view in views:
+        drawn.add_row(
+            brief(view.worker, 40),
+            state(view.state),
+            f"{view.load}/{view.slots}" if view.slots else "",
+            bar(view.load, view.slots, 6, "blue"),
+            brief(",".join(view.queues), 40),
+            brief(",".join(view.keys), 20),
+            ago(view.heard_us).removesuffix(" ago"),
+            ago(view.joined_us).removesuffix(" ago"),
+            f"{ago(view.gone_us)}: {view.why_gone}" if view.gone_us else _doing(view),
+        )
+    return drawn
+
+
+def _doing(view: "WorkerView") -> str:
+    from jackalope.cli.formatting import size
+
+    rss = view.stats.get("rss_bytes")
+    helps = f"helps {view.helps[:8]}" if view.helps else ""
+    return " ".join(filter(None, (helps, f"{size(int(rss))}" if rss else "")))
+
+
+async def drain(
+    backend: "Backend",
+    screen: "Screen",
+    worker: Annotated[
+        str, typer.Argument(metavar="WORKER", help="The name of a worker.", show_default=False)
+    ],
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the worker is gone.")] = False,
+) -> None:
+    """Give no more tasks to a worker, and tell it to finish what it has and leave.
+
+    Examples:
+        jackalope drain laptop-1 --wait
+    """
+    import asyncio
+
+    await backend.manage("drain_worker", worker=worker)
+    if wait:
+        screen.note(f"worker {worker} drains; waiting until it is gone")
+        while await _is_here(backend, worker):  # noqa: ASYNC110  the broker tells no one of it
+            await asyncio.sleep(_LOOK_EVERY_S)
+    what = "is gone" if wait else "drains: it gets no more tasks, finishes what it has, and leaves"
+    screen.show({"worker": worker, "state": "gone" if wait else "draining"}, f"{worker} {what}")
+
+
+async def _is_here(backend: "Backend", worker: str) -> bool:
+    return any(view.worker == worker and view.state != "gone" for view in await backend.workers())

@@ -1,0 +1,1 @@
+"""Running a broker: opens storage and doors, declares what is configured."""

@@ -1,0 +1,413 @@
+"""The process of a broker: opens the storage, declares what is configured, opens the doors.
+
+Owns start, stop and exit codes. Everything else is the broker's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import os
+import signal
+import ssl
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+import typer
+from msgspec.structs import replace
+
+from jackalope import __version__
+from jackalope.broker.access import THE_BROKER, Access
+from jackalope.broker.config.declarations import Declarations, declaration_problems
+from jackalope.broker.config.network import exposure_problems, may_be_open, server_context
+from jackalope.broker.config.schema import Config
+from jackalope.broker.service import Broker
+from jackalope.broker.telemetry.event_log import Chronicle
+from jackalope.cli.base import Exit, Failure, say_error
+from jackalope.cli.commands.serve import HOW_TO_HAVE_HTTP, bad_config, has_http
+from jackalope.cli.serving.blob_store import store_of
+from jackalope.cli.serving.launchers import begin_pools, make_launchers, start_pools
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import Accepted, Effect, Reply
+from jackalope.core.refusals import Refusal
+from jackalope.doors.native import NativeDoor
+from jackalope.doors.native.server import Terms
+from jackalope.storage import FolderBusy, Storage, StorageFault
+from jackalope.storage.data_folder import JOURNAL
+from jackalope.transport.address import Address
+
+if TYPE_CHECKING:
+    from jackalope.broker.telemetry.tracing import Tracer
+    from jackalope.doors.amqp import AmqpDoor
+    from jackalope.doors.http.management.server import ManagementDoor
+    from jackalope.doors.http.server import HttpDoor
+
+log = structlog.get_logger(component="broker")
+
+
+class Door(Protocol):
+    """A way into the broker, once it is open."""
+
+    async def stop(self) -> None:
+        """Let nobody in any more, and close."""
+
+
+async def run_broker(config: Config, *, accepts_loss: bool = False) -> Exit:
+    """Run a broker until told to stop, and return the exit code.
+
+    Raises:
+        Failure: it cannot start, or its storage fails.
+    """
+    _tune()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, stop)
+    _refuse_bad(config)
+    broker = _open(config, accepts_loss)
+    try:
+        doors = await _start(broker, config)
+    except BaseException:
+        with suppress(Exception):
+            await broker.stop()
+        raise
+    watching = asyncio.create_task(_watch(broker), name="jackalope-chronicle")
+    try:
+        return await _run(broker, doors, config, stop)
+    finally:
+        watching.cancel()
+
+
+# Starting.
+
+
+def _tune() -> None:
+    """Fit the interpreter to a process that is nothing but a broker.
+
+    Threads hand over soon: the journal's and the history's must not wait 5 ms for the loop, nor it
+    for them. The collector looks seldom: nearly nothing here is ever part of a cycle, and looking
+    through a million tasks takes long.
+    """
+    sys.setswitchinterval(0.0005)
+    gc.set_threshold(100_000, 50, 100)
+
+
+def _refuse_bad(config: Config) -> None:
+    """Refuse what can be refused before there is a data folder.
+
+    Raises:
+        Failure: with every problem.
+    """
+    is_new = not (Path(config.data.folder) / JOURNAL).exists()
+    problems = exposure_problems(config, has_keys=bool(config.auth.keys)) if is_new else []
+    problems += declaration_problems(config) if is_new else []
+    if problems:
+        raise bad_config(problems)
+    _tls(config)
+    if config.amqp.enabled:
+        _tls(config, config.amqp.client_ca)
+
+
+def _open(config: Config, accepts_loss: bool) -> Broker:
+    """Open the storage, and rebuild from it what the broker knew.
+
+    Raises:
+        Failure: the folder is taken, or what is in it cannot be read.
+    """
+    data, tracer = config.data, _tracer(config)
+    try:
+        store = store_of(config, os.environ)
+        storage = Storage.open(
+            Path(data.folder),
+            data.durability,
+            data.interval_us,
+            store,
+            has_scribe=True,
+            accepts_loss=accepts_loss,
+        )
+    except FolderBusy as fault:
+        raise Failure(str(fault), code=Exit.BUSY) from None
+    except StorageFault as fault:
+        raise Failure(str(fault), code=Exit.STORAGE) from None
+    access = Access(config.auth.keys, may_be_open=may_be_open(config))
+    try:
+        broker = Broker(
+            storage,
+            access=access,
+            free_bytes_min=data.free_bytes_min,
+            default_policy=config.queue_defaults.policy(),
+            limits=config.limits,
+        )
+    except StorageFault as fault:
+        storage.close()
+        raise Failure(str(fault), code=Exit.STORAGE) from None
+    broker.events = Chronicle(config.log)
+    broker.tracer = tracer
+    return broker
+
+
+def _tracer(config: Config) -> Tracer | None:
+    """Return what sends traces, if they are to be sent.
+
+    Raises:
+        Failure: they are, and cannot.
+    """
+    if not config.telemetry.endpoint:
+        return None
+    try:
+        from jackalope.broker.telemetry.tracing import Tracer
+    except ImportError:
+        how = "telemetry.endpoint: needs OpenTelemetry; pip install 'jackalope[telemetry]'"
+        raise bad_config([how]) from None
+    return Tracer(config.telemetry.endpoint)
+
+
+async def _start(broker: Broker, config: Config) -> list[Door]:
+    """Bring the broker to work, declare what is configured, and open the doors."""
+    if problems := exposure_problems(config, has_keys=bool(broker.access.all_keys())):
+        raise bad_config(problems)
+    tls = _tls(config)
+    launchers = make_launchers(config)
+    await broker.start()
+    pools = await start_pools(broker, config, launchers)
+    await _declare(broker, config)
+    native = await _open_native(broker, config, tls)
+    # Said at once: the other doors take a while to load.
+    address = _announce(config, native)
+    amqp = await _open_amqp(broker, config)
+    begin_pools(pools, config, native.port, 0 if amqp is None else amqp.port)
+    http = await _open_http(broker, config, tls)
+    pages = "" if http is None else _announce_http(config, http)
+    management = None if amqp is None else await _open_management(broker, config, amqp, tls)
+    doors: list[Door] = [door for door in (management, amqp, http, native) if door is not None]
+    level = config.data.durability.value
+    where = {"address": address, "http": pages, "data": _folder(config)}
+    log.info("broker started", **where, durability=level)
+    if config.auth.insecure and broker.access.is_open:
+        log.warning("whoever reaches this broker can do everything", host=config.native.host)
+    return doors if pools is None else [pools, *doors]
+
+
+def _tls(config: Config, client_ca: str = "") -> ssl.SSLContext | None:
+    try:
+        return server_context(config.tls, client_ca)
+    except ValueError as error:
+        raise bad_config([str(error)]) from None
+
+
+async def _open_native(broker: Broker, config: Config, tls: ssl.SSLContext | None) -> NativeDoor:
+    native = config.native
+    terms = Terms(
+        max_connections=native.max_connections,
+        frame_bytes_max=native.frame_bytes_max,
+        heartbeat_us=native.heartbeat_us,
+    )
+    context = tls if native.tls else None
+    door = NativeDoor(broker, native.host, native.port, terms, tls=context)
+    try:
+        await door.start()
+    except OSError as error:
+        raise _cannot_listen(error, native.host, native.port, "--port") from None
+    return door
+
+
+async def _open_http(broker: Broker, config: Config, tls: ssl.SSLContext | None) -> HttpDoor | None:
+    """Open the HTTP door, unless it is not wanted or not installed."""
+    http = config.http
+    if not http.enabled:
+        return None
+    if not has_http():
+        log.info("no HTTP door", hint=HOW_TO_HAVE_HTTP)
+        return None
+    from jackalope.doors.http.server import HttpDoor
+
+    door = HttpDoor(broker, http, gridlike=config.gridlike, tls=tls if http.tls else None)
+    try:
+        await door.start()
+    except OSError as error:
+        raise _cannot_listen(error, http.host, http.port, "--http-port") from None
+    return door
+
+
+async def _open_amqp(broker: Broker, config: Config) -> AmqpDoor | None:
+    """Open the AMQP door, if it is wanted."""
+    amqp = config.amqp
+    if not amqp.enabled:
+        return None
+    from jackalope.doors.amqp import AmqpDoor
+    from jackalope.doors.amqp.server import Terms as AmqpTerms
+
+    terms = AmqpTerms(
+        max_connections=amqp.max_connections,
+        channel_max=amqp.channel_max,
+        frame_bytes_max=amqp.frame_bytes_max,
+        message_bytes_max=amqp.message_bytes_max,
+        heartbeat_s=amqp.heartbeat_us // SECOND,
+    )
+    context = _tls(config, amqp.client_ca) if amqp.tls else None
+    door = AmqpDoor(broker, amqp.host, amqp.port, terms, tls=context)
+    try:
+        await door.start()
+    except OSError as error:
+        raise _cannot_listen(error, amqp.host, amqp.port, "--amqp-port") from None
+    scheme = "amqps" if context else "amqp"
+    typer.echo(f"AMQP at {scheme}://{amqp.host}:{door.port}")
+    return door
+
+
+async def _open_management(
+    broker: Broker, config: Config, amqp: AmqpDoor, tls: ssl.SSLContext | None
+) -> ManagementDoor | None:
+    """Open RabbitMQ's management API, if it is wanted.
+
+    Raises:
+        Failure: it is, and cannot be had.
+    """
+    wanted = config.amqp
+    if not wanted.management:
+        return None
+    if not has_http():
+        raise bad_config(["amqp.management: needs pip install 'jackalope[http]'"])
+    from jackalope.doors.amqp.server import Roll
+    from jackalope.doors.http.management.server import ManagementDoor
+
+    settings = replace(config.http, host=wanted.host, port=wanted.management_port)
+    context = tls if wanted.tls else None
+    door = ManagementDoor(broker, Roll(amqp), settings, amqp_port=amqp.port, tls=context)
+    try:
+        await door.start()
+    except OSError as error:
+        flag = "--amqp-management-port"
+        raise _cannot_listen(error, wanted.host, wanted.management_port, flag) from None
+    scheme = "https" if context else "http"
+    typer.echo(f"RabbitMQ's management API at {scheme}://{wanted.host}:{door.port}/api")
+    return door
+
+
+def _cannot_listen(error: OSError, host: str, port: int, flag: str) -> Failure:
+    where = f"{host}:{port}"
+    if error.errno == errno.EADDRINUSE:
+        hint = f"another program listens there; stop it, or choose another with {flag}"
+        return Failure(f"cannot listen on {where}", hint, Exit.BUSY)
+    hint = f"choose another address, or a port above 1023 with {flag}"
+    reason = error.strerror or str(error)
+    return Failure(f"cannot listen on {where}: {reason}", hint)
+
+
+def _announce(config: Config, door: NativeDoor) -> str:
+    """Say where the native door is, and return that."""
+    has_tls = bool(config.tls.cert) and config.native.tls
+    address = str(Address(config.native.host, door.port, tls=has_tls))
+    level = config.data.durability.value
+    typer.echo(
+        f"jackalope {__version__} at {address}, data in {_folder(config)}, durability {level}"
+    )
+    return address
+
+
+def _announce_http(config: Config, door: HttpDoor) -> str:
+    """Say where the HTTP door is, and return that."""
+    scheme = "https" if config.tls.cert and config.http.tls else "http"
+    pages = f"{scheme}://{config.http.host}:{door.port}"
+    typer.echo(f"HTTP at {pages}, its description at {pages}/api/docs")
+    return pages
+
+
+def _folder(config: Config) -> str:
+    is_in_memory = config.data.durability.value == "memory"
+    return "memory" if is_in_memory else str(Path(config.data.folder).resolve())
+
+
+class _Answers:
+    """The outlet of the session over which the broker is configured."""
+
+    def __init__(self) -> None:
+        self._answers: asyncio.Queue[Effect | str] = asyncio.Queue()
+
+    def deliver(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            self._answers.put_nowait(effect)
+
+    def end(self, why: str) -> None:
+        self._answers.put_nowait(why)
+
+    async def next(self) -> Reply:
+        while True:
+            answer = await self._answers.get()
+            if isinstance(answer, str):
+                raise Failure(answer, code=Exit.STORAGE)
+            if isinstance(answer, Reply):
+                return answer
+
+
+async def _declare(broker: Broker, config: Config) -> None:
+    """Declare the queues, pools and limits of the configuration: all of them, or none.
+
+    Raises:
+        Failure: the broker refused some; it lists them.
+    """
+    outlet, wanted = _Answers(), Declarations(config)
+    wanted.command.session, wanted.command.ref = broker.open_session(outlet), 1
+    broker.post(wanted.command, THE_BROKER)
+    answer = (await outlet.next()).body
+    broker.close_session(wanted.command.session)
+    if isinstance(answer, Refusal):
+        raise Failure(answer.message, code=Exit.STORAGE)
+    if isinstance(answer, Accepted) and answer.refused:
+        raise bad_config(wanted.problems(list(answer.refused)))
+
+
+async def _watch(broker: Broker) -> None:
+    if isinstance(broker.events, Chronicle):
+        await broker.events.watch(broker)
+
+
+# Running and stopping.
+
+
+def _on_signal(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        # The second time: nothing acknowledged is lost, it is only written behind at the next
+        # start.
+        os._exit(Exit.FAILED)
+    stop.set()
+
+
+async def _run(broker: Broker, doors: list[Door], config: Config, stop: asyncio.Event) -> Exit:
+    """Work until told to stop or unable to go on, and return the exit code."""
+    stopping = asyncio.create_task(stop.wait())
+    failing = asyncio.create_task(broker.failed())
+    await asyncio.wait([stopping, failing], return_when=asyncio.FIRST_COMPLETED)
+    if failing.done():
+        await _close(doors)
+        return _failed(failing.exception())
+    log.info("broker stops")
+    try:
+        async with asyncio.timeout(config.shutdown.deadline_us / 1e6):
+            await _close(doors)
+            await broker.stop()
+    except TimeoutError:
+        # A thread hangs in the disk, and would keep the process from ending.
+        say_error("the stop took too long; what is not yet in history is taken from the journal")
+        os._exit(Exit.FAILED)
+    except Exception as error:  # noqa: BLE001  it decides the exit code
+        return _failed(error)
+    finally:
+        failing.cancel()
+    log.info("broker stopped")
+    return Exit.DONE
+
+
+async def _close(doors: list[Door]) -> None:
+    await asyncio.gather(*(door.stop() for door in doors))
+
+
+def _failed(error: BaseException | None) -> Exit:
+    if isinstance(error, StorageFault):
+        raise Failure(str(error), code=Exit.STORAGE)
+    log.error("broker failed", exc_info=error)
+    return Exit.FAILED

@@ -1,0 +1,342 @@
+"""Administration: what can be asked of a broker, and done with it, beyond submitting tasks.
+
+Owns the words of QUERY, MANAGE and ACT on the user's side. A part of `Jackalope`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from jackalope.client import option_checks as checks
+from jackalope.client.messages import EventStream
+from jackalope.client.option_checks import one_of
+from jackalope.client.session.line import substitute
+from jackalope.client.session.session import Session
+from jackalope.client.session.watches import TASKS_PER_FRAME
+from jackalope.core.commands import Action, RetryTerms
+from jackalope.core.filter import Filter
+from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.limits import COUNT_MAX
+from jackalope.core.policy import Policy
+from jackalope.core.pools.settings import PoolSettings
+from jackalope.errors import ConfigError, ProtocolError, Rejected, kind_of, to_rejected
+from jackalope.transport.address import Address
+from jackalope.transport.connection import Connection
+from jackalope.transport.task_ids import to_task_id
+from jackalope.wire.messages import Act, Hello, Manage, Query
+from jackalope.wire.views import (
+    BatchView,
+    LimitView,
+    PoolView,
+    QueueView,
+    StatsView,
+    TaskPage,
+    TaskView,
+    WorkerView,
+)
+
+V = TypeVar("V")
+
+#: How many tasks of a list are asked for at once.
+PAGE_TASKS = 500
+
+#: Actions that say what shall be: done twice they do what they do once.
+_REPEATABLE = frozenset({Action.KILL, Action.PAUSE, Action.HOLD})
+
+ActionName = Literal["hold", "play", "pause", "kill", "retry", "purge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """What an action did.
+
+    Attributes:
+        changed: how many tasks are now what was asked for.
+        requested: how many are running, so that their workers were asked.
+        refused: tasks that could not be, and why.
+        more: the filter matches more tasks than one action changes; act again.
+    """
+
+    changed: int = 0
+    requested: int = 0
+    refused: dict[TaskId, Rejected] = field(default_factory=dict)
+    more: bool = False
+
+
+class Administration(ABC):
+    """Questions and orders to a broker."""
+
+    address: Address
+    timeout_s: float | None
+
+    @abstractmethod
+    def session(self) -> Session:
+        """Return the session of the event loop that runs."""
+
+    @abstractmethod
+    def hello(self) -> Hello:
+        """Return how this client introduces itself."""
+
+    # Tasks.
+
+    async def find(
+        self, task: object = None, *, alias: str = "", with_bodies: bool = False
+    ) -> TaskView:
+        """Return a task as it is now, by its id or alias.
+
+        Args:
+            task: its id, or its handle.
+            alias: its alias, in place of the id.
+            with_bodies: payload and result as well.
+
+        Raises:
+            Rejected: there is no such task.
+        """
+        about: dict[str, Any] = {"alias": alias} if task is None else {"id": to_task_id(task)}
+        if with_bodies:
+            about["bodies"] = True
+        return await self.query("task", about, TaskView)
+
+    async def tasks(
+        self, limit: int | None = None, *, sort: str = "-created", **conditions: Any
+    ) -> AsyncIterator[TaskView]:
+        """Yield the tasks that meet all conditions, newest first, page by page.
+
+        Args:
+            limit: at most so many; all if not given.
+            sort: the order.
+            conditions: those of `Filter`: states, queue, name, key, tag, parent, batch, text,
+                older_than_us.
+        """
+        cursor, left = "", None if limit is None else one_of("limit", _count, limit)
+        while left is None or left > 0:
+            size = PAGE_TASKS if left is None else min(left, PAGE_TASKS)
+            page = await self.page(size, cursor=cursor, sort=sort, **conditions)
+            for task in page.tasks:
+                yield task
+            left = None if left is None else left - len(page.tasks)
+            cursor = page.cursor
+            if not cursor:
+                return
+
+    async def page(
+        self, limit: int = 100, *, cursor: str = "", sort: str = "-created", **conditions: Any
+    ) -> TaskPage:
+        """Return one page of a list of tasks; its cursor, if there is one, asks for the next."""
+        about = {**conditions, "limit": limit, "cursor": cursor, "sort": sort}
+        if "parent" in about:
+            about["parent"] = to_task_id(about["parent"])
+        return await self.query("tasks", about, TaskPage)
+
+    async def act(
+        self,
+        action: Action | ActionName,
+        tasks: Iterable[object] | None = None,
+        *,
+        matching: Filter | None = None,
+        dry_run: bool = False,
+        terms: RetryTerms | None = None,
+    ) -> Acted:
+        """Do something with tasks: with those named, or with those that match a filter.
+
+        Args:
+            action: hold, play, pause, kill, retry or purge.
+            tasks: handles or ids.
+            matching: a filter, in place of names.
+            dry_run: only count.
+            terms: with `retry`: other retries, time limit or priority.
+
+        Raises:
+            Rejected: the terms cannot be, or go with another action.
+            ConnectionLost: the connection was lost, and it is not known whether it took effect.
+            Timeout: no answer came in time.
+        """
+        action = Action(one_of("action", _action, action))
+        if (tasks is None) == (matching is None):
+            raise ConfigError("act on tasks or on those matching a filter: one of the two")
+        if matching is not None:
+            return await self._act(Act(0, action, (), matching, dry_run, terms), can_repeat=dry_run)
+        named, acted = one_of("tasks", _tasks, tasks), Acted()
+        for begin in range(0, len(named), TASKS_PER_FRAME):
+            part = tuple(named[begin : begin + TASKS_PER_FRAME])
+            message = Act(0, action, part, None, dry_run, terms)
+            more = await self._act(message, can_repeat=dry_run or action in _REPEATABLE)
+            acted = _sum(acted, more)
+        return acted
+
+    # Queues, tags and workers.
+
+    async def queues(self) -> list[QueueView]:
+        """Return every queue: how much is in it, and its policy."""
+        return await self.query("queues", {}, list[QueueView])
+
+    async def declare_queue(
+        self, queue: str, *, preset: str = "", changes: Mapping[str, Any] | None = None
+    ) -> Policy:
+        """Create a queue or change its policy, and return the policy.
+
+        Args:
+            queue: its name.
+            preset: replaces the whole policy, before the changes.
+            changes: fields of `Policy` and their values.
+
+        Raises:
+            Rejected: the policy cannot be; every problem is listed.
+        """
+        about = {"queue": queue, "preset": preset, "changes": one_of("changes", _changes, changes)}
+        body = await self.manage("declare_queue", about)
+        return _shaped(body["policy"], Policy)
+
+    async def delete_queue(self, queue: str) -> None:
+        """Remove a queue that has no unfinished task."""
+        await self.manage("delete_queue", {"queue": queue}, can_repeat=False)
+
+    async def pause_queue(self, queue: str) -> None:
+        """Give out no task of the queue until it is resumed."""
+        await self.manage("pause_queue", {"queue": queue})
+
+    async def resume_queue(self, queue: str) -> None:
+        """Give out tasks of the queue again."""
+        await self.manage("resume_queue", {"queue": queue})
+
+    async def batches(self, queue: str, *, limit: int = 100, before: int = 0) -> list[BatchView]:
+        """Return the batches of a queue, newest first."""
+        about = {"queue": queue, "limit": limit, "before": before}
+        return await self.query("batches", about, list[BatchView])
+
+    async def limits(self) -> list[LimitView]:
+        """Return every tag with a limit, and how much of it is used."""
+        return await self.query("limits", {}, list[LimitView])
+
+    async def limit_tag(self, tag: str, limit: int | None) -> None:
+        """Let at most `limit` tasks with the tag be under way at once; None removes the limit."""
+        await self.manage("limit_tag", {"tag": tag, "limit": -1 if limit is None else limit})
+
+    async def workers(self) -> list[WorkerView]:
+        """Return every worker, those that left lately included."""
+        return await self.query("workers", {}, list[WorkerView])
+
+    async def drain_worker(self, worker: str) -> None:
+        """Give no more tasks to a worker, and tell it to finish and leave."""
+        await self.manage("drain_worker", {"worker": worker})
+
+    # Pools.
+
+    async def pools(self, queue: str = "") -> list[PoolView]:
+        """Return every pool with its groups, or that of one queue."""
+        return await self.query("pools", {"queue": queue}, list[PoolView])
+
+    async def declare_pool(
+        self, queue: str, changes: Mapping[str, Any] | None = None
+    ) -> PoolSettings:
+        """Have workers started for a queue, or change how, and return the settings.
+
+        Args:
+            queue: its name, which is that of the pool.
+            changes: fields of `PoolSettings` and their values.
+
+        Raises:
+            Rejected: the settings cannot be; every problem is listed.
+        """
+        body = await self.manage(
+            "declare_pool", {"queue": queue, "changes": one_of("changes", _changes, changes)}
+        )
+        return _shaped(body["settings"], PoolSettings)
+
+    async def delete_pool(self, queue: str) -> None:
+        """Have no more workers started for a queue; those there are go when they are idle."""
+        await self.manage("delete_pool", {"queue": queue}, can_repeat=False)
+
+    async def act_on_group(
+        self, queue: str, key: str, action: Literal["start", "stop", "pin", "unpin"]
+    ) -> None:
+        """Start or stop the workers of a key of a pool by hand, or let them stay up."""
+        await self.manage("act_on_group", {"queue": queue, "key": key, "action": action})
+
+    async def stats(self) -> StatsView:
+        """Return the broker in numbers."""
+        return await self.query("stats", {}, StatsView)
+
+    # What happens.
+
+    def events(self, *, queue: str = "", task: object = None) -> EventStream:
+        """Return what happens from now on, in one queue, to one task, or everywhere.
+
+            async with app.events(queue="images") as events:
+                async for event in events:
+                    print(event.what, event.task.hex())
+
+        It has a connection of its own, so that a slow reader holds up nothing else.
+        """
+        task_id = NO_TASK if task is None else to_task_id(task)
+        queue = one_of("queue", checks.text, queue)
+        line = substitute()
+        dial = Connection.open if line is None else line.dial_for(self)
+        return EventStream(self.address, self.hello(), queue, task_id, dial)
+
+    # In the words of the wire.
+
+    async def query(self, what: str, about: Mapping[str, Any], shape: type[V]) -> V:
+        """Ask a question, and return the answer in a shape of `jackalope.wire.views`."""
+        message = Query(0, what, dict(about))
+        body = await self.session().request(message, timeout_s=self.timeout_s)
+        return _shaped(body, shape)
+
+    async def manage(self, what: str, about: Mapping[str, Any], *, can_repeat: bool = True) -> Any:
+        """Give an order, and return the body of the answer."""
+        message = Manage(0, what, dict(about))
+        return await self.session().request(
+            message, timeout_s=self.timeout_s, can_repeat=can_repeat
+        )
+
+    async def _act(self, message: Act, *, can_repeat: bool) -> Acted:
+        body = await self.session().request(
+            message, timeout_s=self.timeout_s, can_repeat=can_repeat
+        )
+        return to_acted(body)
+
+
+_action = partial(checks.word, words=tuple(Action))
+_count = partial(checks.whole, least=0, most=COUNT_MAX)
+_tasks = partial(checks.several, check=to_task_id, what="tasks", most=COUNT_MAX)
+
+
+def _changes(value: object) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"must be a mapping, not {kind_of(value)}")
+    return dict(value)
+
+
+def _shaped(body: object, shape: type[V]) -> V:
+    """Read an answer.
+
+    Raises:
+        ProtocolError: the broker speaks of things that are not known here.
+    """
+    try:
+        return msgspec.convert(body, shape)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"the broker's answer cannot be read: {error}") from None
+
+
+def to_acted(body: Mapping[str, Any]) -> Acted:
+    """Read what an action did."""
+    refused = {TaskId(task): to_rejected(refusal) for task, refusal in body["refused"]}
+    return Acted(body["changed"], body["requested"], refused, body["more"])
+
+
+def _sum(one: Acted, other: Acted) -> Acted:
+    return Acted(
+        one.changed + other.changed,
+        one.requested + other.requested,
+        {**one.refused, **other.refused},
+        one.more or other.more,
+    )

@@ -1,0 +1,1 @@
+"""The client's session: connection, outbox, watches, messages."""

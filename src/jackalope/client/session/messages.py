@@ -1,0 +1,222 @@
+"""Messages: what sessions say to each other beside tasks.
+
+Owns who takes calls and who hears broadcasts here, and which calls of ours wait for a reply. Bodies
+are bytes; what they mean is the matter of whoever sends and takes them. Whoever takes calls or
+hears broadcasts is registered again over each new connection. A call is never repeated: if the
+connection is lost, whoever waits for the reply hears so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jackalope.client.deadlines import Within
+from jackalope.errors import ConfigError, ConnectionLost, JackalopeError, Rejected
+from jackalope.transport.connection import Connection
+from jackalope.wire.messages import (
+    Broadcast,
+    Call,
+    Called,
+    CallReplied,
+    CallReply,
+    CallStage,
+    Heard,
+    Interest,
+    Listen,
+    Message,
+)
+
+if TYPE_CHECKING:
+    from jackalope.client.session.session import Session
+
+#: How many recipients one frame names when all are registered again.
+_RECIPIENTS_PER_FRAME = 1_000
+
+
+class IncomingCall:
+    """A call that somebody makes to a recipient of this session.
+
+    Attributes:
+        recipient: who is called.
+        body: what it is about.
+    """
+
+    __slots__ = ("_connection", "_number", "body", "recipient")
+
+    def __init__(self, connection: Connection, called: Called) -> None:
+        self._connection = connection
+        self._number = called.call
+        self.recipient = called.recipient
+        self.body = called.body
+
+    def reply(self, stage: CallStage, body: bytes = b"") -> None:
+        """Say how the call fares. Nobody hears it if the connection is over: the caller knows.
+
+        Raises:
+            Rejected: the body is larger than what the broker takes.
+        """
+        self._connection.send(CallReply(0, self._number, stage, body))
+
+
+#: Takes the calls for a recipient. Must not block.
+Taker = Callable[[IncomingCall], None]
+#: Hears broadcasts. Must not block.
+Hearer = Callable[[Heard], None]
+#: Hears what becomes of a call; an error means that nothing more will come.
+Waiter = Callable[[CallReplied | JackalopeError], None]
+
+
+class Messages:
+    """What one session says and hears beside tasks."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._connection: Connection | None = None
+        self._takers: dict[str, Taker] = {}
+        self._hearers: dict[Hearer, Interest] = {}
+        self._waiters: dict[int, Waiter] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether nobody waits for anything."""
+        return not (self._takers or self._hearers or self._waiters)
+
+    # Listening.
+
+    async def take_calls(self, recipient: str, taker: Taker, timeout_s: float | None) -> None:
+        """Take the calls for a recipient.
+
+        Raises:
+            ConfigError: this session takes them already.
+            Rejected: the broker said no.
+            Timeout: no answer came in time. It is tried again with the next connection.
+        """
+        if recipient in self._takers:
+            raise ConfigError(f"calls for {recipient!r} are taken here already")
+        self._takers[recipient] = taker
+        try:
+            await self._session.request(Listen(0, (recipient,)), timeout_s=timeout_s)
+        except Rejected:
+            self._takers.pop(recipient, None)
+            raise
+
+    async def leave_calls(self, recipient: str, timeout_s: float | None) -> None:
+        """Take the calls for a recipient no more.
+
+        Raises:
+            ConfigError: this session does not take them.
+        """
+        if self._takers.pop(recipient, None) is None:
+            raise ConfigError(f"calls for {recipient!r} are not taken here")
+        await self._session.request(Listen(0, (recipient,), (), begin=False), timeout_s=timeout_s)
+
+    async def hear(self, interest: Interest, hearer: Hearer, timeout_s: float | None) -> None:
+        """Hear broadcasts. Each hearer has one interest.
+
+        Raises:
+            Rejected: the broker said no.
+            Timeout: no answer came in time. It is tried again with the next connection.
+        """
+        self._hearers[hearer] = interest
+        try:
+            await self._session.request(Listen(0, (), (interest,)), timeout_s=timeout_s)
+        except Rejected:
+            self._hearers.pop(hearer, None)
+            raise
+
+    async def unhear(self, hearer: Hearer, timeout_s: float | None) -> None:
+        """Let a hearer hear no more; the broker is told if nobody else has the same interest."""
+        interest = self._hearers.pop(hearer, None)
+        if interest is not None and interest not in self._hearers.values():
+            message = Listen(0, (), (interest,), begin=False)
+            await self._session.request(message, timeout_s=timeout_s)
+
+    # Speaking.
+
+    async def call(
+        self, recipient: str, body: bytes, waiter: Waiter, timeout_s: float | None
+    ) -> None:
+        """Call a recipient, and return when the call is on its way. Replies come to the waiter.
+
+        Raises:
+            Rejected: nobody takes calls for it now (`unknown_recipient`), or another no.
+            ConnectionLost: it is not known whether the call has arrived.
+            Timeout: no answer of the broker came in time.
+        """
+        async with Within(timeout_s, f"the call to {recipient!r} was not taken"):
+            connection = await self._session.connected()
+            message = Call(0, recipient, body)
+            answered = connection.request(message)
+            self._waiters[message.ref] = waiter
+            try:
+                await answered
+            except BaseException:
+                self._waiters.pop(message.ref, None)
+                raise
+
+    def forget(self, waiter: Waiter) -> None:
+        """Wait no longer for the reply to a call."""
+        for ref in [ref for ref, other in self._waiters.items() if other is waiter]:
+            del self._waiters[ref]
+
+    async def broadcast(
+        self,
+        subject: str,
+        sender: str,
+        body: bytes,
+        *,
+        timeout_s: float | None,
+        can_repeat: bool = False,
+    ) -> int:
+        """Tell everybody who wants to hear it, and return how many sessions those are.
+
+        Raises:
+            Rejected: the broker said no.
+            ConnectionLost: the connection was lost and the broadcast must not be repeated.
+            Timeout: no answer came in time.
+        """
+        message = Broadcast(0, subject, sender, body)
+        answer: dict[str, Any] = await self._session.request(
+            message, timeout_s=timeout_s, can_repeat=can_repeat
+        )
+        return int(answer["count"])
+
+    # The connection.
+
+    def connected(self, connection: Connection) -> None:
+        """Register everybody who listens."""
+        self._connection = connection
+        names = list(self._takers)
+        interests = tuple(set(self._hearers.values()))
+        for begin in range(0, max(len(names), bool(interests)), _RECIPIENTS_PER_FRAME):
+            part = tuple(names[begin : begin + _RECIPIENTS_PER_FRAME])
+            connection.ask(Listen(0, part, () if begin else interests), _whatever)
+
+    def lost(self, error: JackalopeError) -> None:
+        """Tell everybody who waits for a reply that it will not come."""
+        self._connection = None
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters.values():
+            waiter(ConnectionLost(f"{error}; the call may have been taken, but its reply is lost"))
+
+    def take(self, message: Message) -> None:
+        """Pass on what the broker brings."""
+        if isinstance(message, Called):
+            taker = self._takers.get(message.recipient)
+            if self._connection is not None and taker is not None:
+                taker(IncomingCall(self._connection, message))
+        elif isinstance(message, CallReplied):
+            is_final = message.stage is not CallStage.PENDING
+            waiter = self._waiters.pop(message.call, None) if is_final else None
+            waiter = waiter or self._waiters.get(message.call)
+            if waiter is not None:
+                waiter(message)
+        elif isinstance(message, Heard):
+            for hearer, interest in list(self._hearers.items()):
+                if interest.is_meant(message.sender, message.subject):
+                    hearer(message)
+
+
+def _whatever(_: Any, __: JackalopeError | None) -> None:
+    """Take no notice: a registration that was good before is refused only with the session."""

@@ -1,0 +1,330 @@
+"""Choices: how a task is to be submitted, in the words of a user, and in those of the wire.
+
+Owns the options that `@app.task`, `Task.options` and `Jackalope.submit` take, and their translation
+into the fields of a task. Durations are seconds or `timedelta`, moments are `datetime`s that know
+their time zone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Literal, TypedDict, cast
+
+import msgspec
+
+from jackalope.client import option_checks as checks
+from jackalope.client.option_checks import Seconds
+from jackalope.core.cache.answers import Same, identity_of
+from jackalope.core.durations import SECOND
+from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.limits import (
+    COUNT_MAX,
+    DEPENDENCIES_PER_TASK_MAX,
+    TAG_CHARS_MAX,
+    TAGS_PER_TASK_MAX,
+)
+from jackalope.core.policy import DEFAULT_POLICY
+from jackalope.core.task import (
+    NO_OPTIONS,
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
+    OnDependency,
+    Options,
+    Retry,
+    TaskSpec,
+)
+from jackalope.errors import ConfigError
+from jackalope.transport.task_ids import to_task_id
+
+#: Stands for "as the application says" where None means "no limit".
+UNSET = -1.0
+
+
+class SubmitChoices(TypedDict, total=False):
+    """What can be chosen for a submit. All of it may be left out.
+
+    Attributes:
+        priority: 0 to 255, higher first; 150 if not chosen.
+        key: only workers that serve this key of the queue get the task.
+        tags: labels whose number in flight can be limited.
+        alias: a name for the task, unique in the namespace while the task exists.
+        headers: your own data, handed to the worker untouched.
+        delay: do not start before this much time has passed.
+        run_at: do not start before this moment.
+        expires: dead if not begun within this time, or by this moment.
+        timeout: how long an attempt may run.
+        retries: how many failures are tried again, in place of the queue's retry settings.
+        retry_delay: wait before the first retry; 5 s if only other retry settings are chosen.
+        retry_factor: each further wait is this many times longer; 2 likewise.
+        retry_delay_max: no wait is longer; 1 h likewise.
+        depends_on: tasks that must end first: handles or ids.
+        on_dependency: what to do when one of them does not succeed: `dead` or `run`.
+        parent: the task that this one belongs to: killing it kills this one. Inside a running
+            task, `parent=current()`.
+        held: wait to be played.
+        same: what to do if another task asks for the same: `run` each, share one that is under way
+            (`unique`), keep the answer as well (`cached`), or run again (`refresh`).
+        version: the version of the code, a part of what a request asks for; if not chosen, a
+            fingerprint of the function.
+        id: the task's id, to make a submit repeatable across processes. One is made if not chosen.
+        wait_for_room: when the queue is full or the broker overloaded, wait and submit again,
+            rather than raise `Rejected`.
+        submit_timeout: how many seconds the broker's answer may take; None for as long as it takes.
+        result_timeout: how long `run` and `request` wait for the result; None, as if not chosen,
+            for as long as it takes.
+    """
+
+    priority: int
+    key: str
+    tags: Iterable[str]
+    alias: str
+    headers: Mapping[str, Any]
+    delay: Seconds
+    run_at: datetime
+    expires: Seconds | datetime
+    timeout: Seconds
+    retries: int
+    retry_delay: Seconds
+    retry_factor: float
+    retry_delay_max: Seconds
+    depends_on: Iterable[object]
+    on_dependency: Literal["dead", "run"]
+    parent: object
+    held: bool
+    same: Literal["run", "unique", "cached", "refresh"]
+    version: str
+    id: object
+    wait_for_room: bool
+    submit_timeout: Seconds | None
+    result_timeout: Seconds | None
+
+
+class Choices(SubmitChoices, total=False):
+    """What can be chosen for a task.
+
+    Attributes:
+        queue: where the task goes.
+    """
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Choices, checked and translated once, for any number of tasks.
+
+    Attributes:
+        options: the rare fields of the task, but for times that count from the submit.
+        delay_us: added to the time of the submit.
+        expires_us: the same.
+        fence: proves the right of a running parent.
+    """
+
+    queue: str
+    name: str
+    key: str
+    priority: int
+    options: Options | None
+    delay_us: int
+    expires_us: int
+    fence: int
+    id: TaskId
+    wait_for_room: bool
+    submit_timeout_s: float | None
+    result_timeout_s: float | None
+
+    def options_now(self) -> Options | None:
+        """Return the rare fields of a task that is submitted now."""
+        if not self.delay_us and not self.expires_us:
+            return self.options
+        now_us = time.time_ns() // 1_000
+        options = self.options or NO_OPTIONS
+        if self.delay_us:
+            options = msgspec.structs.replace(options, run_at_us=now_us + self.delay_us)
+        if self.expires_us:
+            options = msgspec.structs.replace(options, expires_at_us=now_us + self.expires_us)
+        return options
+
+    def spec(self, task_id: TaskId, payload: bytes) -> TaskSpec:
+        """Make a task of this plan."""
+        options = self.options_now()
+        return TaskSpec(task_id, self.queue, self.name, self.key, self.priority, payload, options)
+
+    @property
+    def is_request(self) -> bool:
+        """Tell whether tasks of this plan say that they are requests."""
+        return self.options is not None and self.options.same not in (None, Same.RUN)
+
+    def request(self, task_id: TaskId, payload: bytes, version: str) -> TaskSpec:
+        """Make a request of this plan: cached, unless it says otherwise.
+
+        Args:
+            task_id: the task's id.
+            payload: the arguments, in their canonical encoding.
+            version: the version of the code, if the plan has none.
+        """
+        options = self.options_now() or NO_OPTIONS
+        same, version = options.same or Same.CACHED, options.version or version
+        identity = b""
+        if same is not Same.RUN:
+            identity = identity_of(self.queue, self.name, self.key, version, payload)
+        options = msgspec.structs.replace(options, same=same, version=version, identity=identity)
+        return TaskSpec(task_id, self.queue, self.name, self.key, self.priority, payload, options)
+
+
+def make_plan(
+    choices: Choices, *, name: str = "", headers: Mapping[str, str] | None = None
+) -> Plan:
+    """Check choices and translate them.
+
+    Args:
+        choices: what the user chose.
+        name: the name of the task's function.
+        headers: what the library adds to the headers.
+
+    Raises:
+        ConfigError: some choice cannot be used; every problem is listed.
+    """
+    given = check_choices(choices, _CHECKS)
+    expires = given.get("expires", 0)
+    is_moment = isinstance(choices.get("expires"), datetime)
+    options = Options(
+        alias=given.get("alias", ""),
+        headers={**given.get("headers", {}), **(headers or {})},
+        tags=given.get("tags", ()),
+        run_at_us=given.get("run_at", 0),
+        expires_at_us=expires if is_moment else 0,
+        timeout_us=given.get("timeout", 0),
+        retry=_retry(given),
+        depends_on=given.get("depends_on", ()),
+        on_dependency=OnDependency(given.get("on_dependency", "dead")),
+        parent=given.get("parent", NO_TASK),
+        held=given.get("held", False),
+        same=Same(given["same"]) if "same" in given else None,
+        version=given.get("version", ""),
+    )
+    return Plan(
+        queue=given.get("queue", "default"),
+        name=name,
+        key=given.get("key", ""),
+        priority=given.get("priority", PRIORITY_DEFAULT),
+        options=None if options == NO_OPTIONS else options,
+        delay_us=given.get("delay", 0),
+        expires_us=0 if is_moment else expires,
+        fence=_fence(choices.get("parent")),
+        id=given.get("id", NO_TASK),
+        wait_for_room=given.get("wait_for_room", False),
+        submit_timeout_s=given.get("submit_timeout", UNSET),
+        result_timeout_s=given.get("result_timeout"),
+    )
+
+
+#: Checks a value, and returns it as the wire takes it.
+Check = Callable[[Any], Any]
+
+
+def check_choices(choices: Mapping[str, Any], known: Mapping[str, Check]) -> dict[str, Any]:
+    """Check choices one by one, and return them as the wire takes them.
+
+    Raises:
+        ConfigError: some choice cannot be used; every problem is listed.
+    """
+    given, problems = {}, []
+    for name, value in choices.items():
+        check = known.get(name)
+        if check is None:
+            problems.append(f"{name}: unknown; there are {', '.join(sorted(known))}")
+            continue
+        try:
+            given[name] = check(value)
+        except ConfigError as error:
+            problems.append(f"{name}: {error}")
+    if "delay" in choices and "run_at" in choices:
+        problems.append("delay and run_at: choose one of them")
+    if problems:
+        raise ConfigError("; ".join(problems))
+    return given
+
+
+def keep_choices(choices: Choices) -> Choices:
+    """Return choices that can be read more than once, whatever they were given as."""
+    kept = cast("dict[str, Any]", {**choices})
+    for name in ("tags", "depends_on"):
+        if isinstance(kept.get(name), Iterator):
+            kept[name] = tuple(kept[name])
+    return cast("Choices", kept)
+
+
+def _tag(value: object) -> str:
+    tag = checks.text(value, TAG_CHARS_MAX, chars_min=1)
+    if "\0" in tag:
+        raise ConfigError("a tag must not contain NUL")
+    return tag
+
+
+def _run_at(value: object) -> int:
+    if not isinstance(value, datetime):
+        raise ConfigError("a datetime; for a time from now use delay")
+    return checks.moment_us(value)
+
+
+def _expires(value: object) -> int:
+    is_moment = isinstance(value, datetime)
+    return checks.moment_us(value) if is_moment else checks.duration_us(value)
+
+
+def _time_s(value: object) -> float | None:
+    return None if value is None else checks.duration_us(value) / SECOND
+
+
+#: Every option of a submit, and what it may be.
+_CHECKS: dict[str, Check] = {
+    "priority": partial(checks.whole, least=0, most=PRIORITY_MAX),
+    "queue": checks.name,
+    "key": checks.text,
+    "tags": partial(checks.several, check=_tag, what="strings", most=TAGS_PER_TASK_MAX),
+    "alias": checks.text,
+    "headers": checks.headers,
+    "delay": checks.duration_us,
+    "run_at": _run_at,
+    "expires": _expires,
+    "timeout": checks.duration_us,
+    "retries": partial(checks.whole, least=0, most=COUNT_MAX),
+    "retry_delay": checks.duration_us,
+    "retry_factor": partial(checks.number, least=1.0, most=100.0),
+    "retry_delay_max": checks.duration_us,
+    "depends_on": partial(
+        checks.several, check=to_task_id, what="tasks", most=DEPENDENCIES_PER_TASK_MAX
+    ),
+    "on_dependency": partial(checks.word, words=tuple(OnDependency)),
+    "parent": checks.task,
+    "held": checks.flag,
+    "same": partial(checks.word, words=tuple(Same)),
+    "version": checks.text,
+    "id": checks.task,
+    "wait_for_room": checks.flag,
+    "submit_timeout": _time_s,
+    "result_timeout": _time_s,
+}
+
+
+def _retry(given: Mapping[str, Any]) -> Retry | None:
+    if not any(name.startswith("retr") for name in given):
+        return None
+    default = DEFAULT_POLICY
+    return Retry(
+        retries=given.get("retries", default.retries),
+        base_us=given.get("retry_delay", default.retry_base_us),
+        factor=given.get("retry_factor", default.retry_factor),
+        cap_us=given.get("retry_delay_max", default.retry_cap_us),
+    )
+
+
+def _fence(parent: object) -> int:
+    """Return the fence of a parent that is running here; another parent proves nothing."""
+    fence = getattr(parent, "fence", 0)
+    return fence if isinstance(fence, int) and 0 <= fence < 2**63 else 0

@@ -1,0 +1,1 @@
+"""Administration: queues, tag limits and API keys."""

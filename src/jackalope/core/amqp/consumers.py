@@ -1,0 +1,335 @@
+"""Consumers: workers of one queue that come and go with their connection.
+
+Owns what a consumer is more than a worker: alone if it wants, first in line by priority, one of
+several of which only one is served, and with a share of slots that it has together with others.
+A queue may go with its last consumer, with its owner, or after a time without use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jackalope.core.admin.queues import no_room, open_namespace
+from jackalope.core.amqp.arguments import (
+    QUORUM,
+    argument_problem,
+    different_argument,
+    queue_terms,
+    rule_of,
+    type_of,
+    type_problem,
+)
+from jackalope.core.amqp.exchanges import (
+    absent_queue,
+    exclusive_to_another,
+    find_open,
+    locked,
+    no_queue,
+    not_equivalent,
+    not_permitted,
+    queue_of_pool,
+    told,
+)
+from jackalope.core.amqp.topology import AppliesTo, Traits, requests_queue
+from jackalope.core.commands import ClaimTasks, JoinWorker
+from jackalope.core.commands.amqp import (
+    Consume,
+    GrantCredit,
+    HoldConsumer,
+    LimitShare,
+    OpenQueue,
+    StopConsuming,
+    TakeTask,
+)
+from jackalope.core.durations import NEVER
+from jackalope.core.effects import Accepted, QueueOpened
+from jackalope.core.limits import LEASE_US_MAX, SLOTS_PER_WORKER_MAX
+from jackalope.core.records import QueueDeclared
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.state.roster import Consumer
+from jackalope.core.workers.sessions import claim_tasks, join_worker
+
+if TYPE_CHECKING:
+    from jackalope.core.core import Core
+    from jackalope.core.state.queue import Namespace, Queue
+    from jackalope.core.state.roster import Worker
+
+
+def consumers_of(core: Core, queue: Queue, key: str | None = None) -> list[Worker]:
+    """Return who takes tasks of a queue, or of a key of it, workers of other doors included."""
+    return [
+        worker
+        for crew in core.roster.crews(queue.namespace.name, queue.name)
+        if key is None or crew.serves(key)
+        for worker in crew.members.values()
+        if worker.slots
+    ]
+
+
+def consume(core: Core, command: Consume) -> None:
+    """Let a consumer in."""
+    queue = find_open(core, command)
+    if queue is None:
+        return
+    others = consumers_of(core, queue, command.key)
+    traits = queue.traits or Traits()
+    is_single = traits.single_active
+    # As with RabbitMQ, a quorum queue has no exclusive consumers, and does not refuse to have one.
+    is_exclusive = command.exclusive and type_of(traits.arguments) != QUORUM
+    is_taken = any(other.consumer and other.consumer.is_exclusive for other in others)
+    if is_taken or (is_exclusive and (others or is_single)):
+        message = f"queue {told(queue)} in exclusive use"
+        core.reply(command, Refusal(Code.FORBIDDEN, message))
+        return
+    consumer = Consumer(
+        is_exclusive=is_exclusive,
+        priority=command.priority,
+        owner=command.owner,
+        is_waiting=is_single and any(_is_active(other) for other in others),
+        credit=command.credit,
+    )
+    join = _join(command, command.queue, command.slots)
+    join.labels = command.labels
+    join_worker(core, join, consumer)
+    worker = core.roster.sessions.get(command.session)
+    if worker is not None and command.share:
+        core.roster.join_share(worker, command.share, command.share_slots)
+    core.watch_idle(queue)
+
+
+def stop_consuming(core: Core, command: StopConsuming) -> None:
+    """Give a consumer no more tasks; what it holds stays with it."""
+    worker = core.roster.sessions.get(command.session)
+    if worker is not None and worker.slots:
+        silence(core, worker)
+    core.reply(command, Accepted())
+
+
+def silence(core: Core, worker: Worker) -> None:
+    """Give a consumer no more tasks; what it holds stays with it."""
+    worker.slots = 0
+    _placed(core, worker)
+    core.deserted[worker.namespace.name, worker.queues[0]] = None
+
+
+def hold_consumer(core: Core, command: HoldConsumer) -> None:
+    """Give a consumer nothing for the moment, or go on."""
+    worker = core.roster.sessions.get(command.session)
+    if worker is not None and worker.consumer is not None:
+        worker.consumer.is_held = command.is_held
+        _placed(core, worker)
+    core.reply(command, Accepted())
+
+
+def grant_credit(core: Core, command: GrantCredit) -> None:
+    """Let a consumer that does not answer have more."""
+    worker = core.roster.sessions.get(command.session)
+    consumer = None if worker is None else worker.consumer
+    if worker is not None and consumer is not None and consumer.credit is not None:
+        consumer.credit = min(consumer.credit + max(command.credit, 0), SLOTS_PER_WORKER_MAX)
+        _placed(core, worker)
+    core.reply(command, Accepted())
+
+
+def limit_share(core: Core, command: LimitShare) -> None:
+    """Change how many tasks the consumers of a share may hold together."""
+    worker = core.roster.sessions.get(command.session)
+    if worker is not None and worker.consumer is not None and worker.share is None:
+        core.roster.join_share(worker, command.share, command.slots)
+    share = core.roster.shares.get(command.share)
+    if share is not None:
+        share.slots = command.slots
+        for worker in share.members:
+            core.hungry[worker] = None
+            if worker.crew is not None:
+                worker.crew.place(worker)
+    core.reply(command, Accepted())
+
+
+def take_task(core: Core, command: TakeTask) -> None:
+    """Give one task to a session that takes them one by one."""
+    queue = find_open(core, command)
+    if queue is None:
+        return
+    traits = queue.traits
+    if traits is not None and traits.single_active and type_of(traits.arguments) == QUORUM:
+        message = f"cannot obtain access to locked queue {told(queue)}. basic.get operations are"
+        message += " not supported by quorum queues with single active consumer"
+        core.reply(command, Refusal(Code.LOCKED, message))
+        return
+    core.watch_idle(queue)
+    if command.session not in core.roster.sessions:
+        join = _join(command, command.queue, 0)
+        join.ref = 0
+        join_worker(core, join, Consumer(credit=NEVER if command.at_once else None))
+    claim_tasks(core, ClaimTasks(session=command.session, ref=command.ref))
+
+
+def settle_queue(core: Core, namespace: str, name: str) -> Queue | None:
+    """Serve the next of several consumers after one is gone; return the queue if it must go."""
+    queue = core.book.queue(namespace, name)
+    if queue is None or queue.traits is None:
+        return None
+    traits, left = queue.traits, consumers_of(core, queue)
+    if traits.owner and traits.owner not in core.owned:
+        return queue
+    if traits.auto_delete and not left:
+        return queue
+    if traits.single_active and left and not any(map(_is_active, left)):
+        waiting = [worker for worker in left if worker.consumer is not None]
+        following = max(waiting, key=_rank, default=None)
+        if following is not None and following.consumer is not None:
+            following.consumer.is_waiting = False
+            _placed(core, following)
+    core.watch_idle(queue)
+    return None
+
+
+def _rank(worker: Worker) -> tuple[int, int]:
+    """Return what is greatest for the consumer that is served next."""
+    return (worker.consumer.priority if worker.consumer else 0, -worker.session)
+
+
+def _is_active(worker: Worker) -> bool:
+    return worker.consumer is not None and not worker.consumer.is_waiting
+
+
+def _join(command: Consume | TakeTask, queue: str, slots: int) -> JoinWorker:
+    # A consumer lives as long as its connection, whatever time passes: its door beats for it.
+    return JoinWorker(
+        session=command.session,
+        ref=command.ref,
+        worker=command.consumer,
+        queues=(queue,),
+        keys=() if command.key is None else (command.key,),
+        slots=slots,
+        namespace=command.namespace,
+        lease_us=LEASE_US_MAX,
+        grace_us=0,
+    )
+
+
+def _placed(core: Core, worker: Worker) -> None:
+    if worker.crew is not None:
+        worker.crew.place(worker)
+    core.hungry[worker] = None
+
+
+# Opening queues in the manner of AMQP: making them, or finding them as they were declared.
+
+
+def open_queue(core: Core, command: OpenQueue) -> None:
+    """Make a queue, or compare it with the one that is there."""
+    queue = _open(core, command) if command.key is None else _open_key(core, command, command.key)
+    if isinstance(queue, Refusal):
+        core.reply(command, queue)
+        return
+    core.watch_idle(queue)
+    name, ready, key = queue.name, queue.line.size, command.key
+    if key is not None:
+        name = requests_queue(name, key)
+        ready = sum(lane.size for lane in queue.line.of_key(key))
+    core.reply(command, QueueOpened(name, ready, len(consumers_of(core, queue, key))))
+
+
+def _open_key(core: Core, command: OpenQueue, key: str) -> Queue | Refusal:
+    """Find the requests of a key, which are there because their pool is."""
+    queue = core.book.queue(command.namespace, command.queue)
+    name = requests_queue(command.queue, key)
+    if queue is None or queue.pool is None:
+        return no_queue(name, command.namespace)
+    where = f"queue '{name}' in namespace '{command.namespace}'"
+    for what in ("durable", "exclusive", "auto_delete"):
+        if getattr(command, what) and not command.passive:
+            return not_equivalent(what, where, True, False)
+    if command.arguments and not command.passive:
+        argument, value = next(iter(command.arguments.items()))
+        return not_equivalent(argument, where, value, None)
+    return queue
+
+
+def _open(core: Core, command: OpenQueue) -> Queue | Refusal:
+    world = open_namespace(core, command.namespace)
+    if isinstance(world, Refusal):
+        return world
+    queue = world.queues.get(command.queue)
+    if queue is not None:
+        refusal = locked(queue, command.owner)
+        if refusal is None and not command.passive:
+            refusal = _different(queue, command)
+        return refusal or queue
+    if command.passive:
+        return absent_queue(core, world.name, command.queue)
+    if not command.may_make:
+        return not_permitted("queue", command.queue)
+    return _unfit(core, command) or _make(core, world, command)
+
+
+def _make(core: Core, world: Namespace, command: OpenQueue) -> Queue:
+    wanted = Traits(
+        durable=command.durable,
+        auto_delete=command.auto_delete,
+        owner=command.owner if command.exclusive else 0,
+        arguments=command.arguments,
+    )
+    rule = rule_of(world.topology.rules.values(), command.queue, AppliesTo.QUEUES)
+    policy, traits = queue_terms(wanted, rule)
+    record = QueueDeclared(core.now_us, world.name, command.queue, policy, command.by, traits)
+    core.record(record)
+    if traits.owner:
+        core.owned.setdefault(traits.owner, {})[world.name, command.queue] = None
+    return world.queues[command.queue]
+
+
+def _unfit(core: Core, command: OpenQueue) -> Refusal | None:
+    refusal = no_room(core, command.namespace, command.queue)
+    if refusal is not None:
+        return refusal
+    if command.queue.startswith("amq.") and not command.generated:
+        message = f"queue name '{command.queue}' contains reserved prefix 'amq.*'"
+        return Refusal(Code.FORBIDDEN, message)
+    where = f"queue '{command.queue}' in namespace '{command.namespace}'"
+    world = core.book.namespaces.get(command.namespace)
+    if world is not None and (pool := world.topology.reserved.get(command.queue)):
+        return queue_of_pool(command.queue, command.namespace, pool)
+    arguments = command.arguments
+    problem = argument_problem(arguments, where) or type_problem(arguments, where)
+    if problem := problem or _not_of_quorum(command, where):
+        return Refusal(Code.NOT_EQUIVALENT, problem)
+    return None
+
+
+def _not_of_quorum(command: OpenQueue, where: str) -> str:
+    """Return what a quorum queue cannot be, and this one is to be; empty if nothing is."""
+    if type_of(command.arguments) != QUORUM:
+        return ""
+    for what, is_so in (
+        ("auto-delete", command.auto_delete),
+        ("exclusive-owner", command.exclusive),
+        ("non-durable", not command.durable),
+    ):
+        if is_so:
+            return f"invalid property '{what}' for {where}"
+    return ""
+
+
+def _different(queue: Queue, command: OpenQueue) -> Refusal | None:
+    """Refuse to find a queue as something that it is not."""
+    before = queue.traits or Traits()
+    if command.exclusive != (before.owner > 0):
+        return exclusive_to_another(queue)
+    for what, now, then in (
+        # An exclusive queue goes with its connection, whatever it was declared as.
+        ("durable", command.durable or command.exclusive, before.durable or command.exclusive),
+        ("auto_delete", command.auto_delete, before.auto_delete),
+    ):
+        if now != then:
+            return not_equivalent(what, f"queue {told(queue)}", now, then)
+    if problem := argument_problem(command.arguments, f"queue {told(queue)}"):
+        return Refusal(Code.NOT_EQUIVALENT, problem)
+    arguments: dict[str, Any] = before.arguments
+    if name := different_argument(arguments, command.arguments):
+        return not_equivalent(
+            name, f"queue {told(queue)}", command.arguments.get(name), arguments.get(name)
+        )
+    return None

@@ -1,0 +1,469 @@
+"""Exchanges, bindings and rules: declaring them and taking them back.
+
+Owns the checks. The texts of refusals are close to RabbitMQ's, because programs and people know
+them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jackalope.core.admin.queues import open_namespace
+from jackalope.core.amqp.arguments import (
+    changed_policy,
+    exchange_terms,
+    kind_of,
+    queue_terms,
+    rule_of,
+    rule_problem,
+)
+from jackalope.core.amqp.routing import MATCHES, Kind
+from jackalope.core.amqp.topology import (
+    DEFAULT_EXCHANGE,
+    GIVEN_NAMES,
+    AppliesTo,
+    Binding,
+    Exchange,
+    Rule,
+    lane_of,
+    requests_queue,
+)
+from jackalope.core.commands.amqp import (
+    Bind,
+    ClearRule,
+    Consume,
+    OpenExchange,
+    PurgeQueue,
+    RemoveExchange,
+    RemoveQueue,
+    SetRule,
+    TakeTask,
+    Unbind,
+)
+from jackalope.core.effects import Accepted
+from jackalope.core.limits import (
+    BINDINGS_PER_NAMESPACE_MAX,
+    EXCHANGES_PER_NAMESPACE_MAX,
+    NAME_CHARS_MAX,
+    RULES_PER_NAMESPACE_MAX,
+)
+from jackalope.core.records import (
+    Bound,
+    ExchangeDeclared,
+    ExchangeDeleted,
+    QueueDeclared,
+    RuleCleared,
+    RuleSet,
+    Unbound,
+)
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.state.changes import is_volatile_binding
+from jackalope.core.tasks.assign import offer_queue
+
+if TYPE_CHECKING:
+    from jackalope.core.core import Core
+    from jackalope.core.state.queue import Namespace, Queue
+
+
+def no_exchange(name: str, namespace: str) -> Refusal:
+    """Refuse an exchange that is not there."""
+    return Refusal(Code.UNKNOWN_EXCHANGE, f"no exchange '{name}' in namespace '{namespace}'")
+
+
+def no_queue(name: str, namespace: str) -> Refusal:
+    """Refuse a queue that is not there."""
+    return Refusal(Code.UNKNOWN_QUEUE, f"no queue '{name}' in namespace '{namespace}'")
+
+
+def absent_queue(core: Core, namespace: str, name: str) -> Refusal:
+    """Refuse a queue that is not there, or that only the broker itself has for a pool."""
+    world = core.book.namespaces.get(namespace)
+    pool = None if world is None else world.topology.reserved.get(name)
+    return no_queue(name, namespace) if pool is None else queue_of_pool(name, namespace, pool)
+
+
+def queue_of_pool(name: str, namespace: str, pool: str) -> Refusal:
+    """Refuse a queue that belongs to a pool."""
+    where = f"queue '{name}' in namespace '{namespace}'"
+    message = f"cannot obtain exclusive access to locked {where}: pool '{pool}' has it"
+    return Refusal(Code.LOCKED, message)
+
+
+def locked(queue: Queue, owner: int) -> Refusal | None:
+    """Refuse a queue that is somebody else's alone."""
+    if queue.traits is None or queue.traits.owner in (0, owner):
+        return None
+    return exclusive_to_another(queue)
+
+
+def not_permitted(what: str, name: str) -> Refusal:
+    """Refuse what an API key does not cover, in the same words whether it is there or not."""
+    return Refusal(Code.FORBIDDEN, f"the API key does not permit this for {what} '{name}'")
+
+
+def is_hidden(command: Consume | TakeTask | RemoveQueue, queue: Queue | None) -> bool:
+    """Return whether an API key covers neither the queue of a command nor its session owns it."""
+    if command.only is None or command.queue in command.only:
+        return False
+    traits = None if queue is None else queue.traits
+    return traits is None or not command.owner or traits.owner != command.owner
+
+
+def find_open(core: Core, command: Consume | TakeTask | PurgeQueue) -> Queue | None:
+    """Return the queue that a command names, or refuse the command."""
+    queue = core.book.queue(command.namespace, command.queue)
+    if not isinstance(command, PurgeQueue) and is_hidden(command, queue):
+        core.reply(command, not_permitted("queue", command.queue))
+        return None
+    if queue is None:
+        core.reply(command, absent_queue(core, command.namespace, command.queue))
+        return None
+    if refusal := locked(queue, command.owner):
+        core.reply(command, refusal)
+        return None
+    return queue
+
+
+def exclusive_to_another(queue: Queue) -> Refusal:
+    """Refuse a queue that is somebody else's alone, or is not."""
+    message = f"cannot obtain exclusive access to locked queue {told(queue)}"
+    return Refusal(
+        Code.LOCKED,
+        f"{message}. It could be originally declared on another connection or the exclusive "
+        "property value does not match that of the original declaration.",
+    )
+
+
+def told(queue: Queue) -> str:
+    """Name a queue and its namespace."""
+    return f"'{queue.name}' in namespace '{queue.namespace.name}'"
+
+
+# Exchanges.
+
+
+def open_exchange(core: Core, command: OpenExchange) -> None:
+    """Make an exchange, or compare it with the one that is there."""
+    core.reply(command, _open_exchange(core, command) or Accepted())
+
+
+def _open_exchange(core: Core, command: OpenExchange) -> Refusal | None:
+    wanted = command.exchange
+    world = open_namespace(core, command.namespace)
+    if isinstance(world, Refusal):
+        return world
+    before = world.topology.exchanges.get(wanted.name)
+    if before is not None:
+        return None if command.passive else _different(before, wanted, world.name)
+    if command.passive:
+        return no_exchange(wanted.name, world.name)
+    if not command.may_make:
+        return not_permitted("exchange", wanted.name)
+    refusal = _unfit(world, wanted)
+    if refusal is None:
+        rule = rule_of(world.topology.rules.values(), wanted.name, AppliesTo.EXCHANGES)
+        exchange = exchange_terms(wanted, rule)
+        core.record(ExchangeDeclared(core.now_us, world.name, exchange, command.by))
+    return refusal
+
+
+def _unfit(world: Namespace, exchange: Exchange) -> Refusal | None:
+    if not 0 < len(exchange.name) <= NAME_CHARS_MAX:
+        message = f"an exchange must have a name of 1 to {NAME_CHARS_MAX} characters"
+        return Refusal(Code.INVALID, message)
+    if exchange.name.startswith("amq."):
+        message = f"exchange name '{exchange.name}' contains reserved prefix 'amq.*'"
+        return Refusal(Code.FORBIDDEN, message)
+    alternate = exchange.arguments.get("alternate-exchange", "")
+    if not isinstance(alternate, str):
+        where = f"exchange '{exchange.name}' in namespace '{world.name}'"
+        message = f"invalid type '{kind_of(alternate)}' for arg 'alternate-exchange' in {where}"
+        return Refusal(Code.NOT_EQUIVALENT, message)
+    if len(world.topology.exchanges) - len(GIVEN_NAMES) >= EXCHANGES_PER_NAMESPACE_MAX:
+        message = f"there are {EXCHANGES_PER_NAMESPACE_MAX} exchanges; delete one first"
+        return Refusal(Code.TOO_MANY, message)
+    return None
+
+
+def _different(before: Exchange, wanted: Exchange, namespace: str) -> Refusal | None:
+    """Refuse to find an exchange as something that it is not."""
+    where = f"'{before.name}' in namespace '{namespace}'"
+    for field, what in (
+        ("kind", "type"),
+        ("durable", "durable"),
+        ("auto_delete", "auto_delete"),
+        ("internal", "internal"),
+    ):
+        now, then = getattr(wanted, field), getattr(before, field)
+        if now != then:
+            return not_equivalent(what, f"exchange {where}", now, then)
+    now, then = (each.arguments.get("alternate-exchange") for each in (wanted, before))
+    if now != then:
+        return not_equivalent("alternate-exchange", f"exchange {where}", now, then)
+    return None
+
+
+def not_equivalent(argument: str, of: str, now: object, then: object) -> Refusal:
+    """Refuse to find something as what it is not, in RabbitMQ's words."""
+    message = f"inequivalent arg '{argument}' for {of}"
+    return Refusal(
+        Code.NOT_EQUIVALENT, f"{message}: received {_told(now)} but current is {_told(then)}"
+    )
+
+
+def _told(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return f"'{str(value).lower()}'"
+    if isinstance(value, int):
+        return f"the value '{value}' of type 'signedint'"
+    return f"'{value}'" if value in tuple(_KINDS) else f"the value '{value}' of type 'longstr'"
+
+
+_KINDS = ("direct", "fanout", "topic", "headers")
+
+
+def remove_exchange(core: Core, command: RemoveExchange) -> None:
+    """Delete an exchange and its bindings."""
+    core.reply(command, _remove_exchange(core, command) or Accepted())
+
+
+def _remove_exchange(core: Core, command: RemoveExchange) -> Refusal | None:
+    world = core.book.namespaces.get(command.namespace)
+    if command.exchange == DEFAULT_EXCHANGE:
+        message = "operation not permitted on the default exchange"
+        return Refusal(Code.FORBIDDEN, message)
+    if command.exchange.startswith("amq."):
+        where = f"'{command.exchange}' in namespace '{command.namespace}'"
+        message = f"deletion of system exchange {where} not allowed"
+        return Refusal(Code.FORBIDDEN, message)
+    if world is None or command.exchange not in world.topology.exchanges:
+        return None
+    if pool := world.topology.reserved.get(command.exchange):
+        message = f"exchange '{command.exchange}' goes with pool '{pool}'; delete that"
+        return Refusal(Code.FORBIDDEN, message)
+    if command.if_unused and next(world.topology.from_source(command.exchange), None):
+        where = f"'{command.exchange}' in namespace '{world.name}'"
+        return Refusal(Code.IN_USE, f"exchange {where} in use")
+    drop_exchange(core, world, command.exchange, command.by)
+    return None
+
+
+def drop_exchange(core: Core, world: Namespace, name: str, by: str = "") -> None:
+    """Delete an exchange, and what led to it or away."""
+    bindings = [
+        *world.topology.from_source(name),
+        *world.topology.to_target(name, is_exchange=True),
+    ]
+    is_volatile = not world.topology.exchanges[name].durable
+    sources = []
+    for binding in dict.fromkeys(each.name() for each in bindings):
+        found = world.topology.bindings[binding]
+        core.record(Unbound(core.now_us, world.name, found, is_volatile_binding(world, found)))
+        sources.append(found.source)
+    core.record(ExchangeDeleted(core.now_us, world.name, name, by, is_volatile))
+    for source in dict.fromkeys(sources):
+        drop_unused(core, world, source)
+
+
+def drop_unused(core: Core, world: Namespace, name: str) -> None:
+    """Delete an exchange that goes with its last binding, if that is gone."""
+    exchange = world.topology.exchanges.get(name)
+    if exchange is None or not exchange.auto_delete:
+        return
+    if next(world.topology.from_source(name), None) is None:
+        drop_exchange(core, world, name)
+
+
+# Bindings.
+
+
+def bind(core: Core, command: Bind) -> None:
+    """Add a binding."""
+    core.reply(command, _bind(core, command) or Accepted())
+
+
+def _bind(core: Core, command: Bind) -> Refusal | None:
+    world = open_namespace(core, command.namespace)
+    if isinstance(world, Refusal):
+        return world
+    binding, topology = command.binding, world.topology
+    is_known = binding.name() in topology.bindings or _is_of_pool(world, binding)
+    refusal = None
+    if command.only is not None and not is_known:
+        refusal = _foreign(world, binding, command.only)
+    if refusal is None and not _is_of_pool(world, binding):
+        refusal = _ends(core, world, binding, command.owner)
+    if refusal is not None or is_known:
+        return refusal
+    match = binding.arguments.get("x-match", "all")
+    if topology.exchanges[binding.source].kind is Kind.HEADERS and match not in MATCHES:
+        expected = "expected all, any, all-with-x, or any-with-x"
+        message = f'Invalid x-match field value <<"{match}">>; {expected}'
+        return Refusal(Code.NOT_EQUIVALENT, message)
+    if len(binding.key) > NAME_CHARS_MAX:
+        message = f"a routing key has at most {NAME_CHARS_MAX} characters"
+        return Refusal(Code.INVALID, message)
+    if len(topology.bindings) >= BINDINGS_PER_NAMESPACE_MAX:
+        message = f"there are {BINDINGS_PER_NAMESPACE_MAX} bindings; remove one first"
+        return Refusal(Code.TOO_MANY, message)
+    is_volatile = is_volatile_binding(world, binding)
+    core.record(Bound(core.now_us, world.name, binding, is_volatile))
+    return None
+
+
+def unbind(core: Core, command: Unbind) -> None:
+    """Remove a binding."""
+    core.reply(command, _unbind(core, command) or Accepted())
+
+
+def _unbind(core: Core, command: Unbind) -> Refusal | None:
+    world = core.book.namespaces.get(command.namespace)
+    binding = command.binding
+    if command.only is not None:
+        refusal = _foreign(world, binding, command.only)
+        if refusal is not None:
+            return refusal
+    if world is not None and _is_of_pool(world, binding):
+        return queue_of_pool(binding.to, world.name, world.topology.requests[binding.source])
+    if world is None or binding.name() not in world.topology.bindings:
+        # As RabbitMQ does since 3.2: what is not there is unbound already.
+        return None if world is None else _default(binding)
+    refusal = _ends(core, world, binding, command.owner)
+    if refusal is None:
+        unbind_one(core, world, binding)
+    return refusal
+
+
+def unbind_one(core: Core, world: Namespace, binding: Binding) -> None:
+    """Remove a binding, and its exchange if that goes with it."""
+    is_volatile = is_volatile_binding(world, binding)
+    core.record(Unbound(core.now_us, world.name, binding, is_volatile))
+    drop_unused(core, world, binding.source)
+
+
+def _foreign(world: Namespace | None, binding: Binding, queues: tuple[str, ...]) -> Refusal | None:
+    """Refuse a binding unless it stays among these queues and shows them no message of others.
+
+    An exchange belongs to them if all that leads from it goes to them, something does, and nothing
+    but publishing leads to it. A predefined one is everybody's.
+    """
+    refusal = not_permitted("exchange", binding.source)
+    if world is None or binding.is_to_exchange or binding.to not in queues:
+        return refusal
+    topology = world.topology
+    exchange = topology.exchanges.get(binding.source)
+    if exchange is None or binding.source in GIVEN_NAMES or binding.source in topology.reserved:
+        return refusal
+    leading = list(topology.from_source(binding.source))
+    is_own = (
+        bool(leading)
+        and all(not each.is_to_exchange and each.to in queues for each in leading)
+        and next(topology.to_target(binding.source, is_exchange=True), None) is None
+        and not exchange.alternate
+        and all(each.alternate != binding.source for each in topology.exchanges.values())
+        and not any(_sends_dead_letters(each, binding.source) for each in world.queues.values())
+    )
+    return None if is_own else refusal
+
+
+def _sends_dead_letters(queue: Queue, exchange: str) -> bool:
+    return queue.traits is not None and queue.traits.dead_letter_exchange == exchange
+
+
+def _default(binding: Binding) -> Refusal | None:
+    if binding.source == DEFAULT_EXCHANGE or (binding.is_to_exchange and not binding.to):
+        message = "operation not permitted on the default exchange"
+        return Refusal(Code.FORBIDDEN, message)
+    return None
+
+
+def _is_of_pool(world: Namespace, binding: Binding) -> bool:
+    """Return whether a binding is one that a pool is by itself: its exchange to a key's queue."""
+    pool = world.topology.requests.get(binding.source)
+    if pool is None or binding.is_to_exchange or binding.to in world.queues:
+        return False
+    return binding.to == requests_queue(pool, binding.key)
+
+
+def _ends(core: Core, world: Namespace, binding: Binding, owner: int) -> Refusal | None:
+    """Refuse a binding one of whose ends is not there, or not to be touched."""
+    exchanges = world.topology.exchanges
+    refusal = _default(binding)
+    if refusal is not None:
+        return refusal
+    for name in (binding.source, *((binding.to,) if binding.is_to_exchange else ())):
+        if name not in exchanges:
+            return no_exchange(name, world.name)
+    if not binding.is_to_exchange:
+        queue = world.queues.get(binding.to)
+        if queue is not None:
+            return locked(queue, owner)
+        lane = lane_of(world.queues, binding.to)
+        if lane is not None:
+            return queue_of_pool(binding.to, world.name, lane[0])
+        return absent_queue(core, world.name, binding.to)
+    return None
+
+
+# Rules.
+
+
+def set_rule(core: Core, command: SetRule) -> None:
+    """Set a rule, and let it have its effect."""
+    world, rule = open_namespace(core, command.namespace), command.rule
+    if isinstance(world, Refusal):
+        core.reply(command, world)
+        return
+    problem = rule_problem(rule)
+    if problem:
+        core.reply(command, Refusal(Code.INVALID, f"rule {rule.name!r}: {problem}"))
+        return
+    rules = world.topology.rules
+    if rule.name not in rules and len(rules) >= RULES_PER_NAMESPACE_MAX:
+        message = f"there are {RULES_PER_NAMESPACE_MAX} rules; clear one first"
+        core.reply(command, Refusal(Code.TOO_MANY, message))
+        return
+    if rules.get(rule.name) != rule:
+        before = list(rules.values())
+        core.record(RuleSet(core.now_us, world.name, rule, command.by))
+        _apply_rules(core, world, before, command.by)
+    core.reply(command, Accepted())
+
+
+def clear_rule(core: Core, command: ClearRule) -> None:
+    """Take a rule back, and its effect with it."""
+    world = core.book.namespaces.get(command.namespace)
+    if world is None or command.rule not in world.topology.rules:
+        message = f"no rule {command.rule!r} in namespace {command.namespace!r}; list the rules"
+        core.reply(command, Refusal(Code.UNKNOWN_RULE, message))
+        return
+    before = list(world.topology.rules.values())
+    core.record(RuleCleared(core.now_us, world.name, command.rule, command.by))
+    _apply_rules(core, world, before, command.by)
+    core.reply(command, Accepted())
+
+
+def _apply_rules(core: Core, world: Namespace, before: list[Rule], by: str) -> None:
+    """Give every queue and exchange what its rule says now."""
+    rules = list(world.topology.rules.values())
+    for exchange in list(world.topology.exchanges.values()):
+        if exchange.name == DEFAULT_EXCHANGE:
+            continue
+        changed = exchange_terms(exchange, rule_of(rules, exchange.name, AppliesTo.EXCHANGES))
+        if changed != exchange:
+            core.record(ExchangeDeclared(core.now_us, world.name, changed, by))
+    for queue in list(world.queues.values()):
+        if queue.traits is None:
+            continue
+        policy, traits = queue_terms(queue.traits, rule_of(rules, queue.name, AppliesTo.QUEUES))
+        then, _ = queue_terms(queue.traits, rule_of(before, queue.name, AppliesTo.QUEUES))
+        # What was changed at another door stays: a rule changes only what it says itself.
+        policy = changed_policy(queue.policy, then, policy)
+        if (policy, traits) != (queue.policy, queue.traits):
+            core.record(QueueDeclared(core.now_us, world.name, queue.name, policy, by, traits))
+            core.crowded[queue] = None
+            core.watch_idle(queue)
+            core.roster.check_deliveries(world.name, queue.name, core.now_us)
+            offer_queue(core, queue)

@@ -1,0 +1,316 @@
+"""Publishing: from an exchange to the queues, one task in each.
+
+Owns the way of a message into a queue: which ones it leads to, whether there is room, and what goes
+to make room. All tasks of a message are written down in one batch, so that a confirmation means all
+of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jackalope.core.admin.queues import open_namespace
+from jackalope.core.amqp import properties
+from jackalope.core.amqp.arguments import kind_of
+from jackalope.core.amqp.exchanges import no_exchange
+from jackalope.core.amqp.properties import BadProperties
+from jackalope.core.amqp.topology import (
+    DEFAULT_EXCHANGE,
+    GENERATED,
+    QUEUE_NAME_BYTES_MAX,
+    REPLY_TO,
+    Overflow,
+    Place,
+    can_be_queue,
+    is_request,
+)
+from jackalope.core.commands.amqp import Publication, PublishMessages
+from jackalope.core.effects import Published
+from jackalope.core.ids import TaskId, successor_id, volatile_id
+from jackalope.core.lifecycle import Event, Reason, State
+from jackalope.core.pools.lifecycle import stir, unclaimed
+from jackalope.core.records import TaskMoved, TaskSubmitted
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import PRIORITY_DEFAULT, Body, Letter, TaskSpec, size_of
+from jackalope.core.tasks.assign import offer, serve
+
+if TYPE_CHECKING:
+    from jackalope.core.commands.amqp import Publication
+    from jackalope.core.core import Core
+    from jackalope.core.state.queue import Namespace, Queue
+
+
+def publish_messages(core: Core, command: PublishMessages) -> None:
+    """Route messages in order, until one fails."""
+    world = open_namespace(core, command.namespace)
+    if isinstance(world, Refusal):
+        core.reply(command, world)
+        return
+    unrouted: list[int] = []
+    refused: list[int] = []
+    failed = None
+    for index, message in enumerate(command.messages):
+        places = _places_of(world, command, message)
+        if isinstance(places, Refusal):
+            failed = (index, places)
+            _drop_blobs(core, command.messages[index:])
+            break
+        is_heard = message.exchange in world.topology.activities
+        if is_heard:
+            hear(core, world, message, command.session)
+        if not places:
+            core.book.drop_blob(message.blob or b"")
+            if message.mandatory and not is_heard:
+                unrouted.append(index)
+        elif not _publish(core, world, command.by, message, places):
+            refused.append(index)
+    answer = Published(len(command.messages), tuple(unrouted), tuple(refused), failed)
+    core.reply(command, answer)
+
+
+def _drop_blobs(core: Core, messages: list[Publication]) -> None:
+    for message in messages:
+        core.book.drop_blob(message.blob or b"")
+
+
+def _places_of(
+    world: Namespace, command: PublishMessages, message: Publication
+) -> list[Place] | Refusal:
+    """Return the places that a message leads to."""
+    if message.exchange == DEFAULT_EXCHANGE and b"CC" not in message.properties:
+        places = [(message.key, "")] if message.key in world.queues else []
+    else:
+        exchange = world.topology.exchanges.get(message.exchange)
+        if exchange is None:
+            return no_exchange(message.exchange, world.name)
+        if exchange.internal:
+            where = f"'{exchange.name}' in namespace '{world.name}'"
+            text = f"cannot publish to internal exchange {where}"
+            return Refusal(Code.FORBIDDEN, text)
+        if b"CC" in message.properties and (problem := _copies_problem(message.properties)):
+            return Refusal(Code.INVALID, problem)
+        places = list(routes(world, message.exchange, message.key, message.properties))
+        if any(key and not can_be_queue(queue, key) for queue, key in places):
+            text = "the key is too long: the queue of its requests would have a name of more than"
+            return Refusal(Code.INVALID, f"{text} {QUEUE_NAME_BYTES_MAX} bytes")
+    reached = {queue for queue, _ in places}
+    if message.exchange in world.topology.activities:
+        reached.add(world.topology.activities[message.exchange])
+    if command.only and not (_is_covered(reached, command.only) or _is_reply(message, reached)):
+        return Refusal(Code.FORBIDDEN, "the API key does not cover all queues of this message")
+    return places
+
+
+def _is_covered(reached: set[str], queues: tuple[str, ...]) -> bool:
+    """Return whether a message leads to some of these queues and to no others.
+
+    One that leads nowhere is refused as well: the difference would tell which queues there are.
+    """
+    return bool(reached) and reached.issubset(queues)
+
+
+def _is_reply(message: Publication, reached: set[str]) -> bool:
+    """Return whether a message goes to a queue whose name the broker made up for its owner.
+
+    Only a client that was sent the name knows it, as it knows an address for direct replies.
+    """
+    if message.exchange != DEFAULT_EXCHANGE or not reached.issubset({message.key}):
+        return False
+    return message.key.startswith((GENERATED, REPLY_TO))
+
+
+def routes(world: Namespace, exchange: str, key: str, raw: bytes) -> dict[Place, None]:
+    """Return the places that a message leads to, by its own key and those of CC and BCC."""
+
+    def headers() -> dict[str, Any]:
+        try:
+            found = properties.headers_of(properties.split(raw))
+            return {name: properties.value(field) for name, field in found.items()}
+        except BadProperties:
+            return {}  # Stored by an earlier version, which did not look into tables.
+
+    keys = [key]
+    if b"CC" in raw:
+        present = headers()
+        keys += [*copies(present.get("CC")), *copies(present.get("BCC"))]
+    places: dict[Place, None] = {}
+    for each in keys:
+        places |= world.topology.route(exchange, each, headers, world.queues)
+    return places
+
+
+def _copies_problem(raw: bytes) -> str:
+    """Return what is wrong with the headers CC and BCC; empty if nothing is."""
+    headers = properties.headers_of(properties.split(raw))
+    for name in ("CC", "BCC"):
+        field = headers.get(name, b"A")
+        if field[:1] != b"A":
+            kind = kind_of(properties.value(field))
+            return f'invalid message: {{unacceptable_type_in_header,"{name}",{kind}}}'
+    return ""
+
+
+def copies(value: object) -> list[str]:
+    """Return the routing keys in a CC or BCC header."""
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _publish(
+    core: Core, world: Namespace, by: str, message: Publication, places: list[Place]
+) -> bool:
+    """Put a message into its queues, and tell whether none of them refused it."""
+    raw = message.properties
+    if b"BCC" in raw:
+        raw = _without_blind_copies(raw)
+    letter = Letter(core.book.share(message.exchange), core.book.share(message.key), raw)
+    is_taken, is_blob_taken, task_id = True, False, message.id
+    for name, key in places:
+        queue = world.queues[name]
+        is_volatile = not message.persistent or queue.is_volatile()
+        body: Body = message.body if is_volatile or message.blob is None else message.blob
+        spec = TaskSpec(
+            volatile_id(task_id) if is_volatile else task_id,
+            name,
+            message.name,
+            key,
+            priority_in(queue, message.priority),
+            body,
+        )
+        if enter(core, queue, spec, letter, by=by, expires_us=message.expires_us):
+            is_blob_taken |= not is_volatile
+        else:
+            is_taken = False
+        task_id = successor_id(message.id, name + key)
+    if message.blob is not None and not is_blob_taken:
+        core.book.drop_blob(message.blob)
+    return is_taken
+
+
+def _without_blind_copies(raw: bytes) -> bytes:
+    split = properties.split(raw)
+    headers = properties.headers_of(split)
+    if headers.pop("BCC", None) is not None:
+        properties.put_headers(split, headers)
+    return properties.join(split)
+
+
+def priority_in(queue: Queue, priority: int) -> int:
+    """Return what a message's priority counts in a queue: nothing, unless it has priorities."""
+    most = 0 if queue.traits is None else queue.traits.priority_max
+    return min(priority, most) if most else PRIORITY_DEFAULT
+
+
+def enter(
+    core: Core, queue: Queue, spec: TaskSpec, letter: Letter, *, by: str, expires_us: int = -1
+) -> bool:
+    """Put a task into a queue, and tell whether there was room."""
+    policy, now_us = queue.policy, core.now_us
+    if (policy.depth_limit or queue.traits is not None) and not _make_room(
+        core, queue, spec, letter
+    ):
+        return False
+    lives_us = policy.time_to_live_us
+    if expires_us >= 0:
+        # One without any time still goes to a consumer that waits for it.
+        lives_us = min(lives_us or expires_us, expires_us) or 1
+    batch = queue.batch + (queue.batch_fill >= policy.batch_size)
+    core.record(
+        TaskSubmitted(
+            now_us,
+            queue.namespace.name,
+            spec,
+            State.HELD if policy.held else State.READY,
+            by,
+            batch,
+            now_us + lives_us if lives_us else 0,
+            (),
+            letter,
+        )
+    )
+    offer(core, core.book.tasks[spec.id])
+    return True
+
+
+def _make_room(core: Core, queue: Queue, spec: TaskSpec, letter: Letter) -> bool:
+    """Tell whether a queue takes a task; note it if older ones have to go for that."""
+    traits, (length_max, bytes_max) = queue.traits, _limits(queue)
+    if length_max is None and not bytes_max:
+        return True
+    if traits is not None and traits.overflow is Overflow.DROP_HEAD:
+        core.crowded[queue] = None
+        return True
+    if not _is_full(queue, spec.payload):
+        return True
+    serve(core)  # What came just now may not have to wait.
+    if not _is_full(queue, spec.payload):
+        return True
+    is_told = traits is not None and traits.overflow is Overflow.REJECT_DEAD_LETTER
+    if is_told or is_request(queue.name, letter):
+        core.refused.append((queue, spec, letter))
+    return False
+
+
+def _limits(queue: Queue) -> tuple[int | None, int]:
+    """Return how many tasks may be ready in a queue, None for any number, and how many bytes."""
+    if queue.traits is None:
+        return queue.policy.depth_limit or None, 0
+    return queue.traits.length_max, queue.traits.bytes_max
+
+
+def _is_full(queue: Queue, body: Body) -> bool:
+    length_max, bytes_max = _limits(queue)
+    is_heavy = bytes_max and queue.ready_bytes + size_of(body) > bytes_max
+    return bool((length_max is not None and queue.depth >= length_max) or is_heavy)
+
+
+def trim(core: Core, queue: Queue) -> None:
+    """Let the oldest tasks of a queue go that is fuller than it may be."""
+    length_max, bytes_max = _limits(queue)
+    while (length_max is not None and queue.depth > length_max) or (
+        bytes_max and queue.ready_bytes > bytes_max
+    ):
+        task = queue.line.best((), lambda _: False, core.book.tasks)
+        if task is None:
+            return
+        core.end_task(
+            TaskMoved(core.now_us, task.id, Event.EXPIRE, State.DEAD, reason=Reason.DISPLACED)
+        )
+
+
+def successor_in(task_id: TaskId, queue: Queue, *, is_volatile: bool) -> TaskId:
+    """Return the id of the task that follows from another in a queue."""
+    following = successor_id(task_id, queue.name)
+    return volatile_id(following) if is_volatile else following
+
+
+# Activity: what the workers of a pool report over AMQP, in osrdyne's manner.
+
+STARTED, READY = "started", "ready"
+
+
+def hear(core: Core, world: Namespace, message: Publication, session: int) -> None:
+    """Take a report that was published over a session."""
+    pool = core.pools.by_name.get((world.name, world.topology.activities[message.exchange]))
+    if pool is None:
+        return
+    try:
+        headers = properties.headers_of(properties.split(message.properties))
+        event, worker = (_text(headers.get(name)) for name in ("x-event", "x-worker-id"))
+    except BadProperties:
+        return
+    group = pool.groups.get(message.key)
+    launch = core.pools.launches.get((world.name, worker))
+    if launch is None and group is not None and not worker:
+        launch = unclaimed(group, session, core.pools)
+    if launch is not None and launch.group.pool is pool and event in (STARTED, READY):
+        launch.has_joined = True
+        launch.is_loaded = event == READY
+        if session:
+            core.pools.speakers[session] = (launch, bool(worker))
+    if group is not None:
+        stir(core, group)
+
+
+def _text(field: bytes | None) -> str:
+    value = b"" if field is None else properties.value(field)
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,1 @@
+"""Single flight and cached answers: one run for equal requests."""

@@ -1,0 +1,243 @@
+"""The cache: which answers are kept, of which queue, and which of them goes first.
+
+Owns the index of requests: for each identity the task that is under way, and the task whose answer
+is kept. Knows nothing of commands, and does not hold the answers themselves.
+
+Theory of operation
+===================
+
+An answer is the result of a task, and stays where results are: in history, its bytes in the blob
+store if they are many. An entry here says which task that is, and as long as it is here, storage
+does not forget the task, whatever its retention. So there is one place for results, one way to get
+them, and what is dropped from the cache costs nothing any more as soon as its retention is over.
+
+Entries stand in the order in which they were last used. `rank` is that order as a number, and is
+stored, so that a restart evicts the same ones.
+
+A task that ended badly has an entry as well. It is no answer, and the next request runs again; it
+is there for whoever asked, went away, and comes back to look.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from enum import StrEnum
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jackalope.core.durations import NEVER
+from jackalope.core.ids import TaskId
+from jackalope.core.lifecycle import State
+from jackalope.core.state.timers import Timers
+
+if TYPE_CHECKING:
+    from jackalope.core.policy import Policy
+
+
+class StoredAnswer(msgspec.Struct, array_like=True, gc=False):
+    """An answer that is kept, where it came from, and who had use of it.
+
+    Attributes:
+        namespace: where it is.
+        queue: of which queue.
+        identity: of the request.
+        task: the task whose result it is.
+        name: the name of the task.
+        version: the version of the code.
+        worker: who ran it.
+        state: how it ended; only `succeeded` is an answer.
+        size: how many bytes it has.
+        made_us: when.
+        until_us: how long it is good.
+        rank: its place among the others of the queue: the least is the least recently used.
+        uses: how often it was given to others than the first who asked.
+        used_us: when the last time.
+        used_by: to whom.
+        pinned_by: who keeps it from being evicted and from growing too old; empty for nobody.
+    """
+
+    namespace: str
+    queue: str
+    identity: bytes
+    task: TaskId
+    name: str = ""
+    version: str = ""
+    worker: str = ""
+    state: State = State.SUCCEEDED
+    size: int = 0
+    made_us: int = 0
+    until_us: int = 0
+    rank: int = 0
+    uses: int = 0
+    used_us: int = 0
+    used_by: str = ""
+    pinned_by: str = ""
+
+    def is_good(self, now_us: int) -> bool:
+        """Tell whether it can be given to somebody who asks now."""
+        return self.state is State.SUCCEEDED and (bool(self.pinned_by) or now_us < self.until_us)
+
+
+class Cache:
+    """The requests of one queue.
+
+    Attributes:
+        flights: the unfinished task of each identity.
+        answers: the entry of each identity, least recently used first.
+        bytes: how many bytes the answers have.
+    """
+
+    __slots__ = ("answers", "bytes", "flights")
+
+    def __init__(self) -> None:
+        self.flights: dict[bytes, TaskId] = {}
+        self.answers: dict[bytes, StoredAnswer] = {}
+        self.bytes = 0
+
+    def add(self, answer: StoredAnswer) -> None:
+        """Put in an entry, as the most recently used one."""
+        self.answers[answer.identity] = answer
+        self.bytes += answer.size
+
+    def remove(self, answer: StoredAnswer) -> None:
+        """Take out an entry."""
+        del self.answers[answer.identity]
+        self.bytes -= answer.size
+
+    def touch(self, answer: StoredAnswer, at_us: int) -> None:
+        """Make an entry the most recently used one."""
+        answer.rank = self.next_rank(at_us)
+        self.answers[answer.identity] = self.answers.pop(answer.identity)
+
+    def next_rank(self, at_us: int) -> int:
+        """Return the rank of what is used now: the time, made unique."""
+        newest = next(reversed(self.answers.values()), None)
+        return at_us if newest is None else max(at_us, newest.rank + 1)
+
+    def evicted_by(self, identity: bytes, size: int, policy: Policy) -> list[StoredAnswer] | None:
+        """Return the entries that must go to make room for another; None if that is no use.
+
+        Those that are pinned stay. The entry of the same identity gives up its place.
+        """
+        entries, total = len(self.answers) + 1, self.bytes + size
+        replaced = self.answers.get(identity)
+        if replaced is not None:
+            entries, total = entries - 1, total - replaced.size
+        evicted: list[StoredAnswer] = []
+        for answer in self.answers.values():
+            if entries <= policy.cache_entries and total <= policy.cache_bytes:
+                break
+            if not answer.pinned_by and answer is not replaced:
+                evicted.append(answer)
+                entries, total = entries - 1, total - answer.size
+        has_room = entries <= policy.cache_entries and total <= policy.cache_bytes
+        return evicted if has_room else None
+
+
+class Answers:
+    """All answers that are kept, of all queues.
+
+    Attributes:
+        by_task: each by the task whose result it is.
+        expiry: when they have grown too old, by the task as well.
+        dirty: tasks whose answers storage lacks as they are, or has and must not have.
+    """
+
+    def __init__(self) -> None:
+        self.by_task: dict[TaskId, StoredAnswer] = {}
+        self.expiry: Timers[bytes] = Timers()
+        self.dirty: dict[TaskId, None] = {}
+
+    def enter(self, cache: Cache, answer: StoredAnswer) -> None:
+        """Index an answer, the most recently used of its queue."""
+        cache.add(answer)
+        self.by_task[answer.task] = answer
+        self.set_expiry(answer)
+
+    def leave(self, cache: Cache, answer: StoredAnswer) -> None:
+        """Take an answer out of the indexes."""
+        cache.remove(answer)
+        del self.by_task[answer.task]
+        self.expiry.cancel(answer.task)
+        self.dirty[answer.task] = None
+
+    def set_expiry(self, answer: StoredAnswer) -> None:
+        """Let an answer grow too old at its time, unless it is pinned or good for ever."""
+        if answer.pinned_by or answer.until_us >= NEVER:
+            self.expiry.cancel(answer.task)
+        else:
+            self.expiry.set(answer.task, answer.until_us)
+
+    def changed(self) -> list[StoredAnswer]:
+        """Return what storage lacks, untouched by later changes."""
+        return [copy(self.by_task[task]) for task in self.dirty if task in self.by_task]
+
+    def gone(self) -> list[TaskId]:
+        """Return the tasks whose answers storage must not have."""
+        return [task for task in self.dirty if task not in self.by_task]
+
+
+# The identity of a request: what makes two tasks ask for the same.
+
+#: Begins every identity, so that another way of making them can never give the same ones.
+SCHEME = "jackalope.request.1"
+
+IDENTITY_BYTES = 32
+
+#: What the history of a task says when requests were joined to it.
+JOINED = "joined"
+
+
+class Same(StrEnum):
+    """What is done about a task when another asks for the same.
+
+    Attributes:
+        RUN: each is run.
+        UNIQUE: one at a time: whoever asks for what is under way is joined to it.
+        CACHED: and its answer is kept, for whoever asks later.
+        REFRESH: as `cached`, but an answer that is kept is not good enough. Of a task alone, not of
+            a queue.
+    """
+
+    RUN = "run"
+    UNIQUE = "unique"
+    CACHED = "cached"
+    REFRESH = "refresh"
+
+
+class How(StrEnum):
+    """How a request was served.
+
+    Attributes:
+        HIT: with an answer that was kept.
+        MISS: by a task of its own, as there was no answer.
+        JOINED: by a task that was already under way.
+        REFRESH: by a task of its own, although there may have been an answer.
+        BYPASS: by a task of its own, without a look at any other.
+    """
+
+    HIT = "hit"
+    MISS = "miss"
+    JOINED = JOINED
+    REFRESH = "refresh"
+    BYPASS = "bypass"
+
+
+def identity_of(queue: str, name: str, key: str, version: str, payload: bytes) -> bytes:
+    """Return the identity of a request, 32 bytes."""
+    digest = sha256()
+    for text in (SCHEME, queue, name, key, version):
+        encoded = text.encode()
+        digest.update(len(encoded).to_bytes(4, "big"))
+        digest.update(encoded)
+    digest.update(sha256(payload).digest())
+    return digest.digest()
+
+
+def how_run(same: Same | None) -> How:
+    """Return how a request is served that becomes a task of its own."""
+    if same is Same.REFRESH:
+        return How.REFRESH
+    return How.BYPASS if same is Same.RUN else How.MISS

@@ -1,0 +1,235 @@
+"""Requests: one run for all who ask for the same, and its answer for who asks later.
+
+Owns single flight and what becomes of answers. A request is a submit of a task that has an
+identity. If another task of that identity is under way, or its answer is kept, the submit makes no
+task: the reply names the other one, and whoever asks watches that.
+
+Two tasks of one identity are never under way at once. An error is not an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jackalope.core.cache.answers import JOINED, How, Same, StoredAnswer, how_run, identity_of
+from jackalope.core.commands import ActOnAnswers, AnswerAction, SubmitTasks
+from jackalope.core.durations import NEVER
+from jackalope.core.effects import Acted, Served
+from jackalope.core.ids import TaskId
+from jackalope.core.lifecycle import Event, State
+from jackalope.core.limits import DEADLINES_PER_TICK_MAX, TASKS_PER_FILTER_MAX, TIME_US_MAX
+from jackalope.core.records import (
+    AnswerPinned,
+    AnswersDropped,
+    AnswerStored,
+    AnswerUsed,
+    RequestJoined,
+)
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import NO_OPTIONS, Options, Task, TaskSpec, size_of
+
+if TYPE_CHECKING:
+    from jackalope.core.core import Core
+    from jackalope.core.state.queue import Namespace, Queue
+
+
+def ask(core: Core, command: SubmitTasks, spec: TaskSpec, queue: Queue) -> Served | Refusal | None:
+    """Find out who serves a submitted task, if it is a request.
+
+    If it is to run, its identity is put into its options.
+
+    Returns:
+        How it is served and by which task, itself or another; None if it is no request.
+    """
+    options = spec.options or NO_OPTIONS
+    same = options.same or queue.policy.same
+    if same is Same.RUN:
+        if options.identity:
+            spec.options = msgspec.structs.replace(options, identity=b"")
+        return None if options.same is None else Served(How.BYPASS, spec.id)
+    identity = _identity(spec, options)
+    if isinstance(identity, Refusal):
+        if options.same is None and not options.identity:
+            return Served(How.BYPASS, spec.id)  # Nobody said that it is a request.
+        return identity
+    other = _serve(core, queue, identity, same, command.by)
+    if other is None:
+        spec.options = msgspec.structs.replace(options, same=same, identity=identity)
+        return Served(how_run(same), spec.id, identity)
+    return other
+
+
+def _identity(spec: TaskSpec, options: Options) -> bytes | Refusal:
+    """Return the identity of a task, made of its content wherever the content is at hand."""
+    if isinstance(spec.payload, bytes):
+        identity = identity_of(spec.queue, spec.name, spec.key, options.version, spec.payload)
+        if options.identity not in (b"", identity):
+            message = (
+                f"identity: {options.identity.hex()} is not that of this task, {identity.hex()}; "
+                "leave it out, or make it as the reference says"
+            )
+            return Refusal(Code.INVALID, "task not accepted. " + message)
+        return identity
+    if not options.identity:
+        message = "identity: must be given with a payload that is kept as a blob"
+        return Refusal(Code.INVALID, "task not accepted. " + message)
+    return options.identity
+
+
+def _serve(core: Core, queue: Queue, identity: bytes, same: Same, by: str) -> Served | None:
+    """Serve a request with what is under way or kept, if there is anything."""
+    cache = queue.cache
+    under_way = cache.flights.get(identity)
+    if under_way is not None:
+        core.record(RequestJoined(core.now_us, under_way, by))
+        return Served(How.JOINED, under_way, identity)
+    if same is Same.CACHED:
+        answer = cache.answers.get(identity)
+        if answer is not None and answer.is_good(core.now_us):
+            core.record(AnswerUsed(core.now_us, answer.task, by))
+            return Served(How.HIT, answer.task, identity, answer.made_us, answer.worker)
+    return None
+
+
+def how_made(options: Options) -> How | None:
+    """Return how the request was served that made a task; None if it was no request."""
+    return None if options.same is None else how_run(options.same)
+
+
+def is_doubled(task: Task) -> bool:
+    """Tell whether an ended task asks for what another one is running."""
+    other = task.queue.cache.flights.get(task.options.identity, task.id)
+    return other != task.id
+
+
+def keep_answer(core: Core, task: Task) -> None:
+    """Keep the answer of a request that has just ended, and evict others if it takes that."""
+    queue, options, now_us = task.queue, task.options, core.now_us
+    policy, outcome = queue.policy, task.outcome
+    if options.same is Same.UNIQUE or not policy.cache_us or outcome is None:
+        return
+    replaced = queue.cache.answers.get(options.identity)
+    is_error = task.state is not State.SUCCEEDED
+    if is_error and replaced is not None and replaced.is_good(now_us):
+        return  # A refresh that failed takes nothing away.
+    size = size_of(outcome.result)
+    evicted = queue.cache.evicted_by(options.identity, size, policy)
+    if evicted is None:
+        return
+    leaving = [answer.task for answer in evicted]
+    if leaving:
+        core.record(AnswersDropped(now_us, tuple(leaving), "evicted"))
+    answer = StoredAnswer(
+        queue.namespace.name,
+        queue.name,
+        options.identity,
+        task.id,
+        task.name,
+        options.version,
+        _worker_of(task),
+        task.state,
+        size,
+        now_us,
+        min(now_us + policy.cache_us, NEVER),
+        uses=joined(task),
+        pinned_by=replaced.pinned_by if replaced is not None and not is_error else "",
+    )
+    core.record(AnswerStored(now_us, answer))
+
+
+def _worker_of(task: Task) -> str:
+    assigned = (each.by for each in reversed(task.history or ()) if each.what == Event.ASSIGN)
+    return next(assigned, "")
+
+
+def joined(task: Task) -> int:
+    """Count the requests that were joined to a task."""
+    return sum(int(each.detail) for each in task.history or () if each.what == JOINED)
+
+
+def drop_answer(core: Core, task_id: TaskId, by: str) -> None:
+    """Drop the answer of a task that is purged."""
+    if task_id in core.book.answers.by_task:
+        core.record(AnswersDropped(core.now_us, (task_id,), "purged", by))
+
+
+def expire_answers(core: Core) -> None:
+    """Drop the answers that have grown too old."""
+    due = islice(core.book.answers.expiry.pop_due(core.now_us), DEADLINES_PER_TICK_MAX)
+    tasks = tuple(TaskId(task_id) for task_id in due)
+    if tasks:
+        core.record(AnswersDropped(core.now_us, tasks, "expired"))
+
+
+# From outside.
+
+
+def act_on_answers(core: Core, command: ActOnAnswers) -> None:
+    """Pin, unpin or purge answers: those that are named, or those that match."""
+    if not 0 <= command.older_than_us <= TIME_US_MAX:
+        message = f"older_than_us: must be 0 to {TIME_US_MAX}, got {command.older_than_us}"
+        core.reply(command, Refusal(Code.INVALID, message))
+        return
+    world = core.book.namespaces.get(command.namespace)
+    refused: list[tuple[TaskId, Refusal]] = []
+    if command.identities:
+        found = []
+        for identity in dict.fromkeys(command.identities):
+            answer = None if world is None else _find(world, identity, command)
+            if answer is None:
+                refused.append((TaskId(identity), unknown(identity, command.namespace)))
+            else:
+                found.append(answer)
+    else:
+        matching = iter(()) if world is None else _matching(world, command)
+        found = list(islice(matching, TASKS_PER_FILTER_MAX + 1))
+    more = len(found) > TASKS_PER_FILTER_MAX
+    changed = _change(core, command, found[:TASKS_PER_FILTER_MAX])
+    core.reply(command, Acted(changed, 0, tuple(refused), more))
+
+
+def unknown(identity: bytes, namespace: str) -> Refusal:
+    """Refuse a request that nobody has made, or whose answer is no longer kept."""
+    message = f"no request {identity.hex()} in namespace {namespace!r}; send it again"
+    return Refusal(Code.UNKNOWN_REQUEST, message)
+
+
+def _find(world: Namespace, identity: bytes, command: ActOnAnswers) -> StoredAnswer | None:
+    for queue in world.queues.values():
+        answer = queue.cache.answers.get(identity)
+        if answer is not None and queue.is_seen_by(command):
+            return answer
+    return None
+
+
+def _matching(world: Namespace, command: ActOnAnswers) -> Iterator[StoredAnswer]:
+    for queue in world.queues.values():
+        if command.queue not in ("", queue.name) or not queue.is_seen_by(command):
+            continue
+        for answer in queue.cache.answers.values():
+            if (
+                command.name in ("", answer.name)
+                and command.version in ("", answer.version)
+                and not 0 < command.older_than_us <= answer.made_us
+            ):
+                yield answer
+
+
+def _change(core: Core, command: ActOnAnswers, answers: list[StoredAnswer]) -> int:
+    if command.action is AnswerAction.PURGE:
+        tasks = tuple(answer.task for answer in answers)
+        if tasks:
+            core.record(AnswersDropped(core.now_us, tasks, "purged", command.by))
+        return len(tasks)
+    is_pinned = command.action is AnswerAction.PIN
+    changed = 0
+    for answer in answers:
+        if bool(answer.pinned_by) != is_pinned:
+            by = (command.by or "unknown") if is_pinned else ""
+            core.record(AnswerPinned(core.now_us, answer.task, by))
+            changed += 1
+    return changed

@@ -1,0 +1,375 @@
+"""Commands of messaging: queues, exchanges, consumers and messages in the manner of AMQP 0-9-1.
+
+Owns their shapes. `owner` is the session of the connection that a command came over, which may own
+queues and have consumers; a consumer has a session of its own besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from jackalope.core.amqp.topology import Binding, Exchange, Rule
+from jackalope.core.api_key import ApiKey, Permission
+from jackalope.core.commands.base import (
+    DEFAULT_NAMESPACE,
+    Command,
+    Report,
+    Scope,
+    is_unlimited_admin,
+    permits,
+)
+from jackalope.core.ids import TaskId
+from jackalope.core.task import BlobRef
+
+
+class OpenQueue(Command):
+    """Declare a queue: make it, or find it as it was declared before.
+
+    With `passive` it must be there, and nothing else is looked at. Only a name that is `generated`
+    may begin with `amq.`. With a `key` it is the queue of a pool, and what is opened are the
+    requests of the key: they are there as long as the pool is, like a queue that is not durable.
+    Unless it `may_make` one, the queue must be there.
+    """
+
+    needs = (Permission.SUBMIT_TASKS, Permission.WORK, Permission.READ_TASKS)
+    scope = Scope.QUEUES
+
+    queue: str
+    durable: bool = False
+    exclusive: bool = False
+    auto_delete: bool = False
+    passive: bool = False
+    generated: bool = False
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+    owner: int = 0
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+    key: str | None = None
+    may_make: bool = True
+
+    def touches(self) -> Iterable[str]:
+        """Return the queue, unless it is private: then no other session has anything of it."""
+        return () if self._is_private() else (self.queue,)
+
+    def narrow(self, key: ApiKey) -> None:
+        """Let only administrators make queues, except for a private one that takes replies."""
+        is_for_replies = self._is_private() and permits(key, Permission.SUBMIT_TASKS)
+        self.may_make = is_unlimited_admin(key) or is_for_replies
+
+    def _is_private(self) -> bool:
+        is_closed = not any(name.startswith("x-dead-letter") for name in self.arguments)
+        return self.generated and self.exclusive and is_closed
+
+
+class RemoveQueue(Command):
+    """Delete a queue with all that is in it. One that is not there is deleted already.
+
+    If `only` is given, it is one of these, or belongs to the owner's session alone. With a `key` it
+    is the queue of a pool, and the requests of the key are dropped and its consumers cancelled.
+    """
+
+    needs = (Permission.SUBMIT_TASKS,)
+    scope = Scope.NARROWED
+
+    queue: str
+    if_unused: bool = False
+    if_empty: bool = False
+    owner: int = 0
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+    only: tuple[str, ...] | None = None
+    key: str | None = None
+
+    def narrow(self, key: ApiKey) -> None:
+        """Let only administrators delete queues; others delete those of their own session."""
+        self.only = None if is_unlimited_admin(key) else ()
+
+
+class PurgeQueue(Command):
+    """Drop every task of a queue that is ready; with a `key`, every request of it to a pool."""
+
+    needs = (Permission.CANCEL_TASKS,)
+    scope = Scope.QUEUES
+
+    queue: str
+    owner: int = 0
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+    key: str | None = None
+
+
+class OpenExchange(Command):
+    """Declare an exchange: make it, or find it as it was declared before.
+
+    Unless it `may_make` one, the exchange must be there.
+    """
+
+    needs = (Permission.SUBMIT_TASKS, Permission.WORK, Permission.READ_TASKS)
+    scope = Scope.NARROWED
+
+    exchange: Exchange
+    passive: bool = False
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+    may_make: bool = True
+
+    def narrow(self, key: ApiKey) -> None:
+        """Let only administrators make exchanges."""
+        self.may_make = is_unlimited_admin(key)
+
+
+class RemoveExchange(Command):
+    """Delete an exchange and its bindings. One that is not there is deleted already."""
+
+    needs = (Permission.ADMIN,)
+    scope = Scope.NAMESPACE
+
+    exchange: str
+    if_unused: bool = False
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class Bind(Command):
+    """Let messages go from an exchange to a queue or another exchange; safe to repeat.
+
+    If `only` is given, a new binding leads to one of these queues, from an exchange that leads to
+    no others and that no other exchange leads to.
+    """
+
+    needs = (Permission.SUBMIT_TASKS, Permission.WORK)
+    scope = Scope.QUEUES
+
+    binding: Binding
+    owner: int = 0
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+    only: tuple[str, ...] | None = None
+
+    def touches(self) -> Iterable[str]:
+        """Return the queue; where an exchange is bound, there is none."""
+        return () if self.binding.is_to_exchange else (self.binding.to,)
+
+    def narrow(self, key: ApiKey) -> None:
+        """Let only administrators change bindings, those of some queues just between these."""
+        if not is_unlimited_admin(key):
+            self.only = key.queues if permits(key) else ()
+
+
+class Unbind(Command):
+    """Undo a binding; safe to repeat. `only` limits it as it limits `Bind`."""
+
+    needs = (Permission.SUBMIT_TASKS, Permission.WORK)
+    scope = Scope.QUEUES
+
+    binding: Binding
+    owner: int = 0
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+    only: tuple[str, ...] | None = None
+
+    def touches(self) -> Iterable[str]:
+        """Return the queue; where an exchange is bound, there is none."""
+        return () if self.binding.is_to_exchange else (self.binding.to,)
+
+    def narrow(self, key: ApiKey) -> None:
+        """Let only administrators change bindings, those of some queues just between these."""
+        if not is_unlimited_admin(key):
+            self.only = key.queues if permits(key) else ()
+
+
+class SetRule(Command):
+    """Give arguments to all queues and exchanges whose names match."""
+
+    needs = (Permission.ADMIN,)
+    scope = Scope.NAMESPACE
+
+    rule: Rule
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class ClearRule(Command):
+    """Take a rule back."""
+
+    needs = (Permission.ADMIN,)
+    scope = Scope.NAMESPACE
+
+    rule: str
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+
+
+class Consume(Command):
+    """A consumer of a queue is there, over a session of its own. It is a worker with one queue.
+
+    Attributes:
+        consumer: its name among all workers.
+        slots: how many tasks it may hold.
+        share: the share of slots that it has together with others; 0 for none.
+        share_slots: how many tasks they may hold together; 0 for any number.
+        credit: how many tasks it may be given that are done with as soon as it has them; None if
+            it says itself when it is done.
+        exclusive: whether it wants to be the only one.
+        priority: consumers of a greater one are served first.
+        owner: the session of its connection.
+        labels: what it says about itself.
+        key: the key of the tasks that it takes; None for any.
+        only: if given, the queue is one of these, or belongs to the owner's session alone.
+    """
+
+    needs = (Permission.WORK, Permission.SUBMIT_TASKS)
+    scope = Scope.NARROWED
+
+    queue: str
+    consumer: str
+    slots: int
+    share: int = 0
+    share_slots: int = 0
+    credit: int | None = None
+    exclusive: bool = False
+    priority: int = 0
+    owner: int = 0
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    namespace: str = DEFAULT_NAMESPACE
+    key: str | None = None
+    only: tuple[str, ...] | None = None
+
+    def narrow(self, key: ApiKey) -> None:
+        """Let a client that may not work read the queues of its own session alone."""
+        if not permits(key, Permission.WORK):
+            self.only = ()
+        elif key.queues:
+            self.only = key.queues
+
+
+class StopConsuming(Report):
+    """The consumer of this session takes no more tasks. What it holds stays with it."""
+
+
+class LimitShare(Report):
+    """Let the consumers of a share hold at most so many tasks together; 0 for any number.
+
+    The consumer of this session, if it is one, has the share from now on.
+    """
+
+    share: int
+    slots: int
+
+
+class GrantCredit(Report):
+    """The consumer of this session may be given so many tasks more that it will not answer."""
+
+    credit: int
+
+
+class HoldConsumer(Report):
+    """Give the consumer of this session nothing for the moment, or go on."""
+
+    is_held: bool
+
+
+class WaitForReplies(Command):
+    """The session waits for direct replies at this address, or no longer does."""
+
+    needs = (Permission.SUBMIT_TASKS,)
+    scope = Scope.SESSION
+
+    address: str
+    is_over: bool = False
+
+
+class TakeTask(Command):
+    """Give one ready task of a queue to this session, or say that there is none.
+
+    With `at_once` it is done with as soon as the session has it. `only` limits it as it limits
+    `Consume`.
+    """
+
+    needs = (Permission.WORK, Permission.SUBMIT_TASKS)
+    scope = Scope.NARROWED
+
+    queue: str
+    consumer: str
+    at_once: bool = False
+    owner: int = 0
+    namespace: str = DEFAULT_NAMESPACE
+    key: str | None = None
+    only: tuple[str, ...] | None = None
+
+    def narrow(self, key: ApiKey) -> None:
+        """Let a client that may not work read the queues of its own session alone."""
+        if not permits(key, Permission.WORK):
+            self.only = ()
+        elif key.queues:
+            self.only = key.queues
+
+
+class Publication(msgspec.Struct, gc=False):
+    """A message to be routed. It becomes one task in each queue that it leads to.
+
+    Attributes:
+        id: the id of the first of these tasks; the others have ids that follow from it.
+        mandatory: whether the sender wants to know if it leads nowhere.
+        persistent: whether it shall survive a restart, in queues that do.
+        priority: as the message has it.
+        expires_us: how long it may wait; negative for as long as the queue allows.
+        name: the name of the tasks.
+        blob: the body once more, where large ones are kept; for tasks that are not volatile.
+    """
+
+    id: TaskId
+    exchange: str
+    key: str
+    properties: bytes
+    body: bytes
+    mandatory: bool = False
+    persistent: bool = False
+    priority: int = 0
+    expires_us: int = -1
+    name: str = ""
+    blob: BlobRef | None = None
+
+
+class PublishMessages(Command):
+    """Route these messages, in order. One that names no exchange ends the work on them.
+
+    Attributes:
+        only: if there are any, no message may lead to another queue than these.
+    """
+
+    needs = (Permission.SUBMIT_TASKS,)
+    scope = Scope.NARROWED
+
+    messages: list[Publication]
+    namespace: str = DEFAULT_NAMESPACE
+    by: str = ""
+    only: tuple[str, ...] = ()
+
+    def narrow(self, key: ApiKey) -> None:
+        """Let nothing of other queues exist."""
+        self.only = key.queues
+
+
+AnyMessaging = (
+    OpenQueue
+    | RemoveQueue
+    | PurgeQueue
+    | OpenExchange
+    | RemoveExchange
+    | Bind
+    | Unbind
+    | SetRule
+    | ClearRule
+    | Consume
+    | StopConsuming
+    | LimitShare
+    | HoldConsumer
+    | GrantCredit
+    | WaitForReplies
+    | TakeTask
+    | PublishMessages
+)

@@ -1,0 +1,63 @@
+"""The command: what every request to the core has in common.
+
+Owns how a command declares who may send it: the permission, and how far that permission reaches.
+`broker.access` compares the declaration with an API key, once, before the core sees the command. A
+command that declares nothing is for the broker alone.
+"""
+
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import ClassVar
+
+import msgspec
+
+from jackalope.core.api_key import ApiKey, Permission
+
+DEFAULT_NAMESPACE = "default"
+
+
+class Scope(Enum):
+    """How far a command reaches, and with it which limits of an API key apply."""
+
+    BROKER = auto()  # the whole broker: only for keys without any limit
+    NAMESPACE = auto()  # everything in a namespace: only for keys of all its queues
+    QUEUES = auto()  # the queues that `touches` returns: a key must cover each of them
+    NARROWED = auto()  # the core decides, within what `narrow` has set
+    SESSION = auto()  # what the session itself holds; session and fence are the proof
+
+
+class Command(msgspec.Struct, kw_only=True, gc=False):
+    """A request, and where its answer goes."""
+
+    #: Any one of these permits it; `admin` always does. None: no API key does.
+    needs: ClassVar[tuple[Permission, ...]] = ()
+    scope: ClassVar[Scope] = Scope.BROKER
+
+    session: int = 0
+    ref: int = 0
+
+    def touches(self) -> Iterable[str]:
+        """Return the queues that the command reads or changes, where its scope is QUEUES."""
+        queue = getattr(self, "queue", "")
+        return (queue,) if queue else ()
+
+    def narrow(self, key: ApiKey) -> None:
+        """Restrict the command to what a key covers; the core enforces that."""
+
+
+class Report(Command):
+    """A word of a worker on what its session holds."""
+
+    needs = (Permission.WORK,)
+    scope = Scope.SESSION
+
+
+def is_unlimited_admin(key: ApiKey) -> bool:
+    """Return whether a key administers every queue of its namespace."""
+    return Permission.ADMIN in key.permissions and not key.queues
+
+
+def permits(key: ApiKey, *permissions: Permission) -> bool:
+    """Return whether a key has one of these permissions."""
+    held = key.permissions
+    return Permission.ADMIN in held or any(permission in held for permission in permissions)

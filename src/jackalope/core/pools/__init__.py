@@ -1,0 +1,1 @@
+"""Pools: which workers should run for which key."""

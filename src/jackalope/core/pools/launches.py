@@ -1,0 +1,190 @@
+"""Launches: what was started for groups, and what is to be started and stopped next.
+
+Owns the exchange with whoever carries out orders. A launcher reports everything that it ever
+started and that is still there; the answer is what it should start and stop now. So nothing is
+remembered that could be wrong: after a restart of the broker the first report tells what runs, and
+what runs for a key without a group makes one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jackalope.core.commands import FollowPools, ReportLaunches, Seen
+from jackalope.core.effects import Accepted, Orders, StartOrder, StopOrder
+from jackalope.core.limits import NOTE_CHARS_MAX, STARTS_PER_REPORT_MAX
+from jackalope.core.pools.lifecycle import (
+    adopt,
+    call_launcher,
+    can_stop,
+    fail,
+    missing,
+    retire,
+    settle,
+)
+from jackalope.core.pools.settings import DEFAULT_POOL, UP, Group, GroupState, Launch, Phase
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.workers.sessions import give_up_resume
+
+if TYPE_CHECKING:
+    from jackalope.core.core import Core
+
+_OVER = frozenset({Phase.STOPPING, Phase.ENDED})
+
+
+def follow_pools(core: Core, command: FollowPools) -> None:
+    """Let a session carry out orders from now on; the last one that asks does."""
+    pools = core.pools
+    pools.session, pools.launchers = command.session, command.launchers
+    pools.scaling = command.scaling
+    pools.called.clear()
+    core.reply(command, Accepted())
+    for launcher in command.launchers:
+        call_launcher(core, launcher)
+
+
+def report_launches(core: Core, command: ReportLaunches) -> None:
+    """Take what a launcher sees, and answer with what it should do."""
+    pools = core.pools
+    if command.session != pools.session:
+        message = "another session carries out the orders; follow the pools to do so"
+        core.reply(command, Refusal(Code.STALE_SESSION, message))
+        return
+    if command.trouble:
+        pools.called.discard(command.launcher)
+        pools.troubles[command.launcher] = command.trouble[:NOTE_CHARS_MAX]
+        core.reply(command, Orders())
+        return
+    pools.troubles.pop(command.launcher, None)
+    pools.called.add(command.launcher)  # It has come: nobody need be told before it has its answer.
+    for seen in command.seen:
+        _see(core, command.launcher, seen)
+    _miss(core, command)
+    while pools.touched:
+        settle(core)
+    start, stop = _starts(core, command), _stops(core, command.launcher)
+    pools.called.discard(command.launcher)
+    core.reply(command, Orders(start, stop))
+
+
+def _see(core: Core, launcher: str, seen: Seen) -> None:
+    """Note what has become of one launch."""
+    launch = core.pools.launches.get((seen.namespace, seen.launch)) or _find(core, launcher, seen)
+    group = launch.group
+    launch.is_listed = True
+    launch.external_id, launch.detail = seen.external_id, seen.detail[:NOTE_CHARS_MAX]
+    if seen.phase is launch.phase:
+        return
+    launch.phase = seen.phase
+    core.pools.touch(group)
+    if seen.phase is Phase.ENDED:
+        _bury(core, launch, f"ended: {launch.detail}" if launch.detail else "ended")
+    if seen.phase in _OVER and not launch.is_retired:
+        retire(core, launch)
+        if seen.phase is Phase.ENDED:
+            fail(core, group, f"worker {launch.id} ended: {seen.detail or 'nobody knows why'}")
+
+
+def _bury(core: Core, launch: Launch, why: str) -> None:
+    """Wait no longer for workers whose connections are gone: their launcher knows their end."""
+    for worker in list(launch.workers.values()):
+        give_up_resume(core, (worker.namespace.name, worker.id), why)
+
+
+def _find(core: Core, launcher: str, seen: Seen) -> Launch:
+    """Take on something that was started before this broker was."""
+    pool = core.pools.pool(seen.namespace, seen.queue)
+    group = pool.group(seen.key)
+    launch = _add(core, group, launcher, seen.launch, seen.version)
+    is_there = seen.phase not in _OVER
+    if is_there and pool.settings is not None and group.state not in UP:
+        group.state = GroupState.ACTIVE
+        group.generation = core.pools.next_generation(core.now_us)
+        group.active_us = core.now_us
+    if group.state in UP:
+        pool.line.pop(seen.key, None)
+    pool.up[seen.key] = None
+    # What came of it may have joined again before its launcher reports it.
+    worker = core.roster.workers.get((seen.namespace, seen.launch))
+    for each in [*group.workers.values(), *([] if worker is None else [worker])]:
+        adopt(core, each)
+    core.pools.touch(group)
+    return launch
+
+
+def _add(core: Core, group: Group, launcher: str, launch_id: str, version: str) -> Launch:
+    launch = Launch(launch_id, group, launcher, version)
+    launch.ordered_us = core.now_us
+    group.launches[launch_id] = launch
+    core.pools.launches[group.pool.name[0], launch_id] = launch
+    return launch
+
+
+def _miss(core: Core, command: ReportLaunches) -> None:
+    """Note what is gone, and what never came."""
+    there = {(seen.namespace, seen.launch) for seen in command.seen}
+    for name, launch in list(core.pools.launches.items()):
+        if launch.launcher != command.launcher or name in there:
+            continue
+        why = command.failed.get(launch.id, "")
+        # What was ordered and is not seen yet may take its launcher a while to show.
+        if not why and not launch.is_listed and not launch.is_retired:
+            continue
+        _remove(core, launch)
+        if not launch.is_retired:
+            fail(core, launch.group, why or f"worker {launch.id} is gone; nobody knows why")
+
+
+def _remove(core: Core, launch: Launch) -> None:
+    group = launch.group
+    del core.pools.launches[group.pool.name[0], launch.id]
+    del group.launches[launch.id]
+    core.pools.forget_launch(launch)
+    for worker in launch.nameless.values():
+        adopt(core, worker)  # It was another's after all.
+    core.pools.touch(group)
+
+
+def _starts(core: Core, command: ReportLaunches) -> tuple[StartOrder, ...]:
+    """Order what is missing, while there are ids for it. Groups that need more call again."""
+    ids = iter(command.ids[:STARTS_PER_REPORT_MAX])
+    orders: list[StartOrder] = []
+    for pool in core.pools.by_name.values():
+        settings = pool.settings
+        if settings is None or settings.launcher != command.launcher:
+            continue
+        for group in [pool.groups[key] for key in pool.up]:
+            for _ in range(missing(core, group)):
+                fresh = next(ids, "")
+                if not fresh:
+                    return tuple(orders)
+                _add(core, group, command.launcher, fresh, settings.version)
+                pool.launched += 1
+                core.pools.touch(group)
+                orders.append(
+                    StartOrder(
+                        fresh,
+                        *pool.name,
+                        group.key,
+                        group.generation,
+                        settings.version,
+                        settings.workers_min,
+                        settings.workers_max,
+                    )
+                )
+    return tuple(orders)
+
+
+def _stops(core: Core, launcher: str) -> tuple[StopOrder, ...]:
+    """Order to stop what gets no tasks and holds none. Said again until it is gone."""
+    orders = []
+    for launch in core.pools.launches.values():
+        if launch.launcher == launcher and can_stop(launch):
+            launch.is_stopping = True
+            orders.append(StopOrder(launch.id, _grace_us(launch)))
+    return tuple(orders)
+
+
+def _grace_us(launch: Launch) -> int:
+    settings = launch.group.pool.settings or DEFAULT_POOL
+    return settings.stop_grace_us

@@ -1,0 +1,438 @@
+"""Pools: the settings by which a queue has workers started for it.
+
+Owns the fields, their defaults and what is wrong with a value. A pool belongs to one queue and goes
+by its name. How a field takes effect is the matter of `pools`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jackalope.core.durations import MINUTE, SECOND
+from jackalope.core.limits import (
+    COUNT_MAX,
+    GROUPS_PER_POOL_MAX,
+    NAME_CHARS_MAX,
+    TIME_US_MAX,
+    WORKERS_PER_GROUP_MAX,
+)
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.state.timers import Timers
+
+if TYPE_CHECKING:
+    from jackalope.core.state.queue import Queue
+    from jackalope.core.state.roster import Worker
+
+#: The launcher that is always there: workers are started by hand.
+NO_LAUNCHER = "none"
+
+
+class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a queue has workers started. Every default is written here and nowhere else.
+
+    Attributes:
+        launcher: which launcher of the broker's configuration starts them; `none` starts none.
+        version: workers of another version are replaced, each when its substitute is ready.
+        workers_min: how many workers a group has at least while it is up.
+        workers_max: how many it has at most.
+        tasks_per_worker: a group has a worker for each so many of its unfinished tasks.
+        spares: how many workers more than that, to be ready for what comes next.
+        groups_max: how many groups are up at once; further ones wait for a place.
+        unbind_delay_us: a group without tasks for so long is unbound: it will be stopped.
+        stop_delay_us: a group that stays so for so long is stopped.
+        shrink_delay_us: a group that needs fewer workers for so long has fewer.
+        clear_within_us: while the workers there are will clear what waits within this time, at
+            the speed of late, no more are started; 0 looks at the number alone.
+        start_timeout_us: how long a worker may take from its start until it joins; 0 for any time.
+        stop_grace_us: how long a stopped worker may take to end before it is ended by force.
+    """
+
+    launcher: str = NO_LAUNCHER
+    version: str = ""
+    workers_min: int = 1
+    workers_max: int = 1
+    tasks_per_worker: int = 10
+    spares: int = 0
+    groups_max: int = 100
+    unbind_delay_us: int = 10 * MINUTE
+    stop_delay_us: int = 10 * MINUTE
+    shrink_delay_us: int = 30 * SECOND
+    clear_within_us: int = SECOND
+    start_timeout_us: int = 5 * MINUTE
+    stop_grace_us: int = 30 * SECOND
+
+
+DEFAULT_POOL = PoolSettings()
+
+#: What a number may be, at least and at most.
+BOUNDS = {
+    "workers_min": (0, WORKERS_PER_GROUP_MAX),
+    "workers_max": (1, WORKERS_PER_GROUP_MAX),
+    "tasks_per_worker": (1, COUNT_MAX),
+    "spares": (0, WORKERS_PER_GROUP_MAX),
+    "groups_max": (1, GROUPS_PER_POOL_MAX),
+    **{name: (0, TIME_US_MAX) for name in PoolSettings.__struct_fields__ if name.endswith("_us")},
+}
+
+
+def change_pool(settings: PoolSettings, changes: dict[str, object]) -> PoolSettings | Refusal:
+    """Return the settings with some fields changed, or a refusal that lists every problem."""
+    problems = [
+        f"{name}: unknown; a pool has {', '.join(PoolSettings.__struct_fields__)}"
+        for name in changes
+        if name not in PoolSettings.__struct_fields__
+    ]
+    changed = settings
+    for name, value in changes.items():
+        if name in PoolSettings.__struct_fields__:
+            try:
+                fields = {**msgspec.to_builtins(changed), name: value}
+                changed = msgspec.convert(fields, PoolSettings)
+            except msgspec.ValidationError as error:
+                problems.append(f"{name}: {error}")
+    problems += pool_problems(changed)
+    if problems:
+        return Refusal(Code.INVALID, "pool not changed. " + "; ".join(problems))
+    if changed.workers_min > changed.workers_max:
+        least, most = changed.workers_min, changed.workers_max
+        message = f"pool not changed. workers_min would be {least}, and workers_max {most}"
+        return Refusal(Code.WRONG_STATE, message + "; change both")
+    return changed
+
+
+def pool_problems(settings: PoolSettings) -> list[str]:
+    """List what is wrong with the values of a pool, one sentence each."""
+    problems = [
+        f"{name}: must be {least} to {most}, got {value}"
+        for name, (least, most) in BOUNDS.items()
+        if not least <= (value := getattr(settings, name)) <= most
+    ]
+    problems += [
+        f"{name}: must have {least} to {NAME_CHARS_MAX} characters, got {size}"
+        for name, least, size in (
+            ("launcher", 1, len(settings.launcher)),
+            ("version", 0, len(settings.version)),
+        )
+        if not least <= size <= NAME_CHARS_MAX
+    ]
+    return problems
+
+
+# Groups: the workers that a pool has for each key, and what was started for them.
+
+GroupName = tuple[str, str, str]
+
+#: The labels by which a worker says what it was started for.
+POOL_LABEL = "pool"
+LAUNCH_LABEL = "launch"
+
+#: From how many moments the speed of a group is judged.
+_MARKS = 16
+
+
+class GroupState(StrEnum):
+    """The states of a group.
+
+    `inactive`: it is stopped, or about to be. `waiting`: it has tasks, and its pool has no place
+    for it. `active`: it is up. `unbound`: it is up, has had nothing to do for long, and stops
+    soon; the next task makes it active again.
+    """
+
+    INACTIVE = "inactive"
+    WAITING = "waiting"
+    ACTIVE = "active"
+    UNBOUND = "unbound"
+
+
+UP = frozenset({GroupState.ACTIVE, GroupState.UNBOUND})
+
+
+class Phase(StrEnum):
+    """How far something that was started has come, as its launcher sees it."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class Launch:
+    """Something that was started for a group: a worker, or a group that scales itself.
+
+    Attributes:
+        id: what it is called, by its launcher and, if it is one worker, by that too.
+        phase: how far it has come.
+        ordered_us: when it was ordered, or first seen.
+        is_listed: its launcher has shown it once.
+        is_retired: it gets no more tasks, and is stopped as soon as it holds none.
+        is_stopping: its launcher was told to stop it.
+        has_joined: one of its workers has joined, or has said over AMQP that it has started.
+        is_loaded: one that does not take tasks yet has said over AMQP that it is ready to.
+        workers: those that came of it and are there.
+        nameless: consumers of the group's queue that do not say which launch they came of, and are
+            taken for this one's. They are not drained with it: they may be another's, or nobody's.
+    """
+
+    __slots__ = (
+        "detail",
+        "external_id",
+        "group",
+        "has_joined",
+        "id",
+        "is_listed",
+        "is_loaded",
+        "is_retired",
+        "is_stopping",
+        "launcher",
+        "nameless",
+        "ordered_us",
+        "phase",
+        "version",
+        "workers",
+    )
+
+    def __init__(self, launch_id: str, group: Group, launcher: str, version: str) -> None:
+        self.id = launch_id
+        self.group = group
+        self.launcher = launcher
+        self.version = version
+        self.phase = Phase.STARTING
+        self.ordered_us = 0
+        self.is_listed = False
+        self.is_loaded = False
+        self.is_retired = False
+        self.is_stopping = False
+        self.has_joined = False
+        self.external_id = ""
+        self.detail = ""
+        self.workers: dict[str, Worker] = {}
+        self.nameless: dict[str, Worker] = {}
+
+    def is_ready(self) -> bool:
+        """Tell whether a worker of it takes tasks."""
+        its = (*self.workers.values(), *self.nameless.values())
+        return any(worker.session and worker.is_ready for worker in its)
+
+    def is_idle(self) -> bool:
+        """Tell whether none of its workers holds a task, or helps with one.
+
+        Nor may any nameless one of the group: it may be this one's.
+        """
+        is_busy = any(worker.held or worker.helps > 0 for worker in self.workers.values())
+        return not is_busy and not any(
+            worker.held
+            for launch in self.group.launches.values()
+            for worker in launch.nameless.values()
+        )
+
+    def fits(self, settings: PoolSettings) -> bool:
+        """Tell whether it is what the pool would start today."""
+        is_same = (self.launcher, self.version) == (settings.launcher, settings.version)
+        return is_same and not self.is_retired
+
+
+class Group:
+    """The workers of one key of a pool.
+
+    Attributes:
+        generation: grows with each change of state, of any group, also over restarts.
+        since_us: since when it has its state.
+        active_us: when it last had something to do.
+        wanted: how many workers it should have.
+        shrinks_us: since when it needs fewer than that; 0 if it does not.
+        failures: how many launches have failed in a row.
+        error: why the last one did.
+        next_try_us: before then nothing is started.
+        launches: what was started for it and may still be there.
+        workers: all of its workers, those started by hand too.
+        done: how many attempts its workers have ended.
+    """
+
+    __slots__ = (
+        "_done_by",
+        "_marks",
+        "active_us",
+        "done",
+        "error",
+        "failures",
+        "generation",
+        "key",
+        "launches",
+        "next_try_us",
+        "pool",
+        "shrinks_us",
+        "since_us",
+        "state",
+        "wanted",
+        "workers",
+    )
+
+    def __init__(self, pool: Pool, key: str) -> None:
+        self.pool = pool
+        self.key = key
+        self.state = GroupState.INACTIVE
+        self.generation = 0
+        self.since_us = 0
+        self.active_us = 0
+        self.wanted = 0
+        self.shrinks_us = 0
+        self.failures = 0
+        self.error = ""
+        self.next_try_us = 0
+        self.launches: dict[str, Launch] = {}
+        self.workers: dict[str, Worker] = {}
+        self.done = 0
+        self._done_by: dict[str, int] = {}
+        self._marks: deque[tuple[int, int]] = deque(maxlen=_MARKS)
+
+    def name(self) -> GroupName:
+        """Return what names it in the whole broker."""
+        return (*self.pool.name, self.key)
+
+    def leased(self) -> int:
+        """Return how many tasks its workers hold."""
+        return sum(len(worker.held) for worker in self.workers.values())
+
+    def is_gone(self) -> bool:
+        """Tell whether nothing is left of it."""
+        is_down = self.state is GroupState.INACTIVE
+        return is_down and not (self.launches or self.workers)
+
+    def count_done(self, worker: Worker, now_us: int) -> bool:
+        """Note what a worker has ended by now, and tell whether that is more than before."""
+        tally = worker.namespace.tallies.get(worker.id)
+        total = tally.succeeded + tally.failed if tally is not None else 0
+        more = total - self._done_by.get(worker.id, total)
+        self._done_by[worker.id] = total
+        if more <= 0:
+            return False
+        self.done += more
+        self._marks.append((now_us, self.done))
+        return True
+
+    def forget_worker(self, worker: Worker) -> None:
+        """Take a worker out that is gone."""
+        self.workers.pop(worker.id, None)
+        self._done_by.pop(worker.id, None)
+
+    def rate(self, now_us: int) -> float:
+        """Return how many attempts a microsecond have ended of late; 0 if that is not known."""
+        if len(self._marks) < 2:
+            return 0.0
+        first_us, first = self._marks[0]
+        return (self.done - first) / max(now_us - first_us, 1)
+
+
+class Pool:
+    """A pool at work.
+
+    Attributes:
+        queue: the queue that it belongs to, while the queue has a pool; None for what is left of
+            one that was removed.
+        groups: by key, those that have tasks, workers or launches.
+        up: the keys of the groups that take a place.
+        line: the keys of the groups that wait for one, the first first.
+        idle: the keys of the groups that are up and have nothing to do, the longest first.
+        launched: how many launches were ordered.
+        failed: how many failed.
+    """
+
+    __slots__ = ("failed", "groups", "idle", "launched", "line", "name", "queue", "up")
+
+    def __init__(self, name: tuple[str, str]) -> None:
+        self.name = name
+        self.queue: Queue | None = None
+        self.groups: dict[str, Group] = {}
+        self.up: dict[str, None] = {}
+        self.line: dict[str, None] = {}
+        self.idle: dict[str, None] = {}
+        self.launched = 0
+        self.failed = 0
+
+    @property
+    def settings(self) -> PoolSettings | None:
+        """Return its settings, if it has not been removed."""
+        return None if self.queue is None else self.queue.pool
+
+    def group(self, key: str) -> Group:
+        """Find or make the group of a key."""
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = Group(self, key)
+        return group
+
+    def ready(self, key: str) -> int:
+        """Return how many tasks of a key could start now if there were workers."""
+        queue = self.queue
+        if queue is None or queue.paused_by:
+            return 0
+        return sum(lane.size for lane in queue.line.of_key(key) if not lane.closed_by)
+
+    def is_pinned(self, key: str) -> bool:
+        """Tell whether the group of a key is to stay up."""
+        return self.queue is not None and key in self.queue.pins
+
+
+class Pools:
+    """All pools at work.
+
+    Attributes:
+        by_name: each pool by namespace and queue.
+        launches: each launch by namespace and id.
+        touched: groups to look at when the command at hand is done.
+        timers: when to look at a group again.
+        session: who carries out orders; 0 if nobody does.
+        launchers: which launchers that is for.
+        troubles: why a launcher cannot tell what runs.
+        called: launchers that were told of orders and have not come for them yet.
+        scaling: launchers whose launches are whole groups that scale themselves.
+        speakers: the launch that reported over each session in osrdyne's manner, and whether it
+            said which one it is.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[tuple[str, str], Pool] = {}
+        self.launches: dict[tuple[str, str], Launch] = {}
+        self.touched: dict[tuple[Pool, str], None] = {}
+        self.timers: Timers[GroupName] = Timers()
+        self.session = 0
+        self.launchers: tuple[str, ...] = ()
+        self.troubles: dict[str, str] = {}
+        self.called: set[str] = set()
+        self.scaling: tuple[str, ...] = ()
+        self.speakers: dict[int, tuple[Launch, bool]] = {}
+        self._generation = 0
+
+    def next_generation(self, now_us: int) -> int:
+        """Give out the next generation: the time, made unique."""
+        self._generation = max(self._generation + 1, now_us)
+        return self._generation
+
+    def touch(self, group: Group) -> None:
+        """Look at a group when the command at hand is done."""
+        self.touched[group.pool, group.key] = None
+
+    def pool(self, namespace: str, queue: str) -> Pool:
+        """Find or make a pool."""
+        name = (namespace, queue)
+        pool = self.by_name.get(name)
+        if pool is None:
+            pool = self.by_name[name] = Pool(name)
+        return pool
+
+    def forget_launch(self, launch: Launch) -> None:
+        """Note that what was launched is gone."""
+        gone = [session for session, each in self.speakers.items() if each[0] is launch]
+        for session in gone:
+            del self.speakers[session]
+
+    def forget_session(self, session: int) -> None:
+        """Note that a session is gone, which may be the one that carried out orders."""
+        self.speakers.pop(session, None)
+        if session == self.session:
+            self.session, self.launchers = 0, ()
+            self.called.clear()

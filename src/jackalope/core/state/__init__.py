@@ -1,0 +1,1 @@
+"""State: what the broker knows, and the one way in which it changes."""

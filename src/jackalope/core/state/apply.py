@@ -1,0 +1,453 @@
+"""Apply: what each record means for the book.
+
+`apply(book, record)` is the only way in which durable state changes: on the node that decided, on
+restart, and on a follower. It decides nothing. A record that does not fit the book is a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+from jackalope.core.assertions import BrokenInvariant, must
+from jackalope.core.cache.answers import JOINED
+from jackalope.core.ids import is_volatile
+from jackalope.core.lifecycle import ENDED, Event, State, can_lead
+from jackalope.core.records import (
+    AnswerPinned,
+    AnswersDropped,
+    AnswerStored,
+    AnswerUsed,
+    AnyRecord,
+    ApiKeyCreated,
+    ApiKeyRevoked,
+    AttemptAssigned,
+    AttemptEnded,
+    AttemptFinished,
+    AttemptStarted,
+    Bound,
+    ExchangeDeclared,
+    ExchangeDeleted,
+    GroupPinned,
+    PoolDeclared,
+    PoolDeleted,
+    QueueDeclared,
+    QueueDeleted,
+    QueuePaused,
+    QueueResumed,
+    RequestJoined,
+    RuleCleared,
+    RuleSet,
+    SignalAdvanced,
+    SignalRequested,
+    TagLimited,
+    TaskMoved,
+    TaskPurged,
+    TaskRevived,
+    TasksDropped,
+    TaskSubmitted,
+    Unbound,
+)
+from jackalope.core.state.book import Book
+from jackalope.core.state.changes import define
+from jackalope.core.state.queue import Queue
+from jackalope.core.task import (
+    NO_OPTIONS,
+    Attempt,
+    Error,
+    Outcome,
+    Request,
+    Task,
+    blobs_of,
+    lease_of,
+)
+
+_READY, _ASSIGNED, _RUNNING = State.READY, State.ASSIGNED, State.RUNNING
+
+
+def apply(book: Book, record: AnyRecord) -> None:
+    """Write a fact into the book."""
+    APPLIERS[type(record)](book, record)
+
+
+def _submitted(book: Book, record: TaskSubmitted) -> None:
+    spec = record.spec
+    queue = book.namespaces[record.namespace].queues[spec.queue]
+    state = record.state
+    task = Task(
+        spec.id,
+        queue,
+        book.share(spec.name),
+        spec.key and book.share(spec.key),
+        spec.priority,
+        spec.payload,
+        spec.options or NO_OPTIONS,
+        state,
+        record.by and book.share(record.by),
+        record.at_us,
+        record.batch,
+        letter=record.letter,
+    )
+    if book.has_volatile or record.letter is not None:
+        book.has_volatile |= is_volatile(spec.id)
+    if spec.options is not None:
+        task.due_us = spec.options.run_at_us
+        task.waiting_for = set(record.waiting_for) or None
+        task.guardian = book.guardian(spec.options.parent)
+    if record.expires_us:
+        task.expires_us = record.expires_us
+    if not (book.has_volatile and is_volatile(spec.id)):
+        if record.batch != queue.batch:
+            queue.batch, queue.batch_fill = record.batch, 0
+        queue.batch_fill += 1
+        book.queues_dirty[queue] = None
+    if state is _READY:
+        task.rank = book.next_rank(record.at_us)
+    book.enter(task)
+    book.mark(task)
+
+
+def _assigned(book: Book, record: AttemptAssigned) -> None:
+    task = book.tasks[record.task]
+    if task.state is not _READY or record.fence <= book.counters.fence:
+        raise BrokenInvariant(f"only ready tasks are assigned, with a new fence: {task} {record}")
+    book.leave_state(task)
+    book.counters.fence = record.fence
+    task.state = _ASSIGNED
+    task.attempt = Attempt(record.fence, record.worker, record.at_us)
+    task.attempts += 1
+    book.enter_lease(task)
+    task.queue.count(_ASSIGNED, 1)
+    if task.expires_us:
+        book.expiry.cancel(task.id)
+    book.note(task, record.at_us, Event.ASSIGN, record.worker)
+
+
+def _started(book: Book, record: AttemptStarted) -> None:
+    task = book.tasks[record.task]
+    attempt = lease_of(task)
+    if task.state is not _ASSIGNED:
+        raise BrokenInvariant(f"only assigned tasks are started: {task}")
+    attempt.started_us = record.at_us
+    task.expires_us = 0  # What has begun does not expire.
+    task.queue.count(_ASSIGNED, -1)
+    task.queue.count(_RUNNING, 1)
+    task.state = _RUNNING
+    timeout_us = task.options.timeout_us or task.queue.policy.timeout_us
+    if timeout_us:
+        attempt.times_out_us = record.at_us + timeout_us
+        book.timeouts.set(task.id, attempt.times_out_us)
+    book.note(task, record.at_us, Event.START, attempt.worker)
+
+
+def _finished(book: Book, record: AttemptFinished) -> None:
+    task = book.tasks[record.task]
+    worker = lease_of(task).worker
+    if not (book.has_volatile and is_volatile(task.id)):
+        book.tally(task.queue.namespace, worker, record.at_us).succeeded += 1
+    book.note(task, record.at_us, Event.FINISH, worker)
+    book.end(task, State.SUCCEEDED, record.at_us, result=record.result)
+
+
+def _attempt_ended(book: Book, record: AttemptEnded) -> None:
+    task = book.tasks[record.task]
+    must(can_lead(task.state, record.event, record.to), "a legal end", task.state, record)
+    worker = lease_of(task).worker
+    _count_end(task, record, worker)
+    if record.event is Event.FAIL and not is_volatile(task.id):
+        book.tally(task.queue.namespace, worker, record.at_us).failed += 1
+    error = record.error
+    book.note(task, record.at_us, record.event, record.by or worker, _detail(record))
+    if record.to in ENDED:
+        book.end(task, record.to, record.at_us, error=error, reason=record.reason)
+        return
+    if error is not None:
+        task.outcome = Outcome(error=error, ended_us=record.at_us)
+    task.due_us = record.due_us
+    book.change_state(task, record.to, record.at_us)
+
+
+def _detail(record: AttemptEnded) -> str:
+    """Say in a line why an attempt ended."""
+    error = record.error
+    if error is not None:
+        return f"{error.type}: {error.message}"[:200]
+    return ": ".join(word for word in (record.reason, record.cause) if word)
+
+
+def _count_end(task: Task, record: AttemptEnded, worker: str) -> None:
+    policy = task.queue.policy
+    if record.event is Event.FAIL:
+        task.failures += 1
+        task.avoid = worker if policy.prefer_other_worker else ""
+        drop = min(policy.priority_drop, task.priority)
+        task.priority -= drop
+        task.penalty += drop
+    elif record.event is Event.LOSE and task.state is _RUNNING:
+        task.crashes += 1
+        if record.error is not None and policy.prefer_other_worker:
+            task.avoid = worker  # The worker is there, and reports that the task's process died.
+    elif record.event in (Event.LOSE, Event.RELEASE):
+        task.interruptions += 1
+
+
+def _moved(book: Book, record: TaskMoved) -> None:
+    task = book.tasks[record.task]
+    must(can_lead(task.state, record.event, record.to), "a legal move", task.state, record)
+    book.note(task, record.at_us, record.event, record.by, record.detail)
+    if record.to in ENDED:
+        error = _error_of_move(record)
+        book.end(task, record.to, record.at_us, error=error, reason=record.reason)
+        return
+    if record.event is Event.PLAY:
+        task.avoid = ""
+    elif record.event is Event.RETRY:
+        task.due_us = 0
+    book.change_state(task, record.to, record.at_us)
+
+
+def _error_of_move(record: TaskMoved) -> Error | None:
+    """Return what a task that died without an attempt died of, if the record says so."""
+    kind = _DIED_OF.get(record.event)
+    return Error(kind, record.detail) if kind and record.detail else None
+
+
+#: What the error of a task is called that died without an attempt.
+_DIED_OF = {Event.ABANDON: "DependencyFailed", Event.EXPIRE: "Expired"}
+
+
+def _revived(book: Book, record: TaskRevived) -> None:
+    book.recalled.pop(record.row.id, None)
+    task = book.from_row(record.row)
+    if task.state is _READY and not task.rank:
+        task.rank = book.next_rank(record.at_us)
+    book.enter(task)
+    book.note(task, record.at_us, Event.RETRY, record.by)
+
+
+def _purged(book: Book, record: TaskPurged) -> None:
+    task = book.tasks.get(record.task)
+    if task is not None:
+        book.blobs_gone += blobs_of(task)
+    book.recalled.pop(record.task, None)
+    book.dirty.pop(record.task, None)
+    book.forget(record.task)
+    book.gone[record.task] = task
+
+
+def _signal_requested(book: Book, record: SignalRequested) -> None:
+    task = book.tasks[record.task]
+    lease_of(task).request = Request(record.signal, record.by, record.at_us)
+    book.note(task, record.at_us, f"{record.signal} requested", record.by)
+
+
+def _signal_advanced(book: Book, record: SignalAdvanced) -> None:
+    task = book.tasks[record.task]
+    attempt = lease_of(task)
+    request = attempt.request
+    if request is None:
+        raise BrokenInvariant(f"task {task.id.hex()} has no signal that could advance")
+    attempt.request = Request(request.signal, request.by, request.at_us, record.stage)
+    what = f"{request.signal} {record.stage}"
+    book.note(task, record.at_us, what, attempt.worker, record.detail)
+
+
+def _queue_declared(book: Book, record: QueueDeclared) -> None:
+    world = book.world(record.namespace)
+    queue = world.queues.get(record.queue)
+    if queue is None:
+        queue = world.queues[record.queue] = Queue(world, record.queue, record.policy)
+    ageing_changes = queue.policy.ageing_us != record.policy.ageing_us
+    queue.policy = record.policy
+    if ageing_changes:
+        queue.line.reorder(book.tasks)
+    if record.traits is not None:
+        queue.traits = record.traits
+        queue.weigh(book.tasks)
+    if queue.is_volatile():
+        book.has_volatile = True
+    else:
+        book.queues_dirty[queue] = None
+
+
+def _queue_deleted(book: Book, record: QueueDeleted) -> None:
+    queue = book.namespaces[record.namespace].queues[record.queue]
+    must(not queue.unfinished(), "a deleted queue is empty", record.queue)
+    for answer in list(queue.cache.answers.values()):
+        book.answers.leave(queue.cache, answer)
+    del book.namespaces[record.namespace].queues[record.queue]
+    # Ended tasks of a volatile queue go by themselves; nobody looks through all others for them.
+    ended = [] if record.is_volatile else [t for t in book.tasks.values() if t.queue is queue]
+    for task in ended:
+        book.blobs_gone += blobs_of(task)
+        book.recalled.pop(task.id, None)
+        book.dirty.pop(task.id, None)
+        book.forget(task.id)
+    book.queues_dirty.pop(queue, None)
+    if not record.is_volatile:
+        book.queues_gone[record.namespace, record.queue] = record
+
+
+def _queue_paused(book: Book, record: QueuePaused | QueueResumed) -> None:
+    queue = book.namespaces[record.namespace].queues[record.queue]
+    queue.paused_by = record.by if isinstance(record, QueuePaused) else ""
+    if not record.is_volatile:
+        book.queues_dirty[queue] = None
+
+
+def _tag_limited(book: Book, record: TagLimited) -> None:
+    book.world(record.namespace).limit_tag(record.tag, record.limit, book.tasks)
+    book.limits_dirty[record.namespace, record.tag] = None
+
+
+def _tasks_dropped(book: Book, record: TasksDropped) -> None:
+    for task_id in record.tasks:
+        book.drop(book.tasks[task_id])
+
+
+def _exchange_declared(book: Book, record: ExchangeDeclared) -> None:
+    define(book.world(record.namespace), record.exchange)
+    if record.exchange.durable:
+        book.definitions_dirty[record.namespace, "exchange", record.exchange.name] = record.exchange
+    else:
+        book.has_volatile = True
+
+
+def _exchange_deleted(book: Book, record: ExchangeDeleted) -> None:
+    book.namespaces[record.namespace].topology.drop_exchange(record.exchange)
+    if not record.is_volatile:
+        book.definitions_dirty[record.namespace, "exchange", record.exchange] = None
+
+
+def _bound(book: Book, record: Bound) -> None:
+    define(book.world(record.namespace), record.binding)
+    if not record.is_volatile:
+        book.definitions_dirty[record.namespace, "binding", record.binding.name()] = record.binding
+    else:
+        book.has_volatile = True
+
+
+def _unbound(book: Book, record: Unbound) -> None:
+    book.namespaces[record.namespace].topology.unbind(record.binding)
+    if not record.is_volatile:
+        book.definitions_dirty[record.namespace, "binding", record.binding.name()] = None
+
+
+def _rule_set(book: Book, record: RuleSet) -> None:
+    define(book.world(record.namespace), record.rule)
+    book.definitions_dirty[record.namespace, "rule", record.rule.name] = record.rule
+
+
+def _rule_cleared(book: Book, record: RuleCleared) -> None:
+    del book.namespaces[record.namespace].topology.rules[record.rule]
+    book.definitions_dirty[record.namespace, "rule", record.rule] = None
+
+
+def _api_key_created(book: Book, record: ApiKeyCreated) -> None:
+    book.keep_api_key(record.key)
+
+
+def _api_key_revoked(book: Book, record: ApiKeyRevoked) -> None:
+    book.drop_api_key(record.key)
+
+
+def _request_joined(book: Book, record: RequestJoined) -> None:
+    """Note it in the history of the task; those who follow each other share one line."""
+    task = book.tasks[record.task]
+    count = 1
+    if task.history and task.history[-1].what == JOINED:
+        count += int(task.history.pop().detail)
+    book.note(task, record.at_us, JOINED, record.by, str(count))
+
+
+def _answer_stored(book: Book, record: AnswerStored) -> None:
+    answer = copy(record.answer)
+    cache = book.cache_of(answer)
+    answer.rank = cache.next_rank(record.at_us)
+    replaced = cache.answers.get(answer.identity)
+    if replaced is not None:
+        book.answers.leave(cache, replaced)
+    book.answers.enter(cache, answer)
+    book.answers.dirty[answer.task] = None
+
+
+def _answer_used(book: Book, record: AnswerUsed) -> None:
+    answer = book.answers.by_task[record.task]
+    answer.uses += 1
+    answer.used_us, answer.used_by = record.at_us, record.by
+    book.cache_of(answer).touch(answer, record.at_us)
+    book.answers.dirty[answer.task] = None
+
+
+def _answer_pinned(book: Book, record: AnswerPinned) -> None:
+    answer = book.answers.by_task[record.task]
+    answer.pinned_by = record.by
+    book.answers.set_expiry(answer)
+    book.answers.dirty[answer.task] = None
+
+
+def _answers_dropped(book: Book, record: AnswersDropped) -> None:
+    for task_id in record.tasks:
+        answer = book.answers.by_task[task_id]
+        book.answers.leave(book.cache_of(answer), answer)
+
+
+def _pool_declared(book: Book, record: PoolDeclared) -> None:
+    queue = book.namespaces[record.namespace].queues[record.queue]
+    queue.pool = record.settings
+    queue.namespace.topology.put_pool(queue.name)
+    book.queues_dirty[queue] = None
+
+
+def _pool_deleted(book: Book, record: PoolDeleted) -> None:
+    queue = book.namespaces[record.namespace].queues[record.queue]
+    queue.pool, queue.pins = None, {}
+    queue.namespace.topology.drop_pool(queue.name)
+    book.queues_dirty[queue] = None
+
+
+def _group_pinned(book: Book, record: GroupPinned) -> None:
+    queue = book.namespaces[record.namespace].queues[record.queue]
+    if record.pinned:
+        queue.pins[record.key] = None
+    else:
+        queue.pins.pop(record.key, None)
+    book.queues_dirty[queue] = None
+
+
+#: The meaning of each kind of record.
+APPLIERS: dict[type, Callable[[Book, Any], None]] = {
+    AttemptAssigned: _assigned,
+    AttemptStarted: _started,
+    AttemptFinished: _finished,
+    AttemptEnded: _attempt_ended,
+    TaskSubmitted: _submitted,
+    TaskMoved: _moved,
+    TaskRevived: _revived,
+    TaskPurged: _purged,
+    SignalRequested: _signal_requested,
+    SignalAdvanced: _signal_advanced,
+    QueueDeclared: _queue_declared,
+    QueueDeleted: _queue_deleted,
+    QueuePaused: _queue_paused,
+    QueueResumed: _queue_paused,
+    TagLimited: _tag_limited,
+    ApiKeyCreated: _api_key_created,
+    ApiKeyRevoked: _api_key_revoked,
+    RequestJoined: _request_joined,
+    AnswerStored: _answer_stored,
+    AnswerUsed: _answer_used,
+    AnswerPinned: _answer_pinned,
+    AnswersDropped: _answers_dropped,
+    PoolDeclared: _pool_declared,
+    PoolDeleted: _pool_deleted,
+    GroupPinned: _group_pinned,
+    TasksDropped: _tasks_dropped,
+    ExchangeDeclared: _exchange_declared,
+    ExchangeDeleted: _exchange_deleted,
+    Bound: _bound,
+    Unbound: _unbound,
+    RuleSet: _rule_set,
+    RuleCleared: _rule_cleared,
+}

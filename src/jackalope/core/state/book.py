@@ -1,0 +1,547 @@
+"""The book: all durable state, and every index over it.
+
+Owns the tables and keeps the indexes true to them. Only `apply` changes them, so the same records
+in the same order give the same book on any machine. Knows nothing of records, workers' connections
+or replies.
+
+Ended tasks stay until storage has them (`take_changes`, then `stored`) and leave memory then. When
+a command names one that has left, it is put back for the moment (`recall`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+
+from jackalope.core.amqp.topology import Binding, Exchange, Rule
+from jackalope.core.api_key import ApiKey
+from jackalope.core.assertions import must
+from jackalope.core.cache.answers import Answers, Cache, Same, StoredAnswer
+from jackalope.core.durations import NEVER
+from jackalope.core.ids import NO_TASK, TaskId, is_time_ordered, is_volatile
+from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
+from jackalope.core.limits import HAPPENINGS_PER_TASK_MAX
+from jackalope.core.state.changes import (
+    Changes,
+    Counters,
+    DefinitionRow,
+    LimitRow,
+    QueueRow,
+    TallyRow,
+    define,
+    definitions_of,
+    in_order,
+)
+from jackalope.core.state.queue import Namespace, Queue
+from jackalope.core.state.timers import Timers
+from jackalope.core.state.worker_stats import NO_TALLY, Tally, make_room
+from jackalope.core.task import (
+    NO_OPTIONS,
+    BlobRef,
+    Body,
+    Error,
+    Happening,
+    Outcome,
+    Task,
+    TaskRow,
+    blobs_of,
+    from_row,
+    lease_of,
+    size_of,
+    to_row,
+)
+
+_READY, _SCHEDULED = State.READY, State.SCHEDULED
+_NAMES_SHARED_MAX = 10_000
+
+
+class Book:
+    """Tables and indexes.
+
+    Attributes:
+        tasks: every task in memory: all that have not ended, and ended ones that storage lacks.
+        children: the unfinished tasks that each task is the guardian of.
+        dependents: the tasks that wait for each task.
+        api_keys: who is let in, by id. Each change makes another dict, so that whoever keeps the
+            last one sees that there was a change.
+        answers: the answers that are kept.
+        due: when scheduled tasks are due.
+        expiry: when tasks that have not begun expire.
+        timeouts: when running attempts have run for too long.
+        dirty: tasks that storage lacks in their present state.
+        gone: tasks that storage has and must not have, as they last were if memory had them.
+        recalled: ended tasks that are here for the moment; storage has them.
+        has_volatile: whether there ever was anything that is not for the disk.
+        volatile_large: tasks that are not, but whose payload is a blob; also some that have left.
+    """
+
+    def __init__(self) -> None:
+        self.namespaces: dict[str, Namespace] = {}
+        self.tasks: dict[TaskId, Task] = {}
+        self.children: dict[TaskId, dict[TaskId, None]] = {}
+        self.dependents: dict[TaskId, dict[TaskId, None]] = {}
+        self.api_keys: dict[str, ApiKey] = {}
+        self.answers = Answers()
+        self.counters = Counters()
+        self.due: Timers[bytes] = Timers()
+        self.expiry: Timers[bytes] = Timers()
+        self.timeouts: Timers[bytes] = Timers()
+        self.gone: dict[TaskId, Task | None] = {}
+        self.dirty: dict[TaskId, Task] = {}
+        self.recalled: dict[TaskId, Task] = {}
+        self.queues_dirty: dict[Queue, None] = {}
+        self.queues_gone: dict[tuple[str, str], object] = {}
+        self.limits_dirty: dict[tuple[str, str], None] = {}
+        self.tallies_dirty: dict[tuple[str, str], None] = {}
+        self.api_keys_dirty: dict[str, None] = {}
+        self.definitions_dirty: dict[tuple[str, str, str], Exchange | Binding | Rule | None] = {}
+        self.blobs_gone: list[str] = []
+        self.has_volatile = False
+        self.volatile_large: dict[TaskId, Task] = {}
+        self._volatile_ended: list[TaskId] = []
+        self._queues_leaving: dict[tuple[str, str], object] = {}
+        self._names: dict[str, str] = {}
+
+    # Reading.
+
+    def queue(self, namespace: str, queue: str) -> Queue | None:
+        """Find a queue."""
+        world = self.namespaces.get(namespace)
+        return None if world is None else world.queues.get(queue)
+
+    def may_have_ended(self, task_id: TaskId) -> bool:
+        """Tell whether a task that is not in memory may be one that ended and left it.
+
+        A time-ordered id greater than every one that ever left is certainly new: this spares the
+        submit of fresh tasks a look into storage.
+        """
+        return not is_time_ordered(task_id) or task_id <= self.counters.floor
+
+    def guardian(self, parent: TaskId) -> TaskId:
+        """Return the nearest ancestor, from the parent on, that has not ended."""
+        task = self.tasks.get(parent)
+        while task is not None and task.state in ENDED:
+            task = self.tasks.get(task.guardian)
+        return NO_TASK if task is None else task.id
+
+    def snapshot(self) -> Changes:
+        """Return all durable state that is in memory, in an order that depends on it alone."""
+        return snapshot_of(self)
+
+    # Writing behind.
+
+    def restore(
+        self,
+        counters: Counters,
+        queues: Iterable[QueueRow],
+        limits: Iterable[LimitRow],
+        tasks: Iterable[TaskRow],
+        tallies: Iterable[TallyRow] = (),
+        *,
+        api_keys: Iterable[ApiKey] = (),
+        answers: Iterable[StoredAnswer] = (),
+        definitions: Iterable[DefinitionRow] = (),
+    ) -> None:
+        """Fill an empty book from stored rows."""
+        must(not self.tasks and not self.namespaces, "only an empty book is filled")
+        self.counters = counters
+        for row in queues:
+            world = self.world(row.namespace)
+            world.queues[row.queue] = Queue.from_row(world, row)
+        for defined in in_order(definitions):
+            define(self.world(defined.namespace), defined.definition)
+        for limit in limits:
+            self.world(limit.namespace).limits[limit.tag] = limit.limit
+        for tally in tallies:
+            self.world(tally.namespace).tallies[tally.worker] = Tally(
+                tally.succeeded, tally.failed, tally.at_us
+            )
+        self.api_keys = {key.id: key for key in api_keys}
+        for answer in sorted(answers, key=lambda answer: answer.rank):
+            self.answers.enter(self.cache_of(answer), copy(answer))
+        for task_row in tasks:
+            self.enter(self.from_row(task_row))
+
+    def recall(self, rows: Iterable[TaskRow]) -> int:
+        """Put ended tasks back into memory until the next time that changes are stored.
+
+        Returns:
+            How many there were; rows that memory knows better about do not count.
+        """
+        recalled = 0
+        for row in rows:
+            if row.id in self.tasks or row.id in self.gone or row.state not in ENDED:
+                continue
+            is_deleted = (row.namespace, row.queue) in self.queues_gone
+            if is_deleted or self.queue(row.namespace, row.queue) is None:
+                continue
+            recalled += 1
+            task = self.from_row(row)
+            self.tasks[row.id] = self.recalled[row.id] = task
+            if row.options.alias:
+                task.queue.namespace.aliases.setdefault(row.options.alias, row.id)
+        return recalled
+
+    def drop_blob(self, body: Body, unless: Body = b"") -> None:
+        """Let the blob of a body that was not taken go, unless a task has that very blob."""
+        if isinstance(body, BlobRef) and body != unless:
+            self.blobs_gone.append(body.blob)
+
+    def has_changes(self) -> bool:
+        """Tell whether storage lacks anything."""
+        return bool(
+            self.dirty
+            or self.gone
+            or self.blobs_gone
+            or self.recalled
+            or self.queues_dirty
+            or self.queues_gone
+            or self.limits_dirty
+            or self.tallies_dirty
+            or self.api_keys_dirty
+            or self.answers.dirty
+            or self.definitions_dirty
+        )
+
+    def take_changes(self) -> Changes:
+        """Return what changed since the last call. Pass it to `stored` once storage has it."""
+        gone = dict(self.gone)
+        rows = []
+        for task in self.dirty.values():
+            outcome = task.outcome
+            if task.state not in ENDED:
+                rows.append(to_row(task))
+                continue
+            if is_time_ordered(task.id) and task.id > self.counters.floor:
+                self.counters.floor = task.id
+            if outcome is not None and outcome.forget_us <= outcome.ended_us:
+                gone[task.id] = None
+                self.blobs_gone += blobs_of(task)
+            else:
+                rows.append(to_row(task))
+        changes = Changes(
+            counters=Counters(self.counters.fence, self.counters.rank, self.counters.floor),
+            tasks=rows,
+            gone=list(gone),
+            queues=[queue.to_row() for queue in self.queues_dirty],
+            queues_gone=list(self.queues_gone),
+            limits=[
+                LimitRow(namespace, tag, self.world(namespace).limits.get(tag, -1))
+                for namespace, tag in self.limits_dirty
+            ],
+            blobs=self.blobs_gone,
+            tallies=[self.tally_row(*name) for name in self.tallies_dirty],
+            api_keys=[self.api_keys[key] for key in self.api_keys_dirty if key in self.api_keys],
+            api_keys_gone=[key for key in self.api_keys_dirty if key not in self.api_keys],
+            answers=self.answers.changed(),
+            answers_gone=self.answers.gone(),
+            definitions=[
+                DefinitionRow(*name, definition)
+                for name, definition in self.definitions_dirty.items()
+            ],
+        )
+        self.blobs_gone = []
+        self.dirty = {}
+        self.queues_dirty, self.limits_dirty, self.tallies_dirty = {}, {}, {}
+        self.api_keys_dirty, self.answers.dirty, self.definitions_dirty = {}, {}, {}
+        self._queues_leaving = dict(self.queues_gone)
+        return changes
+
+    def stored(self, changes: Changes) -> None:
+        """Let ended tasks go that storage has, unless they changed again meanwhile."""
+        for task_id in changes.gone:
+            self.gone.pop(task_id, None)
+            self.forget(task_id)
+        for row in changes.tasks:
+            if row.state in ENDED:
+                self.forget(row.id)
+        for task_id in self.recalled:
+            self.forget(task_id)
+        self.recalled = {}
+        for name, deletion in self._queues_leaving.items():
+            # One that was deleted once more meanwhile is still to go.
+            if self.queues_gone.get(name) is deletion:
+                del self.queues_gone[name]
+        self._queues_leaving = {}
+
+    def forget(self, task_id: TaskId) -> None:
+        """Let an ended task leave memory, unless storage still lacks its latest state."""
+        task = self.tasks.get(task_id)
+        if task is None or task.state not in ENDED or task_id in self.dirty:
+            return
+        del self.tasks[task_id]
+        aliases = task.queue.namespace.aliases
+        if aliases.get(task.options.alias) == task_id:
+            del aliases[task.options.alias]
+
+    def let_go(self) -> None:
+        """Let volatile tasks that ended leave memory: storage will never have them."""
+        for task_id in self._volatile_ended:
+            task = self.tasks.get(task_id)
+            if task is not None and task.state in ENDED:
+                self.blobs_gone += blobs_of(task)
+                self.forget(task_id)
+        self._volatile_ended = []
+
+    # Primitives, for `apply` alone.
+
+    def mark(self, task: Task) -> None:
+        """Note that storage lacks the present state of a task, unless it is never to have it."""
+        if not (self.has_volatile and is_volatile(task.id)):
+            self.dirty[task.id] = task
+        elif isinstance(task.payload, BlobRef):
+            self.volatile_large[task.id] = task
+
+    def drop(self, task: Task) -> None:
+        """Let a task go that has not ended, without an end."""
+        self.leave_state(task)
+        task.state = State.KILLED
+        if task.expires_us:
+            self.expiry.cancel(task.id)
+        del self.tasks[task.id]
+        self.dirty.pop(task.id, None)
+        self.blobs_gone += blobs_of(task)
+        if not is_volatile(task.id):
+            self.gone[task.id] = task
+
+    def world(self, name: str) -> Namespace:
+        """Find or make a namespace."""
+        world = self.namespaces.get(name)
+        if world is None:
+            world = self.namespaces[name] = Namespace(name)
+        return world
+
+    def from_row(self, row: TaskRow) -> Task:
+        """Make a task of its row, not yet indexed."""
+        return from_row(row, self.world(row.namespace).queues[row.queue])
+
+    def next_rank(self, at_us: int) -> int:
+        """Give out the next place in line: the time, made unique."""
+        self.counters.rank = max(self.counters.rank + 1, at_us)
+        return self.counters.rank
+
+    def tally(self, world: Namespace, worker: str, at_us: int) -> Tally:
+        """Return the counts of a worker that has just ended an attempt."""
+        tally = world.tallies.get(worker)
+        if tally is None:
+            forgotten = make_room(world)
+            if forgotten:
+                self.tallies_dirty[world.name, forgotten] = None
+            tally = world.tallies[worker] = Tally()
+        tally.at_us = at_us
+        self.tallies_dirty[world.name, worker] = None
+        return tally
+
+    def tally_row(self, namespace: str, worker: str) -> TallyRow:
+        """Return what a worker has done, as a row."""
+        tally = self.world(namespace).tallies.get(worker, NO_TALLY)
+        return TallyRow(namespace, worker, tally.succeeded, tally.failed, tally.at_us)
+
+    def keep_api_key(self, key: ApiKey) -> None:
+        """Let the bearers of a key in."""
+        self.api_keys = {**self.api_keys, key.id: key}
+        self.api_keys_dirty[key.id] = None
+
+    def drop_api_key(self, key: str) -> None:
+        """Let the bearers of a key in no more."""
+        self.api_keys = {each: kept for each, kept in self.api_keys.items() if each != key}
+        self.api_keys_dirty[key] = None
+
+    def cache_of(self, answer: StoredAnswer) -> Cache:
+        """Return the cache that an answer belongs to."""
+        return self.namespaces[answer.namespace].queues[answer.queue].cache
+
+    def share(self, text: str) -> str:
+        """Return one and the same object for equal texts, because most tasks have the same few."""
+        if len(self._names) >= _NAMES_SHARED_MAX:
+            self._names.clear()
+        return self._names.setdefault(text, text)
+
+    def enter(self, task: Task) -> None:
+        """Index a task that is new in memory."""
+        self.tasks[task.id] = task
+        options = task.options
+        if options is not NO_OPTIONS:
+            if options.alias:
+                task.queue.namespace.aliases[options.alias] = task.id
+            if task.guardian and task.state not in ENDED:
+                self.children.setdefault(task.guardian, {})[task.id] = None
+            if options.identity and task.state not in ENDED:
+                task.queue.cache.flights[options.identity] = task.id
+            for dependency in task.waiting_for or ():
+                self.dependents.setdefault(dependency, {})[task.id] = None
+        if task.state in LEASED:
+            self.enter_lease(task)
+        if task.state not in ENDED:
+            self._enter_state(task)
+
+    def enter_lease(self, task: Task) -> None:
+        """Let a worker hold the lease, and with it a slot of each tag."""
+        attempt = lease_of(task)
+        world = task.queue.namespace
+        held = world.leases.get(attempt.worker)
+        if held is None:
+            held = world.leases[attempt.worker] = {}
+        held[task.id] = task
+        if task.options.tags:
+            world.hold_tags(task)
+        if attempt.times_out_us:
+            self.timeouts.set(task.id, attempt.times_out_us)
+
+    def change_state(self, task: Task, to: State, at_us: int) -> None:
+        """Take a task from one state to another that is not an end."""
+        self.leave_state(task)
+        task.state = to
+        if to is _READY and not task.rank:
+            task.rank = self.next_rank(at_us)
+        self._enter_state(task)
+
+    def _enter_state(self, task: Task) -> None:
+        state = task.state
+        task.queue.count(state, 1)
+        if state is _READY:
+            queue = task.queue
+            queue.namespace.line_up(task, self.tasks)
+            if queue.traits is not None and queue.traits.bytes_max:
+                queue.ready_bytes += size_of(task.payload)
+        elif state is _SCHEDULED:
+            self.due.set(task.id, task.due_us)
+        if task.expires_us and state in PENDING:
+            self.expiry.set(task.id, task.expires_us)
+
+    def leave_state(self, task: Task) -> None:
+        """Take a task out of all that its state put it into."""
+        state = task.state
+        task.queue.count(state, -1)
+        if state is _READY:
+            queue = task.queue
+            queue.namespace.step_out(task, self.tasks)
+            if queue.traits is not None and queue.traits.bytes_max:
+                queue.ready_bytes -= size_of(task.payload)
+        elif state is _SCHEDULED:
+            self.due.cancel(task.id)
+        elif state in LEASED:
+            self._leave_lease(task)
+
+    def _leave_lease(self, task: Task) -> None:
+        """Give back the lease and all that it holds."""
+        world = task.queue.namespace
+        del world.leases[lease_of(task).worker][task.id]
+        if task.options.tags:
+            world.free_tags(task, self.tasks)
+        self.timeouts.cancel(task.id)
+        task.attempt = None
+
+    def end(
+        self,
+        task: Task,
+        state: State,
+        at_us: int,
+        *,
+        result: Body = b"",
+        error: Error | None = None,
+        reason: Reason | None = None,
+    ) -> None:
+        """Bring a task to its end."""
+        self.leave_state(task)
+        queue = task.queue
+        if error is None and task.outcome is not None and state is not State.SUCCEEDED:
+            error = task.outcome.error
+        retention_us = queue.policy.retention_us
+        if task.options.identity and task.options.same is not Same.UNIQUE:
+            # Long enough to be stored: from then on the cache keeps what is an answer.
+            retention_us = max(retention_us, 1)
+        forget_us = NEVER if retention_us >= NEVER else at_us + retention_us
+        task.outcome = Outcome(result, error, reason, at_us, forget_us)
+        task.state = state
+        queue.recent_ends_us.append(at_us)
+        queue.ended[state] = queue.ended.get(state, 0) + 1
+        if task.expires_us:
+            self.expiry.cancel(task.id)
+        for dependent_id in self.dependents.pop(task.id, ()):
+            dependent = self.tasks[dependent_id]
+            if dependent.waiting_for is not None:
+                dependent.waiting_for.discard(task.id)
+                self.mark(dependent)
+        if task.options is not NO_OPTIONS:
+            self._unlink(task)
+        if task.id in self.children:
+            self._hand_over_children(task)
+        if self.has_volatile and is_volatile(task.id):
+            self._volatile_ended.append(task.id)
+
+    def _hand_over_children(self, task: Task) -> None:
+        """Give the unfinished children of a task that ends to its own guardian."""
+        for child_id in self.children.pop(task.id):
+            child = self.tasks[child_id]
+            child.guardian = task.guardian
+            self.mark(child)
+            if task.guardian:
+                self.children.setdefault(task.guardian, {})[child_id] = None
+
+    def _unlink(self, task: Task) -> None:
+        if task.options.identity:
+            del task.queue.cache.flights[task.options.identity]
+        for dependency in task.waiting_for or ():
+            waiting = self.dependents[dependency]
+            del waiting[task.id]
+            if not waiting:
+                del self.dependents[dependency]
+        task.waiting_for = None
+        siblings = self.children.get(task.guardian)
+        if siblings is not None:
+            siblings.pop(task.id, None)
+            if not siblings:
+                del self.children[task.guardian]
+
+    def note(self, task: Task, at_us: int, what: str, by: str = "", detail: str = "") -> None:
+        """Add a line to the history of a task."""
+        happening = Happening(at_us, what, by, detail)
+        if task.history is None:
+            task.history = [happening]
+        else:
+            task.history.append(happening)
+            if len(task.history) > HAPPENINGS_PER_TASK_MAX:
+                del task.history[HAPPENINGS_PER_TASK_MAX // 2]
+        self.mark(task)
+
+
+# The snapshot: all durable state of a book as rows.
+
+
+def snapshot_of(book: Book) -> Changes:
+    """Return all durable state that is in memory, in an order that depends on it alone."""
+    return Changes(
+        counters=Counters(book.counters.fence, book.counters.rank, book.counters.floor),
+        tasks=[
+            to_row(task)
+            for task in sorted(book.tasks.values(), key=lambda task: (task.rank, task.id))
+            if task.id not in book.recalled and not is_volatile(task.id)
+        ],
+        queues=[
+            queue.to_row()
+            for _, world in sorted(book.namespaces.items())
+            for _, queue in sorted(world.queues.items())
+            if not queue.is_volatile()
+        ],
+        limits=[
+            LimitRow(world.name, tag, limit)
+            for _, world in sorted(book.namespaces.items())
+            for tag, limit in sorted(world.limits.items())
+        ],
+        tallies=[
+            book.tally_row(world.name, worker)
+            for _, world in sorted(book.namespaces.items())
+            for worker in sorted(world.tallies)
+        ],
+        api_keys=[key for _, key in sorted(book.api_keys.items())],
+        answers=[
+            copy(answer)
+            for _, world in sorted(book.namespaces.items())
+            for _, queue in sorted(world.queues.items())
+            for answer in queue.cache.answers.values()
+        ],
+        definitions=[
+            row for _, world in sorted(book.namespaces.items()) for row in definitions_of(world)
+        ],
+    )

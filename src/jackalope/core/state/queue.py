@@ -1,0 +1,274 @@
+"""Namespaces and queues: the closed worlds, and the lanes of work in them.
+
+Owns what belongs to one namespace or one queue: its policy, who is next, what is in flight, what
+the tags allow. Knows nothing of records and commands.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from jackalope.core.amqp.topology import Topology, Traits
+from jackalope.core.assertions import must
+from jackalope.core.cache.answers import Cache
+from jackalope.core.durations import MILLISECOND, MINUTE, SECOND
+from jackalope.core.lifecycle import PENDING, State
+from jackalope.core.state.changes import QueueRow
+from jackalope.core.state.ready_queue import Lane, LaneName, Line
+from jackalope.core.task import size_of
+
+if TYPE_CHECKING:
+    from jackalope.core.commands import ActOnAnswers, ActOnTasks, WatchTasks
+    from jackalope.core.ids import TaskId
+    from jackalope.core.policy import Policy
+    from jackalope.core.pools.settings import PoolSettings
+    from jackalope.core.state.worker_stats import Tally
+    from jackalope.core.task import Task
+
+_RECENT_ENDS = 128
+_RETRY_AFTER_US_MIN = 100 * MILLISECOND
+_RETRY_AFTER_US_MAX = MINUTE
+_RETRY_AFTER_US_IDLE = 10 * SECOND
+
+
+class Queue:
+    """A named lane of a namespace, with one policy.
+
+    Attributes:
+        paused_by: who paused the queue, or empty.
+        batch: the number of the batch that is being filled; batches count from 1.
+        batch_fill: how many tasks that batch has.
+        counts: unfinished tasks by state.
+        depth: how many of them wait, and so count against the depth limit.
+        recent_ends_us: when the latest tasks ended, for judging how fast the queue drains.
+        ended: tasks that ended since this book was opened, by state.
+        cache: the requests under way, and the answers that are kept.
+        pool: how workers are started for it, if they are.
+        pins: the keys whose groups of workers stay up.
+        traits: what it is beyond its policy, if it was declared over AMQP.
+        ready_bytes: the bytes of the bodies of ready tasks, if they are limited; see `weigh`.
+    """
+
+    __slots__ = (
+        "batch",
+        "batch_fill",
+        "cache",
+        "counts",
+        "depth",
+        "ended",
+        "line",
+        "name",
+        "namespace",
+        "paused_by",
+        "pins",
+        "policy",
+        "pool",
+        "ready_bytes",
+        "recent_ends_us",
+        "traits",
+    )
+
+    def __init__(self, namespace: Namespace, name: str, policy: Policy) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.policy = policy
+        self.paused_by = ""
+        self.batch = 1
+        self.batch_fill = 0
+        self.counts = dict.fromkeys(State, 0)
+        self.depth = 0
+        self.line = Line(self)
+        self.recent_ends_us: deque[int] = deque(maxlen=_RECENT_ENDS)
+        self.ended: dict[State, int] = {}
+        self.cache = Cache()
+        self.pool: PoolSettings | None = None
+        self.pins: dict[str, None] = {}
+        self.traits: Traits | None = None
+        self.ready_bytes = 0
+
+    @classmethod
+    def from_row(cls, namespace: Namespace, row: QueueRow) -> Queue:
+        """Make a queue of what is durable about it."""
+        queue = cls(namespace, row.queue, row.policy)
+        queue.paused_by, queue.traits = row.paused_by, row.traits
+        queue.batch, queue.batch_fill = row.batch, row.batch_fill
+        queue.pool, queue.pins = row.pool, dict.fromkeys(row.pins)
+        if row.pool is not None:
+            namespace.topology.put_pool(row.queue)
+        return queue
+
+    def is_volatile(self) -> bool:
+        """Tell whether nothing of the queue is ever written to disk."""
+        return self.traits is not None and self.traits.is_volatile()
+
+    def weigh(self, tasks: dict[TaskId, Task]) -> None:
+        """Weigh all ready tasks anew, because the limit on their bytes has changed."""
+        is_limited = self.traits is not None and self.traits.bytes_max
+        ready = (tasks.get(task_id) for lane in self.line.lanes.values() for task_id in set(lane))
+        self.ready_bytes = (
+            sum(
+                size_of(task.payload) for task in ready if task and task.lane and task.queue is self
+            )
+            if is_limited
+            else 0
+        )
+
+    def count(self, state: State, change: int) -> None:
+        """Count a task that enters (1) or leaves (-1) a state."""
+        self.counts[state] += change
+        if state in PENDING:
+            self.depth += change
+
+    def is_seen_by(self, command: ActOnAnswers | ActOnTasks | WatchTasks) -> bool:
+        """Tell whether the queue exists for whoever asks: it may be limited to others."""
+        is_there = self.namespace.name == command.namespace
+        return is_there and (not command.only or self.name in command.only)
+
+    def unfinished(self) -> int:
+        """Return how many tasks of the queue have not ended."""
+        return sum(self.counts.values())
+
+    def retry_after_us(self, wanted: int, now_us: int) -> int:
+        """Estimate when there is room for `wanted` tasks, from how fast the latest ones ended."""
+        ends = self.recent_ends_us
+        if not ends:
+            return _RETRY_AFTER_US_IDLE
+        per_task_us = max(1, (now_us - ends[0]) // len(ends))
+        return min(max(per_task_us * wanted, _RETRY_AFTER_US_MIN), _RETRY_AFTER_US_MAX)
+
+    def to_row(self) -> QueueRow:
+        """Return everything durable about the queue."""
+        return QueueRow(
+            self.namespace.name,
+            self.name,
+            self.policy,
+            self.paused_by,
+            self.batch,
+            self.batch_fill,
+            self.pool,
+            tuple(self.pins),
+            self.traits,
+        )
+
+
+class Namespace:
+    """A closed world of queues, aliases, workers and tags.
+
+    Attributes:
+        aliases: the task of each alias, of those that are in memory.
+        leases: what each worker holds.
+        limits: how many tasks with a tag may be leased at once.
+        in_flight: how many are. Held by leases alone, so a slot cannot leak.
+        limited_lanes: the lanes that each limited tag can close.
+        tallies: what each worker has done.
+        topology: exchanges, bindings and rules.
+    """
+
+    __slots__ = (
+        "aliases",
+        "in_flight",
+        "leases",
+        "limited_lanes",
+        "limits",
+        "name",
+        "queues",
+        "tallies",
+        "topology",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.queues: dict[str, Queue] = {}
+        self.aliases: dict[str, TaskId] = {}
+        self.leases: dict[str, dict[TaskId, Task]] = {}
+        self.limits: dict[str, int] = {}
+        self.in_flight: dict[str, int] = {}
+        self.limited_lanes: dict[str, dict[Lane, None]] = {}
+        self.tallies: dict[str, Tally] = {}
+        self.topology = Topology()
+
+    def is_full(self, tag: str) -> bool:
+        """Tell whether a limited tag lets no further task start."""
+        limit = self.limits.get(tag)
+        return limit is not None and self.in_flight.get(tag, 0) >= limit
+
+    def line_up(self, task: Task, tasks: dict[TaskId, Task]) -> None:
+        """Put a ready task in line in its queue."""
+        line = task.queue.line
+        if not (task.key or task.avoid or task.options.tags or line.named):
+            line.push(task, line.plain, tasks)
+        else:
+            has_lane = task.avoid or task.name in line.named
+            self._stand(task, task.name if has_lane else None, tasks)
+
+    def set_apart(self, task: Task, tasks: dict[TaskId, Task]) -> None:
+        """Move a ready task to a lane of its name, because not all workers know it."""
+        self.step_out(task, tasks)
+        self._stand(task, task.name, tasks)
+
+    def _stand(self, task: Task, name: str | None, tasks: dict[TaskId, Task]) -> None:
+        line = task.queue.line
+        lane, is_new = line.lane(self._lane_name(task, name))
+        if is_new:
+            for tag in lane.tags:
+                self.limited_lanes.setdefault(tag, {})[lane] = None
+                lane.closed_by += self.is_full(tag)
+        line.push(task, lane, tasks)
+
+    def step_out(self, task: Task, tasks: dict[TaskId, Task]) -> None:
+        """Take a task out of line."""
+        line = task.queue.line
+        lane = line.remove(task, tasks)
+        if not lane.size and lane is not line.plain:
+            line.drop(lane)
+            for tag in lane.tags:
+                del self.limited_lanes[tag][lane]
+
+    def _lane_name(self, task: Task, name: str | None) -> LaneName:
+        """Name the lane that a task belongs to: tags without a limit make no difference."""
+        limited = tuple(sorted({tag for tag in task.options.tags if tag in self.limits}))
+        return (task.key, limited, task.avoid, name)
+
+    def hold_tags(self, task: Task) -> None:
+        """Take a slot of each tag, and close the lanes of those that are now full."""
+        for tag in set(task.options.tags):
+            held = self.in_flight.get(tag, 0) + 1
+            self.in_flight[tag] = held
+            if held == self.limits.get(tag):
+                for lane in self.limited_lanes.get(tag, ()):
+                    lane.closed_by += 1
+
+    def free_tags(self, task: Task, tasks: dict[TaskId, Task]) -> None:
+        """Give the slots back, and open the lanes of tags that are no longer full."""
+        for tag in set(task.options.tags):
+            held = self.in_flight[tag]
+            must(held > 0, "a freed tag was held", tag)
+            if held == 1:
+                del self.in_flight[tag]
+            else:
+                self.in_flight[tag] = held - 1
+            if held == self.limits.get(tag):
+                for lane in self.limited_lanes.get(tag, ()):
+                    lane.closed_by -= 1
+                    lane.queue.line.reopen(lane, tasks)
+
+    def limit_tag(self, tag: str, limit: int, tasks: dict[TaskId, Task]) -> None:
+        """Set, change or (negative) remove the limit of a tag, and line its ready tasks up anew."""
+        affected = [
+            task
+            for queue in self.queues.values()
+            for lane in list(queue.line.lanes.values())
+            for task_id in set(lane)
+            if (task := tasks.get(task_id)) and task.lane is lane and tag in task.options.tags
+        ]
+        affected.sort(key=lambda task: task.rank)
+        for task in affected:
+            self.step_out(task, tasks)
+        must(not self.limited_lanes.pop(tag, None), "no lane of a tag is left", tag)
+        if limit < 0:
+            self.limits.pop(tag, None)
+        else:
+            self.limits[tag] = limit
+        for task in affected:
+            self.line_up(task, tasks)

@@ -1,0 +1,435 @@
+"""Ready tasks: who is next in a queue.
+
+Owns the order of the tasks in state ready. Knows nothing of workers or states.
+
+Theory of operation
+===================
+
+The ready tasks of a queue stand in lanes. A lane holds tasks that any worker treats alike: same
+key, same limited tags, same worker to avoid. So a tag at its limit closes whole lanes, and a task
+that must wait never stands before one that need not.
+
+A lane says nothing about the names of its tasks, until a worker is about to be given one that it
+does not know. Such a task moves to a lane of its name, and so do later ones of that name while
+there is such a lane. A task that avoids a worker has such a lane from the start, because it must be
+known which others can take it.
+
+Within a lane the order is priority, then rank (the moment when the task first became ready, made
+unique). A lane keeps a bucket for each priority in use, and a bitmask of them. In a bucket, tasks
+that become ready for the first time have ever growing ranks and join a deque at its end; a task
+that comes back (a retry, a lost worker) has an old rank and goes to a small heap beside it. The
+head is the lesser of the two heads.
+
+Ageing needs no timers: if each span of waiting counts as one step of priority, then the order of
+two tasks never changes while both wait, and comparing `rank - priority * span` tells it. Within a
+priority that is again the order of ranks, so ageing only compares the heads of the buckets.
+
+Entries leave lazily: a task that is paused or moved to another lane stays behind as an entry that
+no longer counts, and is skipped when it comes up. When stale entries outnumber live ones the lane
+is rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush, merge
+from typing import TYPE_CHECKING
+
+from jackalope.core.assertions import BrokenInvariant, must
+
+if TYPE_CHECKING:
+    from jackalope.core.ids import TaskId
+    from jackalope.core.state.queue import Queue
+    from jackalope.core.task import Task
+
+#: Without ageing, one step of priority outweighs any wait.
+_NO_AGEING_US = 2**62
+
+_STALE_ENTRIES_FREE = 64
+
+#: Key, limited tags, worker to avoid, name of the tasks; None if they may have any.
+LaneName = tuple[str, tuple[str, ...], str, str | None]
+
+#: The lane of tasks that ask for nothing special: nearly all.
+PLAIN: LaneName = ("", (), "", None)
+
+
+class Bucket:
+    """The tasks of one lane and one priority, oldest first. `size` leaves out stale entries."""
+
+    __slots__ = ("fresh", "late", "newest_rank", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.fresh: deque[tuple[int, TaskId]] = deque()
+        self.late: list[tuple[int, TaskId]] = []
+        self.newest_rank = 0
+
+    def __iter__(self) -> Iterator[TaskId]:
+        yield from (task_id for _, task_id in self.late)
+        yield from (task_id for _, task_id in self.fresh)
+
+
+class Lane:
+    """Ready tasks that any worker treats alike, best first.
+
+    Attributes:
+        size: how many tasks are in the lane.
+        closed_by: how many of its tags are at their limit. While any is, no task of it may start.
+        noted: the order of the head that stands for this lane in the heap of heads.
+        task_name: the name of its tasks; None if they may have any.
+    """
+
+    __slots__ = (
+        "_buckets",
+        "_entries",
+        "_mask",
+        "avoid",
+        "closed_by",
+        "key",
+        "name",
+        "noted",
+        "queue",
+        "size",
+        "tags",
+        "task_name",
+    )
+
+    def __init__(self, queue: Queue, name: LaneName) -> None:
+        self.queue = queue
+        self.name = name
+        self.key, self.tags, self.avoid, self.task_name = name
+        self.noted: int | None = None
+        self.size = 0
+        self.closed_by = 0
+        self._buckets: dict[int, Bucket] = {}
+        self._entries = 0
+        self._mask = 0
+
+    def push(self, task: Task) -> None:
+        """Add a task."""
+        task.lane = self
+        priority, rank = task.priority, task.rank
+        bucket = self._buckets.get(priority)
+        if bucket is None:
+            bucket = self._buckets[priority] = Bucket()
+        if rank > bucket.newest_rank:
+            bucket.newest_rank = rank
+            bucket.fresh.append((rank, task.id))
+        else:
+            heappush(bucket.late, (rank, task.id))
+        self._mask |= 1 << priority
+        bucket.size += 1
+        self.size += 1
+        self._entries += 1
+
+    def remove(self, task: Task, tasks: dict[TaskId, Task]) -> None:
+        """Take a task out, wherever it stands."""
+        task.lane = None
+        self._buckets[task.priority].size -= 1
+        self.size -= 1
+        if self._entries > 2 * self.size + _STALE_ENTRIES_FREE:
+            self._rebuild(tasks)
+
+    def head(self, tasks: dict[TaskId, Task]) -> Task | None:
+        """Return the task that is next, and leave it where it is."""
+        ageing_us = self.queue.policy.ageing_us
+        if not ageing_us:
+            while self._mask:
+                task = self._bucket_head(self._mask.bit_length() - 1, tasks)
+                if task is not None:
+                    return task
+            return None
+        best = None
+        mask = self._mask
+        while mask:
+            priority = mask.bit_length() - 1
+            mask ^= 1 << priority
+            task = self._bucket_head(priority, tasks)
+            if task is not None and (
+                best is None or order(task, ageing_us) < order(best, ageing_us)
+            ):
+                best = task
+        return best
+
+    def __iter__(self) -> Iterator[TaskId]:
+        """Yield ids in no order; stale and repeated ones too."""
+        for bucket in self._buckets.values():
+            yield from bucket
+
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        """Yield each priority in use, and how many tasks have it."""
+        for priority, bucket in self._buckets.items():
+            if bucket.size:
+                yield priority, bucket.size
+
+    def ordered(self, tasks: dict[TaskId, Task]) -> Iterator[Task]:
+        """Yield every task in the order in which they go."""
+        ageing_us = self.queue.policy.ageing_us
+        buckets = [self._in_bucket(priority, tasks) for priority in self._buckets]
+        before = None
+        for task in merge(*buckets, key=lambda task: order(task, ageing_us)):
+            if task is not before:
+                before = task
+                yield task
+
+    def _in_bucket(self, priority: int, tasks: dict[TaskId, Task]) -> Iterator[Task]:
+        """Yield the tasks of a bucket by rank, a repeated one beside itself."""
+        bucket = self._buckets[priority]
+        for rank, task_id in merge(sorted(bucket.late), bucket.fresh):
+            task = tasks.get(task_id)
+            if task and task.lane is self and task.rank == rank and task.priority == priority:
+                yield task
+
+    def _bucket_head(self, priority: int, tasks: dict[TaskId, Task]) -> Task | None:
+        bucket = self._buckets[priority]
+        fresh, late = bucket.fresh, bucket.late
+        task = None
+        while fresh:
+            rank, task_id = fresh[0]
+            task = tasks.get(task_id)
+            if task and task.lane is self and task.rank == rank and task.priority == priority:
+                break
+            task = None
+            fresh.popleft()
+            self._entries -= 1
+        while late:
+            rank, task_id = late[0]
+            if task is not None and task.rank <= rank:
+                break
+            other = tasks.get(task_id)
+            if other and other.lane is self and other.rank == rank and other.priority == priority:
+                return other
+            heappop(late)
+            self._entries -= 1
+        if task is None:
+            self._mask ^= 1 << priority
+        return task
+
+    def _rebuild(self, tasks: dict[TaskId, Task]) -> None:
+        live = {
+            task_id: task
+            for task_id in self
+            if (task := tasks.get(task_id)) is not None and task.lane is self
+        }
+        self._buckets, self._mask, self.size, self._entries = {}, 0, 0, 0
+        for task in sorted(live.values(), key=lambda task: task.rank):
+            self.push(task)
+
+
+def order(task: Task, ageing_us: int) -> int:
+    """Return a number that is less for the task that goes first."""
+    return task.rank - task.priority * (ageing_us or _NO_AGEING_US)
+
+
+class Line:
+    """All ready tasks of one queue: its lanes, and which of them is next.
+
+    The plain lane is always there; others come and go with their tasks.
+
+    Attributes:
+        lanes: all lanes.
+        named: the lanes of each name that has some of its own.
+    """
+
+    __slots__ = ("_any", "_by_key", "lanes", "named", "plain", "queue", "size")
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.size = 0
+        self.plain = Lane(queue, PLAIN)
+        self.lanes: dict[LaneName, Lane] = {PLAIN: self.plain}
+        self.named: dict[str, Row] = {}
+        self._any = Row(queue)
+        self._any.lanes[PLAIN] = self.plain
+        self._by_key: dict[str, dict[LaneName, Lane]] = {"": {PLAIN: self.plain}}
+
+    def lane(self, name: LaneName) -> tuple[Lane, bool]:
+        """Return the lane of this name, and whether it was made just now."""
+        lane = self.lanes.get(name)
+        if lane is not None:
+            return lane, False
+        lane = self.lanes[name] = Lane(self.queue, name)
+        self._by_key.setdefault(lane.key, {})[name] = lane
+        if lane.task_name is not None and lane.task_name not in self.named:
+            self.named[lane.task_name] = Row(self.queue)
+        self._row(lane).lanes[name] = lane
+        return lane, True
+
+    def of_key(self, key: str) -> Iterable[Lane]:
+        """Return the lanes of a key."""
+        return self._by_key.get(key, {}).values()
+
+    def push(self, task: Task, lane: Lane, tasks: dict[TaskId, Task]) -> None:
+        """Add a ready task to a lane of this line."""
+        lane.push(task)
+        self.size += 1
+        if len(self.lanes) > 1:
+            self._row(lane).note(lane, tasks)
+
+    def remove(self, task: Task, tasks: dict[TaskId, Task]) -> Lane:
+        """Take a task out, and return its lane. The caller drops the lane if it is empty."""
+        lane = task.lane
+        if lane is None:
+            raise BrokenInvariant(f"task {task.id.hex()} is ready but stands in no lane")
+        lane.remove(task, tasks)
+        self.size -= 1
+        if len(self.lanes) > 1:
+            self._row(lane).note(lane, tasks)
+        return lane
+
+    def drop(self, lane: Lane) -> None:
+        """Forget an empty lane."""
+        must(not lane.size and lane is not self.plain, "only empty lanes are dropped", lane.name)
+        del self.lanes[lane.name]
+        same_key = self._by_key[lane.key]
+        del same_key[lane.name]
+        if not same_key:
+            del self._by_key[lane.key]
+        row = self._row(lane)
+        row.drop(lane)
+        if lane.task_name is not None and not row.lanes:
+            del self.named[lane.task_name]
+
+    def reopen(self, lane: Lane, tasks: dict[TaskId, Task]) -> None:
+        """See a lane again whose tags are all below their limits."""
+        self._row(lane).note(lane, tasks)
+
+    def reorder(self, tasks: dict[TaskId, Task]) -> None:
+        """Order the lanes again, because the rule of ageing has changed."""
+        for row in (self._any, *self.named.values()):
+            row.reorder(tasks)
+
+    def best(
+        self,
+        keys: tuple[str, ...],
+        is_shut: Callable[[Lane], bool],
+        tasks: dict[TaskId, Task],
+        names: frozenset[str] | None = None,
+    ) -> Task | None:
+        """Return the best task in the open lanes of these keys; no keys means any key.
+
+        Lanes for which `is_shut` says so are passed over, and those of other names than these;
+        without names, of none. The task may still be of another name if its lane may have any.
+        """
+        if not self.size:
+            return None
+        if keys:
+            return self._best_of_keys(keys, is_shut, tasks, names)
+        best = self._any.best(is_shut, tasks)
+        if self.named:
+            ageing_us = self.queue.policy.ageing_us
+            for name in self.named if names is None else sorted(self.named.keys() & names):
+                task = self.named[name].best(is_shut, tasks)
+                if task and (best is None or order(task, ageing_us) < order(best, ageing_us)):
+                    best = task
+        return best
+
+    def _best_of_keys(
+        self,
+        keys: tuple[str, ...],
+        is_shut: Callable[[Lane], bool],
+        tasks: dict[TaskId, Task],
+        names: frozenset[str] | None,
+    ) -> Task | None:
+        best = None
+        ageing_us = self.queue.policy.ageing_us
+        for key in keys:
+            for lane in self._by_key.get(key, {}).values():
+                if lane.closed_by or (lane.avoid and is_shut(lane)):
+                    continue
+                if names is not None and lane.task_name is not None and lane.task_name not in names:
+                    continue
+                task = lane.head(tasks)
+                if task and (best is None or order(task, ageing_us) < order(best, ageing_us)):
+                    best = task
+        return best
+
+    def _row(self, lane: Lane) -> Row:
+        return self._any if lane.task_name is None else self.named[lane.task_name]
+
+
+class Row:
+    """Lanes among which a worker of any key takes the best: those of one name, or of any.
+
+    `_heads` is a heap of lane heads, used only while there are several lanes. Like all entries here
+    its own grow stale and are skipped.
+    """
+
+    __slots__ = ("_has_heads", "_heads", "_serial", "lanes", "queue")
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.lanes: dict[LaneName, Lane] = {}
+        self._heads: list[tuple[int, int, Lane]] = []
+        self._has_heads = False
+        self._serial = 0
+
+    def drop(self, lane: Lane) -> None:
+        """Forget an empty lane."""
+        del self.lanes[lane.name]
+        if len(self.lanes) <= 1:
+            self._forget_heads()
+
+    def reorder(self, tasks: dict[TaskId, Task]) -> None:
+        """Order the lanes again, because the rule of ageing has changed."""
+        self._forget_heads()
+        if len(self.lanes) > 1:
+            self._note_all_heads(tasks)
+
+    def best(self, is_shut: Callable[[Lane], bool], tasks: dict[TaskId, Task]) -> Task | None:
+        """Return the best task in the open lanes, but not in those for which `is_shut` says so."""
+        if len(self.lanes) == 1:
+            [lane] = self.lanes.values()
+            if lane.closed_by or (lane.avoid and is_shut(lane)):
+                return None
+            return lane.head(tasks)
+        passed_over = []
+        found = None
+        ageing_us = self.queue.policy.ageing_us
+        while self._heads and found is None:
+            head_order, _, lane = self._heads[0]
+            task = None if lane.closed_by else lane.head(tasks)
+            if task is None or order(task, ageing_us) != head_order:
+                heappop(self._heads)
+                if lane.noted == head_order:
+                    lane.noted = None
+            elif lane.avoid and is_shut(lane):
+                passed_over.append(heappop(self._heads))
+            else:
+                found = task
+        for entry in passed_over:
+            heappush(self._heads, entry)
+        return found
+
+    def note(self, lane: Lane, tasks: dict[TaskId, Task]) -> None:
+        """Note that the head of a lane may have changed."""
+        if len(self.lanes) <= 1:
+            return
+        if not self._has_heads:
+            self._note_all_heads(tasks)
+        elif not lane.closed_by and (task := lane.head(tasks)) is not None:
+            head_order = order(task, self.queue.policy.ageing_us)
+            if head_order != lane.noted:
+                lane.noted = head_order
+                self._serial += 1
+                heappush(self._heads, (head_order, self._serial, lane))
+                if len(self._heads) > 2 * len(self.lanes) + _STALE_ENTRIES_FREE:
+                    self._note_all_heads(tasks)
+
+    def _forget_heads(self) -> None:
+        self._heads.clear()
+        self._has_heads = False
+
+    def _note_all_heads(self, tasks: dict[TaskId, Task]) -> None:
+        self._heads.clear()
+        self._has_heads = True
+        ageing_us = self.queue.policy.ageing_us
+        for lane in self.lanes.values():
+            task = None if lane.closed_by else lane.head(tasks)
+            lane.noted = None if task is None else order(task, ageing_us)
+            if lane.noted is not None:
+                self._serial += 1
+                self._heads.append((lane.noted, self._serial, lane))
+        heapify(self._heads)

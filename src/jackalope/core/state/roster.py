@@ -1,0 +1,363 @@
+"""Workers: who is there to run tasks, and how much each can take.
+
+Owns the volatile side of the broker: sessions, slots, claims, and finding the least loaded worker.
+None of it is durable; workers come back by joining again. Knows nothing of records.
+
+Workers that serve the same queues and keys form a crew. A crew keeps those with room in buckets by
+load, so that the least loaded one is found at once, however many there are; among equals it is the
+one that has been so for longest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jackalope.core.limits import DEPARTED_WORKERS_MAX
+from jackalope.core.state.timers import Timers
+
+if TYPE_CHECKING:
+    from jackalope.core.ids import TaskId
+    from jackalope.core.pools.settings import Group
+    from jackalope.core.state.queue import Namespace
+    from jackalope.core.state.ready_queue import Lane
+    from jackalope.core.task import Task
+
+#: Namespace, queues, keys, how much its members are preferred, and the task names they know.
+CrewName = tuple[str, tuple[str, ...], tuple[str, ...], int, frozenset[str] | None]
+
+
+class Claim(msgspec.Struct):
+    """A credit of some tasks with a time limit. The rest of it ends at `until_us`."""
+
+    ref: int
+    left: int
+    until_us: int
+
+
+class Consumer(msgspec.Struct):
+    """What a worker is more if it is a consumer; see `consumers`.
+
+    Attributes:
+        is_exclusive: nobody else may consume the queue.
+        priority: consumers of a greater one are served first.
+        owner: the session of its connection.
+        is_waiting: another consumer of the queue is served, and only one is.
+        is_held: it cannot take more for the moment.
+        credit: how many tasks it may still be given that are done with as soon as it has them; None
+            if it says itself when it is done.
+    """
+
+    is_exclusive: bool = False
+    priority: int = 0
+    owner: int = 0
+    is_waiting: bool = False
+    is_held: bool = False
+    credit: int | None = None
+
+    def can_take(self) -> bool:
+        """Tell whether it can be given a task."""
+        return not (self.is_waiting or self.is_held or self.credit == 0)
+
+
+class Share:
+    """Slots that several workers have together; 0 for any number."""
+
+    __slots__ = ("members", "slots")
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.members: dict[Worker, None] = {}
+
+    def has_room(self) -> bool:
+        """Tell whether one of them can be given a task now."""
+        return not self.slots or sum(len(worker.held) for worker in self.members) < self.slots
+
+
+class Worker:
+    """A process that runs tasks.
+
+    Attributes:
+        session: its live connection; 0 while it may still resume.
+        generation: which of its connections that is, by its own count.
+        held: what it holds the lease on. The book keeps it.
+        heard_us: when it was last heard of.
+        is_ready: whether it takes tasks just now.
+        claims: credits beyond its slots, the oldest first.
+        group: the group of a pool that it belongs to, if it does.
+        consumer: what it is more if it is a consumer.
+        share: the slots that it has together with others, if any.
+        helps: the fence of the task that it helps, which takes a slot; 0 for none, -1 if it cannot.
+        names: the names of the tasks that it knows; None if it takes any.
+        secret: proves over other sessions that they are the worker's; empty for none.
+    """
+
+    __slots__ = (
+        "claims",
+        "consumer",
+        "crew",
+        "generation",
+        "grace_us",
+        "group",
+        "heard_us",
+        "held",
+        "helps",
+        "id",
+        "is_draining",
+        "is_ready",
+        "joined_us",
+        "keys",
+        "labels",
+        "lease_us",
+        "load",
+        "names",
+        "namespace",
+        "queues",
+        "secret",
+        "session",
+        "share",
+        "slots",
+        "stats",
+    )
+
+    def __init__(self, namespace: Namespace, worker_id: str) -> None:
+        self.namespace = namespace
+        self.id = worker_id
+        self.session = 0
+        self.generation = 0
+        self.queues: tuple[str, ...] = ()
+        self.keys: tuple[str, ...] = ()
+        self.names: frozenset[str] | None = None
+        self.slots = 0
+        self.labels: dict[str, str] = {}
+        self.stats: dict[str, float] = {}
+        self.lease_us = 0
+        self.grace_us = 0
+        self.joined_us = 0
+        self.heard_us = 0
+        self.is_draining = False
+        self.is_ready = True
+        self.helps = -1
+        self.secret = ""
+        self.claims: deque[Claim] = deque()
+        self.held: dict[TaskId, Task] = namespace.leases.setdefault(worker_id, {})
+        self.consumer: Consumer | None = None
+        self.share: Share | None = None
+        self.crew: Crew | None = None
+        self.load: int | None = None
+        self.group: Group | None = None
+
+    def has_room(self) -> bool:
+        """Tell whether the worker can be given a task now."""
+        return bool(
+            self.session
+            and self.is_ready
+            and not self.is_draining
+            and (len(self.held) < self.slots - (self.helps > 0) or self.claims)
+            and (self.consumer is None or self.consumer.can_take())
+            and (self.share is None or self.share.has_room())
+        )
+
+
+class Crew:
+    """Workers that serve the same queues and keys, and know the same tasks.
+
+    Attributes:
+        members: all of them, busy or not.
+    """
+
+    __slots__ = ("_by_load", "_lowest", "keys", "members", "name", "names", "preference")
+
+    def __init__(self, name: CrewName) -> None:
+        self.name = name
+        self.keys = frozenset(name[2])
+        self.preference, self.names = name[3], name[4]
+        self.members: dict[str, Worker] = {}
+        self._by_load: dict[int, dict[str, Worker]] = {}
+        self._lowest = 0
+
+    def serves(self, key: str) -> bool:
+        """Tell whether the crew takes tasks of this key; without keys of its own it takes any."""
+        return not self.keys or key in self.keys
+
+    def knows(self, name: str) -> bool:
+        """Tell whether the crew takes tasks of this name; if it has said none it takes any."""
+        return self.names is None or name in self.names
+
+    def takes(self, lane: Lane) -> bool:
+        """Tell whether the crew takes the tasks of a lane, by what the lane says of them."""
+        if self.keys and lane.key not in self.keys:
+            return False
+        return lane.task_name is None or self.knows(lane.task_name)
+
+    def place(self, worker: Worker) -> None:
+        """Note that a worker's load or room has changed."""
+        load = len(worker.held) if worker.has_room() else None
+        if load == worker.load:
+            return
+        if worker.load is not None:
+            bucket = self._by_load[worker.load]
+            del bucket[worker.id]
+            if not bucket:
+                del self._by_load[worker.load]
+        worker.load = load
+        if load is not None:
+            self._by_load.setdefault(load, {})[worker.id] = worker
+            self._lowest = min(self._lowest, load)
+
+    def rotate(self, worker: Worker) -> None:
+        """Let a worker that was given something stand behind those of the same load."""
+        bucket = self._by_load.get(worker.load) if worker.load is not None else None
+        if bucket is not None:
+            bucket[worker.id] = bucket.pop(worker.id)
+
+    def least_loaded(self, shunned: str) -> Worker | None:
+        """Return the least loaded worker with room, other than the one shunned."""
+        by_load = self._by_load
+        if not by_load:
+            self._lowest = 0
+            return None
+        if self._lowest not in by_load:
+            self._lowest = min(by_load)
+        for worker in by_load[self._lowest].values():
+            if worker.id != shunned:
+                return worker
+        for load in sorted(by_load):
+            for worker in by_load[load].values():
+                if worker.id != shunned:
+                    return worker
+        return None
+
+
+class Roster:
+    """All workers, by session and by name.
+
+    Attributes:
+        serving: the crews that serve each (namespace, queue).
+        leases: when the silence of each worker is too long. Checked lazily: hearing from a worker
+            moves no timer.
+        resumes: when a worker whose session closed is given up.
+        claims: when the oldest claim of a session ends.
+        deliveries: when a consumer, by its session, may have held a task for too long. Checked
+            lazily: what it answers moves no timer.
+        orphans: when leases without a worker, left by a restart of the broker, are given up.
+        departed: workers that are gone, latest last, with when and why.
+        shares: slots that several workers have together.
+    """
+
+    def __init__(self) -> None:
+        self.workers: dict[tuple[str, str], Worker] = {}
+        self.sessions: dict[int, Worker] = {}
+        self.serving: dict[tuple[str, str], dict[CrewName, Crew]] = {}
+        self.leases: Timers[tuple[str, str]] = Timers()
+        self.resumes: Timers[tuple[str, str]] = Timers()
+        self.claims: Timers[int] = Timers()
+        self.deliveries: Timers[int] = Timers()
+        self.orphans: Timers[bytes] = Timers()
+        self.departed: deque[Departure] = deque(maxlen=DEPARTED_WORKERS_MAX)
+        self.shares: dict[int, Share] = {}
+        self._crews: dict[CrewName, Crew] = {}
+
+    def enroll(
+        self,
+        worker: Worker,
+        queues: tuple[str, ...],
+        keys: tuple[str, ...],
+        names: frozenset[str] | None = None,
+    ) -> None:
+        """Make a worker serve these queues, keys and names, and no others."""
+        self.dismiss(worker)
+        worker.queues, worker.keys = queues, keys
+        preference = 0 if worker.consumer is None else worker.consumer.priority
+        namespace, served = worker.namespace.name, tuple(sorted(set(queues)))
+        name = (namespace, served, tuple(sorted(set(keys))), preference, names)
+        crew = self._crews.get(name)
+        if crew is None:
+            crew = self._crews[name] = Crew(name)
+            for queue in name[1]:
+                self.serving.setdefault((name[0], queue), {})[name] = crew
+        crew.members[worker.id] = worker
+        worker.crew, worker.names = crew, crew.names
+        self.workers[worker.namespace.name, worker.id] = worker
+
+    def dismiss(self, worker: Worker) -> None:
+        """Take a worker out of its crew."""
+        crew = worker.crew
+        if crew is None:
+            return
+        session, worker.session = worker.session, 0
+        crew.place(worker)
+        worker.session = session
+        worker.crew = None
+        del crew.members[worker.id]
+        if not crew.members:
+            del self._crews[crew.name]
+            for queue in crew.name[1]:
+                crews = self.serving[crew.name[0], queue]
+                del crews[crew.name]
+                if not crews:
+                    del self.serving[crew.name[0], queue]
+
+    def join_share(self, worker: Worker, number: int, slots: int) -> None:
+        """Let a worker have slots together with others."""
+        share = self.shares.setdefault(number, Share(slots))
+        share.members[worker] = None
+        worker.share = share
+        if worker.crew is not None:
+            worker.crew.place(worker)
+
+    def leave_share(self, worker: Worker) -> None:
+        """Let a worker have slots of its own again; a share without members is forgotten."""
+        share, worker.share = worker.share, None
+        if share is not None:
+            share.members.pop(worker, None)
+            if not share.members:
+                self.shares = {n: each for n, each in self.shares.items() if each is not share}
+
+    def remove(self, worker: Worker, at_us: int, why: str) -> None:
+        """Forget a worker that holds nothing any more."""
+        name = (worker.namespace.name, worker.id)
+        self.dismiss(worker)
+        self.leave_share(worker)
+        self.workers.pop(name, None)
+        self.sessions.pop(worker.session, None)
+        self.claims.cancel(worker.session)
+        self.deliveries.cancel(worker.session)
+        self.leases.cancel(name)
+        self.resumes.cancel(name)
+        if not worker.held:
+            worker.namespace.leases.pop(worker.id, None)
+        self.departed.append(Departure(name[0], worker.id, at_us, why))
+
+    def crews(self, namespace: str, queue: str) -> Collection[Crew]:
+        """Return the crews that serve a queue."""
+        crews = self.serving.get((namespace, queue))
+        return crews.values() if crews else ()
+
+    def check_deliveries(self, namespace: str, queue: str, at_us: int) -> None:
+        """Look at what the consumers of a queue hold, because its time limit has changed."""
+        for crew in self.crews(namespace, queue):
+            for worker in crew.members.values():
+                if worker.consumer is not None and worker.held:
+                    self.deliveries.set_sooner(worker.session, at_us)
+
+    def has_other(self, namespace: str, queue: str, lane: Lane, worker: str) -> bool:
+        """Tell whether another worker than this one, busy or not, takes the tasks of a lane."""
+        return any(
+            member.id != worker and not member.is_draining and bool(member.slots or member.claims)
+            for crew in self.crews(namespace, queue)
+            if crew.takes(lane)
+            for member in crew.members.values()
+        )
+
+
+class Departure(msgspec.Struct, frozen=True):
+    """A worker that is gone."""
+
+    namespace: str
+    worker: str
+    at_us: int
+    why: str

@@ -1,0 +1,1 @@
+"""The life of a task: submitted, assigned, attempted, retried, acted on, watched."""

@@ -1,0 +1,276 @@
+"""Actions: what people do with tasks from outside.
+
+Owns hold, play, pause, kill, retry and purge, for tasks that are named and for those that match a
+filter. What a worker runs is not stopped by decree: the request is written down, travels to the
+worker, and the task tells the truth until the worker has spoken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jackalope.core.cache.single_flight import drop_answer, is_doubled
+from jackalope.core.commands import Action, ActOnTasks, RetryTerms
+from jackalope.core.effects import Acted, SendToSession, SignalAsked
+from jackalope.core.filter import Filter, matches
+from jackalope.core.lifecycle import ENDED, LEASED, TRANSITIONS, Event, State, is_legal
+from jackalope.core.limits import (
+    COUNT_MAX,
+    QUEUES_PER_API_KEY_MAX,
+    TASKS_PER_FILTER_MAX,
+    TIME_US_MAX,
+)
+from jackalope.core.pools.lifecycle import miss
+from jackalope.core.records import SignalRequested, TaskMoved, TaskPurged, TaskRevived
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import PRIORITY_MAX, Options, Retry, Signal, Stage, Task, lease_of, to_row
+from jackalope.core.tasks.assign import offer
+from jackalope.core.tasks.attempts import wrong_state
+from jackalope.core.tasks.submit import open_state, unfinished
+
+if TYPE_CHECKING:
+    from jackalope.core.core import Core
+    from jackalope.core.ids import TaskId
+    from jackalope.core.policy import Policy
+
+
+#: A weightier request takes the place of a lighter one.
+_WEIGHT = {Signal.PAUSE: 0, Signal.TIMEOUT: 1, Signal.KILL: 2}
+
+
+class Done(Enum):
+    """How an action on one task went."""
+
+    CHANGED = "changed"
+    REQUESTED = "requested"
+
+
+def act_on_tasks(core: Core, command: ActOnTasks) -> None:
+    """Do something with each of the tasks meant."""
+    if command.filter is not None and not command.filter.is_sound():
+        message = (
+            f"filter: older_than_us and batch must be 0 to {TIME_US_MAX}, "
+            f"queues at most {QUEUES_PER_API_KEY_MAX}"
+        )
+        core.reply(command, Refusal(Code.INVALID, message))
+        return
+    if command.terms is not None and (problem := _terms_problem(command, command.terms)):
+        core.reply(command, Refusal(Code.INVALID, problem))
+        return
+    tasks, refused, more = _select(core, command)
+    changed = requested = 0
+    for task in tasks:
+        event = Event(command.action.value)
+        if not is_legal(task.state, event):
+            refused.append((task.id, wrong_state(task, event)))
+        elif event is Event.RETRY and is_doubled(task):
+            refused.append((task.id, _doubled(task)))
+        elif command.terms is not None and task.state not in ENDED:
+            message = (
+                f"task {task.id.hex()} is {task.state}; only one that has ended gets new terms"
+            )
+            refused.append((task.id, Refusal(Code.WRONG_STATE, message)))
+        elif command.dry_run:
+            requested += task.state in LEASED
+            changed += task.state not in LEASED
+        elif command.terms is not None:
+            _revive(core, task, command.by, command.terms)
+            changed += 1
+        elif _ACTIONS[command.action](core, task, command.by) is Done.REQUESTED:
+            requested += 1
+        else:
+            changed += 1
+    core.reply(command, Acted(changed, requested, tuple(refused), more))
+
+
+def _doubled(task: Task) -> Refusal:
+    other = task.queue.cache.flights[task.options.identity].hex()
+    message = f"cannot retry task {task.id.hex()}: task {other} is running the same request"
+    return Refusal(Code.WRONG_STATE, message + "; wait for that one")
+
+
+def ended_ones(command: ActOnTasks) -> Filter | None:
+    """Return the part of an action's filter that means ended tasks, which memory may lack."""
+    if command.filter is None or command.tasks or not command.filter.is_sound():
+        return None
+    event = Event(command.action.value)
+    can_change = {s for s in ENDED if is_legal(s, event) and TRANSITIONS[s][event] != {s}}
+    states = tuple(sorted(can_change.intersection(command.filter.states or State)))
+    wanted, only = command.filter.queues, command.only
+    queues = tuple(each for each in only if each in wanted) if only and wanted else only or wanted
+    if not states or (only and not queues):
+        return None
+    return msgspec.structs.replace(command.filter, states=states, queues=queues)
+
+
+def request(core: Core, task: Task, signal: Signal, by: str) -> None:
+    """Ask the worker of a leased task for something, unless as much or more is already asked."""
+    attempt = lease_of(task)
+    pending = attempt.request
+    is_new = pending is None or pending.stage is Stage.REFUSED
+    if is_new or (pending and _WEIGHT[signal] > _WEIGHT[pending.signal]):
+        core.record(SignalRequested(core.now_us, task.id, signal, by))
+    worker = core.roster.workers.get((task.queue.namespace.name, attempt.worker))
+    if worker is not None and worker.session and attempt.request is not None:
+        message = SignalAsked(task.id, attempt.fence, attempt.request.signal)
+        core.effects.append(SendToSession(worker.session, message))
+
+
+def _select(
+    core: Core, command: ActOnTasks
+) -> tuple[list[Task], list[tuple[TaskId, Refusal]], bool]:
+    """Return the tasks meant, refusals of those that are not there, and whether more match."""
+    if command.filter is not None and not command.tasks:
+        event = Event(command.action.value)
+        matching = (
+            task
+            for task in core.book.tasks.values()
+            if task.queue.is_seen_by(command)
+            and is_legal(task.state, event)
+            and (command.terms is None or task.state in ENDED)
+            and not _is_so_already(task, command.action)
+            and matches(command.filter, task)
+        )
+        found = list(islice(matching, TASKS_PER_FILTER_MAX + 1))
+        return found[:TASKS_PER_FILTER_MAX], [], len(found) > TASKS_PER_FILTER_MAX
+    tasks: list[Task] = []
+    refused: list[tuple[TaskId, Refusal]] = []
+    for task_id in dict.fromkeys(command.tasks):
+        task = core.book.tasks.get(task_id)
+        if task is None or not task.queue.is_seen_by(command):
+            message = f"no task {task_id.hex()} in namespace {command.namespace!r}"
+            refused.append((task_id, Refusal(Code.UNKNOWN_TASK, message)))
+        elif command.filter is not None and not matches(command.filter, task):
+            message = f"task {task_id.hex()} is {task.state}; it must match the filter as well"
+            refused.append((task_id, Refusal(Code.WRONG_STATE, message)))
+        else:
+            tasks.append(task)
+    return tasks, refused, False
+
+
+def _is_so_already(task: Task, action: Action) -> bool:
+    """Tell whether an action would change nothing: a filter passes such tasks over."""
+    if task.attempt is not None:
+        asked = task.attempt.request
+        return asked is not None and asked.signal.value == action.value
+    return TRANSITIONS[task.state][Event(action.value)] == {task.state}
+
+
+def _hold(core: Core, task: Task, by: str) -> Done:
+    if task.state is not State.HELD:
+        miss(core, task)
+        core.record(TaskMoved(core.now_us, task.id, Event.HOLD, State.HELD, by))
+    return Done.CHANGED
+
+
+def _play(core: Core, task: Task, by: str) -> Done:
+    to = open_state(task, core.now_us)
+    core.record(TaskMoved(core.now_us, task.id, Event.PLAY, to, by))
+    offer(core, task)
+    return Done.CHANGED
+
+
+def _pause(core: Core, task: Task, by: str) -> Done:
+    if task.state in LEASED:
+        request(core, task, Signal.PAUSE, by)
+        return Done.REQUESTED
+    if task.state is not State.PAUSED:
+        miss(core, task)
+        core.record(TaskMoved(core.now_us, task.id, Event.PAUSE, State.PAUSED, by))
+    return Done.CHANGED
+
+
+def _kill(core: Core, task: Task, by: str) -> Done:
+    """Kill a task and everything that it has brought forth."""
+    family = [task.id]
+    for member in family:  # It grows on the way: children of children.
+        family += core.book.children.get(member, ())
+    how = _kill_one(core, task, by)
+    for child_id in family[1:]:
+        child = core.book.tasks.get(child_id)
+        if child is not None and child.state not in ENDED:
+            _kill_one(core, child, by)
+    return how
+
+
+def _kill_one(core: Core, task: Task, by: str) -> Done:
+    if task.state in LEASED:
+        request(core, task, Signal.KILL, by)
+        return Done.REQUESTED
+    if task.state is not State.KILLED:
+        core.end_task(TaskMoved(core.now_us, task.id, Event.KILL, State.KILLED, by))
+    return Done.CHANGED
+
+
+def _retry(core: Core, task: Task, by: str) -> Done:
+    """Let an ended task live again as if new but for its place in line, or a retry go at once."""
+    if task.state is State.SCHEDULED:
+        core.record(TaskMoved(core.now_us, task.id, Event.RETRY, State.READY, by))
+        offer(core, core.book.tasks[task.id])
+    else:
+        _revive(core, task, by, RetryTerms())
+    return Done.CHANGED
+
+
+def _revive(core: Core, task: Task, by: str, terms: RetryTerms) -> None:
+    row = to_row(task)
+    row.failures = row.crashes = row.interruptions = 0
+    row.priority, row.penalty = row.priority + row.penalty, 0
+    row.avoid, row.due_us, row.expires_us, row.outcome = "", 0, 0, None
+    if terms.priority is not None:
+        row.priority = terms.priority
+    row.options = _on_terms(row.options, terms, task.queue.policy)
+    row.guardian = core.book.guardian(row.options.parent)
+    row.waiting_for = tuple(sorted(unfinished(core, row.options)))
+    row.state = State.WAITING if row.waiting_for else State.READY
+    core.record(TaskRevived(core.now_us, row, by))
+    offer(core, core.book.tasks[task.id])
+
+
+def _on_terms(options: Options, terms: RetryTerms, policy: Policy) -> Options:
+    if terms.timeout_us is not None:
+        options = msgspec.structs.replace(options, timeout_us=terms.timeout_us)
+    if terms.retries is not None:
+        waits = (policy.retry_base_us, policy.retry_factor, policy.retry_cap_us)
+        own = options.retry or Retry(0, *waits)
+        retry = msgspec.structs.replace(own, retries=terms.retries)
+        options = msgspec.structs.replace(options, retry=retry)
+    return options
+
+
+def _terms_problem(command: ActOnTasks, terms: RetryTerms) -> str:
+    """Say what is wrong with the terms of an action, if anything."""
+    if command.action is not Action.RETRY:
+        return f"terms: go with retry, not with {command.action}"
+    bounds = (
+        ("retries", terms.retries, COUNT_MAX),
+        ("timeout_us", terms.timeout_us, TIME_US_MAX),
+        ("priority", terms.priority, PRIORITY_MAX),
+    )
+    problems = [
+        f"{name}: must be 0 to {most}, got {value}"
+        for name, value, most in bounds
+        if value is not None and not 0 <= value <= most
+    ]
+    return "; ".join(problems)
+
+
+def _purge(core: Core, task: Task, by: str) -> Done:
+    drop_answer(core, task.id, by)
+    core.record(TaskPurged(core.now_us, task.id, by))
+    return Done.CHANGED
+
+
+_ACTIONS: dict[Action, Callable[[Core, Task, str], Done]] = {
+    Action.HOLD: _hold,
+    Action.PLAY: _play,
+    Action.PAUSE: _pause,
+    Action.KILL: _kill,
+    Action.RETRY: _retry,
+    Action.PURGE: _purge,
+}

@@ -1,0 +1,378 @@
+"""Attempts: what workers report about the tasks they hold.
+
+Owns the fence. Every report names the fence of the lease it speaks for; one that is not the task's
+present lease, because the task was given to another or has ended, changes nothing and is refused.
+"""
+
+from __future__ import annotations
+
+from math import log
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jackalope.core.amqp.topology import Overflow
+from jackalope.core.commands import (
+    Answer,
+    AnswerSignal,
+    Command,
+    Fail,
+    FailAttempts,
+    FinishAttempts,
+    ReleaseAttempts,
+    ReportProgress,
+    StartAttempts,
+    Verdict,
+)
+from jackalope.core.effects import Accepted
+from jackalope.core.lifecycle import ENDED, Event, Reason, State
+from jackalope.core.limits import (
+    ERROR_CHARS_MAX,
+    INLINE_BYTES_MAX,
+    NOTE_CHARS_MAX,
+    RETRIES_ASKED_MAX,
+    TIME_US_MAX,
+)
+from jackalope.core.policy import Done, OnLost
+from jackalope.core.records import AttemptEnded, AttemptFinished, AttemptStarted, SignalAdvanced
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import BlobRef, Body, Error, Signal, Stage, Task, is_blob, lease_of
+from jackalope.core.tasks.assign import offer, offer_tags
+from jackalope.core.tasks.submit import become
+from jackalope.core.tasks.watches import tell_progress
+
+if TYPE_CHECKING:
+    from jackalope.core.core import Core
+    from jackalope.core.ids import TaskId
+    from jackalope.core.state.roster import Worker
+    from jackalope.core.task import Task
+
+Refused = list[tuple[int, Refusal]]
+
+#: A signal only goes forward: a late word of an earlier stage changes nothing.
+_STAGES = list(Stage)
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far an attempt has come, in the words of its worker. Not durable."""
+
+    fence: int
+    at_us: int
+    percent: float | None
+    note: str
+
+
+def start_attempts(core: Core, command: StartAttempts) -> None:
+    """Take the word of a worker that it began."""
+    worker = core.worker_of(command)
+    if worker is None:
+        return
+    refused: Refused = []
+    for index, held in enumerate(command.attempts):
+        task = lease(worker, held.task, held.fence)
+        if isinstance(task, Refusal):
+            refused.append((index, task))
+        elif task.state is not State.ASSIGNED:
+            refused.append((index, wrong_state(task, Event.START)))
+        else:
+            core.record(AttemptStarted(core.now_us, held.task))
+            if task.queue.policy.done is Done.RECEIVED:
+                _finish(core, task, b"")
+    _settled(core, command, worker, len(command.attempts), refused)
+
+
+def finish_attempts(core: Core, command: FinishAttempts) -> None:
+    """Take results, and bring their tasks to a good end."""
+    worker = core.worker_of(command)
+    if worker is None:
+        return
+    refused: Refused = []
+    for index, finish in enumerate(command.attempts):
+        task = lease(worker, finish.task, finish.fence)
+        result = finish.result
+        if isinstance(task, Refusal):
+            core.book.drop_blob(result)
+            refused.append((index, task))
+        elif isinstance(result, BlobRef):
+            if is_blob(result):
+                _finish(core, task, result)
+            else:
+                refused.append((index, Refusal(Code.INVALID, "result: names no blob")))
+        elif len(result) > INLINE_BYTES_MAX:
+            message = f"result of {len(result)} bytes; above {INLINE_BYTES_MAX} put it in a blob"
+            refused.append((index, Refusal(Code.TOO_LARGE, message)))
+        else:
+            _finish(core, task, result)
+    _settled(core, command, worker, len(command.attempts), refused)
+
+
+def fail_attempts(core: Core, command: FailAttempts) -> None:
+    """Take failures, and retry or give up."""
+    worker = core.worker_of(command)
+    if worker is None:
+        return
+    refused: Refused = []
+    for index, fail in enumerate(command.attempts):
+        task = lease(worker, fail.task, fail.fence)
+        if isinstance(task, Refusal):
+            refused.append((index, task))
+        else:
+            _fail(core, task, fail)
+    _settled(core, command, worker, len(command.attempts), refused)
+
+
+def release_attempts(core: Core, command: ReleaseAttempts) -> None:
+    """Take back what a worker cannot go on with."""
+    worker = core.worker_of(command)
+    if worker is None:
+        return
+    refused: Refused = []
+    for index, held in enumerate(command.attempts):
+        task = lease(worker, held.task, held.fence)
+        if isinstance(task, Refusal):
+            refused.append((index, task))
+        else:
+            release(core, task, after_us=command.after_us)
+    _settled(core, command, worker, len(command.attempts), refused)
+
+
+def report_progress(core: Core, command: ReportProgress) -> None:
+    """Remember how far an attempt has come."""
+    worker = core.worker_of(command)
+    if worker is None:
+        return
+    task = lease(worker, command.task, command.fence)
+    if isinstance(task, Refusal):
+        core.reply(command, task)
+        return
+    percent = command.percent
+    if percent is not None and not 0 <= percent <= 100:
+        core.reply(command, Refusal(Code.INVALID, f"percent: must be 0 to 100, got {percent}"))
+        return
+    note = command.note[:NOTE_CHARS_MAX]
+    core.progress[task.id] = Progress(command.fence, core.now_us, percent, note)
+    tell_progress(core, task.id)
+    core.reply(command, Accepted())
+
+
+def answer_signal(core: Core, command: AnswerSignal) -> None:
+    """Take a worker's word on a signal."""
+    worker = core.worker_of(command)
+    if worker is None:
+        return
+    task = lease(worker, command.task, command.fence)
+    if isinstance(task, Refusal):
+        core.reply(command, task)
+        return
+    request = lease_of(task).request
+    if request is None:
+        message = f"nobody asked anything of task {task.id.hex()}"
+        core.reply(command, Refusal(Code.WRONG_STATE, message))
+        return
+    if command.answer is not Answer.STOPPED:
+        stage = Stage(command.answer.value)
+        if _STAGES.index(stage) > _STAGES.index(request.stage):
+            detail = command.detail[:NOTE_CHARS_MAX]
+            core.record(SignalAdvanced(core.now_us, task.id, stage, detail))
+        core.reply(command, Accepted())
+        return
+    if request.signal is Signal.TIMEOUT:
+        message = command.detail or "stopped because it ran for too long"
+        _fail(core, task, Fail(task.id, command.fence, Error("Timeout", message)))
+    else:
+        to = State.KILLED if request.signal is Signal.KILL else State.PAUSED
+        cause = command.detail[:NOTE_CHARS_MAX]
+        end_attempt(core, task, Event.STOP, Decision(to), by=request.by, cause=cause)
+    _settled(core, command, worker, 1, [])
+
+
+def lose(core: Core, task: Task, cause: str) -> None:
+    """Settle an attempt whose worker is gone."""
+    end_attempt(core, task, Event.LOSE, after_loss(task, core.now_us), cause=cause)
+
+
+def release(core: Core, task: Task, by: str = "", after_us: int = 0) -> None:
+    """Settle an attempt that was interrupted through nobody's fault."""
+    decision = after_interruption(task, core.now_us, after_us)
+    end_attempt(core, task, Event.RELEASE, decision, by=by)
+
+
+def end_attempt(
+    core: Core,
+    task: Task,
+    event: Event,
+    decision: Decision,
+    *,
+    error: Error | None = None,
+    by: str = "",
+    cause: str = "",
+) -> None:
+    """Write down how an attempt ended, and see to what that sets free but the worker."""
+    record = AttemptEnded(
+        core.now_us, task.id, event, decision.to, decision.reason, error, decision.due_us, by, cause
+    )
+    core.progress.pop(task.id, None)
+    core.roster.orphans.cancel(task.id)
+    if decision.to in ENDED:
+        core.end_task(record)
+    else:
+        core.record(record)
+        offer(core, task)
+        traits = task.queue.traits
+        if traits is not None and traits.overflow is Overflow.DROP_HEAD:
+            core.crowded[task.queue] = None  # It may be too long now that the task is back.
+    if task.options.tags:
+        offer_tags(core, task)
+
+
+def lease(worker: Worker, task_id: TaskId, fence: int) -> Task | Refusal:
+    """Return the task that a worker speaks for, if it holds the lease that it names."""
+    task = worker.held.get(task_id)
+    if task is not None and task.attempt is not None and task.attempt.fence == fence:
+        return task
+    return Refusal(
+        Code.STALE_FENCE,
+        f"fence {fence} is not the present lease of task {task_id.hex()}; stop working on it",
+    )
+
+
+def wrong_state(task: Task, event: Event) -> Refusal:
+    """Refuse an event that cannot happen to a task as it is."""
+    return Refusal(Code.WRONG_STATE, f"cannot {event} task {task.id.hex()}: it is {task.state}")
+
+
+def _settled(core: Core, command: Command, worker: Worker, count: int, refused: Refused) -> None:
+    """Answer the worker, and see to it that it gets what it now has room for."""
+    core.reply(command, Accepted(count - len(refused), tuple(refused)))
+    core.make_hungry(worker)
+
+
+def _finish(core: Core, task: Task, result: Body) -> None:
+    record = AttemptFinished(core.now_us, task.id, result)
+    if core.progress:
+        core.progress.pop(task.id, None)
+    core.end_task(record)
+    if task.options.tags:
+        offer_tags(core, task)
+    if task.queue.policy.result_becomes:
+        become(core, task, result)
+
+
+def _fail(core: Core, task: Task, fail: Fail) -> None:
+    error = Error(
+        fail.error.type[:ERROR_CHARS_MAX],
+        fail.error.message[:ERROR_CHARS_MAX],
+        fail.error.trace[-ERROR_CHARS_MAX:],
+    )
+    if fail.crashed:
+        if task.state is State.ASSIGNED:
+            core.record(AttemptStarted(core.now_us, task.id))  # It must count as begun: it crashed.
+        end_attempt(core, task, Event.LOSE, after_crash(task, core.now_us), error=error)
+        return
+    retry_after_us = min(fail.retry_after_us, TIME_US_MAX)
+    decision = after_failure(task, core.now_us, Verdict(fail.verdict), retry_after_us)
+    end_attempt(core, task, Event.FAIL, decision, error=error)
+
+
+# Retries: what becomes of a task whose attempt did not succeed.
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """Where the task goes, why if that is its end, and when it is due if it must wait."""
+
+    to: State
+    reason: Reason | None = None
+    due_us: int = 0
+
+
+_AGAIN = Decision(State.READY)
+
+
+def after_failure(task: Task, now_us: int, verdict: Verdict, retry_after_us: int) -> Decision:
+    """Decide about a task that a worker reports as failed."""
+    if verdict is Verdict.REJECT:
+        return Decision(State.DEAD, Reason.REJECTED)
+    asked = _as_asked(task)
+    if verdict is Verdict.DEAD or task.failures >= _retries(task, is_asked=retry_after_us > 0):
+        is_killed = asked is not None and asked.to is State.KILLED
+        return asked if asked and is_killed else Decision(State.DEAD, Reason.FAILED)
+    delay_us = retry_after_us if retry_after_us > 0 else _backoff_us(task, task.failures)
+    again = Decision(State.SCHEDULED, None, now_us + delay_us) if delay_us else _AGAIN
+    return asked or again
+
+
+def after_loss(task: Task, now_us: int) -> Decision:
+    """Decide about a task whose worker is lost."""
+    if task.state is not State.RUNNING:
+        return after_interruption(task, now_us)
+    policy = task.queue.policy
+    if asked := _as_asked(task):
+        return asked
+    is_poison = policy.crash_limit and task.crashes + 1 >= policy.crash_limit
+    if is_poison or policy.on_lost is OnLost.DEAD:
+        return Decision(State.DEAD, Reason.CRASHED)
+    if policy.on_lost is OnLost.PAUSE:
+        return Decision(State.PAUSED)
+    return _AGAIN
+
+
+def after_crash(task: Task, now_us: int) -> Decision:
+    """Decide about a task whose own process died, as its worker reports.
+
+    That is the loss of what ran it, but the worker is there, so it waits as after a failure.
+    """
+    decision = after_loss(task, now_us)
+    if decision is _AGAIN and (delay_us := _backoff_us(task, task.crashes)):
+        return Decision(State.SCHEDULED, None, now_us + delay_us)
+    return decision
+
+
+def after_interruption(task: Task, now_us: int, after_us: int = 0) -> Decision:
+    """Decide about a task that was handed back, or whose worker was lost before it began.
+
+    `after_us` is how long it is not to be tried again.
+    """
+    limit = task.queue.policy.interruption_limit
+    if asked := _as_asked(task):
+        return asked
+    if limit and task.interruptions + 1 >= limit:
+        return Decision(State.DEAD, Reason.INTERRUPTED)
+    if task.expires_us and now_us >= task.expires_us:
+        return Decision(State.DEAD, Reason.EXPIRED)
+    return Decision(State.SCHEDULED, None, now_us + after_us) if after_us else _AGAIN
+
+
+def _as_asked(task: Task) -> Decision | None:
+    """Give a pending kill or pause its way, now that the task runs no longer."""
+    request = None if task.attempt is None else task.attempt.request
+    if request is None or request.signal is Signal.TIMEOUT or request.stage is Stage.REFUSED:
+        return None
+    return Decision(State.KILLED if request.signal is Signal.KILL else State.PAUSED)
+
+
+def _retries(task: Task, *, is_asked: bool) -> int:
+    """Return how many failures are tried again.
+
+    A policy without retries says that an error is an answer. A worker that asks for another try has
+    given none, so it is obeyed all the same, but not for ever. A task's own settings always count.
+    """
+    own = task.options.retry
+    if own is not None:
+        return own.retries
+    return task.queue.policy.retries or (RETRIES_ASKED_MAX if is_asked else 0)
+
+
+def _backoff_us(task: Task, before: int) -> int:
+    """Return the wait before the next try: base, then each time `factor` longer, up to the cap.
+
+    `before` is how many such waits there were.
+    """
+    own, policy = task.options.retry, task.queue.policy
+    if own is None:
+        base_us, factor, cap_us = policy.retry_base_us, policy.retry_factor, policy.retry_cap_us
+    else:
+        base_us, factor, cap_us = own.base_us, own.factor, own.cap_us
+    # By logarithms, because the power itself may be too large a number.
+    if not base_us or log(base_us) + before * log(factor) < log(max(cap_us, 1)):
+        return int(base_us * factor**before) if base_us else 0
+    return cap_us

@@ -1,0 +1,380 @@
+"""Submission: accepting tasks, and letting them go when what they wait for has ended.
+
+Owns the checks of a submitted task and the state in which its life begins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jackalope.core.admin.queues import open_queue
+from jackalope.core.cache import single_flight as requests
+from jackalope.core.cache.answers import IDENTITY_BYTES, Same, how_run
+from jackalope.core.commands import SubmitTasks
+from jackalope.core.effects import Accepted, AcceptedRequests, Served
+from jackalope.core.ids import ID_BYTES, is_volatile, successor_id, told_id
+from jackalope.core.lifecycle import ENDED, Event, Reason, State
+from jackalope.core.limits import (
+    COUNT_MAX,
+    DEPENDENCIES_PER_TASK_MAX,
+    HEADERS_BYTES_MAX,
+    INLINE_BYTES_MAX,
+    NAME_CHARS_MAX,
+    TAG_CHARS_MAX,
+    TAGS_PER_TASK_MAX,
+    TIME_US_MAX,
+)
+from jackalope.core.records import TaskMoved, TaskSubmitted
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import (
+    NO_OPTIONS,
+    PRIORITY_MAX,
+    BlobRef,
+    Body,
+    OnDependency,
+    Options,
+    Retry,
+    Task,
+    TaskSpec,
+    is_blob,
+    is_same_body,
+)
+from jackalope.core.tasks.assign import offer, serve
+from jackalope.core.trace_context import is_same_but_for_trace
+from jackalope.core.values import value_problem
+
+if TYPE_CHECKING:
+    from jackalope.core.core import Core
+    from jackalope.core.ids import TaskId
+    from jackalope.core.state.queue import Queue
+
+
+def submit_tasks(core: Core, command: SubmitTasks) -> None:
+    """Accept or refuse each task on its own."""
+    refused: list[tuple[int, Refusal]] = []
+    served: list[tuple[int, Served]] = []
+    for index, spec in enumerate(command.tasks):
+        answer = _submit(core, command, spec)
+        if answer is None:
+            continue
+        if isinstance(answer, Served):
+            served.append((index, answer))
+        else:
+            core.book.drop_blob(spec.payload)
+            refused.append((index, answer))
+    count = len(command.tasks) - len(refused)
+    if served:
+        core.reply(command, AcceptedRequests(count, tuple(refused), tuple(served)))
+    else:
+        core.reply(command, Accepted(count, tuple(refused)))
+
+
+def become(core: Core, task: Task, result: Body) -> None:
+    """Make a task of the result of another, if the policy of its queue says so.
+
+    It counts against no depth limit: the work is already accepted.
+    """
+    target = task.queue.policy.result_becomes
+    if not target:
+        return
+    world = task.queue.namespace
+    # Declared with the policy that names it, and kept for as long as one does.
+    queue = world.queues[target]
+    options = Options(headers=task.options.headers, tags=task.options.tags, parent=task.id)
+    spec = TaskSpec(
+        successor_id(task.id, target),
+        target,
+        task.name,
+        task.key,
+        task.priority + task.penalty,
+        result,
+        options,
+    )
+    if spec.id not in core.book.tasks:
+        _accept(core, spec, queue, task.by)
+
+
+def settle_dependents(core: Core, task: Task, dependents: tuple[TaskId, ...]) -> None:
+    """Let go, or give up, the tasks that waited for one that has just ended."""
+    succeeded = task.state is State.SUCCEEDED
+    for dependent_id in dependents:
+        dependent = core.book.tasks.get(dependent_id)
+        if dependent is None or dependent.state in ENDED:
+            continue
+        if not succeeded and dependent.options.on_dependency is OnDependency.DEAD:
+            _abandon(core, dependent, task)
+        elif dependent.state is State.WAITING and not dependent.waiting_for:
+            to = open_state(dependent, core.now_us)
+            core.record(TaskMoved(core.now_us, dependent_id, Event.UNBLOCK, to))
+            offer(core, dependent)
+
+
+def unfinished(core: Core, options: Options) -> list[TaskId]:
+    """Return the tasks that a task depends on and that have not ended."""
+    tasks = core.book.tasks
+    return [
+        dependency
+        for dependency in dict.fromkeys(options.depends_on)
+        if dependency in tasks and tasks[dependency].state not in ENDED
+    ]
+
+
+def open_state(task: Task, now_us: int) -> State:
+    """Return where a task goes when nobody holds it back."""
+    if task.waiting_for:
+        return State.WAITING
+    return State.SCHEDULED if task.due_us > now_us else State.READY
+
+
+def _abandon(core: Core, task: Task, dependency: Task) -> None:
+    outcome = dependency.outcome
+    why = f", {outcome.reason}" if outcome is not None and outcome.reason else ""
+    name = f" ({dependency.name})" if dependency.name else ""
+    detail = f"{told_id(dependency.id)}{name} is {dependency.state}{why}"
+    core.end_task(
+        TaskMoved(
+            core.now_us,
+            task.id,
+            Event.ABANDON,
+            State.DEAD,
+            reason=Reason.DEPENDENCY,
+            detail=detail,
+        )
+    )
+
+
+def _submit(core: Core, command: SubmitTasks, spec: TaskSpec) -> Refusal | Served | None:
+    problems = _problems(spec)
+    if problems:
+        is_large = problems[0].startswith("payload: ") and type(spec.payload) is bytes
+        code = Code.TOO_LARGE if is_large else Code.INVALID
+        return Refusal(code, "task not accepted. " + "; ".join(problems))
+    existing = core.book.tasks.get(spec.id)
+    if existing is not None:
+        core.book.drop_blob(spec.payload, unless=existing.payload)
+        return _repeat(existing, command.namespace, spec)
+    if spec.options == NO_OPTIONS:
+        spec.options = None
+    if spec.options is not None:
+        refusal = _check_links(core, command, spec.options)
+        if refusal is not None:
+            return refusal
+    queue = open_queue(core, command.namespace, spec.queue, command.by)
+    if isinstance(queue, Refusal):
+        return queue
+    if spec.options is None and queue.policy.same is Same.RUN:
+        return _take_in(core, command, spec, queue)
+    return _serve_or_take_in(core, command, spec, queue)
+
+
+def _serve_or_take_in(
+    core: Core, command: SubmitTasks, spec: TaskSpec, queue: Queue
+) -> Refusal | Served | None:
+    """Serve a task with another one that asks for the same, or else accept it."""
+    served = requests.ask(core, command, spec, queue)
+    if isinstance(served, Refusal):
+        return served
+    if served is not None and served.task != spec.id:
+        core.book.drop_blob(spec.payload)
+        return served
+    return _take_in(core, command, spec, queue) or served
+
+
+def _take_in(core: Core, command: SubmitTasks, spec: TaskSpec, queue: Queue) -> Refusal | None:
+    """Accept a task that becomes one of its own, if there is room."""
+    limit = queue.policy.depth_limit
+    if limit and queue.depth >= limit:
+        serve(core)  # What was accepted just now may not have to wait.
+    if limit and queue.depth >= limit:
+        return Refusal(
+            Code.QUEUE_FULL,
+            f"queue {queue.name!r} holds {queue.depth} waiting tasks, its depth limit; "
+            "submit again later, or raise depth_limit",
+            queue.retry_after_us(queue.depth - limit + 1, core.now_us),
+        )
+    if spec.options is None:
+        _accept(core, spec, queue, command.by)
+    else:
+        _accept_linked(core, spec, queue, command.by, spec.options)
+    return None
+
+
+def _accept_linked(core: Core, spec: TaskSpec, queue: Queue, by: str, options: Options) -> None:
+    """Accept a task that may depend on others; give it up at once if one has ended badly."""
+    tasks = core.book.tasks
+    waiting_for = tuple(unfinished(core, options))
+    dependencies = (tasks[dependency] for dependency in options.depends_on)
+    failed = [task for task in dependencies if task.state in (State.DEAD, State.KILLED)]
+    if failed and options.on_dependency is OnDependency.DEAD:
+        task = _accept(core, spec, queue, by, state=State.WAITING, waiting_for=waiting_for)
+        _abandon(core, task, failed[0])
+    else:
+        state = State.WAITING if waiting_for else State.READY
+        _accept(core, spec, queue, by, state=state, waiting_for=waiting_for)
+
+
+def _accept(
+    core: Core,
+    spec: TaskSpec,
+    queue: Queue,
+    by: str,
+    *,
+    state: State = State.READY,
+    waiting_for: tuple[TaskId, ...] = (),
+) -> Task:
+    options, policy, now_us = spec.options or NO_OPTIONS, queue.policy, core.now_us
+    if options.held or policy.held:
+        state = State.HELD
+    elif state is State.READY and options.run_at_us > now_us:
+        state = State.SCHEDULED
+    expires_us = options.expires_at_us
+    if not expires_us and policy.time_to_live_us:
+        expires_us = max(now_us, options.run_at_us) + policy.time_to_live_us
+    batch = queue.batch + (queue.batch_fill >= policy.batch_size)
+    core.record(
+        TaskSubmitted(now_us, queue.namespace.name, spec, state, by, batch, expires_us, waiting_for)
+    )
+    task = core.book.tasks[spec.id]
+    offer(core, task)
+    return task
+
+
+def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Refusal | Served | None:
+    """Answer a submit of an id that exists: yes if it is the same task, else no."""
+    is_same = (
+        task.queue.name == spec.queue
+        and task.queue.namespace.name == namespace
+        and task.name == spec.name
+        and task.key == spec.key
+        and task.priority + task.penalty == spec.priority
+        and is_same_body(task.payload, spec.payload)
+        and is_same_but_for_trace(_asked(task.options), _asked(spec.options or NO_OPTIONS))
+    )
+    if is_same:
+        options = task.options
+        if options.same is None:
+            return None
+        return Served(how_run(options.same), task.id, options.identity)
+    return Refusal(
+        Code.ID_CONFLICT,
+        f"task {spec.id.hex()} exists with other content; give a new task a new id",
+    )
+
+
+def _asked(options: Options) -> Options:
+    """Return options as they were asked for, without what the broker has made of them."""
+    if options.same is None and not options.identity:
+        return options
+    return msgspec.structs.replace(options, same=None, identity=b"")
+
+
+def _check_links(core: Core, command: SubmitTasks, options: Options) -> Refusal | None:
+    """Check what a task says about others: its alias, parent and dependencies."""
+    tasks, world = core.book.tasks, core.book.namespaces.get(command.namespace)
+    if world is not None and options.alias in world.aliases:
+        holder = tasks.get(world.aliases[options.alias])
+        message = f"alias {options.alias!r} is taken; choose another"
+        if holder is not None and not _is_hidden(holder, command):
+            message = (
+                f"alias {options.alias!r} names task {holder.id.hex()}; "
+                "choose another, or purge that task once it has ended"
+            )
+        return Refusal(Code.DUPLICATE_ALIAS, message)
+    if options.parent:
+        parent = tasks.get(options.parent)
+        if parent is None or parent.queue.namespace is not world or _is_hidden(parent, command):
+            message = f"parent {options.parent.hex()} is not a task of this namespace"
+            return Refusal(Code.UNKNOWN_TASK, message)
+        if parent.state in ENDED:
+            message = f"parent {options.parent.hex()} is {parent.state}; submit without a parent"
+            return Refusal(Code.PARENT_ENDED, message)
+        if command.fence and (parent.attempt is None or parent.attempt.fence != command.fence):
+            message = f"fence {command.fence} is not the lease of parent {options.parent.hex()}"
+            return Refusal(Code.STALE_FENCE, message + "; stop working on it")
+    for dependency in options.depends_on:
+        found = tasks.get(dependency)
+        if found is None or found.queue.namespace is not world or _is_hidden(found, command):
+            message = f"dependency {dependency.hex()} is not a task of this namespace"
+            return Refusal(Code.UNKNOWN_DEPENDENCY, message + "; submit it first")
+    return None
+
+
+def _is_hidden(task: Task, command: SubmitTasks) -> bool:
+    """Return whether the API key of a command covers some queues, and not that of a task."""
+    return bool(command.only) and task.queue.name not in command.only
+
+
+def _problems(spec: TaskSpec) -> list[str]:
+    """List what is wrong with a submitted task, in itself. The first line is the hot path."""
+    payload = spec.payload
+    size = len(payload) if type(payload) is bytes else INLINE_BYTES_MAX + 1
+    if (
+        len(spec.id) == ID_BYTES
+        and 0 < len(spec.queue) <= NAME_CHARS_MAX
+        and len(spec.name) <= NAME_CHARS_MAX
+        and len(spec.key) <= NAME_CHARS_MAX
+        and 0 <= spec.priority <= PRIORITY_MAX
+        and size <= INLINE_BYTES_MAX
+        and spec.options is None
+        and not is_volatile(spec.id)
+    ):
+        return []
+    problems = []
+    size = len(payload) if isinstance(payload, bytes) else 0
+    if len(spec.id) != ID_BYTES:
+        problems.append(f"id: must be {ID_BYTES} bytes, got {len(spec.id)}")
+    elif is_volatile(spec.id):
+        problems.append("id: this kind is the broker's own; choose a UUID of version 7 or 4")
+    if not spec.queue:
+        problems.append("queue: must not be empty")
+    problems += [
+        f"{field}: longer than {NAME_CHARS_MAX} characters"
+        for field in ("queue", "name", "key")
+        if len(getattr(spec, field)) > NAME_CHARS_MAX
+    ]
+    if not 0 <= spec.priority <= PRIORITY_MAX:
+        problems.append(f"priority: must be 0 to {PRIORITY_MAX}, got {spec.priority}")
+    if size > INLINE_BYTES_MAX:
+        problems.append(
+            f"payload: {size} bytes; above {INLINE_BYTES_MAX} it belongs in the blob store"
+        )
+    if isinstance(payload, BlobRef) and not is_blob(payload):
+        problems.append("payload: names no blob")
+    return problems + (_option_problems(spec.options) if spec.options else [])
+
+
+def _option_problems(options: Options) -> list[str]:
+    problems = [
+        f"{name}: must be 0 to {TIME_US_MAX}, got {getattr(options, name)}"
+        for name in ("run_at_us", "expires_at_us", "timeout_us")
+        if not 0 <= getattr(options, name) <= TIME_US_MAX
+    ]
+    if len(options.alias) > NAME_CHARS_MAX:
+        problems.append(f"alias: longer than {NAME_CHARS_MAX} characters")
+    if len(options.version) > NAME_CHARS_MAX:
+        problems.append(f"version: longer than {NAME_CHARS_MAX} characters")
+    if len(options.identity) not in (0, IDENTITY_BYTES):
+        problems.append(f"identity: must be {IDENTITY_BYTES} bytes, got {len(options.identity)}")
+    if len(options.tags) > TAGS_PER_TASK_MAX:
+        problems.append(f"tags: more than {TAGS_PER_TASK_MAX}")
+    if any(not 0 < len(tag) <= TAG_CHARS_MAX or "\0" in tag for tag in options.tags):
+        problems.append(f"tags: each must have 1 to {TAG_CHARS_MAX} characters, none of them NUL")
+    if len(options.depends_on) > DEPENDENCIES_PER_TASK_MAX:
+        problems.append(f"depends_on: more than {DEPENDENCIES_PER_TASK_MAX}")
+    if options.headers and (problem := value_problem(options.headers, HEADERS_BYTES_MAX)):
+        problems.append(f"headers: {problem}")
+    return problems + (_retry_problems(options.retry) if options.retry else [])
+
+
+def _retry_problems(retry: Retry) -> list[str]:
+    is_sound = (
+        0 <= retry.retries <= COUNT_MAX
+        and 0 <= retry.base_us <= TIME_US_MAX
+        and 1.0 <= retry.factor <= 100.0
+        and 0 <= retry.cap_us <= TIME_US_MAX
+    )
+    if is_sound:
+        return []
+    return [f"retry: retries 0 to {COUNT_MAX}, times 0 to {TIME_US_MAX}, factor 1 to 100"]

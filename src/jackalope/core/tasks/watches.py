@@ -1,0 +1,104 @@
+"""Watches: who wants to hear when a task ends, and how far it has come until then.
+
+Owns the waiting sessions. Volatile: a session that comes back asks again, and is told at once about
+what has ended meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from jackalope.core.commands import WatchTasks
+from jackalope.core.effects import Accepted, SendToSession, TaskEnded, TaskProgressed
+from jackalope.core.lifecycle import ENDED
+from jackalope.core.limits import WATCHES_PER_TASK_MAX
+from jackalope.core.refusals import Code, Refusal
+
+if TYPE_CHECKING:
+    from jackalope.core.core import Core
+    from jackalope.core.ids import TaskId
+    from jackalope.core.task import Task
+
+
+class Watches:
+    """The sessions that watch each task, and whether they want to hear of its progress too."""
+
+    def __init__(self) -> None:
+        self.by_task: dict[TaskId, dict[int, bool]] = {}
+        self._by_session: dict[int, dict[TaskId, None]] = {}
+
+    def add(self, task_id: TaskId, session: int, *, progress: bool) -> None:
+        """Let a session watch a task. Its last word on progress counts."""
+        self.by_task.setdefault(task_id, {})[session] = progress
+        self._by_session.setdefault(session, {})[task_id] = None
+
+    def has_room(self, task_id: TaskId, session: int) -> bool:
+        """Tell whether a session may watch a task, if it does not already."""
+        sessions = self.by_task.get(task_id, {})
+        return len(sessions) < WATCHES_PER_TASK_MAX or session in sessions
+
+    def take(self, task_id: TaskId) -> Iterable[int]:
+        """Return and forget the sessions that watch a task."""
+        sessions = self.by_task.pop(task_id, {})
+        for session in sessions:
+            watched = self._by_session[session]
+            del watched[task_id]
+            if not watched:
+                del self._by_session[session]
+        return sessions
+
+    def forget_session(self, session: int) -> None:
+        """Drop all that a session watches."""
+        for task_id in self._by_session.pop(session, {}):
+            sessions = self.by_task[task_id]
+            del sessions[session]
+            if not sessions:
+                del self.by_task[task_id]
+
+
+def watch_tasks(core: Core, command: WatchTasks) -> None:
+    """Watch tasks; an end, or progress that was made, is told at once."""
+    refused = []
+    for index, task_id in enumerate(command.tasks):
+        task = core.book.tasks.get(task_id)
+        if task is None or not task.queue.is_seen_by(command):
+            message = f"no task {task_id.hex()} in namespace {command.namespace!r}"
+            refused.append((index, Refusal(Code.UNKNOWN_TASK, message)))
+        elif task.state in ENDED:
+            core.effects.append(SendToSession(command.session, _ended(task)))
+        elif not core.watches.has_room(task_id, command.session):
+            message = (
+                f"{WATCHES_PER_TASK_MAX} sessions watch task {task_id.hex()}; ask for it later"
+            )
+            refused.append((index, Refusal(Code.TOO_MANY, message)))
+        else:
+            core.watches.add(task_id, command.session, progress=command.progress)
+            if command.progress and task_id in core.progress:
+                core.effects.append(SendToSession(command.session, _progressed(core, task_id)))
+    core.reply(command, Accepted(len(command.tasks) - len(refused), tuple(refused)))
+
+
+def tell_progress(core: Core, task_id: TaskId) -> None:
+    """Tell everybody who wants to hear of it how far a task has come."""
+    for session, is_wanted in core.watches.by_task.get(task_id, {}).items():
+        if is_wanted:
+            core.effects.append(SendToSession(session, _progressed(core, task_id)))
+
+
+def tell_watchers(core: Core, task: Task) -> None:
+    """Tell everybody who watches a task that it has ended."""
+    for session in core.watches.take(task.id):
+        core.effects.append(SendToSession(session, _ended(task)))
+
+
+def _progressed(core: Core, task_id: TaskId) -> TaskProgressed:
+    progress = core.progress[task_id]
+    return TaskProgressed(task_id, progress.at_us, progress.percent, progress.note)
+
+
+def _ended(task: Task) -> TaskEnded:
+    outcome = task.outcome
+    if outcome is None:
+        return TaskEnded(task.id, task.state)
+    return TaskEnded(task.id, task.state, outcome.result, outcome.reason, outcome.error)

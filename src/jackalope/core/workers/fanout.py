@@ -1,0 +1,326 @@
+"""Helping: workers that are idle help the task of another with its fan-out.
+
+Owns who helps whom. Volatile, as workers are: an owner asks again after a lost connection, and a
+helper says whom it helps when it joins. What is helped with, and how far that is, the core does not
+know: items go from worker to worker.
+
+Theory of operation. The owner of a fan-out asks for up to so many helpers. It proves by the fence
+that it runs the task, and that it is the worker by its session, or over another one by the secret
+with which the worker joined: fences are small numbers, and can be guessed. A helper is a worker
+that serves the queue of what it is to run, which may be another than the task's, and has a free
+slot; it helps one owner at a time, and the slot is taken while it does.
+Free workers are asked before they are given tasks, for the fan-out with the fewest helpers first.
+If nobody is free, and another fan-out has at least two helpers more, one of those is called back.
+
+A fan-out is over when its owner says so, or when the session that asked is closed. Helpers are not
+told then: their connection to the owner ends, and each says itself when it is free. So a slot is
+never given out twice, and a helper that falls silent is given up as the worker that it is.
+
+Between two commands this always holds: no fan-out wants a helper while a worker that it may have
+has a slot free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hmac import compare_digest
+from typing import TYPE_CHECKING
+
+from jackalope.core.assertions import must
+from jackalope.core.commands import EndHelp, RequestHelpers
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import (
+    Accepted,
+    HelpAsked,
+    HelperFailed,
+    HelpersPromised,
+    HelpRecalled,
+    SendToSession,
+)
+from jackalope.core.limits import FANOUTS_MAX, HELPERS_PER_FANOUT_MAX, NAME_CHARS_MAX
+from jackalope.core.refusals import Code, Refusal
+
+if TYPE_CHECKING:
+    from jackalope.core.core import Core
+    from jackalope.core.state.roster import Worker
+    from jackalope.core.task import Task
+
+
+class Fanout:
+    """A task whose items others help with.
+
+    Attributes:
+        task: the task.
+        owner: the worker that runs it.
+        fence: the attempt.
+        session: who asked last.
+        wanted: how many helpers there may be.
+        function: what they will be asked to run.
+        where: where they find the owner.
+        seal: the fingerprint of the owner's certificate; empty where the connection is plain.
+        token: a secret made by the broker's door, by which owner and helpers know each other.
+        queue: what helpers serve.
+        key: the key that they serve.
+        helpers: who helps, by name.
+        shunned: workers that could not help, by name.
+        awaits: a helper of another fan-out that was called back in favour of this one.
+    """
+
+    __slots__ = (
+        "awaits",
+        "fence",
+        "function",
+        "helpers",
+        "key",
+        "owner",
+        "queue",
+        "seal",
+        "session",
+        "shunned",
+        "task",
+        "token",
+        "wanted",
+        "where",
+    )
+
+    def __init__(self, task: Task, owner: str, fence: int, token: str) -> None:
+        self.task = task
+        self.owner = owner
+        self.fence = fence
+        self.token = token
+        self.session = 0
+        self.wanted = 0
+        self.queue = self.key = ""
+        self.function = ""
+        self.where = ""
+        self.seal = ""
+        self.helpers: dict[str, Worker] = {}
+        self.shunned: set[str] = set()
+        self.awaits: tuple[Worker, int] | None = None
+
+    @property
+    def missing(self) -> int:
+        """How many helpers it lacks."""
+        return self.wanted - len(self.helpers)
+
+    def may_have(self, worker: Worker) -> bool:
+        """Tell whether a worker could help, if it had a slot free."""
+        return (
+            worker.namespace is self.task.queue.namespace
+            and self.queue in worker.queues
+            and worker.crew is not None
+            and worker.crew.serves(self.key)
+            and (not self.function or worker.crew.knows(self.function))
+            and worker.id != self.owner
+            and worker.id not in self.shunned
+        )
+
+
+def request_helpers(core: Core, command: RequestHelpers) -> None:
+    """Take on a fan-out, or change how many helpers it wants; with 0 it is over."""
+    task = core.book.tasks.get(command.task)
+    attempt = None if task is None else task.attempt
+    if task is None or attempt is None or not _is_lease(command, task):
+        message = f"fence {command.fence} is not the lease of task {command.task.hex()}"
+        core.reply(command, Refusal(Code.STALE_FENCE, message + "; stop working on it"))
+        return
+    refusal = _not_holder(core, command, attempt.worker) or _unfit(core, command)
+    if refusal is not None:
+        core.reply(command, refusal)
+        return
+    fanout = core.fanouts.get(command.fence)
+    if not command.count:
+        core.fanouts.pop(command.fence, None)
+        core.reply(command, Accepted())
+        return
+    is_new = fanout is None
+    if fanout is None:
+        fanout = Fanout(task, attempt.worker, command.fence, command.token)
+        core.fanouts[command.fence] = fanout
+    fanout.session, fanout.wanted = command.session, command.count
+    fanout.function, fanout.where, fanout.seal = command.function, command.where, command.seal
+    fanout.queue = command.queue or task.queue.name
+    fanout.key = task.key if fanout.queue == task.queue.name else ""
+    if is_new:
+        # After a restart of the broker the helpers may be back before their owner asks again.
+        for worker in core.roster.workers.values():
+            if worker.helps == command.fence:
+                _take_on(fanout, worker)
+    core.seeks_helpers = True
+    core.reply(command, HelpersPromised(fanout.token))
+
+
+def _is_lease(command: RequestHelpers, task: Task) -> bool:
+    """Return whether a request names the lease of a task that its sender may know of."""
+    queue = task.queue
+    return (
+        task.attempt is not None
+        and task.attempt.fence == command.fence
+        and queue.namespace.name == command.namespace
+        and (not command.only or queue.name in command.only)
+    )
+
+
+def _not_holder(core: Core, command: RequestHelpers, worker: str) -> Refusal | None:
+    """Refuse a request that does not come from the worker that holds the task."""
+    holder = core.roster.workers.get((command.namespace, worker))
+    if holder is None:
+        message = f"worker {worker!r} has not joined again; ask for helpers when it has"
+        return Refusal(Code.UNKNOWN_SESSION, message, SECOND)
+    is_own = holder.session == command.session
+    proof, secret = command.secret.encode(), holder.secret.encode()
+    if is_own or (secret and compare_digest(proof, secret)):
+        return None
+    message = f"worker {worker!r} holds task {command.task.hex()}; it asks for helpers itself"
+    return Refusal(Code.FORBIDDEN, message + ", or with the secret with which it joined")
+
+
+def end_help(core: Core, command: EndHelp) -> None:
+    """Take the word of a helper that it is free again."""
+    worker = core.worker_of(command)
+    if worker is None:
+        return
+    if worker.helps == command.fence:
+        fanout = core.fanouts.get(command.fence)
+        if fanout is not None and command.why:
+            fanout.shunned.add(worker.id)
+            failed = HelperFailed(fanout.task.id, fanout.fence, worker.id, command.why)
+            core.effects.append(SendToSession(fanout.session, failed))
+        free(core, worker)
+    core.reply(command, Accepted())
+
+
+def free(core: Core, worker: Worker) -> None:
+    """Give a worker its slot back, and let another take its place as a helper."""
+    fanout = core.fanouts.get(worker.helps)
+    if fanout is not None:
+        fanout.helpers.pop(worker.id, None)
+    worker.helps = 0
+    if worker.crew is not None:
+        worker.crew.place(worker)
+        core.hungry[worker] = None
+    core.seeks_helpers = bool(core.fanouts)
+
+
+def resume_help(core: Core, worker: Worker, fence: int) -> None:
+    """Take the word of a worker that joins over a new session about whom it helps."""
+    fanout = core.fanouts.get(worker.helps)
+    if fanout is not None:
+        fanout.helpers.pop(worker.id, None)
+    worker.helps = fence
+    fanout = core.fanouts.get(fence)
+    if fanout is not None:
+        _take_on(fanout, worker)
+    core.seeks_helpers = bool(core.fanouts)
+
+
+def _take_on(fanout: Fanout, worker: Worker) -> None:
+    """Count a worker that says that it helps; one that nobody can have asked helps nobody."""
+    if worker.namespace is fanout.task.queue.namespace and fanout.queue in worker.queues:
+        fanout.helpers[worker.id] = worker
+    else:
+        worker.helps = 0
+
+
+def forget_session(core: Core, session: int) -> None:
+    """Let the fan-outs of a session that was closed be over."""
+    for fanout in [fanout for fanout in core.fanouts.values() if fanout.session == session]:
+        del core.fanouts[fanout.fence]
+
+
+def lend(core: Core) -> None:
+    """Ask workers that are free to help: all of them if something new is wanted."""
+    idle: Iterable[Worker] = core.roster.workers.values() if core.seeks_helpers else core.hungry
+    is_new, core.seeks_helpers = core.seeks_helpers, False
+    free_ones = [worker for worker in idle if _can_help(worker)]
+    if not free_ones and not is_new:
+        return
+    for fanout in [fanout for fanout in core.fanouts.values() if not _is_alive(fanout)]:
+        del core.fanouts[fanout.fence]
+    wanting = [fanout for fanout in core.fanouts.values() if fanout.missing > 0]
+    if not wanting:
+        return
+    for worker in sorted(free_ones, key=lambda worker: len(worker.held)):
+        fitting = [fanout for fanout in wanting if fanout.may_have(worker)]
+        if fitting:
+            poorest = min(fitting, key=lambda fanout: len(fanout.helpers))
+            _ask(core, poorest, worker)
+            if poorest.missing <= 0:
+                wanting.remove(poorest)
+    if is_new and wanting:
+        _call_back(core, wanting)
+
+
+def _is_alive(fanout: Fanout) -> bool:
+    """Tell whether the attempt still has its lease. Looked at late, so that ends stay cheap."""
+    attempt = fanout.task.attempt
+    return attempt is not None and attempt.fence == fanout.fence
+
+
+def _can_help(worker: Worker) -> bool:
+    return worker.has_room() and worker.helps == 0 and len(worker.held) < worker.slots
+
+
+def _ask(core: Core, fanout: Fanout, worker: Worker) -> None:
+    must(worker.helps == 0, "a worker helps one owner at a time", worker.id)
+    worker.helps = fanout.fence
+    fanout.helpers[worker.id] = worker
+    task = fanout.task
+    core.effects.append(
+        SendToSession(
+            worker.session,
+            HelpAsked(
+                task.id,
+                fanout.fence,
+                task.queue.name,
+                fanout.function,
+                fanout.where,
+                fanout.token,
+                fanout.seal,
+            ),
+        )
+    )
+    if worker.crew is not None:
+        worker.crew.place(worker)
+
+
+def _call_back(core: Core, wanting: list[Fanout]) -> None:
+    """Call back a helper of somebody who has two more than one who wants some, one at a time."""
+    richest = max(core.fanouts.values(), key=lambda fanout: len(fanout.helpers))
+    if len(richest.helpers) < 2:
+        return
+    called = set()
+    for fanout in core.fanouts.values():
+        if fanout.awaits is not None:
+            worker, fence = fanout.awaits
+            if worker.helps == fence and worker.session:
+                called.add(worker.id)
+            else:
+                fanout.awaits = None
+    for fanout in sorted(wanting, key=lambda fanout: len(fanout.helpers)):
+        if len(richest.helpers) < len(fanout.helpers) + 2:
+            return
+        for worker in richest.helpers.values() if fanout.awaits is None else ():
+            if worker.session and worker.id not in called and fanout.may_have(worker):
+                fanout.awaits = (worker, richest.fence)
+                message = HelpRecalled(richest.fence)
+                core.effects.append(SendToSession(worker.session, message))
+                return
+
+
+def _unfit(core: Core, command: RequestHelpers) -> Refusal | None:
+    if not 0 <= command.count <= HELPERS_PER_FANOUT_MAX:
+        message = f"count: must be 0 to {HELPERS_PER_FANOUT_MAX}, got {command.count}"
+        return Refusal(Code.INVALID, message)
+    problems = [
+        f"{name}: longer than {NAME_CHARS_MAX} characters"
+        for name in ("function", "where", "seal", "queue", "secret")
+        if len(getattr(command, name)) > NAME_CHARS_MAX
+    ]
+    if command.count and not command.where:
+        problems.append("where: must not be empty")
+    if problems:
+        return Refusal(Code.INVALID, "no helpers. " + "; ".join(problems))
+    if command.count and len(core.fanouts) >= FANOUTS_MAX and command.fence not in core.fanouts:
+        return Refusal(Code.TOO_MANY, f"there are {FANOUTS_MAX} fan-outs; ask again later")
+    return None

@@ -1,0 +1,85 @@
+"""Consumers of a channel: which tasks one takes, and how many at a time.
+
+Owns what the name of a queue means, which may be the requests of a key of a pool.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jackalope.core.amqp.arguments import QUORUM, kind_of, type_of
+from jackalope.core.amqp.topology import lane_of
+from jackalope.core.commands.amqp import Consume
+from jackalope.core.pools.settings import LAUNCH_LABEL, POOL_LABEL
+from jackalope.doors.amqp.deliveries import NO_ACK_WINDOW
+from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
+
+if TYPE_CHECKING:
+    from jackalope.doors.amqp.channel import Channel
+    from jackalope.doors.amqp.connection import Connection
+
+#: How many tasks a consumer without a limit of its own may hold: as many as one could ask for.
+PREFETCH_MAX = 65_535
+
+
+def place_of(connection: Connection, name: str) -> tuple[str, str | None]:
+    """Return the queue that a name means, and the key if it means the requests of a pool."""
+    world = connection.broker.engine.core.book.namespaces.get(connection.namespace)
+    lane = None if world is None or name in world.queues else lane_of(world.queues, name)
+    return (name, None) if lane is None else lane
+
+
+def consumer_of(channel: Channel, name: str, tag: str, args: dict[str, Any]) -> Consume:
+    """Return the command that lets a consumer in.
+
+    Raises:
+        AmqpError: an argument is wrong, or the queue cannot have such a consumer.
+    """
+    no_ack, connection = args["no_ack"], channel.connection
+    queue, key = place_of(connection, name)
+    labels = {
+        "door": "amqp",
+        "tag": tag,
+        "peer": f"{connection.peer[0]}:{connection.peer[1]}",
+    }
+    if channel.share[0] and _is_quorum(connection, queue):
+        where = f"queue '{name}' in vhost '{connection.vhost}'"
+        raise ConnectionFault(540, f"{where} does not support global qos")
+    slots = channel.prefetch or PREFETCH_MAX
+    if key is not None:
+        # By its user a worker says which launch it came of. One that names no prefetch is given one
+        # request at a time: what it dies of shall cost no other request a try.
+        labels |= {POOL_LABEL: queue, LAUNCH_LABEL: connection.user}
+        slots = channel.prefetch or (PREFETCH_MAX if channel.share[1] else 1)
+    return Consume(
+        queue=queue,
+        key=key,
+        consumer="",
+        slots=NO_ACK_WINDOW if no_ack else slots,
+        credit=NO_ACK_WINDOW if no_ack else None,
+        share=0 if no_ack else channel.share[0],
+        share_slots=channel.share[1],
+        exclusive=args["exclusive"],
+        priority=_priority(connection, name, args["arguments"]),
+        owner=connection.session,
+        labels=labels,
+        namespace=connection.namespace,
+    )
+
+
+def _is_quorum(connection: Connection, name: str) -> bool:
+    queue = connection.broker.engine.core.book.queue(connection.namespace, name)
+    return (
+        queue is not None
+        and queue.traits is not None
+        and (type_of(queue.traits.arguments) == QUORUM)
+    )
+
+
+def _priority(connection: Connection, queue: str, arguments: dict[str, Any]) -> int:
+    priority = arguments.get("x-priority", 0)
+    if isinstance(priority, int):
+        return priority
+    where = f"queue '{queue}' in vhost '{connection.vhost}'"
+    reason = f'"expected integer, got {kind_of(priority)}"'
+    raise ChannelFault(406, f"invalid arg 'x-priority' for {where}: {reason}")

@@ -1,0 +1,221 @@
+"""Declarations of a channel: exchanges, queues and bindings.
+
+Owns how these methods become commands, and what their answers look like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING
+
+from jackalope.core.amqp.routing import Kind
+from jackalope.core.amqp.topology import GENERATED, REPLY_TO, Binding, Exchange
+from jackalope.core.commands.amqp import (
+    Bind,
+    OpenExchange,
+    OpenQueue,
+    PurgeQueue,
+    RemoveExchange,
+    RemoveQueue,
+    Unbind,
+)
+from jackalope.core.effects import Answered, Dropped, QueueOpened
+from jackalope.doors.amqp.consume import place_of
+from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
+from jackalope.wire.amqp import Method
+
+if TYPE_CHECKING:
+    from jackalope.doors.amqp.channel import Channel
+
+
+def _plain(channel: Channel, method: Method, answer: str) -> Callable[[Answered], None]:
+    """Return what sends an answer that says nothing but yes, unless none is wanted."""
+
+    def done(_: Answered) -> None:
+        if not method.args.get("no_wait", False):
+            channel.send(answer)
+
+    return done
+
+
+def _counted(channel: Channel, method: Method, answer: str) -> Callable[[Answered], None]:
+    """Return what sends an answer that says how many messages are gone."""
+
+    def done(body: Answered) -> None:
+        if isinstance(body, Dropped) and not method.args["no_wait"]:
+            channel.send(answer, message_count=body.count)
+
+    return done
+
+
+# Exchanges.
+
+
+def declare_exchange(channel: Channel, method: Method) -> None:
+    """Declare an exchange."""
+    args, connection = method.args, channel.connection
+    kind = args["type"]
+    if args["passive"]:
+        kind = Kind.DIRECT
+    elif kind not in tuple(Kind):
+        raise ConnectionFault(503, f"unknown exchange type '{kind}'")
+    if not args["exchange"]:
+        raise ChannelFault(403, "operation not permitted on the default exchange")
+    command = OpenExchange(
+        exchange=Exchange(
+            args["exchange"],
+            Kind(kind),
+            args["durable"],
+            args["auto_delete"],
+            args["internal"],
+            args["arguments"],
+        ),
+        passive=args["passive"],
+        namespace=connection.namespace,
+        by=connection.user,
+    )
+    channel.ask(command, method, _plain(channel, method, "exchange.declare-ok"))
+
+
+def delete_exchange(channel: Channel, method: Method) -> None:
+    """Delete an exchange."""
+    args, connection = method.args, channel.connection
+    command = RemoveExchange(
+        exchange=args["exchange"],
+        if_unused=args["if_unused"],
+        namespace=connection.namespace,
+        by=connection.user,
+    )
+    channel.ask(command, method, _plain(channel, method, "exchange.delete-ok"))
+
+
+def bind_exchange(channel: Channel, method: Method) -> None:
+    """Bind an exchange to another, or undo that."""
+    args = method.args
+    binding = Binding(
+        args["source"], args["destination"], True, args["routing_key"], args["arguments"]
+    )
+    _bind(channel, method, binding)
+
+
+def _bind(channel: Channel, method: Method, binding: Binding) -> None:
+    connection = channel.connection
+    shape = Bind if method.name.endswith(".bind") else Unbind
+    command = shape(
+        binding=binding,
+        owner=connection.session,
+        namespace=connection.namespace,
+        by=connection.user,
+    )
+    channel.ask(command, method, _plain(channel, method, f"{method.name}-ok"))
+
+
+# Queues.
+
+
+def declare_queue(channel: Channel, method: Method) -> None:
+    """Declare a queue."""
+    args, connection = method.args, channel.connection
+    name = args["queue"]
+    if name.startswith(REPLY_TO):
+        _declare_reply_to(channel, method)
+        return
+    if not name:
+        name = "" if args["passive"] else f"{GENERATED}{token_urlsafe(16)}"
+    queue, key = place_of(connection, name)
+    command = OpenQueue(
+        queue=queue,
+        key=key,
+        durable=args["durable"],
+        exclusive=args["exclusive"],
+        auto_delete=args["auto_delete"],
+        passive=args["passive"],
+        generated=not args["queue"],
+        arguments=args["arguments"],
+        owner=connection.session,
+        namespace=connection.namespace,
+        by=connection.user,
+    )
+
+    def done(body: Answered) -> None:
+        if isinstance(body, QueueOpened) and not args["no_wait"]:
+            channel.send(
+                "queue.declare-ok",
+                queue=body.queue,
+                message_count=body.ready,
+                consumer_count=body.consumers,
+            )
+
+    channel.last_queue = name
+    channel.ask(command, method, done)
+
+
+def _declare_reply_to(channel: Channel, method: Method) -> None:
+    """Tell whether somebody still waits for direct replies: this is how a server asks."""
+    name, connection = method.args["queue"], channel.connection
+    if name != REPLY_TO and name not in connection.door.replies:
+        raise ChannelFault(404, f"no queue '{name}' in vhost '{connection.vhost}'")
+    connection.flush()
+    channel.last_queue = name
+    if not method.args["no_wait"]:
+        channel.send("queue.declare-ok", queue=name, message_count=0, consumer_count=1)
+
+
+def bind_queue(channel: Channel, method: Method) -> None:
+    """Bind a queue to an exchange, or undo that."""
+    args = method.args
+    queue, key = args["queue"], args["routing_key"]
+    if not queue:
+        queue = _last_queue(channel)
+        key = key or queue
+    _bind(channel, method, Binding(args["exchange"], queue, False, key, args["arguments"]))
+
+
+def purge_queue(channel: Channel, method: Method) -> None:
+    """Purge a queue."""
+    connection = channel.connection
+    queue, key = place_of(connection, method.args["queue"] or _last_queue(channel))
+    command = PurgeQueue(
+        queue=queue,
+        key=key,
+        owner=connection.session,
+        namespace=connection.namespace,
+        by=connection.user,
+    )
+    channel.ask(command, method, _counted(channel, method, "queue.purge-ok"))
+
+
+def delete_queue(channel: Channel, method: Method) -> None:
+    """Delete a queue."""
+    args, connection = method.args, channel.connection
+    queue, key = place_of(connection, args["queue"] or _last_queue(channel))
+    command = RemoveQueue(
+        queue=queue,
+        key=key,
+        if_unused=args["if_unused"],
+        if_empty=args["if_empty"],
+        owner=connection.session,
+        namespace=connection.namespace,
+        by=connection.user,
+    )
+    channel.ask(command, method, _counted(channel, method, "queue.delete-ok"))
+
+
+def _last_queue(channel: Channel) -> str:
+    if not channel.last_queue:
+        raise ChannelFault(404, "no previously declared queue")
+    return channel.last_queue
+
+
+DECLARING: dict[str, Callable[[Channel, Method], None]] = {
+    "exchange.declare": declare_exchange,
+    "exchange.delete": delete_exchange,
+    "exchange.bind": bind_exchange,
+    "exchange.unbind": bind_exchange,
+    "queue.declare": declare_queue,
+    "queue.bind": bind_queue,
+    "queue.unbind": bind_queue,
+    "queue.purge": purge_queue,
+    "queue.delete": delete_queue,
+}

@@ -1,0 +1,330 @@
+"""Outlets: where the broker's tasks become deliveries of a channel.
+
+Owns the session of a consumer, and of who takes tasks one by one; large bodies are loaded on the
+way, in order. What a delivery is told by on the channel, `Delivery` remembers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from jackalope.broker.access import THE_BROKER
+from jackalope.core.amqp.envelope import make_letter
+from jackalope.core.commands import Fail, FailAttempts, Held, ReleaseAttempts, Verdict
+from jackalope.core.commands.amqp import GrantCredit, StopConsuming
+from jackalope.core.durations import MILLISECOND, SECOND
+from jackalope.core.effects import (
+    Assignment,
+    ConsumerCancelled,
+    DeliveryTimedOut,
+    Effect,
+    Joined,
+    Reply,
+)
+from jackalope.core.ids import TaskId
+from jackalope.core.refusals import Refusal
+from jackalope.core.task import BlobRef, Body, Error, Letter
+from jackalope.doors.amqp.errors import ChannelFault
+from jackalope.doors.amqp.pool_answers import Answer
+from jackalope.storage import OutOfReach, StorageFault
+from jackalope.wire.amqp import (
+    BASIC,
+    encode_content,
+    encode_deliver,
+    encode_method,
+    encode_route,
+    short_string,
+)
+
+if TYPE_CHECKING:
+    from jackalope.doors.amqp.channel import Channel
+
+#: How many tasks are on their way to a consumer that does not acknowledge.
+NO_ACK_WINDOW = 1_000
+
+#: How long to wait before asking a store again that did not answer.
+_STORE_AWAY_US = 5 * SECOND
+
+
+class Delivery(NamedTuple):
+    """A task that a channel has and has not answered yet.
+
+    Attributes:
+        answer: what it answers, if a caller of another door waits for that.
+    """
+
+    outlet: Outlet
+    task: TaskId
+    fence: int
+    answer: Answer | None = None
+
+
+class Outlet:
+    """A session of the broker on a channel.
+
+    Attributes:
+        session: its number.
+        queue: the queue whose tasks come out here.
+        unanswered: how many deliveries of it the peer has not answered.
+        is_stopped: nothing comes out any more, but what did may not be answered yet.
+        is_over: its session is closed.
+    """
+
+    def __init__(self, channel: Channel, queue: str, *, no_ack: bool) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.no_ack = no_ack
+        self.unanswered = 0
+        self.is_stopped = self.is_over = False
+        self.broker = channel.connection.broker
+        self.session = self.broker.open_session(self)
+        self._spent = 0
+        self._waiting: deque[Assignment] = deque()
+        self._loading: asyncio.Task[None] | None = None
+
+    def deliver(self, effects: list[Effect]) -> None:
+        """Take what the broker has for this session."""
+        for effect in effects:
+            if isinstance(effect, Reply):
+                self.on_reply(effect)
+            elif isinstance(effect.message, Assignment):
+                self._take(effect.message)
+            elif isinstance(effect.message, ConsumerCancelled):
+                self.on_cancelled()
+            elif isinstance(effect.message, DeliveryTimedOut):
+                self._time_out(effect.message.timeout_us)
+        self.refill()
+        self.channel.connection.flush()
+
+    def refill(self) -> None:
+        """Ask for more once half of what may be on its way to the peer was sent to it."""
+        if self._spent >= NO_ACK_WINDOW // 2 and self.channel.connection.is_read():
+            command = GrantCredit(session=self.session, credit=self._spent)
+            self.broker.post(command, THE_BROKER)
+            self._spent = 0
+
+    def end(self, why: str) -> None:
+        """Close the connection, because the broker no longer knows the session."""
+        self.channel.connection.end(why)
+
+    def close(self) -> None:
+        """Give the session up, and with it what is not answered."""
+        self.is_over = True
+        if self._loading is not None:
+            self._loading.cancel()
+        self.broker.close_session(self.session)
+
+    def answered(self) -> None:
+        """Note that a delivery was answered; a session that nobody needs any more is closed."""
+        self.unanswered -= 1
+        self.close_if_done()
+
+    def close_if_done(self) -> None:
+        """Close the session if nothing comes out any more and everything was answered."""
+        if self.is_stopped and not self.unanswered:
+            self.channel.connection.flush()
+            self.close()
+
+    def _time_out(self, timeout_us: int) -> None:
+        text = f"delivery acknowledgement on channel {self.channel.number} timed out."
+        used = f"Timeout value used: {timeout_us // MILLISECOND} ms."
+        more = "This timeout value can be configured, see consumers doc guide to learn more"
+        self.channel.fail(ChannelFault(406, f"{text} {used} {more}"))
+
+    # For the kinds of outlets.
+
+    def on_reply(self, reply: Reply) -> None:
+        """Take an answer."""
+
+    def on_cancelled(self) -> None:
+        """Hear that the queue is gone."""
+
+    def on_loaded(self) -> None:
+        """Continue after the last large body was handed over."""
+
+    def on_given_back(self) -> None:
+        """Continue after a task was handed back whose body cannot be loaded."""
+
+    def send(self, tag: int, given: Assignment, letter: Letter, body: bytes) -> None:
+        """Write a delivery."""
+
+    # Deliveries.
+
+    def _take(self, given: Assignment) -> None:
+        payload = given.payload
+        if self._waiting or isinstance(payload, BlobRef):
+            self._waiting.append(given)
+            if self._loading is None or self._loading.done():
+                self._loading = asyncio.get_running_loop().create_task(self._load())
+        else:
+            self._hand_over(given, payload)
+
+    def _hand_over(self, given: Assignment, body: bytes) -> None:
+        channel = self.channel
+        tag, answer, letter = channel.next_tag(), None, given.letter
+        if letter is None:
+            if not self.no_ack and self._is_of_pool(given):
+                answer = Answer(channel, tag, given)
+            reply_to = "" if answer is None else answer.address
+            headers = given.options.headers
+            letter = make_letter(given.queue, given.task, given.name, headers, reply_to)
+        if self.no_ack:
+            if isinstance(given.payload, BlobRef):
+                channel.connection.finish(self.session, given.task, given.fence)
+            self._spent += 1
+        else:
+            self.unanswered += 1
+            channel.unanswered[tag] = Delivery(self, given.task, given.fence, answer)
+        self.send(tag, given, letter, body)
+
+    def _is_of_pool(self, given: Assignment) -> bool:
+        book = self.broker.engine.core.book
+        queue = book.queue(self.channel.connection.namespace, given.queue)
+        return queue is not None and queue.pool is not None
+
+    async def _load(self) -> None:
+        """Load large bodies, one after the other, and hand over what waited behind them."""
+        while self._waiting:
+            given = self._waiting[0]
+            try:
+                body = await self._body(given.payload)
+            except StorageFault as fault:
+                self._waiting.popleft()
+                self._give_back(given, fault)
+                continue
+            self._waiting.popleft()
+            self._hand_over(given, body)
+            self.channel.connection.flush()
+        self.on_loaded()
+        self.channel.connection.flush()
+
+    def is_loading(self) -> bool:
+        """Return whether deliveries wait for large bodies."""
+        return bool(self._waiting)
+
+    async def _body(self, payload: Body) -> bytes:
+        if isinstance(payload, bytes):
+            return payload
+        ref, blobs = payload, self.broker.blobs
+        return await blobs.off_loop(lambda: b"".join(blobs.read(ref)))
+
+    def _give_back(self, given: Assignment, fault: StorageFault) -> None:
+        """Hand a task back whose body cannot be had just now; or give it up if it is lost."""
+        if isinstance(fault, OutOfReach):
+            held = [Held(given.task, given.fence)]
+            command = ReleaseAttempts(session=self.session, attempts=held, after_us=_STORE_AWAY_US)
+            self.broker.post(command, THE_BROKER)
+        else:
+            failure = Fail(given.task, given.fence, Error("PayloadLost", str(fault)), Verdict.DEAD)
+            failed = FailAttempts(session=self.session, attempts=[failure])
+            self.broker.post(failed, THE_BROKER)
+        self.on_given_back()
+
+
+class Subscription(Outlet):
+    """A consumer of a channel.
+
+    Attributes:
+        tag: its name on the channel.
+    """
+
+    def __init__(
+        self, channel: Channel, queue: str, tag: str, *, no_ack: bool, no_wait: bool
+    ) -> None:
+        super().__init__(channel, queue, no_ack=no_ack)
+        self.tag = tag
+        self._tag = short_string(tag.encode())
+        self._no_wait = no_wait
+        self._is_stopping = False
+        self._route = ("", "", b"")
+
+    def stop(self, *, no_wait: bool) -> None:
+        """Take no more tasks. The session stays until the broker's reply, behind the last task."""
+        self._no_wait = no_wait
+        self.broker.post(StopConsuming(session=self.session, ref=1), THE_BROKER)
+
+    def on_reply(self, reply: Reply) -> None:
+        """Tell the peer that the consumer is there, or is not; or that it has stopped."""
+        channel = self.channel
+        if isinstance(reply.body, Refusal):
+            channel.refuse(reply.body, BASIC, 20)
+        elif isinstance(reply.body, Joined):
+            if not self._no_wait:
+                channel.send("basic.consume-ok", consumer_tag=self.tag)
+                channel.go_on()
+        else:
+            self._is_stopping = True
+            if not self.is_loading():
+                self.on_loaded()
+
+    def on_loaded(self) -> None:
+        """Report that the consumer has stopped, once everything it was given is sent."""
+        if not self._is_stopping:
+            return
+        self._is_stopping, self.is_stopped = False, True
+        if not self._no_wait:
+            self.channel.send("basic.cancel-ok", consumer_tag=self.tag)
+            self.channel.go_on()
+        self.close_if_done()
+
+    def on_cancelled(self) -> None:
+        """Tell the peer that the queue is gone, if it wants to hear that."""
+        channel = self.channel
+        if channel.subscriptions.get(self.tag) is self:
+            channel.retire(self)
+            if channel.connection.can("consumer_cancel_notify"):
+                channel.send("basic.cancel", consumer_tag=self.tag, no_wait=True)
+            self.is_stopped = True
+            self.close_if_done()
+
+    def send(self, tag: int, given: Assignment, letter: Letter, body: bytes) -> None:
+        """Write `basic.deliver`."""
+        channel = self.channel
+        exchange, key, route = self._route
+        if letter.exchange != exchange or letter.key != key or not route:
+            route = encode_route(letter.exchange, letter.key)
+            self._route = (letter.exchange, letter.key, route)
+        number, most = channel.number, channel.connection.frame_bytes_max
+        redelivered = given.attempt > 1
+        channel.connection.write(
+            encode_deliver(number, self._tag, tag, redelivered=redelivered, route=route)
+            + encode_content(number, letter.properties, body, most)
+        )
+
+
+class Taker(Outlet):
+    """Who takes the tasks of a queue one by one."""
+
+    def on_reply(self, reply: Reply) -> None:
+        """Tell the peer that there is nothing, or why not."""
+        if isinstance(reply.body, Refusal):
+            self.channel.drop_taker(self)
+            self.channel.refuse(reply.body, BASIC, 70)
+        elif not isinstance(reply.body, Joined):
+            self.on_given_back()
+
+    def on_given_back(self) -> None:
+        """Tell the peer that there is nothing."""
+        self.channel.send("basic.get-empty")
+        self.channel.go_on()
+
+    def send(self, tag: int, given: Assignment, letter: Letter, body: bytes) -> None:
+        """Write `basic.get-ok`."""
+        channel = self.channel
+        queue = self.broker.engine.core.book.queue(channel.connection.namespace, self.queue)
+        most = channel.connection.frame_bytes_max
+        channel.connection.write(
+            encode_method(
+                channel.number,
+                "basic.get-ok",
+                delivery_tag=tag,
+                redelivered=given.attempt > 1,
+                exchange=letter.exchange,
+                routing_key=letter.key,
+                message_count=0 if queue is None else queue.line.size,
+            )
+            + encode_content(channel.number, letter.properties, body, most)
+        )
+        channel.go_on()

@@ -1,0 +1,310 @@
+"""What a channel publishes: messages as they arrive, confirmations, returns and transactions.
+
+Owns the message that is just arriving, the count of confirmations, and what a transaction holds
+back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jackalope.broker.access import THE_BROKER
+from jackalope.core.amqp.properties import REPLY_TO as REPLY_TO_FLAG
+from jackalope.core.amqp.properties import BadProperties, headline, join, short, split
+from jackalope.core.amqp.topology import REPLY_TO
+from jackalope.core.api_key import Permission
+from jackalope.core.commands.amqp import Publication, PublishMessages
+from jackalope.core.durations import MILLISECOND
+from jackalope.core.effects import Answered, Published
+from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
+from jackalope.core.refusals import Refusal
+from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
+from jackalope.doors.amqp.pool_answers import take, write
+from jackalope.wire import amqp
+
+if TYPE_CHECKING:
+    from jackalope.doors.amqp.channel import Channel
+
+#: The largest properties of a message, headers included.
+PROPERTIES_BYTES_MAX = 128 * 1024
+
+#: How much a transaction may hold back.
+TRANSACTION_ITEMS_MAX = 100_000
+
+
+class Publisher:
+    """What one channel publishes.
+
+    Attributes:
+        is_arriving: a message has begun to arrive, and is not complete.
+        is_confirming: the peer is told which messages are safe.
+        is_transacting: messages and answers wait for a commit.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._connection = channel.connection
+        self.is_arriving = False
+        self._method: dict[str, Any] = {}
+        self._size = -1
+        self._properties = b""
+        self._parts: list[bytes] = []
+        self._received = 0
+        self._confirmed = 0
+        self.is_confirming = self.is_transacting = False
+        self._held_messages: list[Publication] = []
+        self._held_answers: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+
+    # Messages as they arrive.
+
+    def begin(self, args: dict[str, Any]) -> None:
+        """Begin with a message."""
+        if args["immediate"]:
+            raise ConnectionFault(540, "immediate=true")
+        self._method, self._size, self.is_arriving = args, -1, True
+
+    def on_content(self, kind: int, payload: bytes) -> None:
+        """Take the next part of a message.
+
+        Raises:
+            AmqpError: it is out of order, or too large.
+        """
+        if not self.is_arriving:
+            raise ConnectionFault(505, "expected method frame, got non method frame instead")
+        if (kind == amqp.CONTENT_HEADER) != (self._size < 0):
+            raise unexpected()
+        if kind == amqp.CONTENT_HEADER:
+            class_id, self._size, self._properties = amqp.decode_content_header(payload)
+            self._parts, self._received = [], 0
+            most = self._connection.door.terms.message_bytes_max
+            if class_id != amqp.BASIC:
+                text = f"expected content header for class 60, got one for class {class_id} instead"
+                raise ConnectionFault(505, text, amqp.BASIC, 40)
+            if self._size > most:
+                self.is_arriving = False
+                text = f"message size {self._size} is larger than configured max size {most}"
+                raise ChannelFault(406, text)
+        else:
+            self._parts.append(payload)
+            self._received += len(payload)
+        if self._received > self._size:
+            raise ConnectionFault(501, "more content than was announced")
+        if self._received == self._size:
+            self.is_arriving = False
+            body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+            self._parts = []
+            self._take(body)
+
+    def _take(self, body: bytes) -> None:
+        """Take a message that is complete."""
+        message = self._message(body)
+        if self.is_transacting:
+            if len(self._held_messages) >= TRANSACTION_ITEMS_MAX:
+                raise ChannelFault(406, f"more than {TRANSACTION_ITEMS_MAX} in one transaction")
+            self._held_messages.append(message)
+        else:
+            self._publish(message)
+
+    def _message(self, body: bytes) -> Publication:
+        args, connection, properties = self._method, self._connection, self._properties
+        try:
+            known = headline(properties)
+        except BadProperties as problem:
+            raise ConnectionFault(502, str(problem)) from None
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise ChannelFault(406, f"properties of more than {PROPERTIES_BYTES_MAX} bytes")
+        if known.user_id and known.user_id != connection.user:
+            text = f"user_id property set to '{known.user_id}' but authenticated user was"
+            raise ChannelFault(406, f"{text} '{connection.user}'")
+        if known.reply_to == REPLY_TO:
+            properties = self._with_address(properties)
+        return Publication(
+            connection.door.ids.next(connection.broker.now_us()),
+            args["exchange"],
+            args["routing_key"],
+            properties,
+            body,
+            args["mandatory"],
+            # What a pool is asked is kept, whatever its sender says: it will be answered.
+            known.is_persistent or self._is_request(args["exchange"]),
+            known.priority,
+            _expiration_us(known.expiration),
+            known.name[:NAME_CHARS_MAX],
+        )
+
+    def _is_request(self, exchange: str) -> bool:
+        """Tell whether what is published to an exchange is a request to a pool."""
+        book = self._connection.broker.engine.core.book
+        world = book.namespaces.get(self._connection.namespace) if exchange else None
+        return world is not None and exchange in world.topology.requests
+
+    def _with_address(self, properties: bytes) -> bytes:
+        """Put the address under which this channel waits for replies into properties."""
+        address = self._channel.reply_to[0]
+        if not address:
+            raise ChannelFault(406, "fast reply consumer does not exist")
+        raw = split(properties)
+        raw[REPLY_TO_FLAG] = short(address)
+        return join(raw)
+
+    def _publish(self, message: Publication) -> None:
+        is_direct = message.key.startswith(REPLY_TO) and not message.exchange
+        # To the broker a direct reply leads nowhere: it need not hear of one that has arrived,
+        # unless a confirmation of it must keep its place among others.
+        has_arrived = is_direct and (take(self._connection, message) or self._reply(message))
+        if not has_arrived or self.is_confirming:
+            self._connection.publish(self._channel, message)
+
+    def _reply(self, message: Publication) -> bool:
+        """Hand a direct reply over, and tell whether somebody waited for it."""
+        waiting = self._connection.door.replies.get(message.key)
+        if waiting is None or not self._connection.principal.may(Permission.SUBMIT_TASKS):
+            return False
+        message.mandatory = False
+        write(waiting, message.key, message.properties, message.body)
+        if waiting.connection is not self._connection:
+            waiting.connection.flush()
+        return True
+
+    # Handing over to the broker.
+
+    def post(self, messages: list[Publication]) -> None:
+        """Hand messages to the broker, which tells what becomes of them."""
+        connection = self._connection
+        command = PublishMessages(
+            session=connection.session,
+            messages=messages,
+            namespace=connection.namespace,
+            by=connection.principal.signed(connection.user),
+        )
+        first = self._confirmed + 1
+        if self.is_confirming:
+            self._confirmed += len(messages)
+        is_confirming = self.is_confirming
+
+        def done(body: Answered) -> None:
+            self._tell(messages, first if is_confirming else 0, body)
+
+        command.ref = connection.new_ref(done)
+        refusal = connection.broker.post(command, connection.principal, len(messages))
+        if refusal is not None:
+            connection.drop_ref(command.ref)
+            self._channel.refuse(refusal, amqp.BASIC, 40)
+
+    def _tell(self, messages: list[Publication], first: int, body: Answered) -> None:
+        """Tell the peer what became of its messages."""
+        channel = self._channel
+        if isinstance(body, Refusal):
+            channel.refuse(body, amqp.BASIC, 40)
+            return
+        if not isinstance(body, Published) or channel.is_closed():
+            return
+        for index in body.unrouted:
+            self._return(messages[index])
+        if first:
+            ended = len(messages) if body.failed is None else body.failed[0]
+            self._confirm(first, ended, body.refused)
+        if body.failed is not None:
+            channel.refuse(body.failed[1], amqp.BASIC, 40)
+
+    def _confirm(self, first: int, ended: int, refused: tuple[int, ...]) -> None:
+        begin = 0
+        for index in (*refused, ended):
+            if index > begin:
+                last = first + index - 1
+                self._channel.send("basic.ack", delivery_tag=last, multiple=index - begin > 1)
+            if index < ended:
+                self._channel.send("basic.nack", delivery_tag=first + index)
+            begin = index + 1
+
+    def _return(self, message: Publication) -> None:
+        channel = self._channel
+        channel.send(
+            "basic.return",
+            reply_code=312,
+            reply_text="NO_ROUTE",
+            exchange=message.exchange,
+            routing_key=message.key,
+        )
+        self._connection.write(
+            amqp.encode_content(
+                channel.number, message.properties, message.body, self._connection.frame_bytes_max
+            )
+        )
+
+    # Confirmations and transactions.
+
+    def confirm(self) -> None:
+        """Confirm messages from now on."""
+        if self.is_transacting:
+            raise ChannelFault(406, "cannot switch from tx to confirm mode")
+        self._connection.flush()
+        self.is_confirming = True
+
+    def begin_transaction(self) -> None:
+        """Hold messages and answers back from now on."""
+        if self.is_confirming:
+            raise ChannelFault(406, "cannot switch from confirm to tx mode")
+        self._connection.flush()
+        self.is_transacting = True
+
+    def hold_back(self, answer: Callable[..., None], *args: Any) -> bool:
+        """Hold an answer to deliveries back if there is a transaction, and tell whether."""
+        if self.is_transacting:
+            if len(self._held_answers) >= TRANSACTION_ITEMS_MAX:
+                raise ChannelFault(406, f"more than {TRANSACTION_ITEMS_MAX} in one transaction")
+            self._held_answers.append((answer, args))
+        return self.is_transacting
+
+    def commit(self) -> None:
+        """Let go what was held back, and tell the peer once it is durable."""
+        self._refuse_without_transaction()
+        messages, self._held_messages = self._held_messages, []
+        answers, self._held_answers = self._held_answers, []
+        for message in messages:
+            self._publish(message)
+        self._connection.flush()
+        for answer, args in answers:
+            answer(*args)
+        barrier = PublishMessages(messages=[], namespace=self._connection.namespace)
+
+        def done(_: Answered) -> None:
+            if not self._channel.is_closed():
+                self._channel.send("tx.commit-ok")
+                self._channel.go_on()
+
+        self._channel.wait()
+        # Acknowledgements need no permission to publish; nor does waiting for what was committed.
+        self._connection.ask(barrier, done, THE_BROKER)
+
+    def roll_back(self) -> None:
+        """Forget what was held back."""
+        self._refuse_without_transaction()
+        self._held_messages.clear()
+        self._held_answers.clear()
+
+    def _refuse_without_transaction(self) -> None:
+        if not self.is_transacting:
+            raise ChannelFault(406, "channel is not transactional")
+
+
+def unexpected() -> ConnectionFault:
+    """Return the fault of a frame that comes where the header of a message is expected."""
+    text = "expected content header for class 60, got non content header frame instead"
+    return ConnectionFault(505, text, amqp.BASIC, 40)
+
+
+def _expiration_us(text: str) -> int:
+    """Return how long a message may wait; negative if it does not say.
+
+    Raises:
+        ChannelFault: what it says is no number.
+    """
+    if not text:
+        return -1
+    if text.isascii() and text[0] == "-" and text[1:].isdigit():
+        raise ChannelFault(406, f"invalid expiration '{text}': {{value_negative,{int(text)}}}")
+    if not text.isascii() or not text.isdigit() or int(text) * MILLISECOND > TIME_US_MAX:
+        raise ChannelFault(406, f"invalid expiration '{text}': no_integer")
+    return int(text) * MILLISECOND

@@ -1,0 +1,134 @@
+"""The pulse: a namespace as it is now, told to a page as often as it changes.
+
+Owns how often that is. It costs the same whether a task a second is done or a hundred thousand: the
+events of single tasks are told elsewhere, to whoever wants them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from litestar import WebSocket, websocket
+from litestar.exceptions import WebSocketDisconnect
+
+from jackalope.broker.access import sees
+from jackalope.broker.queries import Refused
+from jackalope.broker.queries import answer as answer_query
+from jackalope.doors.http.errors import Rejected, as_rejected, turn_away
+from jackalope.doors.http.request import door_of, namespace_of
+from jackalope.doors.http.rest.queues import QueueShown, show_queue
+from jackalope.doors.http.rest.stats import StatsShown, show_stats
+from jackalope.doors.http.rest.workers import WorkerShown, show_worker
+
+#: How often a page is told what has changed, and how often that nothing has.
+BEAT_S = 1.0
+QUIET_BEATS = 5
+
+_POLICY_VIOLATION = 1008
+_GOING_AWAY = 1001
+
+_encode = msgspec.json.Encoder().encode
+
+Socket = WebSocket[Any, Any, Any]
+
+
+class Pulse(msgspec.Struct, tag_field="type", tag="pulse"):
+    """A namespace as it is now.
+
+    Attributes:
+        sequence: grows whenever anything durable happens.
+        stats: the namespace in numbers.
+        queues: all that whoever asks may see.
+        rates: how many tasks a second ended well in each queue, of late.
+        workers: those that are there, and those that left a while ago.
+        trouble: why no new task is taken in, or nothing written; empty if that is not so.
+    """
+
+    sequence: int
+    stats: StatsShown
+    queues: list[QueueShown]
+    rates: dict[str, float]
+    workers: list[WorkerShown]
+    trouble: str
+
+
+class Quiet(msgspec.Struct, tag_field="type", tag="quiet"):
+    """Nothing has changed."""
+
+
+_QUIET = _encode(Quiet()).decode()
+
+
+@websocket("/api/v1/pulse", opt={"permission": "read_tasks"})
+async def pulse_socket(socket: Socket) -> None:
+    """Tell how the namespace is, whenever that has changed, until one side has had enough."""
+    try:
+        first = await take_pulse(socket)
+    except (Rejected, Refused) as error:
+        await turn_away(as_rejected(error), socket.scope, socket.send)
+        return
+    await socket.accept()
+    closing = asyncio.create_task(door_of(socket).closing.wait())
+    reading = asyncio.create_task(_until_gone(socket))
+    beating = asyncio.create_task(_beat(socket, first))
+    tasks = (closing, reading, beating)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+    refused = next((end for end in ends if isinstance(end, Refused)), None)
+    with suppress(Exception):  # The page may be gone already.
+        await socket.close(_POLICY_VIOLATION if refused else _GOING_AWAY, str(refused or "")[:100])
+
+
+async def take_pulse(socket: Socket) -> Pulse:
+    """Return the namespace as it is now.
+
+    Raises:
+        Refused: whoever asks may not read it.
+        Rejected: it cannot be the name of a namespace.
+    """
+    broker, namespace = door_of(socket).broker, namespace_of(socket)
+    stats = await answer_query(broker, namespace, "stats", {})
+    queues = await answer_query(broker, namespace, "queues", {})
+    workers = await answer_query(broker, namespace, "workers", {})
+    return Pulse(
+        sequence=stats.sequence,
+        stats=show_stats(stats),
+        queues=[show_queue(view) for view in queues],
+        rates=broker.series.rates(namespace, broker.now_us(), broker.started_us, sees),
+        workers=[show_worker(view) for view in workers],
+        trouble=broker.shortage(),
+    )
+
+
+async def _beat(socket: Socket, pulse: Pulse) -> None:
+    """Send what has changed."""
+    told, quiet = b"", 0
+    while True:
+        text = _encode(pulse)
+        pulse.stats.now = None  # It always changes.
+        bare = _encode(pulse)
+        quiet = quiet + 1 if bare == told else 0
+        if not quiet:
+            await socket.send_data(text.decode(), mode="text")
+        elif quiet % QUIET_BEATS == 0:
+            await socket.send_data(_QUIET, mode="text")
+        told = bare
+        await asyncio.sleep(BEAT_S)
+        pulse = await take_pulse(socket)
+
+
+async def _until_gone(socket: Socket) -> None:
+    """Return when the page is gone; it has nothing to say."""
+    with suppress(WebSocketDisconnect):
+        while True:
+            await socket.receive_data("text")
+
+
+ROUTES = (pulse_socket,)

@@ -1,0 +1,450 @@
+"""Words of RabbitMQ's management API: virtual hosts, nodes, keys of bindings, refusals.
+
+Owns how what is ours is called there. RabbitMQ's `/` is the namespace `default`; every other
+virtual host is the namespace of its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, unquote
+
+import msgspec
+from litestar import Request, Response
+
+from jackalope.broker.access import acting, sees
+from jackalope.broker.connection_info import Link, LinkChannel, LinkConsumer, Links
+from jackalope.broker.engine import Engine
+from jackalope.broker.queries import Refused
+from jackalope.broker.service import Broker
+from jackalope.broker.telemetry.meter import Reading
+from jackalope.core.amqp.topology import Binding
+from jackalope.core.api_key import Permission
+from jackalope.core.commands.amqp import AnyMessaging
+from jackalope.core.commands.base import DEFAULT_NAMESPACE, Scope
+from jackalope.core.effects import Answered
+from jackalope.core.refusals import Code
+from jackalope.core.values import shape_problem
+from jackalope.doors.http.session import Desk
+
+#: The version that we speak like.
+SPOKEN_VERSION = "3.10.8"
+
+NODE = "jackalope@localhost"
+
+DEFAULT_VHOST = "/"
+
+#: How the default exchange, whose name is empty, is called in paths.
+DEFAULT_EXCHANGE_IN_PATHS = "amq.default"
+
+#: How the core says where something is.
+_NAMESPACE = re.compile(r"in namespace '([^']*)'")
+
+_JSON = "application/json"
+_encode = msgspec.json.Encoder().encode
+
+Asked = Request[Any, Any, Any]
+Answer = Response[bytes]
+Nothing = Response[None]
+
+
+class Problem(Exception):
+    """A request that cannot be answered, in RabbitMQ's words."""
+
+    def __init__(self, status: int, error: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.error = error
+
+
+def answer(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Answer:
+    """Answer with JSON."""
+    return Response(_encode(body), status_code=status, media_type=_JSON, headers=headers)
+
+
+def nothing(status: int = 204, headers: dict[str, str] | None = None) -> Nothing:
+    """Answer that it is done, and that there is nothing to say."""
+    return Response(None, status_code=status, headers=headers)
+
+
+def not_found() -> Problem:
+    """Say that what the path names is not there."""
+    return Problem(404, "Object Not Found", "Not Found")
+
+
+def bad(reason: str) -> Problem:
+    """Say what is wrong with a request."""
+    return Problem(400, "bad_request", reason)
+
+
+def problem_of(refused: Refused) -> Problem:
+    """Say a refusal of the core in RabbitMQ's words."""
+    code = refused.refusal.code
+    message = _NAMESPACE.sub(
+        lambda found: f"in vhost '{vhost_of(found[1])}'", refused.refusal.message
+    )
+    if code in (Code.UNKNOWN_QUEUE, Code.UNKNOWN_EXCHANGE):
+        return Problem(404, "not_found", message)
+    if code in (Code.FORBIDDEN, Code.LOCKED):
+        return Problem(401, "not_authorised", message)
+    if code is Code.INTERNAL:
+        return Problem(500, "internal_error", message)
+    if code in (Code.STORAGE_FAILED, Code.OVERLOADED):
+        return Problem(503, "unavailable", message)
+    return bad(message)
+
+
+def namespace_of(vhost: str) -> str:
+    """Return the namespace of a virtual host."""
+    return DEFAULT_NAMESPACE if vhost == DEFAULT_VHOST else vhost
+
+
+def vhost_of(namespace: str) -> str:
+    """Return the virtual host of a namespace."""
+    return DEFAULT_VHOST if namespace == DEFAULT_NAMESPACE else namespace
+
+
+def named(segment: str) -> str:
+    """Return the name that a part of a path stands for."""
+    return unquote(segment)
+
+
+def exchange_named(segment: str) -> str:
+    """Return the exchange that a part of a path stands for."""
+    name = named(segment)
+    return "" if name == DEFAULT_EXCHANGE_IN_PATHS else name
+
+
+def key_of(binding: Binding) -> str:
+    """Return what names a binding among those between the same two ends."""
+    if not binding.arguments:
+        return quote(binding.key, safe="") or "~"
+    digest = hashlib.sha256(msgspec.json.encode(binding.arguments, order="deterministic")).digest()
+    return f"{quote(binding.key, safe='')}~{urlsafe_b64encode(digest)[:8].decode()}"
+
+
+async def read_json(request: Asked) -> dict[str, Any]:
+    """Read the body of a request, which is an object whatever its type says.
+
+    Raises:
+        Problem: it is no JSON, or no object.
+    """
+    body = await request.body()
+    if not body:
+        return {}
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise bad("not_json") from None
+    if not isinstance(found, dict):
+        raise bad("not_json")
+    if problem := shape_problem(found):
+        raise bad(problem)
+    return found
+
+
+def require(body: dict[str, Any], *keys: str) -> None:
+    """Check that a body has all of these.
+
+    Raises:
+        Problem: some are missing.
+    """
+    missing = [key for key in keys if key not in body]
+    if missing:
+        raise bad("[" + ",".join(f"{{key_missing,{key}}}" for key in missing) + "]")
+
+
+def flag(body: dict[str, Any], key: str, default: bool) -> bool:
+    """Return a yes or no of a body, which RabbitMQ also takes as text.
+
+    Raises:
+        Problem: it is neither.
+    """
+    value = body.get(key, default)
+    if isinstance(value, str) and value in ("true", "false"):
+        return value == "true"
+    if not isinstance(value, bool):
+        raise Problem(400, "bad_request", f"not_boolean: {value}")
+    return value
+
+
+def table(body: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return an object of a body; none is an empty one.
+
+    Raises:
+        Problem: it is something else.
+    """
+    value = body.get(key) or {}
+    if not isinstance(value, dict):
+        raise bad(f"{key}: must be an object, got {type(value).__name__}")
+    return value
+
+
+def text(body: dict[str, Any], key: str, default: str = "") -> str:
+    """Return a text of a body.
+
+    Raises:
+        Problem: it is something else.
+    """
+    value = body.get(key, default)
+    if not isinstance(value, str):
+        raise bad(f"{key}: must be a string, got {type(value).__name__}")
+    return value
+
+
+def number(body: dict[str, Any], key: str, default: int = 0) -> int:
+    """Return a whole number of a body, which may be written as text.
+
+    Raises:
+        Problem: it is something else.
+    """
+    value = body.get(key, default)
+    if isinstance(value, str) and value.lstrip("-").isdigit() and len(value) < 20:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise bad(f"not_integer: {key}")
+    return value
+
+
+# Lists of the management API: pages, columns, order and filters, as its clients ask for them.
+
+Item = dict[str, Any]
+
+PAGE_ROWS_DEFAULT = 100
+PAGE_ROWS_MAX = 500
+
+
+def listed(request: Asked, items: list[Item]) -> Answer:
+    """Answer with a list, or with a page of it if a page is asked for.
+
+    Raises:
+        Problem: the page, its size or the filter cannot be.
+    """
+    asked = request.query_params
+    total = len(items)
+    items = _filtered(items, asked.get("name", ""), is_pattern=asked.get("use_regex") == "true")
+    items = _sorted(items, asked.get("sort", ""), is_reversed=asked.get("sort_reverse") == "true")
+    if "page" not in asked:
+        return answer([_columns(item, asked.get("columns", "")) for item in items])
+    page = _count(asked["page"], "page", 10**9)
+    size = _count(asked.get("page_size", str(PAGE_ROWS_DEFAULT)), "page_size", PAGE_ROWS_MAX)
+    pages = -(-len(items) // size)
+    if page > max(1, pages):
+        raise bad(f"page out of range, page: {page} page size: {size}, len: {len(items)}")
+    shown = items[(page - 1) * size : page * size]
+    return answer(
+        {
+            "filtered_count": len(items),
+            "item_count": len(shown),
+            "items": [_columns(item, asked.get("columns", "")) for item in shown],
+            "page": page,
+            "page_count": pages,
+            "page_size": size,
+            "total_count": total,
+        }
+    )
+
+
+def shown(request: Asked, item: Item) -> Answer:
+    """Answer with one thing."""
+    return answer(_columns(item, request.query_params.get("columns", "")))
+
+
+def _columns(item: Item, names: str) -> Item:
+    """Return what was asked for; a name with dots leads into what is inside."""
+    if not names:
+        return item
+    found: Item = {}
+    for name in names.split(","):
+        here: Any = item
+        into, parts = found, name.split(".")
+        for depth, part in enumerate(parts):
+            if not isinstance(here, dict) or part not in here:
+                break
+            here = here[part]
+            if depth == len(parts) - 1:
+                into[part] = here
+            else:
+                into = into.setdefault(part, {})
+    return found
+
+
+def _filtered(items: list[Item], name: str, *, is_pattern: bool) -> list[Item]:
+    if not name:
+        return items
+    if not is_pattern:
+        return [item for item in items if name.lower() in str(item.get("name", "")).lower()]
+    try:
+        pattern = re.compile(name, re.IGNORECASE)
+    except re.error as error:
+        raise bad(f"name: {error}") from None
+    return [item for item in items if pattern.search(str(item.get("name", "")))]
+
+
+def _sorted(items: list[Item], column: str, *, is_reversed: bool) -> list[Item]:
+    if not column:
+        return items
+
+    def rank(item: Item) -> tuple[bool, Any]:
+        value = item.get(column)
+        is_number = isinstance(value, int | float)
+        return is_number, value if is_number else str(value)
+
+    return sorted(items, key=rank, reverse=is_reversed)
+
+
+def _count(value: str, name: str, most: int) -> int:
+    if not value.isdigit() or not 0 < int(value[:12]) <= most:
+        raise bad(f"{name}: must be a number from 1 to {most}, got {value[:20]!r}")
+    return int(value)
+
+
+# The room of the management API: what every route needs.
+
+
+_BY = "management"
+
+
+class Room:
+    """What the routes share.
+
+    Attributes:
+        broker: what they ask.
+        amqp_port: where AMQP is spoken.
+        port: where this API is.
+    """
+
+    def __init__(self, broker: Broker, links: Links, amqp_port: int) -> None:
+        self.broker = broker
+        self.amqp_port = amqp_port
+        self.port = 0
+        self.desk = Desk(broker)
+        self._links = links
+
+    async def ask(self, command: AnyMessaging) -> Answered:
+        """Have a command done.
+
+        Raises:
+            Problem: the broker refuses.
+        """
+        try:
+            return await self.desk.ask(command)
+        except Refused as refused:
+            raise problem_of(refused) from None
+
+    async def has(self, look: Callable[[Engine], object]) -> bool:
+        """Tell whether something is there."""
+        try:
+            await self.broker.read(look)
+        except Problem as problem:
+            if problem.status != 404:
+                raise
+            return False
+        return True
+
+    def links(self, vhost: str | None = None) -> list[Link]:
+        """Return the connections that a key may see; one that is limited to queues sees none.
+
+        Raises:
+            Problem: the key may not look at this virtual host.
+        """
+        return [] if acting.get().queues else self._links_to(vhost)
+
+    def _links_to(self, vhost: str | None) -> list[Link]:
+        principal = acting.get()
+        if vhost is not None and principal.refuse(Permission.READ_TASKS, namespace_of(vhost)):
+            raise not_found()
+        return [
+            link
+            for link in self._links.all()
+            if vhost in (None, vhost_of(link.namespace))
+            and principal.refuse(Permission.READ_TASKS, link.namespace) is None
+        ]
+
+    def close_link(self, name: str, why: str) -> bool:
+        """Close a connection, and tell whether there was one."""
+        return any(link.name == name for link in self.links()) and self._links.close(name, why)
+
+    def consumers(self, vhost: str | None = None, queue: str | None = None) -> list[Item]:
+        """Show the consumers of a queue, of a virtual host, or all."""
+        return [
+            _show_consumer(link, channel, consumer)
+            for link in self._links_to(vhost)
+            for channel in link.channels
+            for consumer in channel.consumers
+            if queue in (None, consumer.queue) and sees(consumer.queue)
+        ]
+
+    def add_numbers(self, items: list[Item]) -> None:
+        """Add to queues how much happened in them since the start, and how fast."""
+        totals = self.broker.meter.totals()
+        rates: dict[str, dict[str, float]] = {}
+        for item in items:
+            namespace = namespace_of(item["vhost"])
+            reading = totals.get((namespace, item["name"]))
+            if reading is None:
+                continue
+            if namespace not in rates:
+                rates[namespace] = self.broker.series.rates(
+                    namespace, self.broker.now_us(), self.broker.started_us, lambda _: True
+                )
+            item["message_stats"] = message_stats(reading, rates[namespace].get(item["name"], 0.0))
+
+
+def admit_to(namespace: str) -> None:
+    """Let only administrators of all of a namespace make or delete it.
+
+    Raises:
+        Problem: the key is limited to queues, or to another namespace.
+    """
+    who = acting.get()
+    refusal = who.refuse(Permission.ADMIN, namespace) or who.refuse_scope(Scope.NAMESPACE)
+    if refusal is not None:
+        raise problem_of(Refused(refusal))
+
+
+def message_stats(reading: Reading, ack_rate: float) -> Item:
+    """Show how much happened, in RabbitMQ's words."""
+    return {
+        "publish": reading.submitted,
+        "deliver_get": reading.queued.number(),
+        "ack": reading.succeeded,
+        "ack_details": {"rate": ack_rate},
+    }
+
+
+def room_of(request: Asked) -> Room:
+    """Return the room of a request."""
+    room: Room = request.app.state.room
+    return room
+
+
+def by() -> str:
+    """Return who acts, as histories show it."""
+    return acting.get().signed(_BY)
+
+
+def _show_consumer(link: Link, channel: LinkChannel, consumer: LinkConsumer) -> Item:
+    return {
+        "arguments": consumer.arguments,
+        "ack_required": consumer.is_acknowledging,
+        "active": consumer.is_active,
+        "activity_status": "up" if consumer.is_active else "waiting",
+        "channel_details": {
+            "connection_name": link.name,
+            "name": f"{link.name} ({channel.number})",
+            "node": NODE,
+            "number": channel.number,
+            "peer_host": link.peer[0],
+            "peer_port": link.peer[1],
+            "user": link.user,
+        },
+        "consumer_tag": consumer.tag,
+        "exclusive": consumer.is_exclusive,
+        "prefetch_count": consumer.prefetch,
+        "queue": {"name": consumer.queue, "vhost": vhost_of(link.namespace)},
+    }

@@ -1,0 +1,277 @@
+"""The broker as a whole, in the management API: overview, nodes, virtual hosts, health."""
+
+from __future__ import annotations
+
+import os
+
+from litestar import delete, get, put
+from litestar.params import FromPath
+
+from jackalope import __version__
+from jackalope.broker.access import acting
+from jackalope.broker.engine import Engine
+from jackalope.core.amqp.routing import Kind
+from jackalope.core.amqp.topology import GIVEN_NAMES
+from jackalope.core.api_key import Permission
+from jackalope.core.commands.amqp import AnyMessaging, ClearRule, RemoveExchange, RemoveQueue
+from jackalope.core.durations import MILLISECOND
+from jackalope.core.lifecycle import LEASED
+from jackalope.core.state.queue import Namespace
+from jackalope.doors.http.management import views
+from jackalope.doors.http.management.conventions import (
+    NODE,
+    SPOKEN_VERSION,
+    Answer,
+    Asked,
+    Item,
+    Nothing,
+    Room,
+    admit_to,
+    answer,
+    by,
+    listed,
+    named,
+    namespace_of,
+    not_found,
+    nothing,
+    room_of,
+    shown,
+    vhost_of,
+)
+
+_READ = {"permission": Permission.READ_TASKS}
+_ADMIN = {"permission": Permission.ADMIN}
+
+
+@get("/overview", opt=_READ)
+async def read_overview(request: Asked) -> Answer:
+    """Show how much there is of everything."""
+    room = room_of(request)
+    found = await room.broker.read(_totals)
+    links = room.links()
+    channels = [channel for link in links for channel in link.channels]
+    object_totals = found.pop("object_totals") | {
+        "channels": len(channels),
+        "connections": len(links),
+        "consumers": sum(len(channel.consumers) for channel in channels),
+    }
+    return shown(
+        request,
+        {
+            "management_version": SPOKEN_VERSION,
+            "rates_mode": "basic",
+            "exchange_types": _exchange_types(),
+            "product_version": __version__,
+            "product_name": "Jackalope",
+            "rabbitmq_version": SPOKEN_VERSION,
+            "cluster_name": NODE,
+            "object_totals": object_totals,
+            "node": NODE,
+            "listeners": _listeners(room),
+            "contexts": [],
+            **found,
+        },
+    )
+
+
+@get("/whoami", opt={"permission": None})
+async def read_whoami() -> Answer:
+    """Show who asks."""
+    principal = acting.get()
+    if principal.key is None:
+        return answer({"name": "guest", "tags": ["administrator"]})
+    is_admin = principal.may(Permission.ADMIN)
+    tags = ["administrator"] if is_admin else ["management"]
+    return answer({"name": principal.key.name, "tags": tags})
+
+
+@get("/nodes", opt=_READ)
+async def list_nodes(request: Asked) -> Answer:
+    """List the nodes: this one."""
+    return listed(request, [_show_node(room_of(request))])
+
+
+@get("/nodes/{name:str}", opt=_READ)
+async def read_node(request: Asked, name: FromPath[str]) -> Answer:
+    """Show a node."""
+    if named(name) != NODE:
+        raise not_found()
+    return shown(request, _show_node(room_of(request)))
+
+
+@get("/cluster-name", opt=_READ)
+async def read_cluster_name() -> Answer:
+    """Show the name of the cluster."""
+    return answer({"name": NODE})
+
+
+@get("/extensions", opt=_READ)
+async def list_extensions() -> Answer:
+    """List what extends this API: nothing."""
+    return answer([])
+
+
+@get("/aliveness-test/{vhost:str}", opt=_READ)
+async def test_aliveness(request: Asked, vhost: FromPath[str]) -> Answer:
+    """Tell whether messages can be written and read."""
+    room = room_of(request)
+    await room.broker.read(lambda engine: views.worlds(engine, named(vhost)))
+    return _health(room)
+
+
+@get("/health/checks/{check:str}", opt=_READ)
+async def check_health(request: Asked, check: FromPath[str]) -> Answer:
+    """Answer one of the checks: whether the broker can write."""
+    if check not in ("alarms", "local-alarms", "virtual-hosts", "node-is-quorum-critical"):
+        raise not_found()
+    return _health(room_of(request))
+
+
+def _health(room: Room) -> Answer:
+    trouble = room.broker.shortage()
+    if trouble:
+        return answer({"status": "failed", "reason": trouble}, 503)
+    return answer({"status": "ok"})
+
+
+# Virtual hosts.
+
+
+@get("/vhosts", opt=_READ)
+async def list_vhosts(request: Asked) -> Answer:
+    """List the virtual hosts."""
+
+    def look(engine: Engine) -> list[Item]:
+        return [_show_vhost(world) for world in views.worlds(engine)]
+
+    return listed(request, await room_of(request).broker.read(look))
+
+
+@get("/vhosts/{vhost:str}", opt=_READ)
+async def read_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
+    """Show a virtual host."""
+    where = named(vhost)
+    found = await room_of(request).broker.read(
+        lambda engine: _show_vhost(views.worlds(engine, where)[0])
+    )
+    return shown(request, found)
+
+
+@put("/vhosts/{vhost:str}", opt=_ADMIN)
+async def make_vhost(request: Asked, vhost: FromPath[str]) -> Nothing:
+    """Make a virtual host. Every name is one already: it comes into being with what is in it."""
+    name = namespace_of(named(vhost))
+    admit_to(name)
+    is_there = await room_of(request).broker.read(
+        lambda engine: name in engine.core.book.namespaces
+    )
+    return nothing(204 if is_there else 201)
+
+
+@delete("/vhosts/{vhost:str}", opt=_ADMIN, status_code=204)
+async def delete_vhost(request: Asked, vhost: FromPath[str]) -> Nothing:
+    """Delete all that is in a virtual host."""
+    room = room_of(request)
+    where = named(vhost)
+    admit_to(namespace_of(where))
+    for command in await room.broker.read(lambda engine: _removals(engine, where)):
+        await room.ask(command)
+    return nothing()
+
+
+def _removals(engine: Engine, vhost: str) -> list[AnyMessaging]:
+    """Return what removes everything from a virtual host."""
+    world = views.worlds(engine, vhost)[0]
+    namespace, topology = world.name, world.topology
+    if not (world.queues or topology.rules or topology.exchanges.keys() - GIVEN_NAMES):
+        raise not_found()
+    return [
+        *(RemoveQueue(queue=name, namespace=namespace, by=by()) for name in world.queues),
+        *(
+            RemoveExchange(exchange=name, namespace=namespace, by=by())
+            for name in topology.exchanges
+            if name not in GIVEN_NAMES
+        ),
+        *(ClearRule(rule=name, namespace=namespace, by=by()) for name in topology.rules),
+    ]
+
+
+def _totals(engine: Engine) -> Item:
+    worlds = views.worlds(engine)
+    queues = [queue for world in worlds for queue in views.queues(world)]
+    leased = sum(queue.counts[state] for queue in queues for state in LEASED)
+    total = sum(queue.unfinished() for queue in queues)
+    return {
+        "queue_totals": {
+            "messages": total,
+            "messages_ready": total - leased,
+            "messages_unacknowledged": leased,
+        },
+        "object_totals": {
+            "exchanges": sum(len(world.topology.exchanges) for world in worlds),
+            "queues": len(queues),
+        },
+    }
+
+
+def _show_vhost(world: Namespace) -> Item:
+    there = list(views.queues(world))
+    leased = sum(queue.counts[state] for queue in there for state in LEASED)
+    total = sum(queue.unfinished() for queue in there)
+    return {
+        "cluster_state": {NODE: "running"},
+        "description": "",
+        "messages": total,
+        "messages_ready": total - leased,
+        "messages_unacknowledged": leased,
+        "name": vhost_of(world.name),
+        "tags": [],
+        "tracing": False,
+    }
+
+
+def _show_node(room: Room) -> Item:
+    return {
+        "name": NODE,
+        "type": "disc",
+        "running": True,
+        "os_pid": str(os.getpid()),
+        "uptime": (room.broker.now_us() - room.broker.started_us) // MILLISECOND,
+        "processors": os.cpu_count(),
+        "mem_alarm": False,
+        "disk_free_alarm": bool(room.broker.shortage()),
+        "partitions": [],
+        "exchange_types": _exchange_types(),
+    }
+
+
+def _exchange_types() -> list[Item]:
+    return [
+        {
+            "name": str(kind),
+            "description": f"AMQP {kind} exchange, as per the AMQP specification",
+            "enabled": True,
+        }
+        for kind in sorted(Kind)
+    ]
+
+
+def _listeners(room: Room) -> list[Item]:
+    ports = {"amqp": room.amqp_port, "http": room.port}
+    return [{"node": NODE, "protocol": name, "port": port} for name, port in ports.items()]
+
+
+ROUTES = [
+    read_overview,
+    read_whoami,
+    list_nodes,
+    read_node,
+    read_cluster_name,
+    list_extensions,
+    test_aliveness,
+    check_health,
+    list_vhosts,
+    read_vhost,
+    make_vhost,
+    delete_vhost,
+]

@@ -1,0 +1,37 @@
+"""Traces over HTTP: a request that is part of one lets the tasks that it submits belong to it.
+
+Owns the way from the headers of a request to those of a task. Headers that cannot be a context
+are left out, as the W3C asks; those that the task brings itself count first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from jackalope.core.task import NO_OPTIONS, TaskSpec
+from jackalope.core.trace_context import TRACE_PARENT, TRACE_STATE
+from jackalope.doors.http.request import Connected
+
+_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+
+#: What the W3C asks everybody to take at least.
+_STATE_CHARS_MAX = 512
+
+
+def carry_trace(request: Connected, specs: Iterable[TaskSpec]) -> None:
+    """Let tasks belong to the trace of the request that submits them."""
+    parent = request.headers.get(TRACE_PARENT, "")
+    if not _PARENT.fullmatch(parent):
+        return
+    carried = {TRACE_PARENT: parent}
+    state = request.headers.get(TRACE_STATE, "")
+    if 0 < len(state) <= _STATE_CHARS_MAX:
+        carried[TRACE_STATE] = state
+    for spec in specs:
+        options = spec.options or NO_OPTIONS
+        if TRACE_PARENT not in options.headers:
+            headers = {**options.headers, **carried}
+            spec.options = msgspec.structs.replace(options, headers=headers)

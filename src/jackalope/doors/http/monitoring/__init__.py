@@ -1,0 +1,1 @@
+"""Monitoring: `/health` and `/metrics`."""

@@ -1,0 +1,96 @@
+"""Health: whether the broker is there, and whether it can write and take new tasks.
+
+Owns what is said about it. It looks at memory alone and waits for nothing, so that it answers while
+the broker has more to do than it can, or cannot go on. Whoever asks needs no key; without one where
+one is needed it hears no more than yes or no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from litestar import get
+from litestar.types import ControllerRouterHandler
+
+from jackalope.broker.access import acting
+from jackalope.broker.telemetry.gauges import count_connected, count_pending
+from jackalope.core.api_key import Permission
+from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.request import Answer, Asked, answer, door_of
+
+if TYPE_CHECKING:
+    from jackalope.doors.http.server import HttpDoor
+
+
+class Health(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the broker is.
+
+    Attributes:
+        status: `degraded` if it cannot write, or take new tasks, just now.
+        is_leader: whether it is the one that decides; a broker alone always is.
+        connected_workers: workers that are there.
+        pending_tasks: tasks that wait.
+        trouble: why it cannot.
+    """
+
+    status: Literal["healthy", "degraded"]
+    is_leader: bool | None = None
+    connected_workers: int | None = None
+    pending_tasks: int | None = None
+    trouble: str = ""
+
+
+class Life(msgspec.Struct, frozen=True):
+    """The process answers."""
+
+    status: Literal["alive"] = "alive"
+
+
+_OPT = spec("", Health, also={503: "It cannot write, or take new tasks, just now."})
+
+
+@get("/health", opt=_OPT)
+async def read_health(request: Asked) -> Answer:
+    """Tell whether the broker can write, and how full it is."""
+    return _health(request)
+
+
+@get("/api/v1/health", opt=_OPT)
+async def read_health_of_api(request: Asked) -> Answer:
+    """Tell whether the broker can write, and how full it is; the same as `/health`."""
+    return _health(request)
+
+
+@get("/health/ready", opt=_OPT)
+async def read_readiness(request: Asked) -> Answer:
+    """Tell whether the broker can take tasks: not without room on the disk, nor while it stops."""
+    return _health(request)
+
+
+@get("/health/live", opt=spec("", Life))
+async def read_life() -> Answer:
+    """Tell that the process answers. Only a process that does not should be ended and restarted."""
+    return answer(Life())
+
+
+def routes(_: HttpDoor) -> Sequence[ControllerRouterHandler]:
+    """Return the routes."""
+    return [read_health, read_health_of_api, read_readiness, read_life]
+
+
+def trouble_of(request: Asked) -> str:
+    """Return why the broker cannot take tasks just now; empty if it can."""
+    door = door_of(request)
+    return "the broker stops" if door.closing.is_set() else door.broker.shortage()
+
+
+def _health(request: Asked) -> Answer:
+    trouble = trouble_of(request)
+    health = Health("degraded" if trouble else "healthy")
+    asking = acting.get()
+    if asking.may(Permission.READ_TASKS) and not asking.is_limited():
+        core = door_of(request).broker.engine.core
+        health = Health(health.status, True, count_connected(core), count_pending(core), trouble)
+    return answer(health, 503 if trouble else 200)

@@ -1,0 +1,1 @@
+"""OpenAPI: the description of the API, generated from its schemas."""

@@ -1,0 +1,121 @@
+"""API keys over REST: made, listed and revoked by administrators."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from litestar import Response, delete, get, post
+from litestar.params import FromPath
+from msgspec import Meta
+
+from jackalope.broker.access import hash_of, id_of, new_token
+from jackalope.broker.queries import answer as answer_query
+from jackalope.core.api_key import ApiKey, Permission
+from jackalope.core.commands import DEFAULT_NAMESPACE, CreateApiKey, RevokeApiKey
+from jackalope.core.limits import QUEUES_PER_API_KEY_MAX
+from jackalope.doors.http.errors import Rejected
+from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.request import Answer, Asked, answer, by_of, door_of, nothing, read_body
+from jackalope.doors.http.rest.schemas import MaybeName, Name, Time, from_time, to_time
+from jackalope.wire.views import ApiKeyView
+
+#: Keys are of the broker, and of no namespace.
+_OF_ALL = {"namespace": False}
+
+
+class KeyShown(msgspec.Struct):
+    """A key, without anything that would let anybody in."""
+
+    id: str
+    name: str
+    permissions: tuple[Permission, ...]
+    queues: tuple[str, ...]
+    namespace: str | None
+    expires_at: Time | None
+    created_at: Time | None
+    created_by: str
+    is_configured: bool
+
+
+class KeyList(msgspec.Struct):
+    """The keys of the broker: those of its configuration, then those that were made."""
+
+    keys: list[KeyShown]
+
+
+class KeyWanted(msgspec.Struct, forbid_unknown_fields=True):
+    """A key to make."""
+
+    name: Name
+    permissions: Annotated[tuple[Permission, ...], Meta(min_length=1, max_length=len(Permission))]
+    queues: Annotated[tuple[Name, ...], Meta(max_length=QUEUES_PER_API_KEY_MAX)] = ()
+    namespace: MaybeName = ""
+    expires_at: Time | None = None
+
+
+class KeyMade(msgspec.Struct):
+    """A key that was just made. Its token is shown this once, and stored nowhere."""
+
+    id: str
+    name: str
+    token: str
+
+
+@get("/keys", opt=spec("admin", KeyList) | _OF_ALL)
+async def list_keys(request: Asked) -> Answer:
+    """List API keys: whose they are and what they permit."""
+    return answer(KeyList([_show(view) for view in await _views(request)]))
+
+
+@post("/keys", opt=spec("admin", KeyMade, status=201, body=KeyWanted, errors=(409,)) | _OF_ALL)
+async def create_key(request: Asked) -> Answer:
+    """Make an API key. From the first one on everybody needs one."""
+    wanted = await read_body(request, KeyWanted)
+    token, expires_us = new_token(), from_time(wanted.expires_at)
+    if 0 < expires_us <= door_of(request).broker.now_us():
+        raise Rejected(409, "expires_at lies in the past: name a time to come, or none", "invalid")
+    key = ApiKey(
+        id=id_of(token),
+        hash=hash_of(token),
+        name=wanted.name,
+        permissions=tuple(dict.fromkeys(wanted.permissions)),
+        queues=tuple(dict.fromkeys(wanted.queues)),
+        namespace=wanted.namespace,
+        expires_us=expires_us,
+    )
+    await door_of(request).desk.ask(CreateApiKey(key=key, by=by_of(request)))
+    return answer(KeyMade(key.id, key.name, token), 201)
+
+
+@delete("/keys/{key_id:str}", opt=spec("admin", status=204, errors=(404, 409)) | _OF_ALL)
+async def revoke_key(request: Asked, key_id: FromPath[str]) -> Response[None]:
+    """Let the bearers of a key in no more."""
+    if any(view.configured and view.id == key_id for view in await _views(request)):
+        message = f"key {key_id!r} is configured: remove it from auth.keys and restart the broker"
+        raise Rejected(409, message, "configured")
+    await door_of(request).desk.ask(RevokeApiKey(key=key_id, by=by_of(request)))
+    return nothing()
+
+
+async def _views(request: Asked) -> list[ApiKeyView]:
+    broker = door_of(request).broker
+    views: list[ApiKeyView] = await answer_query(broker, DEFAULT_NAMESPACE, "api_keys", {})
+    return views
+
+
+def _show(view: ApiKeyView) -> KeyShown:
+    return KeyShown(
+        id=view.id,
+        name=view.name,
+        permissions=view.permissions,
+        queues=view.queues,
+        namespace=view.namespace or None,
+        expires_at=to_time(view.expires_us),
+        created_at=to_time(view.created_us),
+        created_by=view.by,
+        is_configured=view.configured,
+    )
+
+
+ROUTES = (list_keys, create_key, revoke_key)

@@ -1,0 +1,85 @@
+"""The numbers of the broker over time, over REST."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from litestar import get
+
+from jackalope.broker.queries import answer as answer_query
+from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.request import Answer, Asked, answer, door_of, namespace_of, read_query
+from jackalope.doors.http.rest.schemas import MaybeName, Time, about, from_time, to_time
+from jackalope.wire.views import PointView, SeriesView, SpreadView
+
+_STEP_S_MAX = 86_400
+
+
+class SeriesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What part of the series to show."""
+
+    queue: Annotated[MaybeName, about("Only this queue; else all of the namespace.")] = ""
+    since: Annotated[Time | None, about("From then on; by default the last hour.")] = None
+    until: Annotated[Time | None, about("Until then; by default now.")] = None
+    step_s: Annotated[
+        int,
+        about(
+            "The length of a step: a multiple of 10 for the last two hours, of 300 for the last "
+            "eight days. By default the shorter one that will do.",
+            ge=0,
+            le=_STEP_S_MAX,
+        ),
+    ] = 0
+
+
+class PointShown(msgspec.Struct, frozen=True):
+    """What happened from `at` on, for the length of a step. Times are in seconds."""
+
+    at: Time | None
+    submitted: int
+    succeeded: int
+    dead: int
+    killed: int
+    failures: int
+    crashes: int
+    interruptions: int
+    retries: int
+    depth: int
+    leased: int
+    workers: int
+    per_second: float
+    queued: SpreadView | None
+    assigned: SpreadView | None
+    started: SpreadView | None
+    finished: SpreadView | None
+
+
+class SeriesShown(msgspec.Struct, frozen=True):
+    """The numbers over time. There is a point for each step in which the broker ran."""
+
+    step_s: int
+    points: list[PointShown]
+
+
+@get("/series", opt=spec("read_tasks", SeriesShown, query=SeriesQuery))
+async def read_series(request: Asked) -> Answer:
+    """Return throughput, latency and depth over time."""
+    span = read_query(request, SeriesQuery)
+    asked = {
+        "queue": span.queue,
+        "since_us": from_time(span.since),
+        "until_us": from_time(span.until),
+        "step_s": span.step_s,
+    }
+    broker, namespace = door_of(request).broker, namespace_of(request)
+    view: SeriesView = await answer_query(broker, namespace, "series", asked)
+    return answer(SeriesShown(view.step_s, [_show(point) for point in view.points]))
+
+
+def _show(point: PointView) -> PointShown:
+    fields = {field: getattr(point, field) for field in point.__struct_fields__}
+    return PointShown(to_time(fields.pop("at_us")), **fields)
+
+
+ROUTES = (read_series,)

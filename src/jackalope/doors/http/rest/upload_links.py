@@ -1,0 +1,209 @@
+"""Links over REST: bodies that pass between clients and the store, and not through the broker."""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from secrets import token_hex
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from litestar import Response, post
+from msgspec import Meta
+
+from jackalope.broker.access import acting
+from jackalope.broker.queries import Refused
+from jackalope.core.durations import SECOND
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import BlobRef, Body
+from jackalope.doors.http.bodies import AnyRequest, body_response
+from jackalope.doors.http.errors import Rejected
+from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.request import Answer, Asked, answer, door_of, namespace_of
+from jackalope.doors.http.rest.schemas import Time, about, to_time
+from jackalope.storage import Links
+
+if TYPE_CHECKING:
+    from jackalope.broker.blobs.manager import BlobKeeper
+
+_NO_LINKS = "no_links"
+
+
+#: The parameter that asks for a link.
+WithLink = Annotated[
+    int, Meta(ge=0, le=1, description="1 for a link to the store in place of the bytes.")
+]
+
+
+class UploadLink(msgspec.Struct):
+    """Where to send a payload or result, and what stands for it afterwards."""
+
+    ticket: Annotated[str, about("Name it in one submit or result.")]
+    url: Annotated[str, about("Send the body there.")]
+    method: Annotated[str, about("With this method.")]
+    expires_at: Annotated[Time | None, about("Until then both are worth something.")]
+    bytes_max: Annotated[int, about("The largest body that will be taken.")]
+
+
+class DownloadLink(msgspec.Struct):
+    """Where a payload or result can be had."""
+
+    url: Annotated[str, about("Get it there.")]
+    expires_at: Annotated[Time | None, about("Until then.")]
+
+
+@post("/blobs", opt=spec("submit_tasks", UploadLink, status=201, errors=(501,)))
+async def make_upload_link(request: Asked) -> Answer:
+    """Return a link to send a large payload to, past the broker.
+
+    The ticket that comes with it stands for the body, in one submit (`payload_ticket`) of whoever
+    asked for it. Not every store makes links.
+    """
+    return await upload_link(request)
+
+
+async def upload_link(request: AnyRequest) -> Answer:
+    """Answer with a link to send a body to, and its ticket.
+
+    Raises:
+        Rejected: the store makes no links.
+        StorageFault: the store does not answer.
+    """
+    door = door_of(request)
+    links = door.broker.blobs.links
+    if links is None:
+        message = "the store of this broker makes no links; send the body itself"
+        raise Rejected(501, message, _NO_LINKS)
+    ticket = await give_ticket(door.broker.blobs, links, _owner(request), _now_s(request))
+    shown = UploadLink(
+        ticket.text, ticket.link.url, "PUT", _until(ticket.link), door.settings.upload_bytes_max
+    )
+    return answer(shown, 201)
+
+
+async def body_of_ticket(request: AnyRequest, ticket: str) -> Body:
+    """Return the body that a ticket stands for, if it was given to whoever sends the request.
+
+    Raises:
+        Refused: it stands for nothing.
+        StorageFault: the store does not answer.
+    """
+    door = door_of(request)
+    most = door.settings.upload_bytes_max
+    return await redeem(door.broker.blobs, ticket, _owner(request), _now_s(request), most)
+
+
+async def body_or_link(request: AnyRequest, body: Body, *, is_link: bool) -> Response[Any]:
+    """Answer with a body, or with a link to it if that is asked for.
+
+    Raises:
+        Rejected: there can be no link.
+    """
+    blobs = door_of(request).broker.blobs
+    if not is_link:
+        return await body_response(request, blobs, body)
+    link = await link_to(blobs, body, _now_s(request))
+    if link is None:
+        raise Rejected(501, "there is no link to this; get it without `link`", _NO_LINKS)
+    return answer(DownloadLink(link.url, _until(link)))
+
+
+def _owner(request: AnyRequest) -> str:
+    key = acting.get().key
+    return f"{namespace_of(request)}/{key.id if key else ''}"
+
+
+def _now_s(request: AnyRequest) -> int:
+    return door_of(request).broker.now_us() // SECOND
+
+
+def _until(link: Link) -> Any:
+    return to_time(link.until_s * SECOND)
+
+
+ROUTES = [make_upload_link]
+
+
+# Tickets: how a body gets into the store without passing through the broker, and out of it.
+
+_TICKET = re.compile(r"(\d{10,12})-[0-9a-f]{32}")
+
+
+class Link(msgspec.Struct, frozen=True):
+    """An address of the store, and the Unix time until which it can be used."""
+
+    url: str
+    until_s: int
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """What stands for a body that is sent over a link."""
+
+    text: str
+    link: Link
+
+
+async def give_ticket(blobs: BlobKeeper, links: Links, owner: str, now_s: int) -> Ticket:
+    """Give somebody a ticket, and the link to send a body to.
+
+    Args:
+        blobs: the keeper of the store.
+        links: what makes its links.
+        owner: who asks; only the same owner can redeem it.
+        now_s: the Unix time.
+
+    Raises:
+        StorageFault: the store does not answer.
+    """
+    until_s = now_s + links.link_life_s
+    text = f"{until_s}-{token_hex(16)}"
+    name = _name_of(text, owner)
+    return Ticket(text, Link(await blobs.off_loop(lambda: links.link_in(name, until_s)), until_s))
+
+
+async def redeem(blobs: BlobKeeper, ticket: str, owner: str, now_s: int, bytes_max: int) -> BlobRef:
+    """Return the blob that a ticket stands for. Safe to repeat, as a submit is.
+
+    Raises:
+        Refused: it stands for none, or for one that is too large.
+        StorageFault: the store does not answer.
+    """
+    links, until = blobs.links, _TICKET.fullmatch(ticket)
+    if links is None or until is None or int(until[1]) < now_s:
+        raise Refused(_worthless(ticket))
+    name = _name_of(ticket, owner)
+    if blobs.is_leaving(name):
+        raise Refused(_worthless(ticket))
+    with blobs.holding(name):
+        ref = await blobs.off_loop(lambda: links.take_in(name, int(until[1]), bytes_max))
+    if ref is None:
+        raise Refused(_worthless(ticket))
+    if ref.size > bytes_max:
+        message = f"what was sent with the ticket is too large; at most {bytes_max} bytes are taken"
+        raise Refused(Refusal(Code.TOO_LARGE, message))
+    return ref
+
+
+async def link_to(blobs: BlobKeeper, body: Body, now_s: int) -> Link | None:
+    """Return a link from which a body can be had; None if there can be none.
+
+    Raises:
+        StorageFault: the store does not answer.
+    """
+    links = blobs.links
+    if links is None or not isinstance(body, BlobRef):
+        return None
+    ref, life_s = body, links.link_life_s
+    return Link(await blobs.off_loop(lambda: links.link_out(ref, life_s)), now_s + life_s)
+
+
+def _name_of(ticket: str, owner: str) -> str:
+    return blake2b(f"{owner}\0{ticket}".encode(), digest_size=16).hexdigest()
+
+
+def _worthless(ticket: str) -> Refusal:
+    message = (
+        f"ticket {ticket[:64]!r} stands for nothing: nothing was sent over its link, its time is "
+        "over, or it was given to somebody else. Ask for another"
+    )
+    return Refusal(Code.INVALID, message)

@@ -1,0 +1,485 @@
+"""Working over REST: claim, beat, report. With this, `curl` can be a worker.
+
+Owns the shapes and the routes; `fleet` has the sessions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import msgspec
+from litestar import HttpMethod, Response, post, route
+from litestar.params import FromPath
+from msgspec import Meta
+
+from jackalope.broker.queries import Refused
+from jackalope.core.amqp.envelope import headers_shown
+from jackalope.core.commands import (
+    Answer as SignalAnswer,
+)
+from jackalope.core.commands import (
+    AnswerSignal,
+    AnyCommand,
+    Fail,
+    FailAttempts,
+    Finish,
+    FinishAttempts,
+    Heartbeat,
+    Held,
+    JoinWorker,
+    ReleaseAttempts,
+    ReportProgress,
+    StartAttempts,
+    Verdict,
+)
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import Accepted, Assignment
+from jackalope.core.ids import TaskId
+from jackalope.core.limits import (
+    ERROR_CHARS_MAX,
+    ITEMS_PER_COMMAND_MAX,
+    KEYS_PER_WORKER_MAX,
+    LEASE_US_MAX,
+    LEASE_US_MIN,
+    NAME_CHARS_MAX,
+    NOTE_CHARS_MAX,
+    QUEUES_PER_WORKER_MAX,
+)
+from jackalope.core.task import BlobRef, Error, Signal
+from jackalope.doors.http.bodies import body_response, receiving
+from jackalope.doors.http.errors import Rejected
+from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.request import (
+    Answer,
+    Asked,
+    answer,
+    as_task_id,
+    door_of,
+    gone,
+    namespace_of,
+    nothing,
+    read_body,
+    read_query,
+    task_id_of,
+    to_text,
+)
+from jackalope.doors.http.rest.schemas import Fence, Id, Name, Seconds, Wait, about, from_seconds
+from jackalope.doors.http.rest.upload_links import UploadLink, body_of_ticket, upload_link
+from jackalope.doors.http.session import of_kind
+from jackalope.doors.http.workers import HttpWorker
+
+#: How many numbers a worker may tell about itself.
+_STATS_MAX = 64
+
+_Lease = Annotated[
+    float,
+    about(
+        "How many seconds of silence are borne.",
+        ge=LEASE_US_MIN / SECOND,
+        le=LEASE_US_MAX / SECOND,
+    ),
+]
+_Queues = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=QUEUES_PER_WORKER_MAX)]
+_Keys = Annotated[tuple[Name, ...], Meta(max_length=KEYS_PER_WORKER_MAX)]
+_Stats = Annotated[dict[str, float], Meta(max_length=_STATS_MAX)]
+_Labels = Annotated[dict[str, Annotated[str, Meta(max_length=NAME_CHARS_MAX)]], Meta(max_length=64)]
+
+
+class HeldAttempt(msgspec.Struct, forbid_unknown_fields=True):
+    """An attempt: the task, and the fence that proves the right to it."""
+
+    task_id: Id
+    fence: Fence
+
+    def to_held(self) -> Held:
+        """Return it as the core takes it."""
+        return Held(as_task_id(self.task_id) or TaskId(b""), self.fence)
+
+
+class JoinAsked(msgspec.Struct, forbid_unknown_fields=True):
+    """A worker that begins anew."""
+
+    queues: _Queues
+    keys: _Keys = ()
+    labels: _Labels = {}
+    lease_seconds: _Lease = 30
+    holding: Annotated[
+        list[HeldAttempt],
+        about("What it still runs; all else is given away.", max_length=ITEMS_PER_COMMAND_MAX),
+    ] = []
+
+
+class JoinDone(msgspec.Struct):
+    """What goes on, and what the worker must drop."""
+
+    resumed: list[HeldAttempt]
+    dropped: list[HeldAttempt]
+
+
+class ClaimAsked(msgspec.Struct, forbid_unknown_fields=True):
+    """What a worker wants to have."""
+
+    queues: _Queues
+    keys: Annotated[_Keys, about("Only tasks with one of these keys.")] = ()
+    count: Annotated[int, about("How many tasks at most.", ge=1, le=1_000)] = 1
+    wait: Wait = 0
+    lease_seconds: _Lease = 30
+    start: Annotated[bool, about("They begin with the answer; else `start` says so.")] = True
+
+
+class AssignedTask(msgspec.Struct):
+    """A task for a worker. A large payload is not in it; `/payload` has it."""
+
+    task_id: Id
+    fence: Fence
+    task_type: str
+    queue: str
+    key: str
+    attempt: int
+    payload: bytes | None
+    payload_size: int
+    timeout_seconds: float | None
+    headers: dict[str, Any]
+    tags: tuple[str, ...]
+
+
+class SignalAskedShown(msgspec.Struct):
+    """What a worker is asked to do about an attempt. It answers with `signal`."""
+
+    task_id: Id
+    fence: Fence
+    signal: Signal
+
+
+class Beat(msgspec.Struct):
+    """What the broker has to say to a worker."""
+
+    signals: list[SignalAskedShown]
+    draining: bool
+
+
+class Claimed(Beat):
+    """Tasks for a worker; none if there was nothing in time."""
+
+    tasks: list[AssignedTask]
+
+
+class BeatAsked(msgspec.Struct, forbid_unknown_fields=True):
+    """How a worker is."""
+
+    stats: _Stats = {}
+
+
+@post(
+    "/workers/{worker:str}/join",
+    status_code=200,
+    opt=spec("work", JoinDone, body=JoinAsked, errors=(409,)),
+)
+async def join_worker(request: Asked, worker: FromPath[str]) -> Answer:
+    """Begin anew as a worker. What it does not say it holds is given to others.
+
+    Only needed by a worker that was stopped and uses the same name again: any claim lets a new
+    name in.
+    """
+    asked = await read_body(request, JoinAsked)
+    joined = await door_of(request).fleet.join(
+        JoinWorker(
+            worker=worker,
+            queues=asked.queues,
+            keys=asked.keys,
+            slots=0,
+            labels=asked.labels,
+            holding=[each.to_held() for each in asked.holding],
+            namespace=namespace_of(request),
+            lease_us=from_seconds(asked.lease_seconds),
+        )
+    )
+    return answer(JoinDone(_show_held(joined.resumed), _show_held(joined.drop)))
+
+
+def _show_held(attempts: tuple[Held, ...]) -> list[HeldAttempt]:
+    return [HeldAttempt(to_text(held.task), held.fence) for held in attempts]
+
+
+@post(
+    "/workers/{worker:str}/claim",
+    status_code=200,
+    opt=spec("work", Claimed, body=ClaimAsked, errors=(409,)),
+)
+async def claim_tasks(request: Asked, worker: FromPath[str]) -> Answer:
+    """Claim tasks, and wait for some if there are none.
+
+    The request keeps the worker alive while it waits. A claim whose client goes away before the
+    answer gives everything back.
+    """
+    asked = await read_body(request, ClaimAsked)
+    fleet = door_of(request).fleet
+    known = await fleet.worker(namespace_of(request), worker, asked.queues)
+    await known.serve(asked.queues, asked.keys, from_seconds(asked.lease_seconds))
+    leaving = asyncio.create_task(gone(request))
+    try:
+        assignments = await known.claim(asked.count, from_seconds(asked.wait), leaving)
+        if asked.start and assignments:
+            assignments = await _start(known, assignments)
+        if leaving.done():
+            known.hand_back(assignments)
+    finally:
+        leaving.cancel()
+    tasks = [_show_assignment(given) for given in assignments]
+    beat = _beat(known)
+    return answer(Claimed(beat.signals, beat.draining, tasks))
+
+
+async def _start(worker: HttpWorker, assignments: list[Assignment]) -> list[Assignment]:
+    """Let tasks begin; those that were taken back meanwhile are not handed out."""
+    held = [Held(given.task, given.fence) for given in assignments]
+    started = await worker.ask(StartAttempts(attempts=held))
+    refused = {index for index, _ in of_kind(started, Accepted).refused}
+    return [given for index, given in enumerate(assignments) if index not in refused]
+
+
+def _show_assignment(given: Assignment) -> AssignedTask:
+    payload = given.payload
+    return AssignedTask(
+        task_id=to_text(given.task),
+        fence=given.fence,
+        task_type=given.name,
+        queue=given.queue,
+        key=given.key,
+        attempt=given.attempt,
+        payload=None if isinstance(payload, BlobRef) else payload,
+        payload_size=payload.size if isinstance(payload, BlobRef) else len(payload),
+        timeout_seconds=given.timeout_us / SECOND if given.timeout_us else None,
+        headers=headers_shown(given.options.headers, given.letter),
+        tags=given.options.tags,
+    )
+
+
+def _beat(worker: HttpWorker) -> Beat:
+    signals = [
+        SignalAskedShown(to_text(asked.task), asked.fence, asked.signal)
+        for asked in worker.take_signals()
+    ]
+    return Beat(signals, worker.is_draining)
+
+
+@post(
+    "/workers/{worker:str}/heartbeat",
+    status_code=200,
+    opt=spec("work", Beat, body=BeatAsked, errors=(404, 409)),
+)
+async def beat(request: Asked, worker: FromPath[str]) -> Answer:
+    """Say that a worker is alive, and how it is; hear what it is asked to do."""
+    asked = await read_body(request, BeatAsked)
+    known = await door_of(request).fleet.worker(namespace_of(request), worker)
+    await known.ask(Heartbeat(stats=asked.stats))
+    return answer(_beat(known))
+
+
+@post(
+    "/workers/{worker:str}/leave", status_code=204, opt=spec("work", status=204, errors=(404, 409))
+)
+async def leave(request: Asked, worker: FromPath[str]) -> Response[None]:
+    """Leave as a worker. What it still holds is handed back."""
+    known = await door_of(request).fleet.worker(namespace_of(request), worker)
+    await known.leave()
+    return nothing()
+
+
+# Attempts.
+
+
+class AttemptQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose attempt, and the fence that proves the right to it."""
+
+    worker: Annotated[Name, about("The worker.")]
+    fence: Annotated[Fence, about("The fence that came with the task.")]
+
+
+class ResultQuery(AttemptQuery, forbid_unknown_fields=True):
+    """Whose attempt, and where its result is if that is not the body."""
+
+    ticket: Annotated[
+        str, about("The ticket of what was sent over a link, in place of a body.", max_length=64)
+    ] = ""
+
+
+class Reported(Beat):
+    """The report was taken."""
+
+    task_id: Id
+
+
+class ProgressTold(msgspec.Struct, forbid_unknown_fields=True):
+    """How far an attempt has come."""
+
+    percent: Annotated[float, Meta(ge=0, le=100)] | None = None
+    note: Annotated[str, Meta(max_length=NOTE_CHARS_MAX)] = ""
+
+
+class FailureTold(msgspec.Struct, forbid_unknown_fields=True):
+    """What went wrong, and what shall be done about it."""
+
+    message: Annotated[str, Meta(max_length=ERROR_CHARS_MAX // 4)] = ""
+    type: Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)] = "Failure"
+    trace: Annotated[str, Meta(max_length=ERROR_CHARS_MAX // 2)] = ""
+    verdict: Verdict = Verdict.RETRY
+    retry_after_seconds: Annotated[Seconds, about("When, in place of the policy's wait.")] = 0
+
+
+class SignalTold(msgspec.Struct, forbid_unknown_fields=True):
+    """The worker's word on a signal."""
+
+    answer: SignalAnswer
+    detail: Annotated[str, Meta(max_length=NOTE_CHARS_MAX)] = ""
+
+
+def _attempt(body: Any = None) -> dict[str, Any]:
+    return spec("work", Reported, body=body, query=AttemptQuery, errors=(404, 409))
+
+
+@post("/attempts/{task_id:str}/start", status_code=200, opt=_attempt())
+async def start_attempt(request: Asked, task_id: FromPath[str]) -> Answer:
+    """Say that an attempt begins, if its claim did not."""
+    held = _held(request, task_id)
+    return await _report(request, held, StartAttempts(attempts=[held]))
+
+
+@route(
+    "/attempts/{task_id:str}/payload",
+    http_method=[HttpMethod.GET, HttpMethod.HEAD],
+    opt=spec(
+        "work",
+        bytes,
+        query=AttemptQuery,
+        errors=(404, 409, 416),
+        also={206: "A part.", 304: "Unchanged."},
+    ),
+)
+async def read_attempt_payload(request: Asked, task_id: FromPath[str]) -> Response[Any]:
+    """Return the payload of the task that is being worked on, or a range of it."""
+    held, door = _held(request, task_id), door_of(request)
+    name = read_query(request, AttemptQuery).worker
+    known = await door.fleet.worker(namespace_of(request), name)
+    payload = await known.payload_of(held)
+    return await body_response(request, door.broker.blobs, payload, on_chunk=known.touch)
+
+
+@post("/attempts/{task_id:str}/progress", status_code=200, opt=_attempt(ProgressTold))
+async def report_progress(request: Asked, task_id: FromPath[str]) -> Answer:
+    """Say how far an attempt has come."""
+    held = _held(request, task_id)
+    told = await read_body(request, ProgressTold)
+    command = ReportProgress(task=held.task, fence=held.fence, percent=told.percent, note=told.note)
+    return await _report(request, held, command)
+
+
+@post(
+    "/attempts/{task_id:str}/finish",
+    status_code=200,
+    request_max_body_size=None,
+    opt=spec(
+        "work",
+        Reported,
+        body=bytes,
+        query=ResultQuery,
+        errors=(404, 408, 409),
+        needs_body=False,
+    ),
+)
+async def finish_attempt(request: Asked, task_id: FromPath[str]) -> Answer:
+    """Bring an attempt to its good end. The body is the result, of any size and type."""
+    query = read_query(request, ResultQuery)
+    held = Held(task_id_of(task_id), query.fence)
+    door = door_of(request)
+    known = await door.fleet.worker(namespace_of(request), query.worker)
+    await known.payload_of(held)  # Refused now, rather than after a gigabyte.
+    async with receiving(
+        request, door.broker.blobs, door.settings.upload_bytes_max, "result", known.touch
+    ) as received:
+        result = received.body or b""
+        if query.ticket:
+            if result:
+                raise Rejected(400, "a result comes as the body or by its ticket, not both")
+            result = await body_of_ticket(request, query.ticket)
+        finish = Finish(held.task, held.fence, result)
+        return await _report_as(request, query.worker, held, FinishAttempts(attempts=[finish]))
+
+
+@post(
+    "/attempts/{task_id:str}/link",
+    opt=spec("work", UploadLink, status=201, query=AttemptQuery, errors=(404, 409, 501)),
+)
+async def make_result_link(request: Asked, task_id: FromPath[str]) -> Answer:
+    """Return a link to send a large result to, past the broker; `finish` names its ticket."""
+    name = read_query(request, AttemptQuery).worker
+    known = await door_of(request).fleet.worker(namespace_of(request), name)
+    await known.payload_of(_held(request, task_id))
+    return await upload_link(request)
+
+
+@post("/attempts/{task_id:str}/fail", status_code=200, opt=_attempt(FailureTold))
+async def fail_attempt(request: Asked, task_id: FromPath[str]) -> Answer:
+    """Say that an attempt failed. The queue's policy says whether it is tried again."""
+    held = _held(request, task_id)
+    told = await read_body(request, FailureTold)
+    error = Error(told.type, told.message, told.trace)
+    failed = Fail(
+        held.task, held.fence, error, told.verdict, from_seconds(told.retry_after_seconds)
+    )
+    return await _report(request, held, FailAttempts(attempts=[failed]))
+
+
+@post("/attempts/{task_id:str}/release", status_code=200, opt=_attempt())
+async def release_attempt(request: Asked, task_id: FromPath[str]) -> Answer:
+    """Hand an attempt back unfinished, through no fault of the task."""
+    held = _held(request, task_id)
+    return await _report(request, held, ReleaseAttempts(attempts=[held]))
+
+
+@post("/attempts/{task_id:str}/signal", status_code=200, opt=_attempt(SignalTold))
+async def answer_signal(request: Asked, task_id: FromPath[str]) -> Answer:
+    """Answer a signal: it is acknowledged, refused, or the attempt has stopped for it."""
+    held = _held(request, task_id)
+    told = await read_body(request, SignalTold)
+    command = AnswerSignal(task=held.task, fence=held.fence, answer=told.answer, detail=told.detail)
+    return await _report(request, held, command)
+
+
+def _held(request: Asked, task_id: str) -> Held:
+    return Held(task_id_of(task_id), read_query(request, AttemptQuery).fence)
+
+
+async def _report(request: Asked, held: Held, command: AnyCommand) -> Answer:
+    """Hand a report of a worker to the broker.
+
+    Raises:
+        Refused: it was not taken; a stale fence above all.
+    """
+    return await _report_as(request, read_query(request, AttemptQuery).worker, held, command)
+
+
+async def _report_as(request: Asked, worker: str, held: Held, command: AnyCommand) -> Answer:
+    known = await door_of(request).fleet.worker(namespace_of(request), worker)
+    told = await known.ask(command)
+    if isinstance(told, Accepted) and told.refused:
+        raise Refused(told.refused[0][1])
+    beat = _beat(known)
+    return answer(Reported(beat.signals, beat.draining, to_text(held.task)))
+
+
+ROUTES = (
+    join_worker,
+    claim_tasks,
+    beat,
+    leave,
+    start_attempt,
+    read_attempt_payload,
+    report_progress,
+    finish_attempt,
+    make_result_link,
+    fail_attempt,
+    release_attempt,
+    answer_signal,
+)

@@ -1,0 +1,1 @@
+"""Transport: uvicorn inside the broker's loop, with limits."""

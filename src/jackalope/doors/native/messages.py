@@ -1,0 +1,159 @@
+"""Messaging: one connection's end of the switchboard.
+
+Owns the translation between frames and the switchboard, and which permission each frame needs.
+Sending a message makes others do something, as submitting a task does; taking calls is work; and
+hearing broadcasts is reading. Messages go to the whole namespace, so a key for some queues alone
+does not cover them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jackalope.broker.access import Principal
+from jackalope.broker.events import Events as Happenings
+from jackalope.broker.events import Subscription
+from jackalope.broker.message_hub import Seat, Switchboard
+from jackalope.core.api_key import Permission
+from jackalope.core.effects import Accepted
+from jackalope.core.refusals import Code, Refusal
+from jackalope.doors.native.outgoing import answer
+from jackalope.wire.messages import (
+    Broadcast,
+    Call,
+    Called,
+    CallReplied,
+    CallReply,
+    CallStage,
+    Events,
+    Happened,
+    Heard,
+    Listen,
+    Message,
+    Subscribe,
+)
+
+Messages = Call | CallReply | Listen | Broadcast
+
+
+class Messaging:
+    """The messages of one connection."""
+
+    def __init__(
+        self,
+        switchboard: Switchboard,
+        write: Callable[[Message], None],
+        is_stuck: Callable[[], bool],
+    ) -> None:
+        self._switchboard = switchboard
+        self._write = write
+        self._is_stuck = is_stuck
+        self._seat: Seat | None = None
+
+    def take(self, message: Messages, principal: Principal, namespace: str) -> int:
+        """Act on a message of the peer, and return how many frames that made for others."""
+        if self._seat is None:
+            self._seat = self._switchboard.sit(namespace, self)
+        outcome = _refuse(principal, message) or self._act(self._seat, message)
+        if message.ref:
+            body = outcome if isinstance(outcome, Refusal) else Accepted(outcome)
+            self._write(answer(message.ref, body))
+        return 0 if isinstance(outcome, Refusal) else outcome
+
+    def end(self) -> None:
+        """Take and send nothing any more."""
+        if self._seat is not None:
+            self._switchboard.leave(self._seat)
+
+    def _act(self, seat: Seat, message: Messages) -> int | Refusal:
+        switchboard = self._switchboard
+        if isinstance(message, Call):
+            return switchboard.call(seat, message.ref, message.recipient, message.body) or 1
+        if isinstance(message, CallReply):
+            if message.stage is CallStage.LOST:
+                return Refusal(Code.INVALID, "that a call is lost is the broker's word")
+            return switchboard.reply(seat, message.call, message.stage, message.body) or 1
+        if isinstance(message, Broadcast):
+            return switchboard.broadcast(
+                seat.namespace, message.subject, message.sender, message.body
+            )
+        count = len(message.recipients) + len(message.broadcasts)
+        if message.begin:
+            return switchboard.listen(seat, message.recipients, message.broadcasts) or count
+        switchboard.unlisten(seat, message.recipients, message.broadcasts)
+        return count
+
+    # From the switchboard.
+
+    def is_slow(self) -> bool:
+        """Tell whether the peer does not read what it is sent."""
+        return self._is_stuck()
+
+    def called(self, call: int, recipient: str, body: bytes) -> None:
+        """Hand over a call for a recipient."""
+        self._write(Called(call, recipient, body))
+
+    def replied(self, ref: int, stage: CallStage, body: bytes) -> None:
+        """Hand over a word on a call of this peer."""
+        self._write(CallReplied(ref, stage, body))
+
+    def heard(self, subject: str, sender: str, body: bytes, missed: int) -> None:
+        """Hand over a broadcast."""
+        self._write(Heard(subject, sender, body, missed))
+
+
+def _refuse(principal: Principal, message: Messages) -> Refusal | None:
+    if principal.key is None:
+        return None
+    for permission in _needs(message):
+        refusal = principal.refuse(permission)
+        if refusal is not None:
+            return refusal
+    if principal.queues:
+        message_text = "messages go to the whole namespace, and need a key for all queues"
+        return Refusal(Code.FORBIDDEN, message_text)
+    return None
+
+
+def _needs(message: Messages) -> list[Permission]:
+    if isinstance(message, Call | Broadcast):
+        return [Permission.SUBMIT_TASKS]
+    if isinstance(message, CallReply) or message.recipients:
+        is_reading = isinstance(message, Listen) and bool(message.broadcasts)
+        return [Permission.WORK] + [Permission.READ_TASKS] * is_reading
+    return [Permission.READ_TASKS]
+
+
+# Listening: what one connection wants to hear of what happens.
+
+
+class Listening:
+    """The subscription of one connection, if it has one."""
+
+    def __init__(self, write: Callable[[Message], None], is_stuck: Callable[[], bool]) -> None:
+        self._write = write
+        self._is_stuck = is_stuck
+        self._subscription: Subscription | None = None
+        self._missed = 0
+
+    def begin(
+        self, events: Happenings, principal: Principal, namespace: str, message: Subscribe
+    ) -> None:
+        """Hear what the message asks for, in place of what was asked for before."""
+        self.end(events)
+        self._subscription = Subscription(
+            self._take, namespace, message.queue, message.task, queues=principal.queues
+        )
+        events.subscribe(self._subscription)
+
+    def end(self, events: Happenings) -> None:
+        """Hear nothing any more."""
+        if self._subscription is not None:
+            events.unsubscribe(self._subscription)
+
+    def _take(self, events: list[Happened]) -> None:
+        if self._is_stuck():
+            self._missed += len(events)
+            return
+        self._write(Events(events, self._missed))
+        self._missed = 0

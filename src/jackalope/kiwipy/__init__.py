@@ -1,0 +1,1 @@
+"""A kiwipy communicator over Jackalope. Needs `jackalope[kiwipy]`."""

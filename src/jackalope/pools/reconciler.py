@@ -1,0 +1,364 @@
+"""The control loops: what runs is made what should run.
+
+Owns the rounds. One loop follows the core: it has the session over which orders are had, and wakes
+the launcher that there are orders for. The others are one for each launcher, and each goes round by
+itself: list what runs, report it to the core, carry out what it answers, all at once. Nothing is
+tried again within a round, and a launcher that hangs or fails holds up no other. What should run is
+decided in the core alone.
+
+Beside the rounds of a launcher that can tell of changes goes a watch. It only says when to look;
+while it holds, rounds that nobody asked for are rare.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from itertools import count
+from typing import TypeVar
+
+import structlog
+
+from jackalope.broker.access import THE_BROKER
+from jackalope.broker.service import Broker
+from jackalope.core.assertions import BrokenInvariant
+from jackalope.core.commands import FollowPools, ReportLaunches, Seen
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import Answered, Effect, Orders, OrdersDue, Reply, StartOrder, StopOrder
+from jackalope.core.limits import STARTS_PER_REPORT_MAX
+from jackalope.pools.launcher import (
+    Launch,
+    Launcher,
+    LaunchFailed,
+    Reach,
+    Scope,
+    WatchingLauncher,
+    environment_of,
+)
+
+log = structlog.get_logger(component="pools")
+
+T = TypeVar("T")
+
+#: How long to wait for the broker to take a session again, and for a launcher that cannot list.
+_RETRY_S = 1.0
+_TROUBLE_S_MAX = 30.0
+
+#: How often to look while a watch holds: it might have broken without a word.
+WATCHED_EVERY_S = 10.0
+#: How long changes are gathered: what happens together is seen in one look.
+_GATHER_S = 0.1
+#: How long to wait for the next watch after one that was good.
+_WATCH_AGAIN_S = 0.5
+
+
+class SessionOver(Exception):
+    """The broker has ended the session; orders are had over another."""
+
+
+class PoolService:
+    """Starts and stops workers for the pools of a broker."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        launchers: Mapping[str, Launcher],
+        every_s: float = 0.5,
+        watched_every_s: float = WATCHED_EVERY_S,
+    ) -> None:
+        self._broker = broker
+        self._rounds = {
+            name: Rounds(name, each, every_s, max(every_s, watched_every_s))
+            for name, each in launchers.items()
+        }
+        self._following: asyncio.Task[None] | None = None
+        self._desk: Desk | None = None
+        self._is_stopping = False
+
+    async def start(self) -> None:
+        """Tell the core which launchers there are: pools that name one can be declared then."""
+        self._desk = await self._open()
+
+    def begin(self, reach: Reach) -> None:
+        """Carry out orders from now on; workers reach the broker so."""
+        if self._desk is None:
+            raise BrokenInvariant("pools begin when they have started")
+        for rounds in self._rounds.values():
+            rounds.reach = reach
+        self._following = asyncio.create_task(self._follow(self._desk), name="jackalope-pools")
+
+    async def stop(self) -> None:
+        """Carry out no more orders. What runs goes on running."""
+        self._is_stopping = True
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+            self._following = None
+        if self._desk is not None:
+            self._desk.close()
+        for rounds in self._rounds.values():
+            await rounds.launcher.close()
+
+    async def _open(self) -> Desk:
+        desk = Desk(self._broker, {name: each.called for name, each in self._rounds.items()})
+        launchers = {name: each.launcher for name, each in self._rounds.items()}
+        scaling = [name for name, each in launchers.items() if each.scope is Scope.GROUP]
+        await desk.ask(FollowPools(launchers=tuple(launchers), scaling=tuple(scaling)))
+        return desk
+
+    async def _follow(self, desk: Desk) -> None:
+        """Let every launcher go its rounds; begin anew when the broker has lost its memory.
+
+        A group of tasks that ends by itself at the moment when it is cancelled swallows that: so
+        whether this is to stop is looked at as well.
+        """
+        while not self._is_stopping:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for rounds in self._rounds.values():
+                        group.create_task(rounds.run(desk))
+                        group.create_task(rounds.watch.run())
+            except* SessionOver as over:
+                log.warning("pools are not followed", why=str(over.exceptions[0]))
+            while not self._is_stopping:
+                await asyncio.sleep(_RETRY_S)
+                try:
+                    self._desk = desk = await self._open()
+                    break
+                except SessionOver:
+                    continue
+
+
+class Desk:
+    """The session over which orders are had."""
+
+    def __init__(self, broker: Broker, called: Mapping[str, asyncio.Event]) -> None:
+        self._broker = broker
+        self._called = called
+        self._refs = count(1)
+        self._asked: dict[int, asyncio.Future[Answered]] = {}
+        self._why_over = ""
+        self._session = broker.open_session(self)
+
+    async def ask(self, command: FollowPools | ReportLaunches) -> Answered:
+        """Hand a command to the core, and return its answer.
+
+        Raises:
+            SessionOver: the broker has ended the session.
+        """
+        if self._why_over:
+            raise SessionOver(self._why_over)
+        ref = next(self._refs)
+        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self._asked[ref] = answer
+        command.session, command.ref = self._session, ref
+        self._broker.post(command, THE_BROKER)
+        try:
+            return await answer
+        finally:
+            self._asked.pop(ref, None)
+
+    def deliver(self, effects: list[Effect]) -> None:
+        """Take what the core says."""
+        for effect in effects:
+            if isinstance(effect, Reply):
+                answer = self._asked.get(effect.ref)
+                if answer is not None and not answer.done():
+                    answer.set_result(effect.body)
+            elif isinstance(effect.message, OrdersDue):
+                self._called[effect.message.launcher].set()
+
+    def end(self, why: str) -> None:
+        """Take note that the session is over."""
+        self._why_over = why
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(SessionOver(why))
+        for called in self._called.values():
+            called.set()
+
+    def close(self) -> None:
+        """End the session."""
+        self._broker.close_session(self._session)
+
+
+class Rounds:
+    """The rounds of one launcher.
+
+    Attributes:
+        called: set when there are orders, or something to see.
+        watch: what says that there is something to see.
+        reach: how workers reach the broker.
+    """
+
+    def __init__(
+        self, name: str, launcher: Launcher, every_s: float, watched_every_s: float
+    ) -> None:
+        self.name = name
+        self.launcher = launcher
+        self.called = asyncio.Event()
+        self.watch = Watch(name, launcher, self.called)
+        self.reach = Reach("")
+        self._every_s = every_s
+        self._watched_every_s = watched_every_s
+        self._wait_s = every_s
+        self._is_settled = False
+        self._failed: dict[str, str] = {}
+        self._trouble = ""
+
+    async def run(self, desk: Desk) -> None:
+        """Go round for as long as the session lasts.
+
+        Raises:
+            SessionOver: it has ended.
+        """
+        while True:
+            self.called.clear()
+            await self._go_round(desk)
+            if self._failed:
+                continue  # The core hears of it at once, and says when to try again.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_s()):
+                    await self.called.wait()
+
+    def _pause_s(self) -> float:
+        """Return how long to wait at most; after orders, it is seen soon what became of them."""
+        if not self.watch.is_held or not self._is_settled:
+            return self._wait_s
+        # The watch may drop while this is waited for: it calls then.
+        return self._watched_every_s
+
+    async def _go_round(self, desk: Desk) -> None:
+        self._is_settled = False
+        try:
+            seen = await self._list()
+        except LaunchFailed as error:
+            self._wait_s = min(2 * self._wait_s, max(_TROUBLE_S_MAX, self._every_s))
+            if str(error) != self._trouble:
+                log.warning("cannot list workers", launcher=self.name, why=str(error))
+            self._trouble = str(error)
+            await desk.ask(ReportLaunches(launcher=self.name, trouble=self._trouble))
+            return
+        self._wait_s, self._trouble = self._every_s, ""
+        failed, self._failed = self._failed, {}
+        ids = tuple(f"w-{secrets.token_hex(8)}" for _ in range(STARTS_PER_REPORT_MAX))
+        report = ReportLaunches(launcher=self.name, seen=seen, failed=failed, ids=ids)
+        orders = await desk.ask(report)
+        self._is_settled = orders == Orders()
+        if isinstance(orders, Orders):
+            starts = [self._start(order) for order in orders.start]
+            await asyncio.gather(*starts, *[self._stop(order) for order in orders.stop])
+
+    async def _list(self) -> list[Seen]:
+        return [
+            Seen(
+                launch=each.worker,
+                namespace=each.namespace,
+                queue=each.pool,
+                key=each.key,
+                version=each.version,
+                phase=each.phase,
+                external_id=each.external_id,
+                detail=each.detail,
+            )
+            for each in await _careful(self.launcher.list())
+        ]
+
+    async def _start(self, order: StartOrder) -> None:
+        launch = Launch(
+            worker=order.launch,
+            namespace=order.namespace,
+            pool=order.queue,
+            key=order.key,
+            queue=order.queue,
+            generation=order.generation,
+            version=order.version,
+            env=environment_of(order, self.reach, self.launcher.scope),
+            workers_min=order.workers_min,
+            workers_max=order.workers_max,
+        )
+        about = {"queue": order.queue, "key": order.key, "worker_id": order.launch}
+        try:
+            await _careful(self.launcher.start(launch))
+        except LaunchFailed as error:
+            log.warning("cannot start a worker", **about, why=str(error))
+            self._failed[order.launch] = str(error)
+        else:
+            log.info("worker launched", **about, launcher=self.name)
+
+    async def _stop(self, order: StopOrder) -> None:
+        try:
+            await _careful(self.launcher.stop(order.launch, order.grace_us / SECOND))
+        except LaunchFailed as error:
+            # It is ordered again with the next report.
+            log.warning("cannot stop a worker", worker_id=order.launch, why=str(error))
+
+
+class Watch:
+    """The watch on the backend of one launcher, for as long and as often as it can be had.
+
+    Attributes:
+        is_held: whether changes are told.
+    """
+
+    def __init__(self, name: str, launcher: Launcher, called: asyncio.Event) -> None:
+        self.is_held = False
+        self._name = name
+        self._launcher = launcher
+        self._called = called
+        self._held_at_s = 0.0
+        self._gathering: asyncio.TimerHandle | None = None
+        self._trouble = ""
+
+    async def run(self) -> None:
+        """Watch; when the watch drops, try again, later each time until one has lasted."""
+        if not isinstance(self._launcher, WatchingLauncher):
+            return
+        loop = asyncio.get_running_loop()
+        wait_s = _WATCH_AGAIN_S
+        while True:
+            try:
+                await _careful(self._launcher.watch(self._changed))
+            except LaunchFailed as error:
+                if str(error) != self._trouble:
+                    log.warning("cannot watch workers", launcher=self._name, why=str(error))
+                self._trouble = str(error)
+            finally:
+                has_held = self._drop()
+            if has_held and loop.time() - self._held_at_s >= WATCHED_EVERY_S:
+                wait_s = _WATCH_AGAIN_S
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _TROUBLE_S_MAX)
+
+    def _changed(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not self.is_held:
+            self.is_held, self._held_at_s, self._trouble = True, loop.time(), ""
+        if self._gathering is None:
+            self._gathering = loop.call_later(_GATHER_S, self._call)
+
+    def _call(self) -> None:
+        self._gathering = None
+        self._called.set()
+
+    def _drop(self) -> bool:
+        """Have rounds go at their own pace again, and begin with one; say if the watch held."""
+        has_held, self.is_held = self.is_held, False
+        if self._gathering is not None:
+            self._gathering.cancel()
+        if has_held:
+            self._call()
+        return has_held
+
+
+async def _careful(doing: Awaitable[T]) -> T:
+    """Take whatever goes wrong in a launcher for a failed launch, so that no loop ends by it."""
+    try:
+        return await doing
+    except LaunchFailed:
+        raise
+    except Exception as error:
+        log.exception("a launcher failed in a way that it should not")
+        raise LaunchFailed(f"{type(error).__name__}: {error}") from error

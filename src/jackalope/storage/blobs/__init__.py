@@ -1,0 +1,1 @@
+"""Blob stores: a folder, or S3-compatible storage."""

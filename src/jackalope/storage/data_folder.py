@@ -1,0 +1,353 @@
+"""The data folder: its databases, `blobs/`, and the lock that keeps others out.
+
+Owns what concerns the files together: that one broker has them, and that they belong together.
+"""
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+from jackalope.core.assertions import BrokenInvariant
+from jackalope.core.state.changes import Changes
+from jackalope.storage.blobs.folder import FolderBlobs
+from jackalope.storage.faults import (
+    WAY_OUT,
+    Corrupt,
+    FolderBusy,
+    FolderGone,
+    StorageFault,
+    naming_faults,
+)
+from jackalope.storage.memory import MemoryBlobs, MemoryHistory, MemoryJournal, MemorySeries
+from jackalope.storage.ports import INTERVAL_US_DEFAULT, Blobs, History, Journal, Level, Series
+from jackalope.storage.sqlite.database import (
+    free_bytes,
+    keep_private,
+    make_folder,
+    sync_file,
+    sync_folder,
+)
+from jackalope.storage.sqlite.history import SqliteHistory
+from jackalope.storage.sqlite.journal import SqliteJournal
+from jackalope.storage.sqlite.salvage import integrity_problems, salvage_journal, set_aside
+from jackalope.storage.sqlite.series import SqliteSeries
+from jackalope.storage.sqlite.wal_check import check_wal
+from jackalope.storage.sqlite.writer_client import Scribed
+from jackalope.storage.witness import Witness
+
+JOURNAL = "journal.db"
+HISTORY = "tasks.db"
+SERIES = "series.db"
+BLOBS = "blobs"
+LOCK = "lock"
+ID = "id"
+WITNESS = "witness"
+
+#: A history up to this size is checked as a whole at every start; that takes about half a second.
+CHECKED_BYTES_MAX = 64 * 1024 * 1024
+
+#: How much later than a broker that is killed its scribe may be gone.
+_MOMENT_S = 1.0
+
+
+@dataclass(frozen=True)
+class Storage:
+    """The journal, the history, the blobs and the series of one broker.
+
+    Attributes:
+        witnessed: the highest sequence that was acknowledged before, as far as is known.
+        losses: what was found damaged or missing, where a start accepts that; else None.
+    """
+
+    level: Level
+    journal: Journal
+    history: History
+    blobs: Blobs
+    series: Series
+    _opened: ExitStack = field(repr=False, compare=False)
+    path: Path | None = None
+    witnessed: int = 0
+    losses: list[str] | None = None
+    _lock: "FolderLock | None" = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | None,
+        level: Level = Level.FSYNC,
+        interval_us: int = INTERVAL_US_DEFAULT,
+        blobs_at: Callable[[str], Blobs] | None = None,
+        *,
+        has_scribe: bool = False,
+        accepts_loss: bool = False,
+    ) -> "Storage":
+        """Open a data folder, and create what is not there. Level `memory` needs no folder.
+
+        Args:
+            path: the folder.
+            level: what an append promises.
+            interval_us: how often the journal is synced at level `interval`.
+            blobs_at: makes the store of blobs where they are not in the folder; it is told what
+                tells this folder from all others.
+            has_scribe: history is written by a process of its own.
+            accepts_loss: go on without batches of the journal that are damaged or missing.
+
+        Raises:
+            FolderBusy: another process has the folder; it names the process.
+            NewerFormat: a later version of Jackalope has written it.
+            Corrupt: a file is damaged, or the files do not belong together.
+        """
+        if level is Level.MEMORY:
+            return cls._open_memory()
+        if path is None:
+            raise BrokenInvariant(f"level {level} needs a folder")
+        with ExitStack() as opened, naming_faults(path):
+            make_folder(path)
+            lock = FolderLock(path)
+            opened.callback(lock.close)
+            keep_private(path)
+            witness = Witness(path / WITNESS)
+            opened.callback(witness.close)
+            witnessed, losses = witness.highest, _check_journal(path, lock, witness, accepts_loss)
+            journal = SqliteJournal(path / JOURNAL, level, interval_us, witness)
+            opened.callback(journal.close)
+            lock.note(level)
+            if losses is not None:
+                losses += mend_history(path / HISTORY)
+            history = SqliteHistory(
+                path / HISTORY,
+                partial(Scribed, path / HISTORY, lock.descriptor) if has_scribe else None,
+            )
+            opened.callback(history.close)
+            blobs = FolderBlobs(path / BLOBS) if blobs_at is None else blobs_at(folder_id(path))
+            opened.callback(blobs.close)
+            series = SqliteSeries.open(path / SERIES)
+            opened.callback(series.close)
+            sync_folder(path)
+            if losses is None:
+                check_sequences(path, journal, history, witnessed)
+            kept = opened.pop_all()
+            return cls(
+                level, journal, history, blobs, series, kept, path, witnessed, losses, _lock=lock
+            )
+
+    @classmethod
+    def _open_memory(cls) -> "Storage":
+        opened = ExitStack()
+        history = MemoryHistory()
+        opened.callback(history.close)
+        series = MemorySeries()
+        opened.callback(series.close)
+        return cls(Level.MEMORY, MemoryJournal(), history, MemoryBlobs(), series, opened)
+
+    def flush(self, sequence: int, changes: Changes) -> list[str]:
+        """Write changes to history, once the journal is sure to hold what caused them.
+
+        See `History.write`. May be called beside an append.
+        """
+        self.journal.sync()
+        return self.history.write(sequence, changes)
+
+    def room_bytes(self) -> int | None:
+        """Return how much more can be written; None where there is no disk, or it does not say.
+
+        What the files have to spare counts: they are written over before they grow.
+        """
+        if self.path is None:
+            return None
+        try:
+            spare = self.journal.spare_bytes() + self.history.spare_bytes()
+            return free_bytes(self.path) + spare
+        except (OSError, StorageFault):
+            return None
+
+    def check_place(self) -> None:
+        """Check that the folder is still where it was opened.
+
+        The open files of a folder that was removed or replaced take writes without an error, and no
+        broker ever finds them again.
+
+        Raises:
+            FolderGone: it was removed, moved or replaced.
+        """
+        if self._lock is not None:
+            self._lock.check_place()
+
+    def close(self) -> None:
+        """Close everything and let go of the folder; safe to repeat."""
+        self._opened.close()
+
+
+def folder_id(folder: Path) -> str:
+    """Return what tells a data folder from all others, and give it one if it has none."""
+    file = folder / ID
+    with naming_faults(file):
+        if not file.exists():
+            unfinished = file.with_suffix(".new")
+            with unfinished.open("w") as written:
+                written.write(uuid4().hex)
+                written.flush()
+                sync_file(written.fileno())
+            unfinished.rename(file)
+            sync_folder(folder)
+        return file.read_text().strip()
+
+
+class FolderLock:
+    """Keeps every other broker out of a folder.
+
+    The lock ends with the process and its scribe, however they end. The file stays, and names the
+    last holder and the level at which it wrote the journal.
+
+    Attributes:
+        descriptor: of the file. Whoever has inherited it holds the lock as well.
+        level_before: the level of the last holder, if any.
+
+    Raises:
+        FolderBusy: naming the process that has the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LOCK
+        with naming_faults(self._path):
+            self.descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            if not self._take():
+                holder, _ = self._read()
+                self.close()
+                raise FolderBusy(
+                    f"{folder}: another broker has this data folder, process {holder}. Stop it "
+                    "first, or give this one a folder of its own"
+                )
+            _, self.level_before = self._read()
+        self.note(self.level_before)
+
+    def _take(self) -> bool:
+        """Take the lock, and tell whether that worked within a moment."""
+        end = time.monotonic() + _MOMENT_S
+        while True:
+            try:
+                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    return False
+                time.sleep(_MOMENT_S / 50)
+            else:
+                return True
+
+    def note(self, level: Level | None) -> None:
+        """Write down who has the folder, and at which level the journal is written from now on."""
+        with naming_faults(self._path):
+            # Always of the same size, so that it needs no room on a full disk.
+            line = f"{os.getpid()} {level or ''}".ljust(63)
+            os.pwrite(self.descriptor, f"{line}\n".encode(), 0)
+            sync_file(self.descriptor)
+
+    def check_place(self) -> None:
+        """Check that the file that is locked is still the one at its path.
+
+        Raises:
+            FolderGone: it is not.
+        """
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            found = None
+        except OSError:
+            return  # Out of reach for now; that says nothing about where it is.
+        if found is None or not os.path.samestat(found, os.fstat(self.descriptor)):
+            raise FolderGone(
+                f"{self._path.parent}: the data folder was removed, moved or replaced while the "
+                "broker ran; the broker stops, because what it accepts would be lost. Put the "
+                "folder back, or start a broker with a new one"
+            )
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        os.close(self.descriptor)
+
+    def _read(self) -> tuple[str, Level | None]:
+        """Return the last holder's process and level, as far as the file tells."""
+        match os.pread(self.descriptor, 100, 0).decode(errors="replace").split():
+            case [holder, level] if level in list(Level):
+                return holder, Level(level)
+            case [holder, *_]:
+                return holder, None
+            case _:
+                return "unknown", None
+
+
+def _check_journal(
+    folder: Path, lock: FolderLock, witness: Witness, accepts_loss: bool
+) -> list[str] | None:
+    """Look at the journal before SQLite does; return what is wrong with it if that is accepted.
+
+    Raises:
+        Corrupt: it is damaged or gone, and that is not accepted.
+    """
+    path = folder / JOURNAL
+    if accepts_loss:
+        return salvage_journal(path)
+    witness.refuse_damaged()
+    if witness.highest and not path.exists():
+        raise Corrupt(
+            f"{path}: is not there, but batch {witness.highest} was acknowledged. {WAY_OUT}"
+        )
+    if lock.level_before is not Level.INTERVAL:
+        # A power failure at level `interval` may tear more than the last transaction.
+        check_wal(path)
+    if history_is_small(folder) and (problems := integrity_problems(folder / HISTORY)):
+        raise Corrupt(f"{folder / HISTORY}: {problems[0]}. {WAY_OUT}")
+    return None
+
+
+def history_is_small(folder: Path) -> bool:
+    """Tell whether a start can check all of the history without taking noticeably longer."""
+    path = folder / HISTORY
+    return path.exists() and path.stat().st_size <= CHECKED_BYTES_MAX
+
+
+def mend_history(path: Path) -> list[str]:
+    """Build the indexes of a damaged history again, and return what was wrong with it.
+
+    Raises:
+        Corrupt: more than its indexes is damaged.
+    """
+    problems = integrity_problems(path) if path.exists() else []
+    if not problems:
+        return []
+    aside = set_aside(path, is_copied=True)
+    with closing(sqlite3.connect(path)) as connection, suppress(sqlite3.DatabaseError):
+        connection.execute("REINDEX")
+    if left := integrity_problems(path):
+        raise Corrupt(
+            f"{path}: {left[0]}, and that is more than an index. Restore it, with {JOURNAL}, from "
+            "one backup"
+        )
+    return [f"{path}: indexes built again after {problems[0]}; kept as {aside.name}"]
+
+
+def check_sequences(folder: Path, journal: Journal, history: History, witnessed: int = 0) -> None:
+    """Refuse a journal that lacks batches: its end, or some between history and its beginning.
+
+    Raises:
+        Corrupt: saying which file is behind, and by how much.
+    """
+    trimmed, applied, last = journal.trimmed(), history.applied(), journal.last()
+    if applied > last:
+        problem = f"{JOURNAL} ends at batch {last}, but {HISTORY} already contains batch {applied}"
+    elif applied < trimmed:
+        problem = f"{HISTORY} ends at batch {applied}, but {JOURNAL} begins at {trimmed + 1}"
+    elif last < witnessed:
+        problem = f"{JOURNAL} ends at batch {last}, but batch {witnessed} was acknowledged"
+    else:
+        return
+    raise Corrupt(
+        f"{folder}: {problem}. The files do not belong together, or one has lost its end. {WAY_OUT}"
+    )

@@ -1,0 +1,1 @@
+"""SQLite backends: journal, history and series."""

@@ -1,0 +1,262 @@
+"""The journal in SQLite: `journal.db`, one row a batch.
+
+Owns the file, its checksums and its writer's epoch. Does not know what is in a batch.
+
+SQLite solves torn writes and recovery; an append is one statement and one sync, and costs what an
+append to a plain file costs. Damage is found by a checksum on every batch (`read`) and by a look at
+the WAL before SQLite sees it (`jackalope.storage.sqlite.wal_check`).
+
+At level `interval`, appends are not synced one by one: a thread syncs what was appended at least
+once an interval. If it fails, the next append says so.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+from jackalope.core.assertions import must
+from jackalope.core.durations import SECOND
+from jackalope.storage.faults import WAY_OUT, Corrupt, Fenced, StorageFault
+from jackalope.storage.ports import INTERVAL_US_DEFAULT, Level
+from jackalope.storage.sqlite.database import PAGE_BYTES, Database, Format, Migration
+from jackalope.storage.witness import Witness
+
+MIGRATIONS: dict[int, Migration] = {}
+
+FORMAT = Format(
+    version=1,
+    schema=(
+        # Exactly one row: who may write, and through where batches have been removed.
+        "CREATE TABLE writer (epoch INTEGER NOT NULL, trimmed INTEGER NOT NULL)",
+        "INSERT INTO writer VALUES (0, 0)",
+        """CREATE TABLE batches (
+            sequence INTEGER PRIMARY KEY,
+            epoch    INTEGER NOT NULL,
+            checksum INTEGER NOT NULL,
+            body     BLOB NOT NULL
+        )""",
+    ),
+    migrations=MIGRATIONS,
+)
+
+#: Small enough to be written over soon again, which spares the disk the growing of a file, and
+#: large enough that a checkpoint (about 5 ms) is rare.
+WAL_BYTES_MAX = 8 * 1024 * 1024
+
+CACHE_BYTES = 16 * 1024 * 1024
+
+#: How many batches are in memory at once while reading.
+BATCHES_PER_READ = 16
+
+# One statement, so that the epoch is checked in the transaction of the append, and the thread that
+# appends waits for the interpreter only once.
+_APPEND = """
+    INSERT INTO batches SELECT ?, epoch, ?, ? FROM writer WHERE epoch = ?
+"""
+
+
+class SqliteJournal:
+    """See `jackalope.storage.ports.Journal`."""
+
+    def __init__(
+        self,
+        path: Path,
+        level: Level = Level.FSYNC,
+        interval_us: int = INTERVAL_US_DEFAULT,
+        witness: Witness | None = None,
+    ) -> None:
+        must(level is not Level.MEMORY, "a journal in a file is not at level memory")
+        self._db = Database(
+            path,
+            FORMAT,
+            synchronous="FULL" if level is Level.FSYNC else "NORMAL",
+            cache_bytes=CACHE_BYTES,
+            wal_bytes_max=WAL_BYTES_MAX,
+        )
+        self._epoch = 0
+        self._last = 0
+        # Known without a look by the writer, who alone trims.
+        self._trimmed: int | None = None
+        self._witness = witness
+        self._syncer = Syncer(self._sync, interval_us) if level is Level.INTERVAL else None
+
+    def claim(self) -> int:
+        """Become the writer, and return the new epoch."""
+        with self._db.transaction() as connection:
+            (self._epoch,) = connection.execute(
+                "UPDATE writer SET epoch = epoch + 1 RETURNING epoch"
+            ).fetchone()
+        self._last = self.last()
+        self._trimmed = None
+        self._trimmed = self.trimmed()
+        if self._witness is not None:
+            self._witness.note(self._last)  # Opening has synced all that is there.
+        return self._epoch
+
+    def append(self, body: bytes) -> int:
+        """Store one batch and return its sequence."""
+        must(self._epoch, "append before claim")
+        sequence = self._last + 1
+        values = (sequence, checksum(sequence, body), body, self._epoch)
+        with self._db.statement() as connection:
+            stored_count = connection.execute(_APPEND, values).rowcount
+            self._db.wal_bytes += len(body) + 2 * PAGE_BYTES
+        if stored_count != 1:
+            raise self._fenced()
+        self._last = sequence
+        if self._syncer is not None:
+            self._syncer.is_due = True
+        elif self._witness is not None:
+            self._witness.note(sequence)
+        return sequence
+
+    def sync(self) -> None:
+        """Return when every batch appended before is durable."""
+        if self._syncer is not None:
+            self._sync()
+
+    def spare_bytes(self) -> int:
+        """Return how much of the file is free to be written over."""
+        return self._db.spare_bytes()
+
+    def last(self) -> int:
+        """Return the sequence of the last batch ever appended."""
+        with self._db.reading() as connection:
+            last, trimmed = connection.execute(
+                "SELECT (SELECT max(sequence) FROM batches), trimmed FROM writer"
+            ).fetchone()
+        return int(max(last or 0, trimmed))
+
+    def trimmed(self) -> int:
+        """Return the sequence through which batches have been removed."""
+        if self._trimmed is not None:
+            return self._trimmed
+        with self._db.reading() as connection:
+            trimmed: int = connection.execute("SELECT trimmed FROM writer").fetchone()[0]
+        return trimmed
+
+    def read(self, after: int) -> Iterator[tuple[int, bytes]]:
+        """Return every later batch with its sequence, in order."""
+        trimmed = self.trimmed()
+        if after < trimmed:
+            raise Corrupt(
+                f"{self._db.file}: begins at batch {trimmed + 1}, but batch {after + 1} is needed. "
+                "The files of the data folder do not belong together; restore all of them from "
+                "one backup"
+            )
+        return self._read(after)
+
+    def salvage(self, after: int) -> Iterator[tuple[int, bytes | None]]:
+        """Return every later batch up to the last, with None for those missing or damaged."""
+        last = self.last()
+        while after < last:
+            after += 1
+            with self._db.reading() as connection:
+                row = connection.execute(
+                    "SELECT checksum, body FROM batches WHERE sequence = ?", (after,)
+                ).fetchone()
+            is_sound = row is not None and checksum(after, row[1]) == row[0]
+            yield after, row[1] if is_sound else None
+
+    def restart(self, after: int) -> None:
+        """Remove every batch, and go on behind a sequence."""
+        must(after >= self._last, "restart before batches that exist", after, self._last)
+        with self._db.transaction() as connection:
+            connection.execute("DELETE FROM batches")
+            connection.execute("UPDATE writer SET trimmed = ?", (after,))
+        self._last = self._trimmed = after
+        if self._witness is not None:
+            self._witness.note(after)
+
+    def trim(self, through: int) -> None:
+        """Remove the batches up to and including a sequence."""
+        must(through <= self._last, "trim of batches that do not exist", through, self._last)
+        with self._db.transaction() as connection:
+            marked = connection.execute(
+                "UPDATE writer SET trimmed = max(trimmed, ?) WHERE epoch = ?",
+                (through, self._epoch),
+            )
+            if marked.rowcount != 1:
+                raise self._fenced()
+            connection.execute("DELETE FROM batches WHERE sequence <= ?", (through,))
+        self._trimmed = max(self._trimmed or 0, through)
+
+    def close(self) -> None:
+        """Sync what is not yet, and close the file; safe to repeat."""
+        if self._syncer is not None:
+            self._syncer.stop()
+        self._db.close()
+
+    def _sync(self) -> None:
+        last = self._last  # Before the sync: what is appended during it may have come too late.
+        self._db.sync()
+        if self._witness is not None:
+            self._witness.note(last)
+
+    def _read(self, after: int) -> Iterator[tuple[int, bytes]]:
+        # A few rows at a time and no statement left open, so that nothing stands in the way of a
+        # checkpoint while the reader takes its time.
+        while True:
+            with self._db.reading() as connection:
+                rows = connection.execute(
+                    "SELECT sequence, checksum, body FROM batches WHERE sequence > ?"
+                    " ORDER BY sequence LIMIT ?",
+                    (after, BATCHES_PER_READ),
+                ).fetchall()
+            if not rows:
+                return
+            for sequence, check, body in rows:
+                after += 1
+                if sequence != after:
+                    raise self._damaged(after, f"is missing, the next one is {sequence}")
+                if checksum(sequence, body) != check:
+                    raise self._damaged(after, "does not match its checksum")
+                yield sequence, body
+
+    def _damaged(self, sequence: int, what: str) -> Corrupt:
+        return Corrupt(f"{self._db.file}: batch {sequence} {what}. {WAY_OUT}")
+
+    def _fenced(self) -> Fenced:
+        return Fenced(
+            f"{self._db.file}: another broker has become the writer since epoch {self._epoch}. "
+            "This one must stop; nothing of its last write was kept"
+        )
+
+
+class Syncer:
+    """The thread that syncs at level `interval`.
+
+    Its failure is remembered by the database, which refuses the next write.
+    """
+
+    def __init__(self, sync: Callable[[], None], interval_us: int) -> None:
+        must(interval_us > 0, "an interval must be positive", interval_us)
+        self.is_due = False
+        self._sync = sync
+        self._interval_us = interval_us
+        self._stopped = Event()
+        self._thread = Thread(target=self._work, name="journal-sync", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Sync a last time and end the thread; safe to repeat."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        is_last = False
+        while not is_last:
+            is_last = self._stopped.wait(self._interval_us / SECOND)
+            # Taken back before the sync: what is appended during it may have come too late.
+            is_due, self.is_due = self.is_due, False
+            if is_due:
+                try:
+                    self._sync()
+                except StorageFault:
+                    return
+
+
+def checksum(sequence: int, body: bytes) -> int:
+    """Return the checksum of a batch; a batch in the wrong place does not match."""
+    return zlib.crc32(body, zlib.crc32(sequence.to_bytes(8, "big")))

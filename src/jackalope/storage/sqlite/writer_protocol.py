@@ -1,0 +1,113 @@
+"""What a broker and its scribe say to each other, and the line between them.
+
+A write is said in pieces, so that neither end ever holds a second copy of everything that is to be
+written.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+
+import msgspec
+
+from jackalope.core.state.changes import Changes
+from jackalope.core.task import TaskRow
+
+_LENGTH = struct.Struct("<Q")
+
+
+class Begin(msgspec.Struct, tag=True):
+    """Write these changes; the tasks follow."""
+
+    sequence: int
+    changes: Changes
+
+
+class Tasks(msgspec.Struct, tag=True):
+    """More rows of the write that has begun."""
+
+    rows: list[TaskRow]
+
+
+class End(msgspec.Struct, tag=True):
+    """The write that has begun is complete."""
+
+
+class Forget(msgspec.Struct, tag=True):
+    """Remove ended tasks that were to be kept no longer than this."""
+
+    before_us: int
+    limit: int
+
+
+class Sync(msgspec.Struct, tag=True):
+    """Make all that was written safe from a power failure."""
+
+
+class Done(msgspec.Struct, tag=True):
+    """It is done: so many tasks are gone, and nobody owns these blobs any more."""
+
+    blobs: list[str] = []
+    count: int = 0
+
+
+class Failed(msgspec.Struct, tag=True):
+    """It could not be done."""
+
+    fault: str
+    message: str
+
+
+#: What a scribe hears, and what a broker hears.
+Orders = Begin | Tasks | End | Forget | Sync
+Answers = Done | Failed
+
+
+class Lost(Exception):
+    """There is nobody at the other end."""
+
+
+class Line:
+    """One end of the line: says and hears one message at a time."""
+
+    def __init__(self, end: socket.socket, heard: Any) -> None:
+        self._end = end
+        self._reader = end.makefile("rb")
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(heard).decode
+
+    def say(self, message: msgspec.Struct) -> None:
+        """Say something.
+
+        Raises:
+            Lost: nobody hears it.
+        """
+        data = self._encode(message)
+        try:
+            self._end.sendall(_LENGTH.pack(len(data)) + data)
+        except OSError as error:
+            raise Lost from error
+
+    def hear(self) -> Any:
+        """Return what the other end says next.
+
+        Raises:
+            Lost: it says nothing any more.
+        """
+        return self._decode(self._read(*_LENGTH.unpack(self._read(_LENGTH.size))))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._reader.close()
+        self._end.close()
+
+    def _read(self, size: int) -> bytes:
+        try:
+            data = self._reader.read(size)
+        except OSError as error:
+            raise Lost from error
+        if len(data) < size:
+            raise Lost
+        return data

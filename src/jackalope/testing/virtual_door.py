@@ -1,0 +1,253 @@
+"""The door of a virtual broker: the native protocol without a network.
+
+Owns the way from an application's frames to the commands of the virtual core, and back. Frames are
+decoded, translated and encoded by the code of the native door; only the socket is missing. It must
+not know of attempts or of time: those are the virtual broker's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from jackalope import __version__
+from jackalope.broker.queries import Refused
+from jackalope.broker.views.tasks import view_of_task
+from jackalope.core import Core
+from jackalope.core.commands import AnyCommand, SubmitTasks, WatchTasks
+from jackalope.core.effects import Effect, Reply
+from jackalope.core.explain import explain, whole_history
+from jackalope.core.ids import TaskId
+from jackalope.core.lifecycle import ENDED
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.task import Task, TaskSpec
+from jackalope.doors.native.commands import commands_of, is_for_core
+from jackalope.doors.native.outgoing import Outgoing, answer, codec
+from jackalope.errors import ConnectionLost
+from jackalope.transport.connection import Connection
+from jackalope.wire.frames import FRAME_BYTES_MAX, VERSION, FrameReader
+from jackalope.wire.messages import Ack, Hello, Message, Query, Welcome
+from jackalope.wire.views import CauseView, ExplanationView, HappeningView
+
+if TYPE_CHECKING:
+    from jackalope.client.admin import Administration
+    from jackalope.client.app import Jackalope
+    from jackalope.client.session.line import Dial
+    from jackalope.testing.virtual_broker import VirtualBroker
+    from jackalope.transport.address import Address
+
+_NO_MESSAGES = (
+    "a virtual broker has tasks and nothing else: no events, calls, broadcasts or lists; "
+    "use jackalope.testing.embedded for those"
+)
+
+
+class VirtualLine:
+    """Takes the applications of this process to a virtual broker.
+
+    Attributes:
+        apps: those that have used it.
+    """
+
+    def __init__(self, broker: VirtualBroker) -> None:
+        self._broker = broker
+        self.apps: list[Jackalope] = []
+
+    def note(self, app: Jackalope) -> None:
+        """Remember an application, whose tasks can be run here."""
+        if app not in self.apps:
+            self.apps.append(app)
+
+    def dial_for(self, app: Administration) -> Dial:
+        """Return what opens an application's connections to the virtual broker."""
+        self.note(cast("Jackalope", app))
+        return self._dial
+
+    async def _dial(
+        self,
+        address: Address,
+        hello: Hello,
+        *,
+        heard: Callable[[Message], None],
+        lost: Callable[[ConnectionLost], None],
+    ) -> Connection:
+        """Return a connection that ends in this process."""
+        connection = Connection(address, heard, lost)
+        wire = Wire(self._broker, connection, hello.name)
+        connection.connection_made(wire)
+        server = f"jackalope {__version__} (virtual)"
+        connection.welcome = Welcome(VERSION, wire.session, "", 0, FRAME_BYTES_MAX, server)
+        return connection
+
+
+class Wire(asyncio.Transport):
+    """What stands in the place of a socket: one session of an application.
+
+    Attributes:
+        session: its number.
+        loop: the event loop of the application.
+        has_news: something was sent since this was last set to False.
+    """
+
+    def __init__(self, broker: VirtualBroker, connection: Connection, name: str) -> None:
+        super().__init__()
+        self._broker = broker
+        self._connection = connection
+        self._name = name
+        self._reader = FrameReader()
+        self._outgoing = Outgoing(FRAME_BYTES_MAX)
+        self._is_closing = False
+        self.loop = asyncio.get_running_loop()
+        self.has_news = False
+        self.session = broker.plug_in(self)
+
+    def deliver(self, effects: list[Effect]) -> None:
+        """Send what the core has to say."""
+        self._outgoing.add(effects, lambda reply: reply)
+        self._send(self._outgoing.take())
+
+    def cut(self) -> None:
+        """Lose the connection, as when the broker restarts."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._later(self._connection.connection_lost, None)
+
+    # The connection's side.
+
+    def write(self, data: Any) -> None:
+        """Take frames, and act on each."""
+        for kind, body in self._reader.feed(bytes(data)):
+            self._on_message(codec.decode(kind, body))
+
+    def close(self) -> None:
+        """End the session."""
+        if not self._is_closing:
+            self._broker.unplug(self)
+            self.cut()
+
+    def abort(self) -> None:
+        """End the session."""
+        self.close()
+
+    def is_closing(self) -> bool:
+        """Tell whether it is over."""
+        return self._is_closing
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """No-op: nothing is ever unsent."""
+
+    def get_write_buffer_size(self) -> int:
+        """Return how much is unsent."""
+        return 0
+
+    def _on_message(self, message: Message) -> None:
+        ref = getattr(message, "ref", 0)
+        try:
+            if isinstance(message, Query):
+                body = self._broker.read(lambda core: _answer(core, message))
+                self._send(codec.encode(Ack(ref, body)))
+            elif is_for_core(message):
+                # A virtual broker is one namespace, whatever those of the applications.
+                for command in commands_of(message, self.session, "default", self._name)[0]:
+                    self._broker.take(self, _on_virtual_clock(command, self._broker.now_us))
+            elif ref:
+                self._send(codec.encode(answer(ref, Refusal(Code.INVALID, _NO_MESSAGES))))
+        except Refused as refused:
+            self._send(codec.encode(answer(ref, refused.refusal)))
+
+    def _send(self, data: bytes) -> None:
+        if data:
+            self.has_news = True
+            self._later(self._connection.data_received, data)
+
+    def _later(self, call: Callable[[Any], object], given: object) -> None:
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(call, given)
+
+
+def _on_virtual_clock(command: AnyCommand, now_us: int) -> AnyCommand:
+    """Move the times that a client has counted from the real clock."""
+    if isinstance(command, SubmitTasks):
+        ahead_us = now_us - time.time_ns() // 1_000
+        for spec in command.tasks:
+            _move(spec, ahead_us)
+    return command
+
+
+def _move(spec: TaskSpec, by_us: int) -> None:
+    options = spec.options
+    if options is not None and (options.run_at_us or options.expires_at_us):
+        spec.options = msgspec.structs.replace(
+            options,
+            run_at_us=options.run_at_us and options.run_at_us + by_us,
+            expires_at_us=options.expires_at_us and options.expires_at_us + by_us,
+        )
+
+
+def _answer(core: Core, query: Query) -> Any:
+    """Answer a question about one task.
+
+    Raises:
+        Refused: it is about something else, or no such task is there.
+    """
+    show = _QUESTIONS.get(query.what)
+    if show is None:
+        raise Refused(Refusal(Code.INVALID, _NO_MESSAGES))
+    task_id = query.about.get("id") or b""
+    task = core.book.tasks.get(TaskId(task_id))
+    if task is None:
+        raise Refused(Refusal(Code.UNKNOWN_TASK, f"no task {task_id.hex()} in the virtual broker"))
+    return show(core, task)
+
+
+def _explanation(core: Core, task: Task) -> ExplanationView:
+    explained = explain(core, task)
+    causes = tuple(CauseView(cause.why, cause.text, cause.facts) for cause in explained.causes)
+    return ExplanationView(explained.task, explained.state, causes)
+
+
+def _history(core: Core, task: Task) -> list[HappeningView]:
+    happened = whole_history(core, task)
+    return [HappeningView(h.at_us, h.what, h.by, h.detail) for h in happened]
+
+
+_QUESTIONS: dict[str, Callable[[Core, Task], Any]] = {
+    "task": view_of_task,
+    "explain": _explanation,
+    "history": _history,
+}
+
+
+class Wait:
+    """A session that waits for the ends of tasks, and the answer that it gets meanwhile."""
+
+    __slots__ = ("command", "reply", "wire")
+
+    def __init__(self, wire: Wire, command: WatchTasks, reply: Reply) -> None:
+        self.wire = wire
+        self.command = command
+        self.reply = reply
+
+    def is_over(self, core: Core) -> bool:
+        """Tell whether all have ended."""
+        tasks = core.book.tasks
+        return not any(
+            task in tasks and tasks[task].state not in ENDED for task in self.command.tasks
+        )
+
+    def refuse(self, core: Core) -> None:
+        """Report that nothing can happen any more that would end them."""
+        tasks = core.book.tasks
+        texts = [
+            f"task {task.hex()} is {tasks[task].state}: "
+            + "; ".join(cause.text for cause in explain(core, tasks[task]).causes)
+            for task in self.command.tasks
+            if task in tasks and tasks[task].state not in ENDED
+        ]
+        message = f"it never ends by itself: {', '.join(texts)}"
+        refusal = Refusal(Code.WRONG_STATE, message)
+        self.wire.deliver([Reply(self.reply.session, self.reply.ref, refusal)])

@@ -1,0 +1,550 @@
+"""A connection to the broker: frames out, frames in, and who waits for which answer.
+
+Owns one socket from HELLO to the end. It neither reconnects nor repeats anything: what was asked
+and not answered fails with `ConnectionLost`, and whoever asked decides. Everything here belongs to
+one event loop.
+
+Frames are not written one by one: what is sent during one iteration of the loop leaves in one
+write. Whoever sends much looks at `is_congested` and waits for `room`; a peer that stops reading
+while we go on sending costs at most `UNSENT_BYTES_MAX` before the connection is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import ssl
+from collections.abc import Callable
+from typing import Any, cast
+
+from jackalope.core.assertions import must
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import Assignment
+from jackalope.errors import (
+    ConfigError,
+    ConnectionLost,
+    JackalopeError,
+    Misread,
+    ProtocolError,
+    Rejected,
+)
+from jackalope.transport.address import Address
+from jackalope.wire.frames import FrameError, FrameReader
+from jackalope.wire.messages import (
+    Ack,
+    Act,
+    Assign,
+    Broadcast,
+    Call,
+    CallReply,
+    Claim,
+    Fetch,
+    Heartbeat,
+    Hello,
+    HelpEnd,
+    HelpersAsk,
+    Join,
+    Leave,
+    Listen,
+    Manage,
+    Message,
+    Nack,
+    Notice,
+    Progress,
+    Query,
+    Result,
+    SignalAnswer,
+    Start,
+    Submit,
+    Subscribe,
+    Upload,
+    Watch,
+    Welcome,
+    peer_codec,
+)
+
+#: A peer that leaves more than this unread is given up.
+UNSENT_BYTES_MAX = 64 * 1024 * 1024
+
+#: From here on `is_congested`; `room` comes back when most of it is gone.
+CONGESTED_BYTES = 1024 * 1024
+
+#: Silence of this many heartbeats means that the other end is gone.
+SILENT_HEARTBEATS_MAX = 3
+
+CONNECT_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 2.0
+
+Requests = (
+    Submit
+    | Claim
+    | Result
+    | Heartbeat
+    | Query
+    | Join
+    | Leave
+    | Start
+    | Progress
+    | SignalAnswer
+    | Act
+    | Watch
+    | Manage
+    | Subscribe
+    | Call
+    | CallReply
+    | Listen
+    | Broadcast
+    | HelpersAsk
+    | HelpEnd
+    | Upload
+    | Fetch
+)
+Answered = Callable[[Any, JackalopeError | None], None]
+
+#: What encoding raises for a value that has no place in a frame.
+UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
+
+_codec = peer_codec()
+#: How a broker begins that closes a connection because of what it read.
+_PROTOCOL_ERROR = "protocol error: "
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
+
+
+class Connection(asyncio.Protocol):
+    """One connection. Make it with `Connection.open`.
+
+    Attributes:
+        welcome: what the broker answered to HELLO.
+    """
+
+    welcome: Welcome
+
+    def __init__(
+        self,
+        address: Address,
+        heard: Callable[[Message], None],
+        lost: Callable[[ConnectionLost], None],
+    ) -> None:
+        self._address = address
+        self._heard = heard
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader()
+        self._greeting: asyncio.Future[Welcome] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._room: asyncio.Future[None] | None = None
+        self._waiting: dict[int, Answered] = {}
+        self._last_ref = 0
+        self._uploads = 0
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._why: JackalopeError | None = None
+        self._is_closing = False
+        self._beat_s = 0.0
+        self._beat: asyncio.TimerHandle | None = None
+        self._sent_at = self._heard_at = self._loop.time()
+
+    @classmethod
+    async def open(
+        cls,
+        address: Address,
+        hello: Hello,
+        *,
+        heard: Callable[[Message], None],
+        lost: Callable[[ConnectionLost], None],
+        timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> Connection:
+        """Connect and say HELLO.
+
+        Args:
+            address: where the broker is.
+            hello: who we are. Its namespace and token count, not those of the address.
+            heard: called with every message that answers no request.
+            lost: called once if the connection ends and nobody here has closed it.
+            timeout_s: how long connecting and the answer to HELLO may take together.
+
+        Raises:
+            Rejected: the broker does not want this session.
+            ConnectionLost: the broker cannot be reached.
+            ProtocolError: something else listens there, or it cannot prove who it is.
+            ConfigError: the file of authorities cannot be used.
+        """
+        connection = cls(address, heard, lost)
+        try:
+            async with asyncio.timeout(timeout_s):
+                loop = asyncio.get_running_loop()
+                await loop.create_connection(
+                    lambda: connection, address.host, address.port, ssl=client_context(address)
+                )
+                connection._write(_codec.encode(hello))
+                connection.welcome = await connection._greeting
+        except TimeoutError:
+            connection.abort("no answer to HELLO")
+            raise ConnectionLost(f"{address} did not answer within {timeout_s:g} s") from None
+        except ssl.SSLError as error:
+            connection.abort("never connected")
+            raise ProtocolError(trouble(address, error)) from error
+        except OSError as error:
+            connection.abort("never connected")
+            if isinstance(error, ConnectionLost):
+                raise
+            raise ConnectionLost(f"cannot reach {address}: {_reason(error)}") from error
+        except BaseException:
+            connection.abort("never opened")
+            raise
+        connection._begin()
+        return connection
+
+    # Sending.
+
+    def request(self, message: Requests) -> asyncio.Future[Any]:
+        """Send a request, and return the future of what its ACK says.
+
+        The future of a `Claim` is of the list of its assignments.
+
+        Raises, from the future:
+            Rejected: the broker said no.
+            ConnectionLost: the connection ended before the answer.
+        """
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def answered(body: Any, error: JackalopeError | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(body)
+            else:
+                future.set_exception(error)
+
+        self.ask(message, answered)
+        return future
+
+    def ask(self, message: Requests, answered: Answered) -> None:
+        """Send a request, and have its answer brought: `answered(body, error)`, one of them None.
+
+        Called from within this call if the answer is known at once.
+        """
+        self._last_ref = ref = self._last_ref + 1
+        message.ref = ref
+        try:
+            frame = _codec.encode(message)
+        except UNENCODABLE as error:
+            answered(None, _unencodable(message, error))
+            return
+        if self._is_closing:
+            answered(None, self._loss())
+        elif len(frame) - 4 > self.welcome.frame_bytes_max:
+            answered(None, self._too_large(message, len(frame)))
+        else:
+            self._waiting[ref] = answered
+            self._write(frame)
+
+    def send(self, message: Requests) -> None:
+        """Send a message whose answer nobody waits for. Does nothing once the connection is over.
+
+        Raises:
+            Rejected: it is larger than what the broker takes.
+            ConfigError: something in it cannot be sent.
+        """
+        try:
+            frame = _codec.encode(message)
+        except UNENCODABLE as error:
+            raise _unencodable(message, error) from None
+        if len(frame) - 4 > self.welcome.frame_bytes_max:
+            raise self._too_large(message, len(frame))
+        self._write(frame)
+
+    def new_upload(self) -> int:
+        """Return a number for an upload that no other of this connection has."""
+        self._uploads += 1
+        return self._uploads
+
+    @property
+    def is_congested(self) -> bool:
+        """Tell whether to wait for `room` before sending more."""
+        return self._room is not None or self._out_bytes > CONGESTED_BYTES
+
+    async def room(self) -> None:
+        """Return when there is room for more.
+
+        Raises:
+            ConnectionLost: there will never be.
+        """
+        self._flush()
+        while self._room is not None:
+            await asyncio.shield(self._room)
+        if self._is_closing:
+            raise self._loss()
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether messages can be sent."""
+        return not self._is_closing
+
+    # Ending.
+
+    async def close(self) -> None:
+        """Send what is waiting to be sent, and close. What has no answer yet fails.
+
+        A broker that does not take what was sent is left after `CLOSE_TIMEOUT_S`.
+        """
+        if not self._is_closing:
+            self._flush()
+            self._is_closing = True
+            self._why = ConnectionLost(f"the connection to {self._address} was closed here")
+            self._lost = _nobody
+            if self._transport is not None:
+                self._transport.close()
+        if self._transport is not None:
+            await asyncio.wait([self._ended], timeout=CLOSE_TIMEOUT_S)
+            if not self._ended.done():  # A transport of asyncio that is closed cannot be aborted.
+                self._transport.abort()
+
+    def abort(self, why: str) -> None:
+        """End the connection at once, without a word to `lost`."""
+        self._lost = _nobody
+        self._give_up(ConnectionLost(f"the connection to {self._address} was closed here: {why}"))
+
+    # From the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=CONGESTED_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        """Take every whole frame."""
+        self._heard_at = self._loop.time()
+        try:
+            for kind, body in self._reader.feed(data):
+                self._take(_codec.decode(kind, body))
+        except FrameError as error:
+            self._give_up(ProtocolError(f"{self._address} sent {error}"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Fail what still waits for an answer, and tell the owner."""
+        self._is_closing = True
+        if self._beat is not None:
+            self._beat.cancel()
+        if self._why is None:
+            reason = _reason(error) if error is not None else "the broker closed it"
+            self._why = ConnectionLost(f"the connection to {self._address} is over: {reason}")
+        loss = self._loss()
+        if not self._greeting.done():
+            self._greeting.set_exception(self._why)
+            self._greeting.exception()  # It may be that nobody waits for it any more.
+        self.resume_writing()
+        waiting, self._waiting = self._waiting, {}
+        for answered in waiting.values():
+            answered(None, loss)
+        if not self._ended.done():
+            self._ended.set_result(None)
+        lost, self._lost = self._lost, _nobody
+        lost(loss)
+
+    def pause_writing(self) -> None:
+        """Note that the transport holds enough."""
+        if self._room is None:
+            self._room = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """Let those go on who wait for room."""
+        room, self._room = self._room, None
+        if room is not None and not room.done():
+            room.set_result(None)
+
+    # Frames.
+
+    def _take(self, message: Message) -> None:
+        if type(message) is Ack:
+            answered = self._waiting.pop(message.ref, None)
+            if answered is not None:
+                answered(message.body, None)
+        elif type(message) is Nack:
+            self._refused(message)
+        elif type(message) is Welcome:
+            if not self._greeting.done():
+                self._greeting.set_result(message)
+        elif type(message) is Assign:
+            self._assigned(message)
+        elif type(message) is not Heartbeat:
+            if type(message) is Notice:
+                self._noticed(message)
+            self._heard(message)
+
+    def _refused(self, message: Nack) -> None:
+        error = Rejected(message.code, message.message, message.retry_after_us)
+        if message.ref:
+            answered = self._waiting.pop(message.ref, None)
+            if answered is not None:
+                answered(None, error)
+        elif not self._greeting.done():
+            self._greeting.set_exception(error)
+        else:
+            self._why = ConnectionLost(f"{self._address} ended the connection: {error}")
+
+    def _assigned(self, message: Assign) -> None:
+        """Give assignments that answer a claim to whoever claimed, the rest to the owner."""
+        by_claim: dict[int, list[Assignment]] = {}
+        for assignment in message.assignments:
+            if assignment.claim in self._waiting:
+                by_claim.setdefault(assignment.claim, []).append(assignment)
+        if not by_claim:
+            self._heard(message)
+            return
+        rest = [one for one in message.assignments if one.claim not in by_claim]
+        for ref, assignments in by_claim.items():
+            self._waiting.pop(ref)(assignments, None)
+        if rest:
+            self._heard(Assign(rest))
+
+    def _noticed(self, message: Notice) -> None:
+        if message.what in ("goodbye", "error", "replaced"):
+            text = f"{self._address} said {message.what}: {message.detail or 'no reason'}"
+            is_refused = message.what == "error" and not self._greeting.done()
+            if is_refused:
+                self._why = ProtocolError(text)
+            elif message.detail.startswith(_PROTOCOL_ERROR):
+                self._why = Misread(text)
+            else:
+                self._why = ConnectionLost(text)
+
+    def _write(self, frame: bytes) -> None:
+        if self._is_closing:
+            return
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(frame)
+        self._out_bytes += len(frame)
+        if self._out_bytes > CONGESTED_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._out or self._transport is None or self._is_closing:
+            return
+        out, self._out, self._out_bytes = self._out, [], 0
+        self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+        self._sent_at = self._loop.time()
+        if self._transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+            self._give_up(ConnectionLost(f"{self._address} leaves {UNSENT_BYTES_MAX} bytes unread"))
+
+    def _give_up(self, error: JackalopeError) -> None:
+        self._why = error
+        self._is_closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _loss(self) -> ConnectionLost:
+        """Return why the connection is over, as the error of whoever still waits."""
+        if isinstance(self._why, ConnectionLost):
+            return self._why
+        return ConnectionLost(str(self._why or f"the connection to {self._address} is over"))
+
+    def _too_large(self, message: Message, size: int) -> Rejected:
+        return Rejected(
+            "too_large",
+            f"{type(message).__name__.lower()} of {size} bytes; {self._address} takes frames of "
+            f"{self.welcome.frame_bytes_max}: keep large data elsewhere and send where it is",
+        )
+
+    # Heartbeats.
+
+    def _begin(self) -> None:
+        self._beat_s = self.welcome.heartbeat_us / SECOND
+        if self._beat_s > 0 and not self._is_closing:
+            self._beat_later()
+
+    def _beat_later(self) -> None:
+        # A third, because what was sent less than half a beat ago still counts: no gap exceeds
+        # five sixths of a beat.
+        due = self._loop.time() + self._beat_s / 3
+        self._beat = self._loop.call_at(due, self._check, due)
+
+    def _check(self, due: float) -> None:
+        now = self._loop.time()
+        # A check that comes late itself says that this loop was busy, not that the broker is gone:
+        # what it has sent may lie unread.
+        is_late = now - due > self._beat_s / 3
+        if not is_late and now - self._heard_at > SILENT_HEARTBEATS_MAX * self._beat_s:
+            silence = f"{now - self._heard_at:.1f} s of silence"
+            self._give_up(ConnectionLost(f"the connection to {self._address} is over: {silence}"))
+            return
+        if now - self._sent_at >= self._beat_s / 2:
+            self.send(Heartbeat())
+        self._beat_later()
+
+
+def _unencodable(message: Message, error: Exception) -> ConfigError:
+    what = type(message).__name__.lower()
+    return ConfigError(f"{what}: something in it cannot be sent: {error}")
+
+
+def _nobody(_: ConnectionLost) -> None:
+    pass
+
+
+def _reason(error: Exception) -> str:
+    """Say in the system's words why a connection failed, whatever a loop wraps around them."""
+    numbered = _ERRNO.search(str(error))
+    if numbered is not None:
+        return os.strerror(int(numbered[1]))
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+# TLS of a connection to the broker.
+
+
+def client_context(address: Address) -> ssl.SSLContext | None:
+    """Return what a connection to the address is made with; None where it is plain.
+
+    Raises:
+        ConfigError: the file of authorities cannot be used.
+    """
+    if not address.tls:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=address.ca_file or None)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"CA file {address.ca_file}: {reason}; name a file in PEM form") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if not address.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def trouble(address: Address, error: ssl.SSLError) -> str:
+    """Say what is wrong with the other end's TLS, and what to do."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the certificate of {address} is not trusted: {error.verify_message}; "
+            "name the file of the authority that signed it"
+        )
+    return f"{address} does not speak TLS as we do: {error.reason or error}"
+
+
+# Backoff: how long to wait before the next try.
+
+
+class Backoff:
+    """Waits that grow up to a cap, each spread by chance so that many peers do not come at once."""
+
+    def __init__(self, base_s: float = 0.05, factor: float = 2.0, cap_s: float = 5.0) -> None:
+        must(0 < base_s <= cap_s and factor >= 1, "waits grow", base_s, factor, cap_s)
+        self._base_s = base_s
+        self._factor = factor
+        self._cap_s = cap_s
+        self._wait_s = base_s
+
+    def next_s(self) -> float:
+        """Return the next wait in seconds: half of it certain, half of it chance."""
+        wait_s, self._wait_s = self._wait_s, min(self._wait_s * self._factor, self._cap_s)
+        return wait_s * (0.5 + random.random() / 2)  # noqa: S311  spreads load, guards nothing
+
+    def reset(self) -> None:
+        """Begin again with the shortest wait."""
+        self._wait_s = self._base_s

@@ -1,0 +1,1 @@
+"""Executors: how functions are run: on a loop, in threads, in processes."""

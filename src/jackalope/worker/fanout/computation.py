@@ -1,0 +1,166 @@
+"""The calculation: one function, with its fixed arguments, on batches of items.
+
+Owns the way from an encoded list of items to an encoded list of results. Knows neither where the
+items come from nor where the results go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import GenericAlias
+from typing import Any
+
+import msgspec
+
+from jackalope.core.task import Error
+from jackalope.tasks.definition import TaskDefinition
+from jackalope.tasks.serialization import (
+    DecodeFailed,
+    EncodeFailed,
+    decode_value,
+    encode_value,
+    error_of,
+)
+from jackalope.wire.fanout import DATA_BYTES_MAX, ItemFailed
+from jackalope.worker.attempt import Reject
+
+#: How many coroutines of a batch run at once.
+COROUTINES_MAX = 100
+
+#: Results are sent in parts of about this size, so that none needs a frame that is too large.
+_PART_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Part:
+    """The results of a batch from one place on, encoded."""
+
+    begin: int
+    count: int
+    data: bytes
+    failed: list[ItemFailed] = field(default_factory=list)
+
+
+class Calculation:
+    """A function of one item.
+
+    Attributes:
+        is_async: it is a coroutine function.
+    """
+
+    def __init__(self, definition: TaskDefinition, fixed: bytes) -> None:
+        """Prepare to call a function.
+
+        Args:
+            definition: the function.
+            fixed: the arguments that are the same for all items, by name, encoded.
+
+        Raises:
+            DecodeFailed: they are not what the function takes.
+        """
+        self._definition = definition
+        self._function: Callable[..., Any] = definition.function
+        self.is_async = definition.is_async
+        self._kind = definition.shape.kind_of_first()
+        self._kinds = GenericAlias(list, (self._kind,))
+        self._fixed = definition.shape.read_named(fixed) if fixed else {}
+
+    def run(self, data: bytes) -> list[Part]:
+        """Call the function on each item of a batch."""
+        items, failed = self._items(data)
+        function, fixed = self._function, self._fixed
+        results: list[Any] = []
+        for at, item in enumerate(items):
+            if item is _BAD:
+                results.append(None)
+                continue
+            try:
+                results.append(function(item, **fixed) if fixed else function(item))
+            except Exception as error:  # noqa: BLE001  whatever it is, it is this item's
+                results.append(None)
+                failed.append(_failure(at, error))
+        return list(self._parts(results, failed))
+
+    async def run_async(self, data: bytes) -> list[Part]:
+        """Call the coroutine function on each item of a batch, on many at a time."""
+        items, failed = self._items(data)
+        results: list[Any] = [None] * len(items)
+        left = iter(enumerate(items))
+
+        async def work() -> None:
+            for at, item in left:
+                if item is _BAD:
+                    continue
+                try:
+                    results[at] = await self._function(item, **self._fixed)
+                except Exception as error:  # noqa: BLE001  whatever it is, it is this item's
+                    failed.append(_failure(at, error))
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(len(items), COROUTINES_MAX)):
+                group.create_task(work())
+        failed.sort(key=lambda failure: failure.at)
+        return list(self._parts(results, failed))
+
+    def _items(self, data: bytes) -> tuple[list[Any], list[ItemFailed]]:
+        """Decode a batch; where that fails, item by item."""
+        try:
+            items: list[Any] = decode_value("msgpack", data, self._kinds)
+        except DecodeFailed:
+            items = []
+        else:
+            return items, []
+        failed: list[ItemFailed] = []
+        for at, raw in enumerate(msgspec.msgpack.decode(data, type=list[msgspec.Raw])):
+            try:
+                items.append(decode_value("msgpack", raw, self._kind))
+            except DecodeFailed as error:
+                items.append(_BAD)
+                failed.append(ItemFailed(at, error_of(error), can_retry=False))
+        return items, failed
+
+    def _parts(self, results: list[Any], failed: list[ItemFailed]) -> Iterator[Part]:
+        """Encode results, in as many parts as they need."""
+        pending = [(0, len(results))]
+        while pending:
+            begin, end = pending.pop()
+            problem: Error | None = None
+            try:
+                data = encode_value("msgpack", results[begin:end])
+                limit = _PART_BYTES if end - begin > 1 else DATA_BYTES_MAX
+                if len(data) > limit:
+                    message = f"a result of {len(data)} bytes; at most {DATA_BYTES_MAX}"
+                    problem = Error("TooLarge", message + ": return where it is")
+            except EncodeFailed as error:
+                data, problem = b"", error_of(error)
+            if problem is None:
+                here = [one for one in failed if begin <= one.at < end]
+                yield Part(begin, end - begin, data, here)
+            elif end - begin > 1:
+                middle = (begin + end) // 2
+                pending += [(middle, end), (begin, middle)]
+            else:
+                yield Part(begin, 1, b"\x91\xc0", [ItemFailed(begin, problem, can_retry=False)])
+
+
+_BAD = object()
+
+
+def _failure(at: int, error: Exception) -> ItemFailed:
+    return ItemFailed(at, error_of(error), can_retry=not isinstance(error, Reject))
+
+
+class Stopwatch:
+    """Measures how long a batch takes."""
+
+    __slots__ = ("_began",)
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+
+    def us(self) -> int:
+        """Return the microseconds since it was made."""
+        return int((time.perf_counter() - self._began) * 1e6)

@@ -1,0 +1,139 @@
+"""Lending: the worker's side of helping the tasks of other workers.
+
+Owns the one stint that the worker may be on. Belongs to the loop of the connection; the stint
+itself is run by the executor that its function needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from jackalope.tasks.definition import TaskSource
+from jackalope.wire.messages import HelpAsk
+from jackalope.worker.attempt import Attempt, Cause, Failed, Outcome
+from jackalope.worker.fanout.helper_session import StintDefinition, stint_assignment
+from jackalope.worker.workload import Executor, Workload
+
+log = structlog.get_logger(component="worker")
+
+
+class Helping:
+    """What this worker does for others.
+
+    Attributes:
+        fence: the attempt that it helps; 0 for none.
+        on_free: called with the fence and, if it could not help, the reason.
+    """
+
+    def __init__(
+        self,
+        source: TaskSource,
+        executors: Mapping[str, Executor],
+        workload: Workload,
+        *,
+        worker: str,
+        stop_s: float,
+    ) -> None:
+        self._source = source
+        self._executors = executors
+        self._workload = workload
+        self._worker = worker
+        self._stop_s = stop_s
+        self._loop = asyncio.get_running_loop()
+        self._attempt: Attempt | None = None
+        self._is_closed = False
+        self.fence = 0
+        self.ended = asyncio.Event()
+        self.ended.set()
+        self.on_free: Callable[[int, str], None] = _nothing
+
+    def asked(self, ask: HelpAsk) -> None:
+        """Take the broker's word to help, or to help no more."""
+        if not ask.where:
+            if ask.fence == self.fence:
+                self.stop(Cause.DRAIN)
+            return
+        definition = self._source.functions.get(ask.function)
+        if self._attempt is not None:
+            if ask.fence != self.fence:
+                self.on_free(ask.fence, f"helps another task, with fence {self.fence}")
+        elif definition is None:
+            self.on_free(ask.fence, f"this worker has no task {ask.function!r}")
+        elif self._is_closed:
+            self.on_free(ask.fence, "this worker stops")
+        else:
+            stint = StintDefinition(definition, self._source.functions)
+            assignment = stint_assignment(ask, self._worker)
+            attempt = self._attempt = Attempt(assignment, stint, _Ear(self._loop, self._end))
+            self.fence = ask.fence
+            self.ended.clear()
+            self._workload.lent = 1
+            log.info("helps", task_id=attempt.shown, name=ask.function, at=ask.where)
+            self._executors[stint.isolation].run([attempt])
+
+    def close(self) -> None:
+        """Help no more, and nobody else."""
+        self._is_closed = True
+        self.stop(Cause.DRAIN)
+
+    def stop(self, cause: Cause) -> None:
+        """End the stint. What is in hand is computed by somebody else."""
+        attempt = self._attempt
+        if attempt is not None and attempt.cause is None:
+            attempt.cause = cause
+            self._press(attempt, 0)
+
+    def _press(self, attempt: Attempt, level: int) -> None:
+        if attempt is not self._attempt:
+            return
+        executor = self._executors[attempt.definition.isolation]
+        refusal = executor.stop(attempt, level)
+        if refusal:
+            log.warning("cannot stop helping yet", task_id=attempt.shown, why=refusal)
+        else:
+            self._loop.call_later(self._stop_s, self._press, attempt, level + 1)
+
+    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
+        if attempt is not self._attempt:
+            return
+        why = outcome.error.message if isinstance(outcome, Failed) else ""
+        log.info("helps no more", task_id=attempt.shown, why=why)
+        fence, self.fence, self._attempt = self.fence, 0, None
+        self._workload.lent = 0
+        self._workload.begin()
+        self.ended.set()
+        self.on_free(fence, why)
+
+
+class _Ear:
+    """Hears how a stint ends, on whichever thread, and says so on the loop."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, ended: Callable[[Attempt, Outcome], None]
+    ) -> None:
+        self._loop = loop
+        self._ended = ended
+
+    def began(self, _: Attempt) -> None:
+        """Do nothing: nobody waits for that."""
+
+    def ended(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Pass it on."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._ended, attempt, outcome)
+
+    def progressed(self, _: Attempt, __: float | None, ___: str) -> None:
+        """Do nothing: the progress is the owner's to tell."""
+
+    def acknowledged(self, _: Attempt) -> None:
+        """Do nothing: nobody waits for that."""
+
+    def rested(self, _: Attempt, *, is_resting: bool) -> None:
+        """Do nothing: a helper keeps its slot."""
+
+
+def _nothing(_: int, __: str) -> None:
+    pass

@@ -1,0 +1,1 @@
+"""Heartbeats: a separate process that keeps a worker's session alive."""

@@ -1,0 +1,385 @@
+"""The membership: a worker's standing with the broker, over as many connections as it takes.
+
+Owns the connection and its renewal, and the pulse. Knows nothing of how tasks are run: that is the
+matter of the workload's executors.
+
+Theory of operation: whatever happens to the connection, the worker comes back. Each new connection
+begins with JOIN, which names everything the worker holds; the broker says what is no longer the
+worker's; then everything that is still open is told again. The same happens when the broker says
+that the lease is lost. A worker that is connected has therefore always joined, with the slots that
+it has now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from jackalope import __version__
+from jackalope.core.commands import Held
+from jackalope.core.durations import SECOND
+from jackalope.core.effects import Assignment
+from jackalope.core.refusals import Code
+from jackalope.errors import ConnectionLost, JackalopeError, ProtocolError, Rejected
+from jackalope.transport.address import Address
+from jackalope.transport.connection import Backoff, Connection
+from jackalope.wire.messages import (
+    Assign,
+    Claim,
+    Heartbeat,
+    Hello,
+    HelpAsk,
+    HelpEnd,
+    Join,
+    Leave,
+    Message,
+    Notice,
+    SignalAsk,
+)
+from jackalope.worker.heartbeat.pulse import now
+from jackalope.worker.heartbeat.supervisor import PulseKeeper
+from jackalope.worker.workload import Workload
+
+log = structlog.get_logger(component="worker")
+
+#: A JOIN without an answer for so long means that the connection is no good.
+_JOIN_S = 30.0
+_LEAVE_S = 2.0
+#: Slots that change often are told together.
+_SLOTS_S = 0.02
+#: Most of the time that a guard gives shall be left for an outage.
+_BEATS_PER_GUARD = 4
+#: Refusals of HELLO or JOIN that may pass.
+_PASSING = frozenset({Code.TOO_MANY, Code.STORAGE_FAILED, Code.OVERLOADED, Code.STALE_SESSION})
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """As what a worker joins.
+
+    Attributes:
+        address: where the broker is, and who we are there.
+        worker: the worker's name, stable over reconnects.
+        queues: the queues that it serves.
+        keys: the keys that it serves; none means every task of its queues.
+        labels: what it says about itself.
+        lease_s: how long its silence is borne.
+        grace_s: how long it may take to come back after its connection closed.
+        guard_s: this process is killed when it holds tasks and the broker is silent for so long; 0
+            for never. With less than lease and grace, no task runs in two workers at once.
+        secret: proves over other connections that they are this worker's.
+    """
+
+    address: Address
+    worker: str
+    queues: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    lease_s: float = 30.0
+    grace_s: float = 10.0
+    guard_s: float = 0.0
+    secret: str = ""
+
+
+class Membership:
+    """One worker's standing with the broker.
+
+    Attributes:
+        on_drain: called when the broker asks the worker to finish and leave.
+        on_unwanted: called with the reason when the broker does not want this worker.
+        on_help: called when the broker asks the worker to help the task of another.
+        names: returns the names of the tasks that it knows; None if it takes any.
+        helps: returns the fence of the attempt that the worker helps; 0 for none.
+        stats: returns what heartbeats tell.
+        is_ready: whether the worker takes tasks; until then it is there, and loads. After a change
+            it joins again.
+    """
+
+    def __init__(self, standing: Standing, workload: Workload) -> None:
+        self._standing = standing
+        self._workload = workload
+        self._workload.on_forgotten = self._rejoin
+        self._workload.on_slots_changed = self._tell_slots_later
+        self._pulse = PulseKeeper()
+        if standing.guard_s:
+            self._workload.on_holding = self._on_holding
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._backoff = Backoff()
+        self._joined = asyncio.Event()
+        self._news = asyncio.Event()
+        self._generation = 0
+        self._slots_told = 0
+        self._slots_timer: asyncio.TimerHandle | None = None
+        self._is_wanted = True
+        self._why_unwanted = ""
+        self.on_drain: Callable[[], None] = _nothing
+        self.on_unwanted: Callable[[str], None] = _nothing
+        self.on_help: Callable[[HelpAsk], None] = _nothing
+        self.names: Callable[[], tuple[str, ...] | None] = lambda: None
+        self.helps: Callable[[], int] = int
+        self.stats: Callable[[], dict[str, float]] = dict
+        self.is_ready = True
+
+    def start(self) -> None:
+        """Connect, and stay connected."""
+        self._pulse.start()
+        self._connecting = asyncio.create_task(self._stay_connected(), name="jackalope-connection")
+
+    async def leave(self) -> None:
+        """Say that the worker goes."""
+        if self._connection is not None and self._joined.is_set():
+            self._joined.clear()
+            with suppress(JackalopeError, TimeoutError):
+                async with asyncio.timeout(_LEAVE_S):
+                    await self._connection.request(Leave())
+
+    async def disconnect(self) -> None:
+        """End the connection, and come back no more."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._connecting
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def close(self) -> None:
+        """End the pulse, which goes on until everything that ran has ended."""
+        await self._pulse.close()
+
+    async def joined(self) -> None:
+        """Return when the broker knows this worker.
+
+        Raises:
+            ConnectionLost: it does not want to, and never will.
+        """
+        while not self._joined.is_set():
+            if not self._is_wanted:
+                raise ConnectionLost(self._why_unwanted)
+            self._news.clear()
+            await self._news.wait()
+
+    async def claim(self) -> None:
+        """Take one task beyond the slots; it comes to the workload like any other.
+
+        Raises:
+            Rejected: there is none now (`nothing_to_claim`), or the broker said no.
+            ConnectionLost: if a task was given out meanwhile, it goes back.
+        """
+        await self.joined()
+        connection = self._connection
+        if connection is None:
+            raise ConnectionLost(f"the connection to {self._standing.address} is over")
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def answered(assignments: list[Assignment], error: JackalopeError | None) -> None:
+            # Whether or not anybody still waits: a task that was given out is held.
+            if error is None:
+                self._workload.assign(assignments)
+            if answer.done():
+                return
+            if error is None:
+                answer.set_result(None)
+            else:
+                answer.set_exception(error)
+
+        connection.ask(Claim(0), answered)
+        await answer
+
+    # The connection.
+
+    async def _stay_connected(self) -> None:
+        while True:
+            try:
+                await self._serve_connection()
+            except Rejected as error:
+                if error.code not in _PASSING:
+                    self._give_up(str(error))
+                    return
+                log.warning("the broker has no room", why=str(error))
+            except (ConnectionLost, ProtocolError) as error:
+                log.warning("not connected", why=str(error))
+            await asyncio.sleep(self._backoff.next_s())
+
+    async def _serve_connection(self) -> None:
+        """Open a connection, join, and return when it is over."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def lost(error: ConnectionLost) -> None:
+            if not over.done():
+                over.set_exception(error)
+
+        standing, address = self._standing, self._standing.address
+        hello = Hello(
+            namespace=address.namespace,
+            token=address.token,
+            name=standing.worker,
+            agent=f"jackalope-worker {__version__}",
+            fetches=True,
+        )
+        connection = await Connection.open(address, hello, heard=self._heard, lost=lost)
+        self._connection = connection
+        try:
+            welcome = connection.welcome
+            beat_s = min(welcome.heartbeat_us / SECOND, standing.lease_s / 3)
+            if standing.guard_s:
+                beat_s = min(beat_s, standing.guard_s / _BEATS_PER_GUARD)
+            has_parts = welcome.part_bytes_max > 0
+            self._workload.limit_results(welcome.frame_bytes_max, has_parts=has_parts)
+            hello.pulse = welcome.pulse
+            self._pulse.beat_for(address, hello, beat_s)
+            self.join()
+            beating = asyncio.create_task(self._beat(connection, beat_s, lost))
+            try:
+                await over
+            finally:
+                beating.cancel()
+        finally:
+            self._connection = None
+            self._joined.clear()
+            self._workload.reports.suspend()
+            await connection.close()
+
+    async def _beat(
+        self, connection: Connection, every_s: float, lost: Callable[[ConnectionLost], None]
+    ) -> None:
+        """Tell the broker how the worker is; give up a connection that lets nobody join."""
+        join_by = time.monotonic() + _JOIN_S
+        while True:
+            await asyncio.sleep(every_s)
+            stats = self.stats()
+            if self._joined.is_set():
+                join_by = time.monotonic() + _JOIN_S
+                connection.send(Heartbeat(stats=stats))
+            elif time.monotonic() > join_by:
+                connection.abort("no answer to JOIN")
+                lost(ConnectionLost(f"{self._standing.address} does not answer to JOIN"))
+
+    # Joining.
+
+    def join(self) -> None:
+        """Tell the broker that the worker is there, what it holds and how much it wants."""
+        connection = self._connection
+        if connection is None or not self._is_wanted:
+            return  # If it is the former: the next connection begins with this.
+        standing, workload = self._standing, self._workload
+        is_new = not self._joined.is_set()
+        if is_new:
+            workload.reports.suspend()
+        self._slots_told = workload.slots
+        sent = now()
+
+        def answered(body: Any, error: JackalopeError | None) -> None:
+            if connection is self._connection:
+                self._on_joined(connection, body, error, is_new=is_new)
+                if is_new and error is None and standing.guard_s:
+                    self._pulse.guard(standing.guard_s, sent)
+
+        connection.ask(
+            Join(
+                0,
+                worker=standing.worker,
+                queues=standing.queues,
+                keys=standing.keys,
+                slots=workload.slots,
+                labels=dict(standing.labels),
+                holding=workload.holding,
+                lease_us=int(standing.lease_s * SECOND),
+                grace_us=int(standing.grace_s * SECOND),
+                generation=self._next_generation(),
+                ready=self.is_ready,
+                helps=self.helps(),
+                names=self.names(),
+                secret=standing.secret,
+            ),
+            answered,
+        )
+
+    def _next_generation(self) -> int:
+        """Return a number that grows even where the clock is set back."""
+        self._generation = max(self._generation + 1, time.time_ns() // 1000)
+        return self._generation
+
+    def _on_joined(
+        self, connection: Connection, body: Any, error: JackalopeError | None, *, is_new: bool
+    ) -> None:
+        if isinstance(error, Rejected) and error.code in _PASSING:
+            wait_s = max(error.retry_after_s, self._backoff.next_s())
+            asyncio.get_running_loop().call_later(wait_s, self.join)
+        elif isinstance(error, Rejected):
+            self._give_up(str(error))
+        elif error is None:
+            self._workload.drop(Held(task, fence) for task, fence in body["drop"])
+            if is_new:
+                self._joined.set()
+                self._news.set()
+                self._backoff.reset()
+                log.info("joined", worker_id=self._standing.worker, slots=self._slots_told)
+                self._workload.reports.resume(connection, self._workload.attempts)
+
+    def _on_holding(self, is_holding: bool) -> None:
+        self._pulse.hold(is_holding=is_holding)
+
+    def _rejoin(self) -> None:
+        """Join from scratch: the broker does not know this worker any more."""
+        if self._joined.is_set():
+            self._joined.clear()
+            self.join()
+
+    def _tell_slots_later(self) -> None:
+        if self._slots_timer is None:
+            loop = asyncio.get_running_loop()
+            self._slots_timer = loop.call_later(_SLOTS_S, self._tell_slots)
+
+    def _tell_slots(self) -> None:
+        self._slots_timer = None
+        if self._joined.is_set() and self._workload.slots != self._slots_told:
+            self.join()
+
+    def free(self, fence: int, why: str) -> None:
+        """Tell that the worker helps no more. If this is lost, the next join tells it."""
+        connection = self._connection
+        if connection is not None and self._joined.is_set():
+            connection.ask(HelpEnd(0, fence, why), _whatever)
+
+    # What the broker says.
+
+    def _heard(self, message: Message) -> None:
+        if type(message) is Assign:
+            self._workload.assign(message.assignments)
+        elif type(message) is SignalAsk:
+            self._workload.signal(message)
+        elif type(message) is HelpAsk:
+            self.on_help(message)
+        elif type(message) is Notice:
+            self._on_notice(message)
+
+    def _on_notice(self, notice: Notice) -> None:
+        if notice.what == "drain":
+            self.on_drain()
+        elif notice.what == "lease_lost":
+            self._rejoin()
+        elif notice.what == "replaced":
+            self._give_up(f"another worker has joined as {self._standing.worker!r}")
+        else:
+            log.info("the broker says", what=notice.what, detail=notice.detail)
+
+    def _give_up(self, why: str) -> None:
+        self._is_wanted = False
+        self._why_unwanted = why
+        self._news.set()
+        self.on_unwanted(why)
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+def _whatever(_: Any, __: JackalopeError | None) -> None:
+    pass

@@ -1,0 +1,284 @@
+"""What a scrape shows."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from jackalope.broker.telemetry.meter import QUEUES_MAX
+from jackalope.wire.messages import Start
+from tests.doors.harness import run, spec
+from tests.doors.http.harness import HttpHouse, open_http
+from tests.doors.http.native import Native, start
+
+#: The names, labels and kinds that dashboards for other task queues know.
+KNOWN = {
+    "tq_tasks_total": ("counter", {"status", "task_type"}),
+    "tq_tasks_pending": ("gauge", set()),
+    "tq_tasks_in_progress": ("gauge", set()),
+    "tq_task_processing_duration_seconds": ("histogram", {"task_type"}),
+    "tq_workers_connected": ("gauge", set()),
+    "tq_broker_queue_depth": ("gauge", {"priority"}),
+    "tq_raft_term": ("gauge", set()),
+    "tq_raft_leader": ("gauge", set()),
+}
+
+Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
+
+
+async def scrape(house: HttpHouse) -> Samples:
+    """Return every sample by name and labels."""
+    answer = await house.client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    found: Samples = {}
+    for family in parse_text(answer.text):
+        for sample in family.samples:
+            labels = tuple(sorted(sample.labels.items()))
+            assert labels not in found.setdefault(sample.name, {}), "a sample is shown twice"
+            found[sample.name][labels] = sample.value
+    return found
+
+
+@pytest.mark.feature("D37")
+def test_known_names_and_labels() -> None:
+    async def check() -> None:
+        async with open_http() as house, Native(house) as native:
+            client, worker = await native.peer(), await native.peer()
+            await worker.join()
+            await client.submit(spec(), spec(), spec("other-queue", priority=220))
+            taken = await worker.take(1)
+            await start(worker, *taken)
+            await worker.finish(*taken)
+            answer = await house.client.get("/metrics")
+            families = {family.name: family for family in parse_text(answer.text)}
+            for name, (kind, labels) in KNOWN.items():
+                family = families[name.removesuffix("_total")]
+                assert family.type == kind, name
+                shown = [s for s in family.samples if not s.name.endswith("_created")]
+                assert {frozenset(set(s.labels) - {"le"}) for s in shown} == {frozenset(labels)}
+
+    run(check())
+
+
+def test_numbers_are_those_of_the_tasks() -> None:
+    async def check() -> None:
+        async with open_http() as house, Native(house) as native:
+            client, worker = await native.peer(), await native.peer()
+            await worker.join(slots=3)
+            await client.submit(*(spec() for _ in range(5)), spec("idle", priority=220))
+            taken = await worker.take(3)
+            await start(worker, *taken)
+            await worker.finish(*taken[:2])
+            shown = await scrape(house)
+            tasks = {
+                (dict(k)["status"], dict(k)["task_type"]): v
+                for k, v in shown["tq_tasks_total"].items()
+            }
+            assert tasks["pending", "q"] == 5
+            assert tasks["completed", "q"] == 2
+            assert tasks["in_progress", "q"] == 5
+            assert tasks["pending", "idle"] == 1
+            assert shown["tq_tasks_pending"] == {(): 1}
+            assert shown["tq_tasks_in_progress"] == {(): 3}
+            assert shown["tq_workers_connected"] == {(): 1}
+            assert shown["tq_broker_queue_depth"][("priority", "high"),] == 1
+            assert shown["tq_task_processing_duration_seconds_count"][("task_type", "q"),] == 2
+            assert shown["jackalope_workers"][("state", "active"),] == 1
+            assert shown["jackalope_sessions"] == {(): 2}
+            tasks_by_state = {
+                (dict(k)["queue"], dict(k)["state"]): v for k, v in shown["jackalope_tasks"].items()
+            }
+            assert tasks_by_state == {
+                ("q", "assigned"): 2,
+                ("q", "running"): 1,
+                ("idle", "ready"): 1,
+            }
+            assert shown["jackalope_journal_append_seconds_count"][()] >= 4
+
+    run(check())
+
+
+def test_histograms_are_sound() -> None:
+    """Buckets grow, the last one is the count, and bounds and sums are in seconds."""
+
+    async def check() -> None:
+        async with open_http() as house, Native(house) as native:
+            client, worker = await native.peer(), await native.peer()
+            await worker.join(slots=8)
+            await client.submit(*(spec() for _ in range(8)))
+            taken = await worker.take(8)
+            await start(worker, *taken)
+            await worker.finish(*taken)
+            answer = await house.client.get("/metrics")
+            for family in parse_text(answer.text):
+                if family.type == "histogram":
+                    for labels, buckets, count in histograms(family.samples):
+                        values = [value for _, value in buckets]
+                        assert values == sorted(values), (family.name, labels)
+                        bounds = [bound for bound, _ in buckets]
+                        assert bounds == sorted(bounds)
+                        assert bounds[-1] == float("inf")
+                        assert values[-1] == count
+            stages = {
+                dict(labels)["stage"]: count
+                for labels, count in (await scrape(house))["jackalope_stage_seconds_count"].items()
+            }
+            assert stages == {"queued": 8, "assigned": 8, "started": 8, "finished": 8}
+
+    run(check())
+
+
+def histograms(samples: list) -> Iterator[tuple]:  # type: ignore[type-arg]
+    found: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
+    counts = {}
+    for sample in samples:
+        labels = {name: value for name, value in sample.labels.items() if name != "le"}
+        key = tuple(sorted(labels.items()))
+        if sample.name.endswith("_bucket"):
+            found.setdefault(key, []).append((float(sample.labels["le"]), sample.value))
+        elif sample.name.endswith("_count"):
+            counts[key] = sample.value
+    return ((key, buckets, counts[key]) for key, buckets in found.items())
+
+
+@pytest.mark.feature("D37")
+def test_task_type_is_the_name_of_the_task() -> None:
+    async def check() -> None:
+        async with open_http() as house, Native(house) as native:
+            client, worker = await native.peer(), await native.peer()
+            await worker.join(slots=3)
+            await client.submit(spec(name="resize"), spec(name="resize"), spec(name="mail"))
+            taken = await worker.take(3)
+            await start(worker, *taken)
+            await worker.finish(*taken)
+            shown = await scrape(house)
+            done = {
+                dict(labels)["task_type"]: number
+                for labels, number in shown["tq_tasks_total"].items()
+                if dict(labels)["status"] == "completed"
+            }
+            assert done == {"resize": 2, "mail": 1}
+            took = shown["tq_task_processing_duration_seconds_count"]
+            assert took[("task_type", "resize"),] == 2
+
+    run(check())
+
+
+def test_labels_are_bounded() -> None:
+    async def check() -> None:
+        async with open_http() as house, Native(house) as native:
+            client = await native.peer()
+            await client.submit(*(spec(f"queue-{number}") for number in range(QUEUES_MAX + 20)))
+            shown = await scrape(house)
+            types = {dict(labels)["task_type"] for labels in shown["tq_tasks_total"]}
+            assert len(types) == QUEUES_MAX + 1
+            assert "other" in types
+            queues = {dict(labels)["queue"] for labels in shown["jackalope_tasks"]}
+            assert len(queues) == QUEUES_MAX + 1
+            for number in range(50):
+                await house.client.get(f"/nowhere/{number}")
+                await house.client.get(f"/api/v1/tasks/{number:032x}")
+            for verb in ("PROPFIND", "MKCOL", "LOCK"):
+                await house.client.request(verb, "/health")
+            shown = await scrape(house)
+            seen = [dict(labels) for labels in shown["jackalope_http_requests_total"]]
+            assert {"GET", "other"} == {each["method"] for each in seen}
+            assert not [each for each in seen if re.search(r"\d{3}", each["path"])]
+
+    run(check())
+
+
+def test_refusals_and_requests_are_counted() -> None:
+    async def check() -> None:
+        async with open_http() as house, Native(house) as native:
+            client = await native.peer()
+            await house.client.get("/nowhere")
+            await client.ask_no(Start(0, []))
+            shown = await scrape(house)
+            refused = shown["jackalope_refusals_total"]
+            key = (("command", "StartAttempts"), ("reason", "unknown_session"))
+            assert refused[key] == 1
+            requests = shown["jackalope_http_requests_total"]
+            assert requests[("method", "GET"), ("path", "other"), ("status", "404")] == 1
+            shown = await scrape(house)
+            requests = shown["jackalope_http_requests_total"]
+            assert requests[("method", "GET"), ("path", "/metrics"), ("status", "200")] == 1
+
+    run(check())
+
+
+def test_openmetrics_if_asked_for() -> None:
+    async def check() -> None:
+        async with open_http() as house, Native(house) as native:
+            client = await native.peer()
+            await client.submit(spec())
+            accept = {"accept": "application/openmetrics-text; version=1.0.0"}
+            answer = await house.client.get("/metrics", headers=accept)
+            assert answer.headers["content-type"].startswith("application/openmetrics-text")
+            assert answer.text.endswith("# EOF\n")
+            families = {family.name for family in parse_openmetrics(answer.text)}  # type: ignore[no-untyped-call]
+            assert {"tq_tasks", "jackalope_stage_seconds"} <= families
+
+    run(check())
+
+
+def test_namespaces_stand_apart_in_ours() -> None:
+    async def check() -> None:
+        async with open_http() as house, Native(house) as native:
+            one, other = await native.peer(), await native.peer("team")
+            await one.submit(spec())
+            await other.submit(spec(), spec())
+            shown = await scrape(house)
+            submitted = shown["jackalope_tasks_submitted_total"]
+            assert submitted[("namespace", "team"), ("queue", "q")] == 2
+            assert submitted[("namespace", "default"), ("queue", "q")] == 1
+            assert shown["tq_tasks_total"][("status", "pending"), ("task_type", "q")] == 3
+
+    run(check())
+
+
+def test_history_is_not_behind_after_a_restart(tmp_path: Path) -> None:
+    async def live() -> float:
+        async with open_http(tmp_path) as house, Native(house) as native:
+            client = await native.peer()
+            for _ in range(20):
+                await client.submit(spec())
+            return (await scrape(house))["jackalope_history_lag_batches"][()]
+
+    async def check() -> None:
+        await live()
+        assert await live() <= 25
+
+    run(check())
+
+
+@pytest.mark.parametrize("is_on_disk", [True, False])
+def test_counters_begin_anew_and_numbers_of_the_hour_do_not(
+    tmp_path: Path, is_on_disk: bool
+) -> None:
+    folder = tmp_path if is_on_disk else None
+
+    async def live() -> tuple[Samples, dict[str, float]]:
+        async with open_http(folder) as house, Native(house) as native:
+            before = await scrape(house), (await house.client.get("/api/v1/stats")).json()
+            client, worker = await native.peer(), await native.peer()
+            await worker.join(slots=4)
+            await client.submit(*(spec() for _ in range(4)))
+            taken = await worker.take(4)
+            await start(worker, *taken)
+            await worker.finish(*taken)
+            return before
+
+    async def check() -> None:
+        await live()
+        shown, stats = await live()
+        assert "tq_tasks_total" not in shown
+        assert stats["completed_last_hour"] == (4 if is_on_disk else 0)
+
+    run(check())

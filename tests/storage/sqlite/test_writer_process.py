@@ -1,0 +1,336 @@
+"""The scribe: a process that writes history, and what becomes of it and of what it writes."""
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from jackalope.core.assertions import BrokenInvariant
+from jackalope.core.filter import Filter
+from jackalope.core.lifecycle import State
+from jackalope.core.task import TaskRow
+from jackalope.storage import DiskFull, FolderBusy, Storage, SyncFailed
+from jackalope.storage.sqlite.history import SqliteHistory
+from jackalope.storage.sqlite.history_writer import Writer
+from jackalope.storage.sqlite.schema import open_history
+from jackalope.storage.sqlite.writer_client import PIECE_BYTES, Scribed, fault_of, pieces_of
+from jackalope.storage.sqlite.writer_process import serve
+from jackalope.storage.sqlite.writer_protocol import (
+    Answers,
+    Begin,
+    Done,
+    End,
+    Failed,
+    Line,
+    Lost,
+    Orders,
+    Tasks,
+)
+from tests.storage.making import make_changes, make_row, task_id
+
+
+class House:
+    """A history with a scribe."""
+
+    def __init__(self, folder: Path) -> None:
+        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)
+        path = folder / "tasks.db"
+        self.history = SqliteHistory(path, partial(Scribed, path, self._lock))
+
+    @property
+    def scribe(self) -> Scribed:
+        scribe = self.history._writer
+        assert isinstance(scribe, Scribed)
+        return scribe
+
+    @property
+    def pid(self) -> int:
+        pid = self.scribe.pid
+        assert pid is not None
+        return pid
+
+    def write(self, number: int) -> None:
+        self.history.write(number, make_changes(make_row(number)))
+
+    def numbers(self) -> list[int]:
+        rows = self.history.page("default", Filter(), sort="created").rows
+        return sorted(int.from_bytes(row.id, "big") for row in rows)
+
+    def close(self) -> None:
+        self.history.close()
+        os.close(self._lock)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with closing(House(tmp_path)) as house:
+        yield house
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass in time"
+        time.sleep(0.01)
+
+
+def state_of(pid: int) -> str:
+    """Return the letter of a process's state; nothing if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def is_there(pid: int) -> bool:
+    return state_of(pid) not in ("", "Z", "X")
+
+
+def test_another_process_writes_and_this_one_reads(house: House) -> None:
+    house.write(1)
+    pid = house.pid
+    assert pid != os.getpid()
+    house.write(2)
+    assert house.pid == pid
+    assert house.numbers() == [1, 2]
+    assert house.history.applied() == 2
+    assert house.history.sync() == 2
+
+
+def test_large_write_is_said_in_pieces(house: House) -> None:
+    rows = [make_row(number, payload=b"x" * 60_000) for number in range(1, 61)]
+    house.history.write(1, make_changes(*rows))
+    assert house.history.find([task_id(60)]) == [rows[-1]]
+    assert house.numbers() == list(range(1, 61))
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes"),
+    [
+        ([], []),
+        ([make_row(1)], [1]),
+        ([make_row(1)] * 4_001, [2_000, 2_000, 1]),
+        ([make_row(1, payload=b"x" * PIECE_BYTES)] * 2 + [make_row(1)], [1, 1, 1]),
+        ([make_row(1, payload=b"x" * (PIECE_BYTES // 2))] * 3, [2, 1]),
+    ],
+)
+def test_pieces(rows: list[TaskRow], sizes: list[int]) -> None:
+    pieces = list(pieces_of(rows))
+    assert [len(piece) for piece in pieces] == sizes
+    assert [row for piece in pieces for row in piece] == rows
+
+
+def test_killed_scribe_is_replaced_and_nothing_is_lost(house: House) -> None:
+    house.write(1)
+    first = house.pid
+    os.kill(first, signal.SIGKILL)
+    house.write(2)
+    assert not is_there(first)
+    house.write(3)
+    assert house.pid != first
+    os.kill(house.pid, signal.SIGKILL)
+    assert house.history.forget(1, 10).count == 0
+    house.write(4)
+    os.kill(house.pid, signal.SIGKILL)
+    assert house.history.sync() == 4
+    assert house.numbers() == [1, 2, 3, 4]
+
+
+def test_kill_in_the_middle_of_a_write(house: House) -> None:
+    house.write(1)
+    first = house.pid
+    os.kill(first, signal.SIGSTOP)
+    rows = [make_row(number, payload=b"x" * 60_000) for number in range(2, 100)]
+    writing = Thread(target=house.history.write, args=(2, make_changes(*rows)))
+    writing.start()
+    time.sleep(0.2)
+    assert writing.is_alive()
+    os.kill(first, signal.SIGKILL)
+    writing.join(30)
+    assert house.numbers() == list(range(1, 100))
+    assert house.history.applied() == 2
+
+
+def test_write_that_was_done_before_the_kill_is_done_again(house: House, tmp_path: Path) -> None:
+    house.write(1)
+    with closing(SqliteHistory(tmp_path / "tasks.db")) as other:
+        other.write(2, make_changes(make_row(2)))
+    os.kill(house.pid, signal.SIGKILL)
+    house.write(2)
+    assert house.numbers() == [1, 2]
+
+
+def test_scribe_that_cannot_start(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    os.kill(house.pid, signal.SIGKILL)
+    for number in (1, 2, 3):
+        house.write(number)
+    assert house.scribe.pid is None
+    assert house.numbers() == [1, 2, 3]
+    monkeypatch.undo()
+    house.write(4)
+    assert is_there(house.pid)
+
+
+def test_full_disk_is_told_and_later_writes_succeed(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    line, db = Line(ours, Answers), open_history(tmp_path / "tasks.db")
+    db._writer.execute("PRAGMA max_page_count = 60")
+    scribe = Thread(target=serve_until_lost, args=(Writer(db), Line(theirs, Orders)))
+    scribe.start()
+    rows = [make_row(number, payload=b"x" * 60_000) for number in range(20)]
+
+    def write() -> Done | Failed:
+        line.say(Begin(1, make_changes()))
+        for begin in range(0, 20, 5):
+            line.say(Tasks(rows[begin : begin + 5]))
+        line.say(End())
+        answer = line.hear()
+        assert isinstance(answer, Done | Failed)
+        return answer
+
+    failed = write()
+    assert isinstance(failed, Failed)
+    assert isinstance(fault_of(failed), DiskFull)
+    assert "tasks.db: no room to write" in failed.message
+    db._writer.execute("PRAGMA max_page_count = 1000")
+    assert write() == Done()
+    line.close()
+    scribe.join()
+    db.close()
+    with closing(SqliteHistory(tmp_path / "tasks.db")) as history:
+        assert history.count("default", Filter()) == {State.READY: 20}
+
+
+def serve_until_lost(writer: Writer, line: Line) -> None:
+    with closing(line), pytest.raises(Lost):
+        serve(writer, line)
+
+
+def test_fault_keeps_its_kind_and_its_message() -> None:
+    assert isinstance(fault_of(Failed("SyncFailed", "what to do")), SyncFailed)
+    assert str(fault_of(Failed("DiskFull", "what to do"))) == "what to do"
+    with pytest.raises(BrokenInvariant, match="Path"):
+        fault_of(Failed("Path", ""))
+
+
+def test_unsettled_fault_ends_all_writing(house: House) -> None:
+    house.write(1)
+    _, hard = resource.prlimit(house.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(house.pid, resource.RLIMIT_FSIZE, (100_000, hard))
+    rows = [make_row(number, payload=b"x" * 60_000) for number in range(2, 100)]
+    with pytest.raises(SyncFailed, match="unknown what the disk holds"):
+        house.history.write(2, make_changes(*rows))
+    # Neither here nor over there, whatever becomes of the scribe.
+    os.kill(house.pid, signal.SIGKILL)
+    writes: list[Callable[[], object]] = [
+        lambda: house.write(3),
+        lambda: house.history.forget(1, 1),
+        house.history.sync,
+    ]
+    for write in writes:
+        with pytest.raises(SyncFailed, match="unknown what the disk holds"):
+            write()
+    assert house.numbers() == [1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_to_all_are_the_brokers_business(house: House, number: int) -> None:
+    house.write(1)
+    first = house.pid
+    os.kill(first, number)
+    house.write(2)
+    assert house.pid == first
+
+
+def test_modules_that_lie_about_are_not_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('not the one')")
+    monkeypatch.chdir(tmp_path)
+    with closing(House(tmp_path)) as house:
+        first = house.pid
+        house.write(1)
+        assert house.pid == first
+
+
+def test_ends_when_it_is_closed(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.write(1)
+    pid = house.pid
+    house.close()
+    assert not is_there(pid)
+    with pytest.raises(BrokenInvariant, match="closed"):
+        house.scribe.write(2, make_changes(make_row(2)))
+
+
+OPEN_AND_WAIT = """
+import sys
+from pathlib import Path
+from jackalope.storage import Storage
+from tests.storage.making import make_changes, make_row
+storage = Storage.open(Path(sys.argv[1]), has_scribe=True)
+storage.journal.claim()
+storage.flush(storage.journal.append(b""), make_changes(make_row(1)))
+print(storage.history._writer.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Start a process with a scribe, and yield both."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OPEN_AND_WAIT, str(tmp_path / "data")],
+        cwd=Path(__file__).parents[3],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        yield process, int(process.stdout.readline())
+        process.kill()
+
+
+def test_scribe_of_a_killed_broker_is_gone_before_another_opens(
+    tmp_path: Path, broker: tuple[subprocess.Popen[str], int]
+) -> None:
+    process, scribe = broker
+    assert is_there(scribe)
+    process.kill()
+    with closing(Storage.open(tmp_path / "data")) as storage:
+        assert not is_there(scribe)
+        assert list(storage.history.load().tasks) == [make_row(1)]
+
+
+def test_scribe_holds_the_folder(tmp_path: Path, broker: tuple[subprocess.Popen[str], int]) -> None:
+    process, scribe = broker
+    held = {file.readlink() for file in Path(f"/proc/{scribe}/fd").iterdir()}
+    assert tmp_path / "data" / "lock" in held
+    with pytest.raises(FolderBusy, match=f"process {process.pid}"):
+        Storage.open(tmp_path / "data")
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait()
+    until(lambda: not is_there(scribe))
+    Storage.open(tmp_path / "data", has_scribe=True).close()
+
+
+def test_open_storage_has_a_scribe_if_it_is_wanted(tmp_path: Path) -> None:
+    opening = partial(Storage.open, tmp_path / "data")
+    with closing(opening(has_scribe=True)) as storage:
+        assert isinstance(storage.history, SqliteHistory)
+        assert isinstance(storage.history._writer, Scribed)
+    with closing(opening()) as storage:
+        assert isinstance(storage.history, SqliteHistory)
+        assert isinstance(storage.history._writer, Writer)

@@ -1,0 +1,306 @@
+"""The data folder: one broker, files that belong together, and formats."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from jackalope.core.assertions import BrokenInvariant
+from jackalope.core.durations import HOUR
+from jackalope.core.state.changes import TallyRow
+from jackalope.storage import (
+    Corrupt,
+    FolderBusy,
+    FolderGone,
+    Level,
+    NewerFormat,
+    Storage,
+    StorageFault,
+)
+from jackalope.storage.sqlite import database as sqlite
+from jackalope.storage.sqlite.database import Database, Format
+from jackalope.storage.sqlite.history import SqliteHistory
+from tests.storage.making import make_changes, make_row
+
+OpenStorage = Callable[..., Storage]
+
+
+@pytest.fixture
+def open_storage(tmp_path: Path) -> Iterator[OpenStorage]:
+    opened: list[Storage] = []
+
+    def open_folder(level: Level = Level.FSYNC) -> Storage:
+        storage = Storage.open(tmp_path / "data", level, interval_us=HOUR)
+        opened.append(storage)
+        return storage
+
+    yield open_folder
+    for storage in opened:
+        storage.close()
+
+
+@pytest.mark.parametrize("level", Level)
+def test_opens_at_every_level(open_storage: OpenStorage, tmp_path: Path, level: Level) -> None:
+    storage = open_storage(level)
+    storage.journal.claim()
+    sequence = storage.journal.append(b"batch")
+    assert storage.flush(sequence, make_changes(make_row(1))) == []
+    storage.journal.trim(storage.history.sync())
+    ref = storage.blobs.write([b"blob"])
+    assert list(storage.blobs.read(ref)) == [b"blob"]
+    storage.close()
+    assert (tmp_path / "data").exists() == (level is not Level.MEMORY)
+    if level is Level.MEMORY:
+        return
+    again = open_storage(level)
+    assert (again.journal.last(), again.history.applied()) == (1, 1)
+    assert list(again.history.load().tasks) == [make_row(1)]
+    assert list(again.blobs.read(ref)) == [b"blob"]
+
+
+def test_memory_needs_no_folder() -> None:
+    storage = Storage.open(None, Level.MEMORY)
+    assert storage.level is Level.MEMORY
+    storage.close()
+    with pytest.raises(BrokenInvariant, match="needs a folder"):
+        Storage.open(None, Level.FSYNC)
+
+
+@pytest.mark.parametrize("first", ["journal", "history", "blobs", "storage"])
+def test_closing_in_any_order_twice(open_storage: OpenStorage, first: str) -> None:
+    storage = open_storage(Level.INTERVAL)
+    close = {
+        "storage": storage.close,
+        "journal": storage.journal.close,
+        "history": storage.history.close,
+        "blobs": storage.blobs.close,
+    }
+    for close_part in (close[first], *close.values(), *close.values()):
+        close_part()
+    open_storage()
+
+
+def test_second_broker_is_refused_until_the_first_is_closed(open_storage: OpenStorage) -> None:
+    first = open_storage()
+    with pytest.raises(FolderBusy, match=f"process {os.getpid()}"):
+        open_storage()
+    first.close()
+    open_storage()
+
+
+OPEN_AND_WAIT = """
+import sys
+from pathlib import Path
+from jackalope.storage import FolderBusy, Storage
+try:
+    storage = Storage.open(Path(sys.argv[1]))
+except FolderBusy as fault:
+    print(fault, flush=True)
+else:
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+def start_opening(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", OPEN_AND_WAIT, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.feature("T24")
+def test_second_process_is_refused_and_a_killed_one_holds_nothing(
+    open_storage: OpenStorage, tmp_path: Path
+) -> None:
+    with start_opening(tmp_path / "data") as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "open\n"
+        with pytest.raises(FolderBusy, match=f"process {first.pid}. Stop it first"):
+            open_storage()
+        first.kill()
+    open_storage()
+    with start_opening(tmp_path / "data") as second:
+        answer, _ = second.communicate()
+    assert f"process {os.getpid()}" in answer
+
+
+def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageFault, match="Check that the folder exists"):
+        Storage.open(tmp_path / "file" / "data")
+
+
+def test_tool_that_holds_a_file_for_writing(
+    open_storage: OpenStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_S", 0)
+    storage = open_storage()
+    storage.journal.claim()
+    with closing(sqlite3.connect(tmp_path / "data" / "journal.db", isolation_level=None)) as tool:
+        tool.execute("BEGIN IMMEDIATE")
+        with pytest.raises(FolderBusy, match=r"journal\.db: locked by another program"):
+            storage.journal.append(b"batch")
+        tool.execute("ROLLBACK")
+        assert storage.journal.append(b"batch") == 1
+
+
+def test_old_sqlite_is_refused(open_storage: OpenStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "VERSION_MIN", (99, 1, 0))
+    with pytest.raises(StorageFault, match=r"SQLite 99\.1\.0 or newer"):
+        open_storage()
+
+
+# Files that do not belong together.
+
+
+def fill(storage: Storage) -> None:
+    storage.journal.claim()
+    for number in range(1, 6):
+        storage.flush(storage.journal.append(b"batch"), make_changes(make_row(number)))
+
+
+def test_journal_that_lost_its_end(open_storage: OpenStorage, tmp_path: Path) -> None:
+    storage = open_storage()
+    fill(storage)
+    storage.close()
+    with closing(sqlite3.connect(tmp_path / "data" / "journal.db")) as tool, tool:
+        tool.execute("DELETE FROM batches WHERE sequence > 3")
+    with pytest.raises(Corrupt, match=r"journal\.db ends at batch 3.*tasks\.db.* 5"):
+        open_storage()
+
+
+def test_history_of_an_older_backup(open_storage: OpenStorage, tmp_path: Path) -> None:
+    open_storage().close()
+    shutil.copy(tmp_path / "data" / "tasks.db", tmp_path / "older.db")
+    storage = open_storage()
+    fill(storage)
+    storage.journal.trim(storage.history.sync() - 1)
+    storage.close()
+    shutil.copy(tmp_path / "older.db", tmp_path / "data" / "tasks.db")
+    with pytest.raises(Corrupt, match=r"tasks\.db ends at batch 0.*journal\.db begins at 5"):
+        open_storage()
+
+
+def test_refused_folder_is_let_go(open_storage: OpenStorage, tmp_path: Path) -> None:
+    open_storage().close()
+    tasks = tmp_path / "data" / "tasks.db"
+    good = tasks.read_bytes()
+    tasks.write_bytes(b"not a database, but long enough to be looked at" * 100)
+    with pytest.raises(Corrupt, match=r"tasks\.db"):
+        open_storage()
+    tasks.write_bytes(good)
+    open_storage()
+
+
+# Formats.
+
+
+@pytest.mark.parametrize(("file", "newest"), [("journal.db", 1), ("tasks.db", 4)])
+def test_newer_format_is_refused(
+    open_storage: OpenStorage, tmp_path: Path, file: str, newest: int
+) -> None:
+    open_storage().close()
+    with closing(sqlite3.connect(tmp_path / "data" / file)) as tool:
+        tool.execute("PRAGMA user_version = 9")
+    with pytest.raises(NewerFormat, match=rf"{file}: written in format 9 .* up to {newest}\."):
+        open_storage()
+
+
+def open_database(path: Path, form: Format) -> Database:
+    return Database(path, form, synchronous="FULL", cache_bytes=100_000, wal_bytes_max=1_000_000)
+
+
+OLDEST = Format(0, ("CREATE TABLE people (name TEXT)", "INSERT INTO people VALUES ('Ann')"))
+
+
+def add_age(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE people ADD COLUMN age INTEGER NOT NULL DEFAULT 7")
+
+
+def add_pets(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE TABLE pets AS SELECT name || '''s pet' AS name FROM people")
+
+
+NEWEST = Format(
+    2,
+    (
+        "CREATE TABLE people (name TEXT, age INTEGER NOT NULL DEFAULT 7)",
+        "CREATE TABLE pets (name TEXT)",
+    ),
+    {0: add_age, 1: add_pets},
+)
+
+
+def test_older_format_is_migrated_step_by_step(tmp_path: Path) -> None:
+    path = tmp_path / "some.db"
+    open_database(path, OLDEST).close()
+    for _ in range(2):
+        with closing(open_database(path, NEWEST)) as db, db.reading() as connection:
+            assert connection.execute("SELECT * FROM people").fetchall() == [("Ann", 7)]
+            assert connection.execute("SELECT * FROM pets").fetchall() == [("Ann's pet",)]
+            assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+
+
+def test_new_file_is_made_in_the_newest_format(tmp_path: Path) -> None:
+    with closing(open_database(tmp_path / "some.db", NEWEST)) as db, db.reading() as connection:
+        assert connection.execute("SELECT * FROM people").fetchall() == []
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+
+
+def test_step_that_fails_leaves_the_version_before_it(tmp_path: Path) -> None:
+    def add_pets_and_fail(connection: sqlite3.Connection) -> None:
+        add_pets(connection)
+        raise RuntimeError
+
+    path = tmp_path / "some.db"
+    open_database(path, OLDEST).close()
+    with pytest.raises(RuntimeError):
+        open_database(path, Format(2, NEWEST.schema, {0: add_age, 1: add_pets_and_fail}))
+    with closing(sqlite3.connect(path)) as tool:
+        assert tool.execute("PRAGMA user_version").fetchone() == (1,)
+        tables = tool.execute("SELECT name FROM sqlite_schema").fetchall()
+    assert tables == [("people",)]
+    open_database(path, NEWEST).close()
+
+
+def test_a_history_of_format_1_gets_its_tallies(tmp_path: Path) -> None:
+    """A file that knew no tallies is opened, keeps what it has, and takes some."""
+    path = tmp_path / "tasks.db"
+    SqliteHistory(path).close()
+    with closing(sqlite3.connect(path)) as tool:
+        tool.execute("DROP TABLE tallies")
+        tool.execute("DROP TABLE api_keys")
+        tool.execute("DROP TABLE answers")
+        tool.execute("DROP TABLE definitions")
+        tool.execute("PRAGMA user_version = 1")
+    with closing(SqliteHistory(path)) as history:
+        tally = TallyRow("default", "ann", 1, 0, 100)
+        history.write(1, make_changes(tallies=[tally]))
+        assert history.load().tallies == [tally]
+
+
+def test_a_folder_that_is_no_longer_in_its_place_is_noticed(
+    open_storage: OpenStorage, tmp_path: Path
+) -> None:
+    storage = open_storage()
+    storage.check_place()
+    (tmp_path / "data").rename(tmp_path / "elsewhere")
+    with pytest.raises(FolderGone, match="removed, moved or replaced"):
+        storage.check_place()
+    with closing(Storage.open(tmp_path / "data")) as another:
+        another.check_place()
+        with pytest.raises(FolderGone):
+            storage.check_place()  # Another one stands there now.
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "elsewhere").rename(tmp_path / "data")
+    storage.check_place()
+    open_storage(Level.MEMORY).check_place()
