@@ -34,11 +34,7 @@ _NOWHERE = ":embedded"
 
 
 class EmbeddedBroker:
-    """A broker on a thread of this process.
-
-    Attributes:
-        address: where clients and workers reach it.
-    """
+    """A broker on a thread of this process."""
 
     def __init__(self, folder: Path | str | None = None) -> None:
         """Start it, and return when it can be used.
@@ -54,7 +50,7 @@ class EmbeddedBroker:
         self._stopped: asyncio.Event | None = None
         self._ready: Future[str] = Future()
         self._thread = _start_thread("jackalope-broker", self._serve())
-        self.address = self._ready.result(_START_S)
+        self.address = self._ready.result(_START_S)  # where clients and workers reach it
         self._workers: list[EmbeddedWorker] = []
 
     def work(self, source: TaskSource, concurrency: int = 0) -> None:

@@ -45,19 +45,14 @@ class Timeout(JackalopeError, TimeoutError):
 
 
 class Rejected(JackalopeError):
-    """The broker said no.
-
-    Attributes:
-        code: what kind of no this is: a stable string such as `queue_full` or `unknown_task`.
-        message: what happened, to what, and what to do.
-        retry_after_us: when asking again may help; 0 when it will not.
-    """
+    """The broker said no."""
 
     def __init__(self, code: str, message: str, retry_after_us: int = 0) -> None:
         super().__init__(code, message, retry_after_us)
+        # what kind of no this is: a stable string such as `queue_full` or `unknown_task`
         self.code = code
-        self.message = message
-        self.retry_after_us = retry_after_us
+        self.message = message  # what happened, to what, and what to do
+        self.retry_after_us = retry_after_us  # when asking again may help; 0 when it will not
 
     @property
     def retry_after_s(self) -> float:
@@ -72,12 +67,6 @@ class TaskFailed(JackalopeError):
     """A task ended without success.
 
     The remote traceback, where there is one, is a note of the exception, so that Python prints it.
-
-    Attributes:
-        task: the task's id.
-        state: `dead` or `killed`.
-        reason: why it is dead.
-        error: what its last attempt raised: type, message and traceback text.
     """
 
     def __init__(
@@ -88,10 +77,10 @@ class TaskFailed(JackalopeError):
         error: Error | None = None,
     ) -> None:
         super().__init__(task, state, reason, error)
-        self.task = task
-        self.state = state
-        self.reason = reason
-        self.error = error
+        self.task = task  # the task's id
+        self.state = state  # `dead` or `killed`
+        self.reason = reason  # why it is dead
+        self.error = error  # what its last attempt raised: type, message and traceback text
         if error is not None and error.trace:
             self.add_note("In the worker:\n" + error.trace.rstrip())
 
@@ -109,16 +98,12 @@ class CallFailed(JackalopeError):
     """A call was taken and not answered well.
 
     The remote traceback, where there is one, is a note of the exception, so that Python prints it.
-
-    Attributes:
-        recipient: who was called.
-        error: what it raised: type, message and traceback text.
     """
 
     def __init__(self, recipient: str, error: Error) -> None:
         super().__init__(recipient, error)
-        self.recipient = recipient
-        self.error = error
+        self.recipient = recipient  # who was called
+        self.error = error  # what it raised: type, message and traceback text
         if error.trace:
             self.add_note("At the recipient:\n" + error.trace.rstrip())
 
@@ -128,18 +113,13 @@ class CallFailed(JackalopeError):
 
 
 class DeadLetter(JackalopeError):
-    """A call that no worker answered.
+    """A call that no worker answered."""
 
-    Attributes:
-        status: why, as one word: `expired`, `delivery_limit`, `maxlen` or `rejected`.
-        task: the id of the task that the call was.
-    """
-
-    status = ""
+    status = ""  # why, as one word: `expired`, `delivery_limit`, `maxlen` or `rejected`
 
     def __init__(self, task: TaskId, message: str) -> None:
         super().__init__(task, message)
-        self.task = task
+        self.task = task  # the id of the task that the call was
         self.message = message
 
     def __str__(self) -> str:
@@ -171,20 +151,15 @@ class CallRejected(DeadLetter):
 
 
 class PartlyRejected(Rejected):
-    """Some tasks of a bulk submit were not accepted. Says no with the first refusal's words.
-
-    Attributes:
-        refused: the refusal of each task that was not accepted, by its index.
-        handles: one for each task, None for those that were not accepted.
-    """
+    """Some tasks of a bulk submit were not accepted. Says no with the first refusal's words."""
 
     def __init__(self, refused: dict[int, Rejected], handles: list[Any]) -> None:
         first = refused[min(refused)]
         message = f"{len(refused)} of {len(handles)} tasks were not accepted: {first.message}"
         super().__init__(first.code, message, first.retry_after_us)
         self.args = (refused, handles)
-        self.refused = refused
-        self.handles = handles
+        self.refused = refused  # the refusal of each task that was not accepted, by its index
+        self.handles = handles  # one for each task, None for those that were not accepted
 
 
 #: How much of a value stands in a message.

@@ -155,14 +155,10 @@ def _set_up_libraries(chain: list[Processor], render: Processor, level: int, out
 
 
 class LineWriter:
-    """Writes to a stream from a thread of its own.
-
-    Attributes:
-        dropped: how many lines found no room.
-    """
+    """Writes to a stream from a thread of its own."""
 
     def __init__(self, stream: TextIO, lines_max: int = LINES_WAITING_MAX) -> None:
-        self.dropped = 0
+        self.dropped = 0  # how many lines found no room
         self._stream = stream
         self._lines: Queue[str | None] = Queue(lines_max)
         self._closing = Event()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,10 +17,10 @@ from jackalope.client.submit_options import Choices, SubmitChoices
 from jackalope.client.task import Task, TaskChoices
 from jackalope.tasks.context import Running
 from jackalope.testing import VirtualBroker, VirtualHandle, embedded
+from tests.docs.attributes import attributes_of
 from tests.docs.blocks import Block, Table
 from tests.docs.wording import code
 
-_ENTRY = re.compile(r"(\w+): (.+)")
 #: Public for the other modules of the package; of no use to others.
 _INSIDE = frozenset(
     {
@@ -47,7 +46,6 @@ _STARS: dict[Any, str] = {
     inspect.Parameter.VAR_POSITIONAL: "*",
     inspect.Parameter.VAR_KEYWORD: "**",
 }
-_SECTION = re.compile(r"^(\w+):$", re.MULTILINE)
 
 
 def names() -> Table:
@@ -59,9 +57,7 @@ def names() -> Table:
 
 def choices(*shapes: type) -> Table:
     rows = [
-        (code(name), meaning[0].upper() + meaning[1:])
-        for shape in shapes
-        for name, meaning in attributes_of(shape).items()
+        (code(name), meaning) for shape in shapes for name, meaning in attributes_of(shape).items()
     ]
     return Table(("choice", "meaning"), rows)
 
@@ -71,7 +67,7 @@ def members(*shapes: type) -> Table:
     rows: list[tuple[str, str]] = []
     for shape in shapes:
         rows += [
-            (code(name), meaning[0].upper() + meaning[1:])
+            (code(name), meaning)
             for name, meaning in attributes_of(shape).items()
             if name not in _INSIDE
         ]
@@ -112,22 +108,6 @@ def first_line(member: Any) -> str:
     """Return the first sentence of a docstring."""
     paragraph = (inspect.getdoc(member) or "").split("\n\n")[0]
     return " ".join(paragraph.split()).replace("|", "\\|")
-
-
-def attributes_of(shape: type) -> dict[str, str]:
-    """Read the attributes that the docstring of a class tells of."""
-    doc = inspect.cleandoc(shape.__doc__ or "")
-    sections = dict(zip(_SECTION.findall(doc), _SECTION.split(doc)[2::2], strict=False))
-    found: dict[str, str] = {}
-    for line in inspect.cleandoc(sections.get("Attributes", "")).splitlines():
-        entry = _ENTRY.fullmatch(line)
-        if entry is not None and not line.startswith(" "):
-            found[entry[1]] = entry[2]
-        elif line.startswith(" ") and found:
-            found[list(found)[-1]] += f" {line.strip()}"
-        else:
-            break
-    return found
 
 
 LIBRARY: dict[str, Callable[[], Block]] = {

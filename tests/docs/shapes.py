@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
-import re
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from textwrap import dedent
 from typing import get_args
 
 import msgspec
@@ -45,6 +43,7 @@ from jackalope.core.task import (
 )
 from jackalope.doors.http import event_feed as feed
 from jackalope.storage.data_folder import HISTORY, JOURNAL, SERIES, Storage
+from tests.docs.attributes import attributes_of
 from tests.docs.blocks import Block, Table
 from tests.docs.http import HTTP
 from tests.docs.launchers import LAUNCHERS
@@ -135,7 +134,7 @@ def _states(states: frozenset[State]) -> str:
 
 
 def settings_fields(shape: type[msgspec.Struct]) -> Table:
-    meanings = dict(attributes_of(shape))
+    meanings = attributes_of(shape)
     rows = [
         (
             code(field.name),
@@ -161,16 +160,6 @@ def presets() -> Table:
             ]
             rows.append((code(name), setting(name, usual), *marked))
     return Table(("field", "default", *map(code, PRESETS)), rows)
-
-
-def attributes_of(shape: type) -> Iterator[tuple[str, str]]:
-    """Yield the attributes that a docstring explains, as sentences."""
-    text = inspect.getdoc(shape) or ""
-    section = dedent(text.partition("Attributes:\n")[2])
-    for entry in re.split(r"\n(?=\S)", section.strip("\n")):
-        name, _, meaning = entry.partition(": ")
-        words = " ".join(meaning.split())
-        yield name, words[:1].upper() + words[1:]
 
 
 # Refusals and limits.

@@ -49,18 +49,13 @@ def own_folder(environment: Mapping[str, str]) -> Path:
 
 
 class OwnBroker:
-    """The user's own broker.
-
-    Attributes:
-        folder: where everything is.
-        config: its configuration file, which `jackalope serve --config` takes as well.
-        log: what it has to say.
-    """
+    """The user's own broker."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder  # where everything is
+        # its configuration file, which `jackalope serve --config` takes as well
         self.config = folder / "jackalope.yaml"
-        self.log = folder / "broker.log"
+        self.log = folder / "broker.log"  # what it has to say
         self._token = folder / "token"
         self._stopped = folder / "stopped"
         self._settings: dict[str, Any] = {}

@@ -35,21 +35,13 @@ _CALCULATION = "core.arithmetic.add"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a profile reaches the broker; what is empty is as the plugin has it.
+    """How a profile reaches the broker; what is empty is as the plugin has it."""
 
-    Attributes:
-        address: where the broker is; empty for one's own.
-        namespace: what keeps the profile apart from others.
-        key: the token.
-        ca_file: over TLS, who may vouch for the broker.
-        autostart: start one's own broker on demand.
-    """
-
-    address: str = ""
-    namespace: str = ""
-    key: str = ""
-    ca_file: str = ""
-    autostart: bool = True
+    address: str = ""  # where the broker is; empty for one's own
+    namespace: str = ""  # what keeps the profile apart from others
+    key: str = ""  # the token
+    ca_file: str = ""  # over TLS, who may vouch for the broker
+    autostart: bool = True  # start one's own broker on demand
 
     def to_config(self, name: str, uuid: str) -> dict[str, Any]:
         """Return the configuration of a profile.

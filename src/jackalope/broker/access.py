@@ -40,17 +40,13 @@ _NEEDS_ALL_QUEUES = "this needs an API key for all queues"
 
 
 class Principal:
-    """Somebody who was let in, with the rights of a key, or with all where none is needed.
-
-    Attributes:
-        key: the key; None for whoever came into an open broker.
-        queues: the queues that it is limited to; none means all.
-    """
+    """Somebody who was let in, with the rights of a key, or with all where none is needed."""
 
     __slots__ = ("key", "queues")
 
     def __init__(self, key: ApiKey | None = None) -> None:
-        self.key = key
+        self.key = key  # the key; None for whoever came into an open broker
+        # the queues that it is limited to; none means all
         self.queues = () if key is None else key.queues
 
     def signed(self, name: str) -> str:
@@ -170,24 +166,18 @@ present: ContextVar[Stay | None] = ContextVar("present", default=None)
 
 
 class Access:
-    """The keys, and who has come in with them.
-
-    Attributes:
-        is_open: no key is needed.
-        next_end_us: when the next key expires.
-        changed: called after keys came, went or expired.
-    """
+    """The keys, and who has come in with them."""
 
     def __init__(self, configured: Iterable[ApiKey] = (), *, may_be_open: bool = True) -> None:
         self._configured = {key.id: key for key in configured}
         self._has_admin = any(map(is_lasting_admin, self._configured.values()))
         self._stored: dict[str, ApiKey] = {}
         self._may_be_open = may_be_open
-        self.changed: list[Callable[[], None]] = []
-        self.is_open = may_be_open and not self._configured
+        self.changed: list[Callable[[], None]] = []  # called after keys came, went or expired
+        self.is_open = may_be_open and not self._configured  # no key is needed
         self._stays: dict[Stay, None] = {}
         self._now_us = 0
-        self.next_end_us = 0
+        self.next_end_us = 0  # when the next key expires
 
     def follow(self, book: Book) -> None:
         """Take on the keys of the book; at no cost if they are the same as before."""

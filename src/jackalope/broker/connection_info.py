@@ -23,43 +23,29 @@ class LinkConsumer(msgspec.Struct, frozen=True):
 
 
 class LinkChannel(msgspec.Struct, frozen=True):
-    """A channel of a connection.
-
-    Attributes:
-        prefetch: how many deliveries each new consumer may hold; 0 for any number.
-        prefetch_of_all: how many all of its consumers may hold together; 0 for any number.
-        unanswered: deliveries that the peer has not answered.
-        is_confirming: whether publishes are confirmed.
-        is_transactional: whether publishes wait for a commit.
-    """
+    """A channel of a connection."""
 
     number: int
-    prefetch: int = 0
-    prefetch_of_all: int = 0
-    unanswered: int = 0
-    is_confirming: bool = False
-    is_transactional: bool = False
+    prefetch: int = 0  # how many deliveries each new consumer may hold; 0 for any number
+    prefetch_of_all: int = 0  # how many all of its consumers may hold together; 0 for any number
+    unanswered: int = 0  # deliveries that the peer has not answered
+    is_confirming: bool = False  # whether publishes are confirmed
+    is_transactional: bool = False  # whether publishes wait for a commit
     consumers: tuple[LinkConsumer, ...] = ()
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A connection.
+    """A connection."""
 
-    Attributes:
-        name: what tells it from every other: both of its ends.
-        properties: what the peer says about itself.
-        since_us: when it was opened.
-    """
-
-    name: str
+    name: str  # what tells it from every other: both of its ends
     namespace: str
     user: str
     peer: tuple[str, int]
     here: tuple[str, int]
     protocol: str
     is_encrypted: bool
-    properties: dict[str, Any]
-    since_us: int
+    properties: dict[str, Any]  # what the peer says about itself
+    since_us: int  # when it was opened
     heartbeat_s: int
     frame_bytes_max: int
     channel_max: int

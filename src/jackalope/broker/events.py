@@ -77,14 +77,11 @@ class Events:
 
     They are looked up by what they want to hear, so that what nobody listens to costs next to
     nothing, however many listen to other things.
-
-    Attributes:
-        is_tracing: whether `trace` is to be called after each turn.
     """
 
     def __init__(self) -> None:
         self._subscriptions: dict[Topic, dict[Subscription, None]] = {}
-        self.is_tracing = False
+        self.is_tracing = False  # whether `trace` is to be called after each turn
 
     def subscribe(self, subscription: Subscription) -> None:
         """Begin to tell a listener."""

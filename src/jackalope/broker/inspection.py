@@ -27,17 +27,11 @@ from jackalope.storage.witness import read_witness
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What was looked at, how much there is of it, and what is wrong with it.
+    """What was looked at, how much there is of it, and what is wrong with it."""
 
-    Attributes:
-        what: the part of the folder.
-        count: how many things were looked at.
-        problems: all that is wrong, or the first of it.
-    """
-
-    what: str
-    count: int
-    problems: list[str]
+    what: str  # the part of the folder
+    count: int  # how many things were looked at
+    problems: list[str]  # all that is wrong, or the first of it
 
 
 def inspect_folder(folder: Path) -> list[Finding]:

@@ -54,25 +54,15 @@ class Line(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """What the switchboard knows of one session.
+    """What the switchboard knows of one session."""
 
-    Attributes:
-        namespace: where it is.
-        line: its end.
-        recipients: those that it takes calls for.
-        interests: the broadcasts that it wants to hear.
-        made: calls that it waits for.
-        taken: calls that it has to reply to.
-        missed: how many broadcasts it missed since the last one that it heard.
-    """
-
-    namespace: str
-    line: Line
-    recipients: set[str] = field(default_factory=set)
-    interests: set[Interest] = field(default_factory=set)
-    made: set[int] = field(default_factory=set)
-    taken: set[int] = field(default_factory=set)
-    missed: int = 0
+    namespace: str  # where it is
+    line: Line  # its end
+    recipients: set[str] = field(default_factory=set)  # those that it takes calls for
+    interests: set[Interest] = field(default_factory=set)  # the broadcasts that it wants to hear
+    made: set[int] = field(default_factory=set)  # calls that it waits for
+    taken: set[int] = field(default_factory=set)  # calls that it has to reply to
+    missed: int = 0  # how many broadcasts it missed since the last one that it heard
 
 
 @dataclass(eq=False, slots=True)

@@ -93,23 +93,7 @@ class Outlet(Protocol):
 
 
 class Broker:
-    """One broker over one storage.
-
-    Attributes:
-        engine: the durable heart. Touch it only through `read`.
-        access: who may come in, and what they may do.
-        blobs: large payloads and results, for the doors to read and write.
-        events: what happened, for whoever watches.
-        switchboard: hands messages from session to session.
-        meter: how much happened, and how long it took.
-        series: the same over time.
-        backlog: what peers have been sent and do not read.
-        totals: how many tasks lists have. For the thread of history.
-        lists: the lists that somebody waits for.
-        tracer: sends traces, if that is wanted.
-        started_us: since when it runs.
-        durability: the level at which it promises.
-    """
+    """One broker over one storage."""
 
     def __init__(
         self,
@@ -124,9 +108,12 @@ class Broker:
         self._storage = storage
         self._default_policy = default_policy
         self._limits = limits or LimitsConfig()
+        # what peers have been sent and do not read
         self.backlog = Backlog(self._limits.unread_bytes)
         self._clock = clock or Clock()
+        # large payloads and results, for the doors to read and write
         self.blobs = BlobKeeper(storage.blobs, storage.history, self.flush, self._unnamed)
+        # the durable heart. Touch it only through `read`.
         self.engine = Engine(
             storage.journal,
             storage.history,
@@ -134,7 +121,7 @@ class Broker:
             witnessed=storage.witnessed,
             losses=storage.losses,
         )
-        self.access = access or Access()
+        self.access = access or Access()  # who may come in, and what they may do
         self.access.follow(self.engine.core.book)
         self._admission = Admission(storage.room_bytes, free_bytes_min)
         self._outlets: dict[int, Outlet] = {}
@@ -157,16 +144,16 @@ class Broker:
         self._storing_since_us = self._flushing_since_us = 0
         self._settled_core: object = None
         self._is_stopping = False
-        self.events = Events()
-        self.switchboard = Switchboard()
-        self.meter = Meter()
-        self.totals = Totals()
-        self.lists: Shared[TaskPage] = Shared()
+        self.events = Events()  # what happened, for whoever watches
+        self.switchboard = Switchboard()  # hands messages from session to session
+        self.meter = Meter()  # how much happened, and how long it took
+        self.totals = Totals()  # how many tasks lists have. For the thread of history.
+        self.lists: Shared[TaskPage] = Shared()  # the lists that somebody waits for
         self.meter.machine.flushed = storage.history.applied()
-        self.started_us = self._clock.now_us()
-        self.tracer: Tracer | None = None
-        self.series = Series(storage.series, self.meter, self.started_us)
-        self.durability = str(storage.level)
+        self.started_us = self._clock.now_us()  # since when it runs
+        self.tracer: Tracer | None = None  # sends traces, if that is wanted
+        self.series = Series(storage.series, self.meter, self.started_us)  # the same over time
+        self.durability = str(storage.level)  # the level at which it promises
         self._task: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._placed: asyncio.Task[None] | None = None

@@ -163,16 +163,11 @@ def draw(measured: dict[str, Any]) -> RenderableType:
 
 
 class BenchWorker:
-    """Finishes every task at once.
-
-    Attributes:
-        count: how many it has finished.
-        advance: whom to tell of them.
-    """
+    """Finishes every task at once."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.advance: Advance = lambda _: None
+        self.count = 0  # how many it has finished
+        self.advance: Advance = lambda _: None  # whom to tell of them
         self._wanted = 0
         self._reached = asyncio.Event()
         self._loss: ConnectionLost | None = None

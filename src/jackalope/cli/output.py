@@ -58,15 +58,11 @@ class Format(StrEnum):
 
 
 class Screen:
-    """The answer of a command goes to the standard output, all else to the standard error.
-
-    Attributes:
-        is_human: whether somebody reads it: tables, not JSON or YAML.
-    """
+    """The answer of a command goes to the standard output, all else to the standard error."""
 
     def __init__(self, form: Format, out: Console | None = None, err: Console | None = None):
         self.format = form
-        self.is_human = form is Format.TABLE
+        self.is_human = form is Format.TABLE  # whether somebody reads it: tables, not JSON or YAML
         self._out = out or _console(stderr=False)
         self._err = err or _console(stderr=True)
 

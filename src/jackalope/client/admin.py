@@ -54,19 +54,13 @@ ActionName = Literal["hold", "play", "pause", "kill", "retry", "purge"]
 
 @dataclass(frozen=True, slots=True)
 class Acted:
-    """What an action did.
+    """What an action did."""
 
-    Attributes:
-        changed: how many tasks are now what was asked for.
-        requested: how many are running, so that their workers were asked.
-        refused: tasks that could not be, and why.
-        more: the filter matches more tasks than one action changes; act again.
-    """
-
-    changed: int = 0
-    requested: int = 0
+    changed: int = 0  # how many tasks are now what was asked for
+    requested: int = 0  # how many are running, so that their workers were asked
+    # tasks that could not be, and why
     refused: dict[TaskId, Rejected] = field(default_factory=dict)
-    more: bool = False
+    more: bool = False  # the filter matches more tasks than one action changes; act again
 
 
 class Administration(ABC):

@@ -63,24 +63,14 @@ class Jackalope(Requests, Messaging, Calling):
 
         app = Jackalope("jackalope://localhost:7420")
 
-
         @app.task(queue="images", retries=5, timeout=120)
         async def resize(path: str, width: int) -> str: ...
-
 
         async with app:
             handle = await resize.submit("cat.png", width=320)
             print(await handle.result(timeout=60))
 
     Code without an event loop says `app.sync(...)` in place of `await ...`.
-
-    Attributes:
-        address: where the broker is, with token and namespace.
-        name: who acts, for histories and lists.
-        functions: every task that was defined with `@app.task`, by name.
-        startups: what workers call before their first task.
-        timeout_s: how long an answer of the broker may take unless the call says otherwise.
-        traces: makes spans of submits and attempts, if that is wanted.
     """
 
     def __init__(
@@ -117,6 +107,7 @@ class Jackalope(Requests, Messaging, Calling):
             raise ConfigError(f"address: must be text, not {kind_of(address)}")
         token = where.token if token is None else one_of("token", checks.token, token)
         namespace = where.namespace if namespace is None else namespace
+        # where the broker is, with token and namespace
         self.address = replace(
             where,
             namespace=one_of("namespace", checks.name, namespace),
@@ -124,10 +115,14 @@ class Jackalope(Requests, Messaging, Calling):
             ca_file=where.ca_file if ca_file is None else one_of("ca_file", checks.file, ca_file),
             verify=where.verify and one_of("verify", checks.flag, verify),
         )
+        # who acts, for histories and lists
         self.name = one_of("name", checks.text, name or f"{socket.gethostname()}:{os.getpid()}")
+        # how long an answer of the broker may take unless the call says otherwise
         self.timeout_s = checks.wait_s(timeout)
+        # every task that was defined with `@app.task`, by name
         self.functions: dict[str, TaskDefinition] = {}
-        self.startups: list[Startup] = []
+        self.startups: list[Startup] = []  # what workers call before their first task
+        # makes spans of submits and attempts, if that is wanted
         self.traces = _load_traces() if telemetry else None
         self._sessions: dict[tuple[asyncio.AbstractEventLoop, Line | None], Session] = {}
         self._embedded: EmbeddedBroker | None = None

@@ -40,21 +40,15 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Handle(Generic[R_co]):
-    """A task that was submitted.
-
-    Attributes:
-        app: where the task was submitted.
-        id: the task's id, 16 bytes; `str(handle)` shows it in hexadecimal.
-        end: how it ended, once that is known here.
-    """
+    """A task that was submitted."""
 
     __slots__ = ("_decode", "app", "end", "id")
 
     def __init__(self, app: Jackalope, task_id: TaskId, decode: Callable[[bytes], R_co]) -> None:
         self._decode = decode
-        self.app = app
-        self.id = task_id
-        self.end: TaskEnded | None = None
+        self.app = app  # where the task was submitted
+        self.id = task_id  # the task's id, 16 bytes; `str(handle)` shows it in hexadecimal
+        self.end: TaskEnded | None = None  # how it ended, once that is known here
 
     def __str__(self) -> str:
         return self.id.hex()

@@ -52,17 +52,11 @@ Answerer = Callable[[Any], Any | Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class BroadcastMessage:
-    """A broadcast.
+    """A broadcast."""
 
-    Attributes:
-        value: what was said.
-        subject: what about.
-        sender: by whom, in the sender's own words.
-    """
-
-    value: Any
-    subject: str
-    sender: str
+    value: Any  # what was said
+    subject: str  # what about
+    sender: str  # by whom, in the sender's own words
 
 
 class Messaging(ABC):
@@ -195,12 +189,7 @@ class Messaging(ABC):
 
 
 class BroadcastStream:
-    """An endless iterator of broadcasts. Goes on by itself after a lost connection.
-
-    Attributes:
-        missed: how many broadcasts were left out because the reader was too slow. What is said
-            while there is no connection is not counted.
-    """
+    """An endless iterator of broadcasts. Goes on by itself after a lost connection."""
 
     def __init__(self, app: Messaging, interest: Interest) -> None:
         self._app = app
@@ -208,6 +197,8 @@ class BroadcastStream:
         self._heard: deque[Heard] = deque()
         self._news = asyncio.Event()
         self._is_listening = False
+        # how many broadcasts were left out because the reader was too slow. What is said while
+        # there is no connection is not counted.
         self.missed = 0
 
     async def __aenter__(self) -> Self:
@@ -298,12 +289,7 @@ EVENTS_MAX = 10_000
 
 
 class EventStream:
-    """An endless iterator of what happens. Comes back by itself after a lost connection.
-
-    Attributes:
-        missed: how many events were left out because the reader was too slow.
-        gaps: how often the connection was lost; what happened meanwhile is not told.
-    """
+    """An endless iterator of what happens. Comes back by itself after a lost connection."""
 
     def __init__(
         self,
@@ -323,8 +309,8 @@ class EventStream:
         self._news = asyncio.Event()
         self._loss: ConnectionLost | None = None
         self._backoff = Backoff()
-        self.missed = 0
-        self.gaps = 0
+        self.missed = 0  # how many events were left out because the reader was too slow
+        self.gaps = 0  # how often the connection was lost; what happened meanwhile is not told
 
     async def __aenter__(self) -> Self:
         """Subscribe: what happens from now on will be told.

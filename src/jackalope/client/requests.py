@@ -42,37 +42,24 @@ AnswerActionName = Literal["pin", "unpin", "purge"]
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[R_co]):
-    """The answer to a request, and where it came from.
+    """The answer to a request, and where it came from."""
 
-    Attributes:
-        value: what the function returned.
-        how: how the request was served: `hit`, `miss`, `joined`, `refresh` or `bypass`.
-        task: the task that made the answer.
-        identity: what was asked for, as a hash; empty for `bypass`.
-        made_us: of a `hit`, when it was made.
-        worker: of a `hit`, who made it.
-    """
-
-    value: R_co
-    how: How
-    task: TaskId
-    identity: bytes
-    made_us: int = 0
-    worker: str = ""
+    value: R_co  # what the function returned
+    how: How  # how the request was served: `hit`, `miss`, `joined`, `refresh` or `bypass`
+    task: TaskId  # the task that made the answer
+    identity: bytes  # what was asked for, as a hash; empty for `bypass`
+    made_us: int = 0  # of a `hit`, when it was made
+    worker: str = ""  # of a `hit`, who made it
 
 
 class Asked(Handle[R_co]):
-    """A request that was sent: the handle of the task that has the answer or will have it.
-
-    Attributes:
-        served: how it is served, in the words of the broker.
-    """
+    """A request that was sent: the handle of the task that has the answer or will have it."""
 
     __slots__ = ("served",)
 
     def __init__(self, app: Jackalope, served: Served, decode: Callable[[bytes], R_co]) -> None:
         super().__init__(app, served.task, decode)
-        self.served = served
+        self.served = served  # how it is served, in the words of the broker
 
     @property
     def how(self) -> How:

@@ -45,93 +45,64 @@ UNSET = -1.0
 
 
 class SubmitChoices(TypedDict, total=False):
-    """What can be chosen for a submit. All of it may be left out.
+    """What can be chosen for a submit. All of it may be left out."""
 
-    Attributes:
-        priority: 0 to 255, higher first; 150 if not chosen.
-        key: only workers that serve this key of the queue get the task.
-        tags: labels whose number in flight can be limited.
-        alias: a name for the task, unique in the namespace while the task exists.
-        headers: your own data, handed to the worker untouched.
-        delay: do not start before this much time has passed.
-        run_at: do not start before this moment.
-        expires: dead if not begun within this time, or by this moment.
-        timeout: how long an attempt may run.
-        retries: how many failures are tried again, in place of the queue's retry settings.
-        retry_delay: wait before the first retry; 5 s if only other retry settings are chosen.
-        retry_factor: each further wait is this many times longer; 2 likewise.
-        retry_delay_max: no wait is longer; 1 h likewise.
-        depends_on: tasks that must end first: handles or ids.
-        on_dependency: what to do when one of them does not succeed: `dead` or `run`.
-        parent: the task that this one belongs to: killing it kills this one. Inside a running
-            task, `parent=current()`.
-        held: wait to be played.
-        same: what to do if another task asks for the same: `run` each, share one that is under way
-            (`unique`), keep the answer as well (`cached`), or run again (`refresh`).
-        version: the version of the code, a part of what a request asks for; if not chosen, a
-            fingerprint of the function.
-        id: the task's id, to make a submit repeatable across processes. One is made if not chosen.
-        wait_for_room: when the queue is full or the broker overloaded, wait and submit again,
-            rather than raise `Rejected`.
-        submit_timeout: how many seconds the broker's answer may take; None for as long as it takes.
-        result_timeout: how long `run` and `request` wait for the result; None, as if not chosen,
-            for as long as it takes.
-    """
-
-    priority: int
-    key: str
-    tags: Iterable[str]
-    alias: str
-    headers: Mapping[str, Any]
-    delay: Seconds
-    run_at: datetime
-    expires: Seconds | datetime
-    timeout: Seconds
-    retries: int
-    retry_delay: Seconds
-    retry_factor: float
-    retry_delay_max: Seconds
-    depends_on: Iterable[object]
+    priority: int  # 0 to 255, higher first; 150 if not chosen
+    key: str  # only workers that serve this key of the queue get the task
+    tags: Iterable[str]  # labels whose number in flight can be limited
+    alias: str  # a name for the task, unique in the namespace while the task exists
+    headers: Mapping[str, Any]  # your own data, handed to the worker untouched
+    delay: Seconds  # do not start before this much time has passed
+    run_at: datetime  # do not start before this moment
+    expires: Seconds | datetime  # dead if not begun within this time, or by this moment
+    timeout: Seconds  # how long an attempt may run
+    retries: int  # how many failures are tried again, in place of the queue's retry settings
+    retry_delay: Seconds  # wait before the first retry; 5 s if only other retry settings are chosen
+    retry_factor: float  # each further wait is this many times longer; 2 likewise
+    retry_delay_max: Seconds  # no wait is longer; 1 h likewise
+    depends_on: Iterable[object]  # tasks that must end first: handles or ids
+    # what to do when one of them does not succeed: `dead` or `run`
     on_dependency: Literal["dead", "run"]
+    # the task that this one belongs to: killing it kills this one. Inside a running task,
+    # `parent=current()`.
     parent: object
-    held: bool
+    held: bool  # wait to be played
+    # what to do if another task asks for the same: `run` each, share one that is under way
+    # (`unique`), keep the answer as well (`cached`), or run again (`refresh`)
     same: Literal["run", "unique", "cached", "refresh"]
+    # the version of the code, a part of what a request asks for; if not chosen, a fingerprint of
+    # the function
     version: str
+    # the task's id, to make a submit repeatable across processes. One is made if not chosen.
     id: object
+    # when the queue is full or the broker overloaded, wait and submit again, rather than raise
+    # `Rejected`
     wait_for_room: bool
+    # how many seconds the broker's answer may take; None for as long as it takes
     submit_timeout: Seconds | None
+    # how long `run` and `request` wait for the result; None, as if not chosen, for as long as it
+    # takes
     result_timeout: Seconds | None
 
 
 class Choices(SubmitChoices, total=False):
-    """What can be chosen for a task.
+    """What can be chosen for a task."""
 
-    Attributes:
-        queue: where the task goes.
-    """
-
-    queue: str
+    queue: str  # where the task goes
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Choices, checked and translated once, for any number of tasks.
-
-    Attributes:
-        options: the rare fields of the task, but for times that count from the submit.
-        delay_us: added to the time of the submit.
-        expires_us: the same.
-        fence: proves the right of a running parent.
-    """
+    """Choices, checked and translated once, for any number of tasks."""
 
     queue: str
     name: str
     key: str
     priority: int
-    options: Options | None
-    delay_us: int
-    expires_us: int
-    fence: int
+    options: Options | None  # the rare fields of the task, but for times that count from the submit
+    delay_us: int  # added to the time of the submit
+    expires_us: int  # the same
+    fence: int  # proves the right of a running parent
     id: TaskId
     wait_for_room: bool
     submit_timeout_s: float | None

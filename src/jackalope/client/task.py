@@ -47,21 +47,13 @@ R = TypeVar("R")
 
 
 class TaskChoices(Choices, total=False):
-    """What can be chosen for a task where it is defined; see `Choices` for the rest.
+    """What can be chosen for a task where it is defined; see `Choices` for the rest."""
 
-    Attributes:
-        name: what tasks are called that run this function; `module.function` if not chosen.
-        content: how arguments and result are encoded: `msgpack`, `json` or `bytes`.
-        isolation: where a worker runs it: `async` (on its loop), `thread` or `process`.
-        soft_timeout: after how long the worker asks it to stop, before `timeout` ends it.
-        memory_limit: how many bytes its process may take.
-    """
-
-    name: str
-    content: Content
-    isolation: Isolation
-    soft_timeout: Seconds
-    memory_limit: int
+    name: str  # what tasks are called that run this function; `module.function` if not chosen
+    content: Content  # how arguments and result are encoded: `msgpack`, `json` or `bytes`
+    isolation: Isolation  # where a worker runs it: `async` (on its loop), `thread` or `process`
+    soft_timeout: Seconds  # after how long the worker asks it to stop, before `timeout` ends it
+    memory_limit: int  # how many bytes its process may take
 
 
 class Call:
@@ -75,16 +67,11 @@ class Call:
 
 
 class Task(Generic[P, R]):
-    """A function that can be submitted. Made by `@app.task`.
-
-    Attributes:
-        app: where it is submitted.
-        definition: the function, and how its arguments and result are encoded.
-    """
+    """A function that can be submitted. Made by `@app.task`."""
 
     def __init__(self, app: Jackalope, definition: TaskDefinition, choices: Choices) -> None:
-        self.app = app
-        self.definition = definition
+        self.app = app  # where it is submitted
+        self.definition = definition  # the function, and how its arguments and result are encoded
         self._choices = choices
         update_wrapper(cast("Callable[..., Any]", self), definition.function)
 

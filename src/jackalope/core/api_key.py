@@ -22,26 +22,14 @@ class Permission(StrEnum):
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """A key, without its token.
+    """A key, without its token."""
 
-    Attributes:
-        id: names the key; part of its token, and no secret.
-        hash: SHA-256 of the token, in hex.
-        name: who has it, for people and for histories.
-        permissions: what it permits; `admin` includes all others.
-        queues: the queues that it is limited to; none means all.
-        namespace: the namespace that it is limited to; empty means all.
-        expires_us: from when on it permits nothing; 0 for never.
-        created_us: when it was made.
-        by: who made it.
-    """
-
-    id: str
-    hash: str
-    name: str
-    permissions: tuple[Permission, ...]
-    queues: tuple[str, ...] = ()
-    namespace: str = ""
-    expires_us: int = 0
-    created_us: int = 0
-    by: str = ""
+    id: str  # names the key; part of its token, and no secret
+    hash: str  # SHA-256 of the token, in hex
+    name: str  # who has it, for people and for histories
+    permissions: tuple[Permission, ...]  # what it permits; `admin` includes all others
+    queues: tuple[str, ...] = ()  # the queues that it is limited to; none means all
+    namespace: str = ""  # the namespace that it is limited to; empty means all
+    expires_us: int = 0  # from when on it permits nothing; 0 for never
+    created_us: int = 0  # when it was made
+    by: str = ""  # who made it

@@ -136,60 +136,43 @@ class Missing:
 
 
 class Core:
-    """The deterministic heart of the broker.
-
-    Attributes:
-        book: durable state; changed by records alone.
-        roster: the workers that are there now.
-        watches: who waits for the end of a task.
-        progress: what workers last said about their attempts.
-        now_us: the time of the command at hand. It never goes back.
-        effects: what the world must hear of the command at hand.
-        pools: the pools of queues at work, and their groups of workers.
-        unserved: lanes that the command at hand may let give out tasks.
-        hungry: workers that it may let take some.
-        deserted: queues that it took a consumer or the owner from, by namespace and name.
-        crowded: queues that it may have made fuller than they may be.
-        refused: tasks that a full queue did not take, and that are dead letters.
-        unanswered: requests to pools that it ended, and that the broker answers.
-        waiting: the addresses at which sessions wait for direct replies, by session.
-        owned: the queues that are one session's alone, by session.
-        idle: when queues that nobody uses are to go.
-        fanouts: the tasks that want helpers, by fence.
-        seeks_helpers: whether every worker must be looked at for them.
-        is_changing: whether the command at hand may have changed something.
-        namespaces_by_use_max: how many namespaces come into being by being named. Not durable.
-        queues_by_use_max: how many queues of all namespaces do. Not durable.
-        has_admin: the configuration has a key that can make others. Not durable.
-        default_policy: the policy of queues that come into being by being named. Not durable: each
-            queue records the policy that it got.
-    """
+    """The deterministic heart of the broker."""
 
     def __init__(self) -> None:
-        self.book = Book()
-        self.roster = Roster()
-        self.watches = watches.Watches()
-        self.progress: dict[TaskId, Progress] = {}
-        self.pools = Pools()
-        self.now_us = 0
-        self.effects: list[Effect] = []
+        self.book = Book()  # durable state; changed by records alone
+        self.roster = Roster()  # the workers that are there now
+        self.watches = watches.Watches()  # who waits for the end of a task
+        self.progress: dict[TaskId, Progress] = {}  # what workers last said about their attempts
+        self.pools = Pools()  # the pools of queues at work, and their groups of workers
+        self.now_us = 0  # the time of the command at hand. It never goes back.
+        self.effects: list[Effect] = []  # what the world must hear of the command at hand
+        # lanes that the command at hand may let give out tasks
         self.unserved: dict[Lane, None] = {}
-        self.hungry: dict[Worker, None] = {}
+        self.hungry: dict[Worker, None] = {}  # workers that it may let take some
+        # queues that it took a consumer or the owner from, by namespace and name
         self.deserted: dict[tuple[str, str], None] = {}
-        self.crowded: dict[Queue, None] = {}
+        self.crowded: dict[Queue, None] = {}  # queues that it may have made fuller than they may be
+        # tasks that a full queue did not take, and that are dead letters
         self.refused: list[tuple[Queue, TaskSpec, Letter]] = []
+        # requests to pools that it ended, and that the broker answers
         self.unanswered: list[Task] = []
+        # the addresses at which sessions wait for direct replies, by session
         self.waiting: dict[int, set[str]] = {}
+        # the queues that are one session's alone, by session
         self.owned: dict[int, dict[tuple[str, str], None]] = {}
-        self.idle: Timers[tuple[str, str]] = Timers()
+        self.idle: Timers[tuple[str, str]] = Timers()  # when queues that nobody uses are to go
         self._dead: deque[tuple[Task, Reason]] = deque()
-        self.fanouts: dict[int, Fanout] = {}
-        self.seeks_helpers = False
-        self.is_changing = False
+        self.fanouts: dict[int, Fanout] = {}  # the tasks that want helpers, by fence
+        self.seeks_helpers = False  # whether every worker must be looked at for them
+        self.is_changing = False  # whether the command at hand may have changed something
+        # the policy of queues that come into being by being named. Not durable: each queue records
+        # the policy that it got.
         self.default_policy = DEFAULT_POLICY
+        # how many namespaces come into being by being named. Not durable.
         self.namespaces_by_use_max = NAMESPACES_MAX
+        # how many queues of all namespaces do. Not durable.
         self.queues_by_use_max = NAMESPACES_MAX * QUEUES_PER_NAMESPACE_MAX
-        self.has_admin = False
+        self.has_admin = False  # the configuration has a key that can make others. Not durable.
         self._records: list[AnyRecord] = []
         self._ended: deque[tuple[Task, tuple[TaskId, ...]]] = deque()
         book, roster = self.book, self.roster

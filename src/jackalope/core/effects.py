@@ -25,18 +25,13 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Served(msgspec.Struct, frozen=True, gc=False):
-    """How a request was served, and the task that has the answer or will have it.
-
-    Attributes:
-        made_us: of a hit, when the answer was made.
-        worker: of a hit, who made it.
-    """
+    """How a request was served, and the task that has the answer or will have it."""
 
     how: How
     task: TaskId
     identity: bytes = b""
-    made_us: int = 0
-    worker: str = ""
+    made_us: int = 0  # of a hit, when the answer was made
+    worker: str = ""  # of a hit, who made it
 
 
 class AcceptedRequests(Accepted, frozen=True):
@@ -52,31 +47,19 @@ class Declared(msgspec.Struct, frozen=True):
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """The worker is known.
+    """The worker is known."""
 
-    Attributes:
-        resumed: what it was holding goes on.
-        drop: attempts that it must abandon: they are no longer its own.
-    """
-
-    resumed: tuple[Held, ...] = ()
-    drop: tuple[Held, ...] = ()
+    resumed: tuple[Held, ...] = ()  # what it was holding goes on
+    drop: tuple[Held, ...] = ()  # attempts that it must abandon: they are no longer its own
 
 
 class Acted(msgspec.Struct, frozen=True):
-    """What an action did.
+    """What an action did."""
 
-    Attributes:
-        changed: tasks that are now what was asked for.
-        requested: tasks whose worker was asked.
-        refused: tasks that could not be, and why.
-        more: the filter matches more tasks than one command may change.
-    """
-
-    changed: int = 0
-    requested: int = 0
-    refused: tuple[tuple[TaskId, Refusal], ...] = ()
-    more: bool = False
+    changed: int = 0  # tasks that are now what was asked for
+    requested: int = 0  # tasks whose worker was asked
+    refused: tuple[tuple[TaskId, Refusal], ...] = ()  # tasks that could not be, and why
+    more: bool = False  # the filter matches more tasks than one command may change
 
 
 class PoolSet(msgspec.Struct, frozen=True):
@@ -127,18 +110,12 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
-    """What became of messages, by their places; those not named are in their queues.
+    """What became of messages, by their places; those not named are in their queues."""
 
-    Attributes:
-        count: how many there were.
-        unrouted: those that led to no queue and were to be returned then.
-        refused: those that a full queue refused.
-        failed: the one that ended the work on these messages, and why.
-    """
-
-    count: int
-    unrouted: tuple[int, ...] = ()
-    refused: tuple[int, ...] = ()
+    count: int  # how many there were
+    unrouted: tuple[int, ...] = ()  # those that led to no queue and were to be returned then
+    refused: tuple[int, ...] = ()  # those that a full queue refused
+    # the one that ended the work on these messages, and why
     failed: tuple[int, Refusal] | None = None
 
 
@@ -169,12 +146,7 @@ Answered = (
 
 
 class Assignment(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A task for a worker.
-
-    Attributes:
-        claim: the ref of the claim that it answers, or 0.
-        letter: what it brings along if it came as an AMQP message.
-    """
+    """A task for a worker."""
 
     task: TaskId
     fence: int
@@ -185,8 +157,8 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     options: Options
     attempt: int
     timeout_us: int
-    claim: int = 0
-    letter: Letter | None = None
+    claim: int = 0  # the ref of the claim that it answers, or 0
+    letter: Letter | None = None  # what it brings along if it came as an AMQP message
 
 
 class SignalAsked(msgspec.Struct, frozen=True, gc=False):

@@ -18,32 +18,20 @@ if TYPE_CHECKING:
 
 
 class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Conditions that must all hold; what is left empty does not matter.
+    """Conditions that must all hold; what is left empty does not matter."""
 
-    Attributes:
-        states: the state is one of these.
-        queue: in this queue.
-        name: with exactly this name.
-        key: with exactly this key.
-        tag: with this among its tags.
-        parent: submitted by this task.
-        batch: in the batch of this number (of `queue`).
-        text: contained in name, key or alias, in any case of ASCII letters; or the beginning of the
-            id in hex.
-        older_than_us: created before.
-        queues: in one of these queues.
-    """
-
-    states: tuple[State, ...] = ()
-    queue: str = ""
-    name: str = ""
-    key: str = ""
-    tag: str = ""
-    parent: TaskId = NO_TASK
-    batch: int = 0
+    states: tuple[State, ...] = ()  # the state is one of these
+    queue: str = ""  # in this queue
+    name: str = ""  # with exactly this name
+    key: str = ""  # with exactly this key
+    tag: str = ""  # with this among its tags
+    parent: TaskId = NO_TASK  # submitted by this task
+    batch: int = 0  # in the batch of this number (of `queue`)
+    # contained in name, key or alias, in any case of ASCII letters; or the beginning of the id in
+    # hex
     text: str = ""
-    older_than_us: int = 0
-    queues: tuple[str, ...] = ()
+    older_than_us: int = 0  # created before
+    queues: tuple[str, ...] = ()  # in one of these queues
 
     def is_sound(self) -> bool:
         """Tell whether its numbers are such as a task can have and storage can take."""

@@ -43,63 +43,39 @@ class Done(StrEnum):
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The rules of one queue. Every default is written here and nowhere else.
+    """The rules of one queue. Every default is written here and nowhere else."""
 
-    Attributes:
-        on_lost: what to do with a running task whose worker is lost. A task that was only assigned
-            always becomes ready again.
-        on_restart: keep leases for `restart_grace_us` after a restart of the broker and let workers
-            resume, or put leased tasks back at once.
-        restart_grace_us: how long a lease outlives a restart without its worker.
-        retries: how many failures are tried again; the next one is final.
-        retry_base_us: wait before the first retry.
-        retry_factor: each further wait is this many times longer.
-        retry_cap_us: no wait is longer.
-        crash_limit: how many lost workers a task may cost before it is dead; 0 for no limit.
-        interruption_limit: how many interruptions before it is dead; 0 for no limit.
-        prefer_other_worker: keep a failed task from the worker it failed on while another exists.
-        priority_drop: how much priority a failed task loses at each failure.
-        ageing_us: each such span of waiting counts as one step of priority; 0 for no ageing.
-        time_to_live_us: a task that has not begun by then is dead; 0 for no limit.
-        timeout_us: how long an attempt may run when the task does not say; 0 for no limit.
-        depth_limit: how many tasks may wait in the queue; 0 for no limit.
-        batch_size: how many tasks fill a batch.
-        retention_us: how long an ended task is kept; 0 forgets at once, NEVER keeps for good.
-        result_becomes: the queue of the same namespace in which each result becomes a task.
-        held: new tasks wait to be played.
-        done: when a task counts as done.
-        stuck_after_us: an attempt that runs for longer is shown as stuck; 0 for never.
-        same: what to do with a task that asks for the same as another; not `refresh`.
-        cache_us: how long an answer is good for whoever asks for the same; 0 keeps none.
-        cache_entries: how many answers are kept; the least recently used goes first.
-        cache_bytes: how many bytes they may have together.
-    """
-
+    # what to do with a running task whose worker is lost. A task that was only assigned always
+    # becomes ready again.
     on_lost: OnLost = OnLost.REQUEUE
+    # keep leases for `restart_grace_us` after a restart of the broker and let workers resume, or
+    # put leased tasks back at once
     on_restart: OnRestart = OnRestart.KEEP
-    restart_grace_us: int = 30 * SECOND
-    retries: int = 3
-    retry_base_us: int = 5 * SECOND
-    retry_factor: float = 2.0
-    retry_cap_us: int = HOUR
-    crash_limit: int = 5
-    interruption_limit: int = 0
+    restart_grace_us: int = 30 * SECOND  # how long a lease outlives a restart without its worker
+    retries: int = 3  # how many failures are tried again; the next one is final
+    retry_base_us: int = 5 * SECOND  # wait before the first retry
+    retry_factor: float = 2.0  # each further wait is this many times longer
+    retry_cap_us: int = HOUR  # no wait is longer
+    crash_limit: int = 5  # how many lost workers a task may cost before it is dead; 0 for no limit
+    interruption_limit: int = 0  # how many interruptions before it is dead; 0 for no limit
+    # keep a failed task from the worker it failed on while another exists
     prefer_other_worker: bool = True
-    priority_drop: int = 0
-    ageing_us: int = 0
-    time_to_live_us: int = 0
-    timeout_us: int = 0
-    depth_limit: int = 100_000
-    batch_size: int = 100
+    priority_drop: int = 0  # how much priority a failed task loses at each failure
+    ageing_us: int = 0  # each such span of waiting counts as one step of priority; 0 for no ageing
+    time_to_live_us: int = 0  # a task that has not begun by then is dead; 0 for no limit
+    timeout_us: int = 0  # how long an attempt may run when the task does not say; 0 for no limit
+    depth_limit: int = 100_000  # how many tasks may wait in the queue; 0 for no limit
+    batch_size: int = 100  # how many tasks fill a batch
+    # how long an ended task is kept; 0 forgets at once, NEVER keeps for good
     retention_us: int = 7 * DAY
-    result_becomes: str = ""
-    held: bool = False
-    done: Done = Done.PROCESSED
-    stuck_after_us: int = 0
-    same: Same = Same.RUN
-    cache_us: int = HOUR
-    cache_entries: int = 10_000
-    cache_bytes: int = 256 * 1024 * 1024
+    result_becomes: str = ""  # the queue of the same namespace in which each result becomes a task
+    held: bool = False  # new tasks wait to be played
+    done: Done = Done.PROCESSED  # when a task counts as done
+    stuck_after_us: int = 0  # an attempt that runs for longer is shown as stuck; 0 for never
+    same: Same = Same.RUN  # what to do with a task that asks for the same as another; not `refresh`
+    cache_us: int = HOUR  # how long an answer is good for whoever asks for the same; 0 keeps none
+    cache_entries: int = 10_000  # how many answers are kept; the least recently used goes first
+    cache_bytes: int = 256 * 1024 * 1024  # how many bytes they may have together
 
 
 #: What each published design asks for, in our fields.

@@ -48,14 +48,8 @@ class Code(StrEnum):
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refused"):
-    """One refusal.
+    """One refusal."""
 
-    Attributes:
-        code: what kind of no this is, for programs.
-        message: what happened, to what, and what to do, for people.
-        retry_after_us: when asking again may help; 0 when it will not.
-    """
-
-    code: Code
-    message: str
-    retry_after_us: int = 0
+    code: Code  # what kind of no this is, for programs
+    message: str  # what happened, to what, and what to do, for people
+    retry_after_us: int = 0  # when asking again may help; 0 when it will not

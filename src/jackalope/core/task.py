@@ -28,17 +28,11 @@ if TYPE_CHECKING:
 
 
 class BlobRef(msgspec.Struct, frozen=True, array_like=True):
-    """A payload or result that is kept in the blob store because of its size.
+    """A payload or result that is kept in the blob store because of its size."""
 
-    Attributes:
-        blob: its name there.
-        size: how many bytes it has.
-        digest: what tells its content from any other; empty if the store does not say.
-    """
-
-    blob: str
-    size: int
-    digest: str = ""
+    blob: str  # its name there
+    size: int  # how many bytes it has
+    digest: str = ""  # what tells its content from any other; empty if the store does not say
 
 
 Body = bytes | BlobRef
@@ -78,39 +72,23 @@ class Retry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Options(msgspec.Struct, frozen=True, array_like=True):
-    """What few tasks ask for. Tasks that ask for nothing share `NO_OPTIONS`.
+    """What few tasks ask for. Tasks that ask for nothing share `NO_OPTIONS`."""
 
-    Attributes:
-        alias: a name for the task, unique in its namespace while the task exists.
-        headers: the submitter's own data, handed to the worker untouched.
-        tags: labels whose number in flight can be limited.
-        run_at_us: do not start before.
-        expires_at_us: dead if not begun by then; 0 for the queue's time to live.
-        timeout_us: how long an attempt may run; 0 for the policy's.
-        retry: this task's own retry settings.
-        depends_on: tasks that must end first.
-        on_dependency: what to do when one of them does not succeed.
-        parent: the task that submitted this one; killing it kills this one.
-        held: wait to be played.
-        same: what to do if another task asks for the same; None for what the queue's policy says.
-        version: the version of the code that is to run, a part of what is asked for.
-        identity: what is asked for, as a hash; the broker sees to it where it matters.
-    """
-
-    alias: str = ""
-    headers: dict[str, Any] = {}
-    tags: tuple[str, ...] = ()
-    run_at_us: int = 0
-    expires_at_us: int = 0
-    timeout_us: int = 0
-    retry: Retry | None = None
-    depends_on: tuple[TaskId, ...] = ()
-    on_dependency: OnDependency = OnDependency.DEAD
-    parent: TaskId = NO_TASK
-    held: bool = False
+    alias: str = ""  # a name for the task, unique in its namespace while the task exists
+    headers: dict[str, Any] = {}  # the submitter's own data, handed to the worker untouched
+    tags: tuple[str, ...] = ()  # labels whose number in flight can be limited
+    run_at_us: int = 0  # do not start before
+    expires_at_us: int = 0  # dead if not begun by then; 0 for the queue's time to live
+    timeout_us: int = 0  # how long an attempt may run; 0 for the policy's
+    retry: Retry | None = None  # this task's own retry settings
+    depends_on: tuple[TaskId, ...] = ()  # tasks that must end first
+    on_dependency: OnDependency = OnDependency.DEAD  # what to do when one of them does not succeed
+    parent: TaskId = NO_TASK  # the task that submitted this one; killing it kills this one
+    held: bool = False  # wait to be played
+    # what to do if another task asks for the same; None for what the queue's policy says
     same: Same | None = None
-    version: str = ""
-    identity: bytes = b""
+    version: str = ""  # the version of the code that is to run, a part of what is asked for
+    identity: bytes = b""  # what is asked for, as a hash; the broker sees to it where it matters
 
 
 NO_OPTIONS = Options()
@@ -132,17 +110,11 @@ class TaskSpec(msgspec.Struct, array_like=True, gc=False):
 
 
 class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a task brings along that came as an AMQP message.
+    """What a task brings along that came as an AMQP message."""
 
-    Attributes:
-        exchange: where it was published.
-        key: the routing key that it was published with.
-        properties: its properties as they were sent; see `properties`.
-    """
-
-    exchange: str
-    key: str
-    properties: bytes
+    exchange: str  # where it was published
+    key: str  # the routing key that it was published with
+    properties: bytes  # its properties as they were sent; see `properties`
 
 
 class Error(msgspec.Struct, frozen=True, array_like=True):
@@ -250,51 +222,35 @@ def encoded_size(value: object) -> int:
 
 
 class Task(msgspec.Struct, gc=False):
-    """A task in memory. It never points back to what indexes it, so no cycle needs collecting.
-
-    Attributes:
-        priority: as it counts now; `penalty` is how far failures have lowered it.
-        rank: when it first became ready, made unique; 0 before that.
-        due_us: when a scheduled task is due.
-        expires_us: when it is dead unless begun; 0 for never.
-        waiting_for: the unfinished tasks that it depends on.
-        attempts: how often it was given to a worker.
-        guardian: its nearest ancestor that has not ended: killing that one kills it.
-        avoid: the worker on which it last failed.
-        attempt: the lease, while a worker holds it.
-        outcome: what the last attempt or the end left.
-        history: what happened after it was submitted.
-        lane: where it stands in line while it is ready.
-        letter: what it brings along if it came as an AMQP message.
-    """
+    """A task in memory. It never points back to what indexes it, so no cycle needs collecting."""
 
     id: TaskId
     queue: Queue
     name: str
     key: str
-    priority: int
+    priority: int  # as it counts now; `penalty` is how far failures have lowered it
     payload: Body
     options: Options
     state: State
     by: str
     created_us: int
     batch: int
-    rank: int = 0
+    rank: int = 0  # when it first became ready, made unique; 0 before that
     penalty: int = 0
-    due_us: int = 0
-    expires_us: int = 0
-    waiting_for: set[TaskId] | None = None
+    due_us: int = 0  # when a scheduled task is due
+    expires_us: int = 0  # when it is dead unless begun; 0 for never
+    waiting_for: set[TaskId] | None = None  # the unfinished tasks that it depends on
     failures: int = 0
     crashes: int = 0
     interruptions: int = 0
-    attempts: int = 0
-    guardian: TaskId = NO_TASK
-    avoid: str = ""
-    attempt: Attempt | None = None
-    outcome: Outcome | None = None
-    history: list[Happening] | None = None
-    lane: Lane | None = None
-    letter: Letter | None = None
+    attempts: int = 0  # how often it was given to a worker
+    guardian: TaskId = NO_TASK  # its nearest ancestor that has not ended: killing that one kills it
+    avoid: str = ""  # the worker on which it last failed
+    attempt: Attempt | None = None  # the lease, while a worker holds it
+    outcome: Outcome | None = None  # what the last attempt or the end left
+    history: list[Happening] | None = None  # what happened after it was submitted
+    lane: Lane | None = None  # where it stands in line while it is ready
+    letter: Letter | None = None  # what it brings along if it came as an AMQP message
 
 
 def lease_of(task: Task) -> Attempt:

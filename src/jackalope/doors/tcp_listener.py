@@ -50,12 +50,7 @@ class Granted(Protocol):
 
 
 class Listener(ABC, Generic[G]):
-    """A door that listens.
-
-    Attributes:
-        port: where it listens, once started.
-        connections: all that are open.
-    """
+    """A door that listens."""
 
     #: Its name, and what it says to whoever is there when it closes.
     name: str
@@ -71,8 +66,8 @@ class Listener(ABC, Generic[G]):
     ) -> None:
         self.broker = broker
         self.host = host
-        self.port = port
-        self.connections: dict[G, None] = {}
+        self.port = port  # where it listens, once started
+        self.connections: dict[G, None] = {}  # all that are open
         self._tls = tls
         self._granted = granted
         self._server: asyncio.Server | None = None

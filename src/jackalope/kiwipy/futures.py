@@ -19,14 +19,10 @@ _PLAIN = frozenset({type(None), bool, int, float, str, bytes, list, dict, tuple}
 
 
 class Reply:
-    """A reply that may come in levels: each `pending` resolves a future to the next one.
-
-    Attributes:
-        first: what the caller waits for.
-    """
+    """A reply that may come in levels: each `pending` resolves a future to the next one."""
 
     def __init__(self) -> None:
-        self.first: kiwipy.Future = kiwipy.Future()
+        self.first: kiwipy.Future = kiwipy.Future()  # what the caller waits for
         self._last = self.first
         self._levels = 0
 

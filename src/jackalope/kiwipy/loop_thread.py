@@ -23,18 +23,14 @@ _MARGIN_S = 0.5
 
 
 class _Call(Generic[T]):
-    """A coroutine that another thread waits for. A future for that would cost several times more.
-
-    Attributes:
-        done: locked until there is a result.
-    """
+    """A coroutine that another thread waits for. A future would cost several times more."""
 
     __slots__ = ("_task", "_work", "done")
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._work = work
         self._task: asyncio.Task[T] | None = None
-        self.done = threading.Lock()
+        self.done = threading.Lock()  # locked until there is a result
         self.done.acquire()
 
     def begin(self) -> None:
@@ -67,16 +63,11 @@ class _Call(Generic[T]):
 
 
 class LoopThread:
-    """A thread that runs an event loop.
-
-    Attributes:
-        loop: the loop.
-        timeout_s: how long others wait for what they hand over.
-    """
+    """A thread that runs an event loop."""
 
     def __init__(self, name: str, timeout_s: float) -> None:
-        self.loop = new_event_loop()
-        self.timeout_s = timeout_s
+        self.loop = new_event_loop()  # the loop
+        self.timeout_s = timeout_s  # how long others wait for what they hand over
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
         self._thread.start()
 

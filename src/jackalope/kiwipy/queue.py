@@ -81,14 +81,7 @@ _AGAIN_TIMES_MAX = 50
 
 
 class Queue:
-    """One queue: tasks in, and tasks out.
-
-    Attributes:
-        name: its name.
-        on_dropped: called with the alias of a task that is no longer ours although it still runs.
-        on_kill: called with the alias of a task that shall be killed; tells whether whoever runs it
-            was asked to end.
-    """
+    """One queue: tasks in, and tasks out."""
 
     # An executor's promise: whoever is given an attempt runs it soon.
     begins_at_once = True
@@ -104,7 +97,7 @@ class Queue:
         communicator: Any,
         lease_s: float = 0.0,
     ) -> None:
-        self.name = name
+        self.name = name  # its name
         self._lease_s = lease_s
         self._restart_grace_s = lease_s
         self._session = session
@@ -121,7 +114,10 @@ class Queue:
         self._declaring = asyncio.Lock()
         self._has_endless_retries = False
         self._is_closing = False
+        # called with the alias of a task that is no longer ours although it still runs
         self.on_dropped: Callable[[str], None] = _note_dropped
+        # called with the alias of a task that shall be killed; tells whether whoever runs it was
+        # asked to end
         self.on_kill: Callable[[str], bool] = lambda _: False
 
     @property
@@ -478,12 +474,9 @@ class QueueWorkload(Workload):
 
     A parent that waits for tasks which it has sent rests: else parents could fill every worker, and
     what they wait for would never begin.
-
-    Attributes:
-        slots_wanted: how many tasks to be given without asking.
     """
 
-    slots_wanted = 0
+    slots_wanted = 0  # how many tasks to be given without asking
 
     def __init__(self, source: Source, executor: Executor) -> None:
         super().__init__(source, {"async": executor}, concurrency=SLOTS_PER_WORKER_MAX)

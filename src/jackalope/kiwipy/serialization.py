@@ -40,29 +40,18 @@ _PLAIN_TYPES = frozenset({type(None), bool, int, float, str, bytes})
 
 
 class Envelope(msgspec.Struct, array_like=True, frozen=True):
-    """A task on its way.
+    """A task on its way."""
 
-    Attributes:
-        no_reply: nobody waits for its result.
-        body: the encoded task.
-    """
-
-    no_reply: bool
-    body: bytes
+    no_reply: bool  # nobody waits for its result
+    body: bytes  # the encoded task
 
 
 class Response(msgspec.Struct, array_like=True, frozen=True):
-    """What came of a task.
+    """What came of a task."""
 
-    Attributes:
-        levels: how many futures stood between the subscriber and the end.
-        error: what was raised, if something was.
-        body: the encoded result, if somebody waits for it.
-    """
-
-    levels: int
-    error: str | None = None
-    body: bytes = b""
+    levels: int  # how many futures stood between the subscriber and the end
+    error: str | None = None  # what was raised, if something was
+    body: bytes = b""  # the encoded result, if somebody waits for it
 
 
 class Coding:

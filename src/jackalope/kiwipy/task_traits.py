@@ -19,21 +19,14 @@ PARENT_HEADER = "parent"
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What is known about a task.
+    """What is known about a task."""
 
-    Attributes:
-        alias: a name of its own. While a task with it is unfinished, another one is not sent.
-        name: what kind of task it is.
-        priority: what is higher comes first.
-        tags: labels whose number in flight can be limited.
-        is_parent: it waits for tasks that it sends.
-    """
-
+    # a name of its own. While a task with it is unfinished, another one is not sent.
     alias: str = ""
-    name: str = TASK_NAME
-    priority: int = PRIORITY_DEFAULT
-    tags: tuple[str, ...] = ()
-    is_parent: bool = False
+    name: str = TASK_NAME  # what kind of task it is
+    priority: int = PRIORITY_DEFAULT  # what is higher comes first
+    tags: tuple[str, ...] = ()  # labels whose number in flight can be limited
+    is_parent: bool = False  # it waits for tasks that it sends
 
     def options(self) -> Options | None:
         """Return what of this few tasks have."""

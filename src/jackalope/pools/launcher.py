@@ -56,41 +56,22 @@ class Scope(StrEnum):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """An order to start a worker (or, with `Scope.GROUP`, a group of them).
+    """An order to start a worker (or, with `Scope.GROUP`, a group of them)."""
 
-    Attributes:
-        worker: the id of what is started: 1 to 63 of `a-z`, `0-9` and `-`, never used again.
-        namespace: where the pool is.
-        pool: the pool's name.
-        key: the key of the group: any text, the empty one too.
-        queue: the queue that the pool serves.
-        generation: the generation of the group that asked for it.
-        version: the version of the pool; what has another one is replaced.
-        env: the environment that the worker gets beside the launcher's own.
-        workers_min: for `Scope.GROUP`, how many workers there are at least.
-        workers_max: for `Scope.GROUP`, how many workers there are at most.
-    """
-
-    worker: str
-    namespace: str
-    pool: str
-    key: str
-    queue: str
-    generation: int
-    version: str = ""
-    env: dict[str, str] = {}
-    workers_min: int = 1
-    workers_max: int = 1
+    worker: str  # the id of what is started: 1 to 63 of `a-z`, `0-9` and `-`, never used again
+    namespace: str  # where the pool is
+    pool: str  # the pool's name
+    key: str  # the key of the group: any text, the empty one too
+    queue: str  # the queue that the pool serves
+    generation: int  # the generation of the group that asked for it
+    version: str = ""  # the version of the pool; what has another one is replaced
+    env: dict[str, str] = {}  # the environment that the worker gets beside the launcher's own
+    workers_min: int = 1  # for `Scope.GROUP`, how many workers there are at least
+    workers_max: int = 1  # for `Scope.GROUP`, how many workers there are at most
 
 
 class Launched(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that this launcher started, and its labels as they were given.
-
-    Attributes:
-        phase: how far it has come.
-        external_id: what the backend calls it: a process id, a unit, a container.
-        detail: for people; of something that ended by itself, how (exit code, last words).
-    """
+    """Something that this launcher started, and its labels as they were given."""
 
     worker: str
     namespace: str
@@ -98,9 +79,9 @@ class Launched(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     generation: int
     version: str = ""
-    phase: Phase = Phase.RUNNING
-    external_id: str = ""
-    detail: str = ""
+    phase: Phase = Phase.RUNNING  # how far it has come
+    external_id: str = ""  # what the backend calls it: a process id, a unit, a container
+    detail: str = ""  # for people; of something that ended by itself, how (exit code, last words)
 
 
 class LaunchFailed(Exception):
@@ -175,17 +156,11 @@ _ANY = "guest"
 
 @dataclass(frozen=True)
 class Reach:
-    """How workers reach the broker.
+    """How workers reach the broker."""
 
-    Attributes:
-        address: of the native door.
-        amqp: of the AMQP door, such as `amqp://127.0.0.1:5672`; empty if there is none.
-        message_bytes_max: the largest message of that door.
-    """
-
-    address: str
-    amqp: str = ""
-    message_bytes_max: int = 0
+    address: str  # of the native door
+    amqp: str = ""  # of the AMQP door, such as `amqp://127.0.0.1:5672`; empty if there is none
+    message_bytes_max: int = 0  # the largest message of that door
 
     def amqp_uri(self, worker: str, namespace: str) -> str:
         """Return where a worker connects over AMQP: its user says which worker it is."""

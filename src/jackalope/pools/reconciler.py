@@ -185,22 +185,16 @@ class Desk:
 
 
 class Rounds:
-    """The rounds of one launcher.
-
-    Attributes:
-        called: set when there are orders, or something to see.
-        watch: what says that there is something to see.
-        reach: how workers reach the broker.
-    """
+    """The rounds of one launcher."""
 
     def __init__(
         self, name: str, launcher: Launcher, every_s: float, watched_every_s: float
     ) -> None:
         self.name = name
         self.launcher = launcher
-        self.called = asyncio.Event()
-        self.watch = Watch(name, launcher, self.called)
-        self.reach = Reach("")
+        self.called = asyncio.Event()  # set when there are orders, or something to see
+        self.watch = Watch(name, launcher, self.called)  # what says that there is something to see
+        self.reach = Reach("")  # how workers reach the broker
         self._every_s = every_s
         self._watched_every_s = watched_every_s
         self._wait_s = every_s
@@ -297,14 +291,10 @@ class Rounds:
 
 
 class Watch:
-    """The watch on the backend of one launcher, for as long and as often as it can be had.
-
-    Attributes:
-        is_held: whether changes are told.
-    """
+    """The watch on the backend of one launcher, for as long and as often as it can be had."""
 
     def __init__(self, name: str, launcher: Launcher, called: asyncio.Event) -> None:
-        self.is_held = False
+        self.is_held = False  # whether changes are told
         self._name = name
         self._launcher = launcher
         self._called = called

@@ -59,12 +59,7 @@ _MOMENT_S = 1.0
 
 @dataclass(frozen=True)
 class Storage:
-    """The journal, the history, the blobs and the series of one broker.
-
-    Attributes:
-        witnessed: the highest sequence that was acknowledged before, as far as is known.
-        losses: what was found damaged or missing, where a start accepts that; else None.
-    """
+    """The journal, the history, the blobs and the series of one broker."""
 
     level: Level
     journal: Journal
@@ -73,7 +68,8 @@ class Storage:
     series: Series
     _opened: ExitStack = field(repr=False, compare=False)
     path: Path | None = None
-    witnessed: int = 0
+    witnessed: int = 0  # the highest sequence that was acknowledged before, as far as is known
+    # what was found damaged or missing, where a start accepts that; else None
     losses: list[str] | None = None
     _lock: "FolderLock | None" = field(default=None, repr=False, compare=False)
 

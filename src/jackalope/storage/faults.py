@@ -35,13 +35,10 @@ WAY_OUT = (
 
 
 class StorageFault(Exception):
-    """Storage did not do what was asked.
+    """Storage did not do what was asked."""
 
-    Attributes:
-        is_settled: whether it is certain that the failed write left nothing behind, so that writing
-            may go on. When it is not, nothing more is written until storage is opened again.
-    """
-
+    # whether it is certain that the failed write left nothing behind, so that writing may go on.
+    # When it is not, nothing more is written until storage is opened again.
     is_settled = False
 
 

@@ -41,17 +41,12 @@ INTERVAL_US_DEFAULT = 100 * MILLISECOND
 
 
 class Level(StrEnum):
-    """What an acknowledgement promises.
+    """What an acknowledgement promises."""
 
-    Attributes:
-        FSYNC: nothing acknowledged is ever lost.
-        INTERVAL: a crash of the broker loses nothing, a power failure at most the interval.
-        MEMORY: everything ends with the process.
-    """
-
-    FSYNC = "fsync"
+    FSYNC = "fsync"  # nothing acknowledged is ever lost
+    # a crash of the broker loses nothing, a power failure at most the interval
     INTERVAL = "interval"
-    MEMORY = "memory"
+    MEMORY = "memory"  # everything ends with the process
 
 
 class Sort(StrEnum):
@@ -70,30 +65,19 @@ class BadCursor(ValueError):
 
 
 class Snapshot(msgspec.Struct):
-    """What memory is rebuilt from.
+    """What memory is rebuilt from."""
 
-    Attributes:
-        sequence: the last batch of the journal that is contained.
-        counters: as they were then.
-        queues: all of them.
-        limits: all of them.
-        tasks: those that have not ended, by rank. Nothing may be written before it has been read
-            to its end or dropped.
-        tallies: what workers have done.
-        api_keys: all of them.
-        answers: all that are kept.
-        definitions: exchanges, bindings and rules.
-    """
-
-    sequence: int
-    counters: Counters
-    queues: list[QueueRow]
-    limits: list[LimitRow]
+    sequence: int  # the last batch of the journal that is contained
+    counters: Counters  # as they were then
+    queues: list[QueueRow]  # all of them
+    limits: list[LimitRow]  # all of them
+    # those that have not ended, by rank. Nothing may be written before it has been read to its end
+    # or dropped.
     tasks: Iterator[TaskRow]
-    tallies: list[TallyRow] = []
-    api_keys: list[ApiKey] = []
-    answers: list[StoredAnswer] = []
-    definitions: list[DefinitionRow] = []
+    tallies: list[TallyRow] = []  # what workers have done
+    api_keys: list[ApiKey] = []  # all of them
+    answers: list[StoredAnswer] = []  # all that are kept
+    definitions: list[DefinitionRow] = []  # exchanges, bindings and rules
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -312,13 +296,9 @@ class History(Protocol):
 
 
 class Draft(Protocol):
-    """A blob that is being written. Used from one thread at a time (any thread).
+    """A blob that is being written. Used from one thread at a time (any thread)."""
 
-    Attributes:
-        id: how the name of the blob will begin; no other blob's name begins so.
-    """
-
-    id: str
+    id: str  # how the name of the blob will begin; no other blob's name begins so
 
     def add(self, chunk: bytes) -> None:
         """Write some more. A fault leaves nothing behind, and ends the draft."""
@@ -334,15 +314,10 @@ class Draft(Protocol):
 
 
 class Blobs(Protocol):
-    """Payloads and results that are too large for a row. Called from any thread.
+    """Payloads and results that are too large for a row. Called from any thread."""
 
-    Attributes:
-        drafts_max: how many may be written at once; each costs memory or a file.
-        links: what makes links, if the store can.
-    """
-
-    drafts_max: int
-    links: "Links | None" = None
+    drafts_max: int  # how many may be written at once; each costs memory or a file
+    links: "Links | None" = None  # what makes links, if the store can
 
     def begin(self) -> Draft:
         """Begin to write a blob."""
@@ -422,13 +397,9 @@ class Series(Protocol):
 
 
 class Links(Protocol):
-    """Addresses over which the bytes of blobs pass without the broker. Called from any thread.
+    """Addresses over which the bytes of blobs pass without the broker. Called from any thread."""
 
-    Attributes:
-        link_life_s: how long a link is to be good for.
-    """
-
-    link_life_s: int
+    link_life_s: int  # how long a link is to be good for
 
     def link_in(self, name: str, until_s: int) -> str:
         """Return the address to which one body can be sent (`PUT`) until then, in Unix time."""

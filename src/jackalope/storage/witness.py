@@ -25,11 +25,7 @@ _FILE_BYTES = 8192
 
 
 class Witness:
-    """The highest sequence that was acknowledged, as far as is known.
-
-    Attributes:
-        highest: that sequence; 0 if nothing is known.
-    """
+    """The highest sequence that was acknowledged, as far as is known."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,6 +35,7 @@ class Witness:
             if len(raw) < _FILE_BYTES:
                 os.pwrite(self._descriptor, raw.ljust(_FILE_BYTES, b"\0"), 0)
         slots = [raw[offset : offset + _SLOT.size] for offset in _OFFSETS]
+        # that sequence; 0 if nothing is known
         self.highest = max((found for found in map(_read, slots) if found), default=0)
         self.is_damaged = not self.highest and any(slot.strip(b"\0") for slot in slots)
         self._turn = 0

@@ -27,15 +27,11 @@ class Spawnable(Protocol[P, H_co]):
 
 
 class Running(Protocol):
-    """An attempt that is under way.
+    """An attempt that is under way."""
 
-    Attributes:
-        id: the task's id, 16 bytes.
-        fence: grows with every attempt at any task: hand it to external stores, so that they can
-            refuse the writes of an attempt that was given up.
-    """
-
-    id: TaskId
+    id: TaskId  # the task's id, 16 bytes
+    # grows with every attempt at any task: hand it to external stores, so that they can refuse the
+    # writes of an attempt that was given up
     fence: int
 
     @property

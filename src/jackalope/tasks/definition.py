@@ -47,22 +47,9 @@ ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
 
 
 class TaskDefinition:
-    """A function that can be run as a task.
+    """A function that can be run as a task."""
 
-    Attributes:
-        function: the function itself.
-        name: what tasks are called that run it.
-        queue: where they go unless told otherwise.
-        content: how arguments and result are encoded.
-        isolation: where a worker runs it.
-        is_async: it is a coroutine function.
-        timeout_us: how long an attempt may run; 0 for the queue's policy.
-        soft_timeout_us: after how long the worker asks it to stop; 0 for never.
-        memory_bytes_max: how much memory its process may take; 0 for no limit.
-        traces: makes spans of its attempts, if that is wanted.
-    """
-
-    traces: Traces | None = None
+    traces: Traces | None = None  # makes spans of its attempts, if that is wanted
 
     def __init__(
         self,
@@ -76,14 +63,17 @@ class TaskDefinition:
         soft_timeout_us: int = 0,
         memory_bytes_max: int = 0,
     ) -> None:
-        self.function = function
-        self.name = name or default_name(function)
-        self.queue = queue
-        self.content = content
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.function = function  # the function itself
+        self.name = name or default_name(function)  # what tasks are called that run it
+        self.queue = queue  # where they go unless told otherwise
+        self.content = content  # how arguments and result are encoded
+        self.is_async = inspect.iscoroutinefunction(function)  # it is a coroutine function
+        # where a worker runs it
         self.isolation: Isolation = isolation or ("async" if self.is_async else "thread")
-        self.timeout_us = timeout_us
+        self.timeout_us = timeout_us  # how long an attempt may run; 0 for the queue's policy
+        # after how long the worker asks it to stop; 0 for never
         self.soft_timeout_us = soft_timeout_us
+        # how much memory its process may take; 0 for no limit
         self.memory_bytes_max = memory_bytes_max
         problems = list(_problems(self))
         if problems:
@@ -303,16 +293,12 @@ _PlainCall = tuple[list[Any], dict[str, Any]]
 
 
 class Shape:
-    """What a function takes and returns.
-
-    Attributes:
-        returns: the type of the result.
-    """
+    """What a function takes and returns."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._signature = inspect.signature(function)
         hints = self._hints = _hints(function)
-        self.returns = hints.get("return", Any)
+        self.returns = hints.get("return", Any)  # the type of the result
         parameters = list(self._signature.parameters.values())
         self._kinds = {parameter.name: _kind(parameter, hints) for parameter in parameters}
         self._positional = [p.name for p in parameters if p.kind in _POSITIONAL]

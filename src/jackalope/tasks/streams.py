@@ -31,13 +31,11 @@ class Stream:
             with film.open() as file: ...
 
     A caller passes what `app.upload` returned, or a `Stream` of bytes or of a path.
-
-    Attributes:
-        size: how many bytes it has.
     """
 
     def __init__(self, data: bytes | Path) -> None:
         self._data = data
+        # how many bytes it has
         self.size = data.stat().st_size if isinstance(data, Path) else len(data)
 
     @property

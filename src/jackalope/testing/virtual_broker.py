@@ -169,16 +169,11 @@ class VirtualHandle(Generic[R]):
 
 
 class VirtualBroker:
-    """The real core, a virtual clock, and one worker that runs tasks when told.
-
-    Attributes:
-        core: the core itself, for whatever this does not show.
-        now_us: the virtual time. It begins at the real one.
-    """
+    """The real core, a virtual clock, and one worker that runs tasks when told."""
 
     def __init__(self, slots: int = 10) -> None:
-        self.core = Core()
-        self.now_us = time.time_ns() // 1_000
+        self.core = Core()  # the core itself, for whatever this does not show
+        self.now_us = time.time_ns() // 1_000  # the virtual time. It begins at the real one.
         self._slots = slots
         self._session = self._last_session = _CLIENT
         self._refs = 0

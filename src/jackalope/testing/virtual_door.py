@@ -47,15 +47,11 @@ _NO_MESSAGES = (
 
 
 class VirtualLine:
-    """Takes the applications of this process to a virtual broker.
-
-    Attributes:
-        apps: those that have used it.
-    """
+    """Takes the applications of this process to a virtual broker."""
 
     def __init__(self, broker: VirtualBroker) -> None:
         self._broker = broker
-        self.apps: list[Jackalope] = []
+        self.apps: list[Jackalope] = []  # those that have used it
 
     def note(self, app: Jackalope) -> None:
         """Remember an application, whose tasks can be run here."""
@@ -85,13 +81,7 @@ class VirtualLine:
 
 
 class Wire(asyncio.Transport):
-    """What stands in the place of a socket: one session of an application.
-
-    Attributes:
-        session: its number.
-        loop: the event loop of the application.
-        has_news: something was sent since this was last set to False.
-    """
+    """What stands in the place of a socket: one session of an application."""
 
     def __init__(self, broker: VirtualBroker, connection: Connection, name: str) -> None:
         super().__init__()
@@ -101,9 +91,9 @@ class Wire(asyncio.Transport):
         self._reader = FrameReader()
         self._outgoing = Outgoing(FRAME_BYTES_MAX)
         self._is_closing = False
-        self.loop = asyncio.get_running_loop()
-        self.has_news = False
-        self.session = broker.plug_in(self)
+        self.loop = asyncio.get_running_loop()  # the event loop of the application
+        self.has_news = False  # something was sent since this was last set to False
+        self.session = broker.plug_in(self)  # its number
 
     def deliver(self, effects: list[Effect]) -> None:
         """Send what the core has to say."""

@@ -22,25 +22,18 @@ _FORM = f"{SCHEME}://[token@]host[:port][/namespace], or {TLS_SCHEME}://… for 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker is. Printed without its token.
+    """Where a broker is. Printed without its token."""
 
-    Attributes:
-        host: its name or number.
-        port: of its native door.
-        token: what proves who we are, if the broker asks for that.
-        namespace: where to act.
-        tls: whether the connection is encrypted.
-        ca_file: the authorities that may vouch for the broker; empty for those of the system.
-        verify: whether the broker must prove who it is. Without that, encryption keeps nobody out
-            who stands in between.
-    """
-
-    host: str
-    port: int = DEFAULT_PORT
+    host: str  # its name or number
+    port: int = DEFAULT_PORT  # of its native door
+    # what proves who we are, if the broker asks for that
     token: str = field(default="", repr=False)
-    namespace: str = DEFAULT_NAMESPACE
-    tls: bool = False
+    namespace: str = DEFAULT_NAMESPACE  # where to act
+    tls: bool = False  # whether the connection is encrypted
+    # the authorities that may vouch for the broker; empty for those of the system
     ca_file: str = ""
+    # whether the broker must prove who it is. Without that, encryption keeps nobody out who stands
+    # in between.
     verify: bool = True
 
     def __str__(self) -> str:

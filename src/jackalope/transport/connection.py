@@ -113,13 +113,9 @@ _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
 class Connection(asyncio.Protocol):
-    """One connection. Make it with `Connection.open`.
+    """One connection. Make it with `Connection.open`."""
 
-    Attributes:
-        welcome: what the broker answered to HELLO.
-    """
-
-    welcome: Welcome
+    welcome: Welcome  # what the broker answered to HELLO
 
     def __init__(
         self,

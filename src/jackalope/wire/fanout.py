@@ -56,19 +56,12 @@ class Welcome(Message):
 
 
 class Begin(Message):
-    """What to do from now on: call a function on items, each time with the same fixed arguments.
+    """What to do from now on: call a function on items, each time with the same fixed arguments."""
 
-    Attributes:
-        run: the number of this piece of work; batches of an earlier one are no longer wanted.
-        function: the name of the task.
-        likeness: what the owner's code of it looks like.
-        fixed: the fixed arguments by name, encoded.
-    """
-
-    run: int
-    function: str
-    likeness: bytes
-    fixed: bytes = b""
+    run: int  # the number of this piece of work; batches of an earlier one are no longer wanted
+    function: str  # the name of the task
+    likeness: bytes  # what the owner's code of it looks like
+    fixed: bytes = b""  # the fixed arguments by name, encoded
 
 
 class Items(Message):

@@ -69,15 +69,11 @@ class FrameError(ValueError):
 
 
 class BodyError(FrameError):
-    """A whole frame whose body does not fit its kind; the frames after it can be read.
-
-    Attributes:
-        ref: the reference of the request; None if it cannot be read.
-    """
+    """A whole frame whose body does not fit its kind; the frames after it can be read."""
 
     def __init__(self, message: str, ref: int | None) -> None:
         super().__init__(message)
-        self.ref = ref
+        self.ref = ref  # the reference of the request; None if it cannot be read
 
 
 class FrameReader:

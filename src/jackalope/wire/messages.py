@@ -93,25 +93,15 @@ class Heartbeat(Message):
 
 
 class Hello(Message):
-    """The first frame of a connection.
+    """The first frame of a connection."""
 
-    Attributes:
-        version: the newest protocol that the sender speaks.
-        namespace: the closed world that this session acts in.
-        token: what proves who the sender is, where the broker asks for it.
-        name: who acts, for histories and lists.
-        agent: program and version, for people.
-        pulse: the pulse of another session, which this connection's heartbeats keep alive.
-        fetches: the sender fetches payloads that fit into no frame.
-    """
-
-    version: int = VERSION
-    namespace: str = DEFAULT_NAMESPACE
-    token: str = ""
-    name: str = ""
-    agent: str = ""
-    pulse: str = ""
-    fetches: bool = False
+    version: int = VERSION  # the newest protocol that the sender speaks
+    namespace: str = DEFAULT_NAMESPACE  # the closed world that this session acts in
+    token: str = ""  # what proves who the sender is, where the broker asks for it
+    name: str = ""  # who acts, for histories and lists
+    agent: str = ""  # program and version, for people
+    pulse: str = ""  # the pulse of another session, which this connection's heartbeats keep alive
+    fetches: bool = False  # the sender fetches payloads that fit into no frame
 
 
 class Submit(Message):
@@ -302,77 +292,47 @@ class HelpEnd(Message):
 
 
 class Upload(Message):
-    """A part of a body that fits into no frame. Answered by ACK; the last one with what to name.
-
-    Attributes:
-        upload: the number of the upload, chosen by the sender.
-        data: the next bytes of it.
-        last: they are the last ones.
-        abort: give it up.
-    """
+    """A part of a body that fits into no frame. Answered by ACK; the last one with what to name."""
 
     ref: int
-    upload: int
-    data: bytes = b""
-    last: bool = False
-    abort: bool = False
+    upload: int  # the number of the upload, chosen by the sender
+    data: bytes = b""  # the next bytes of it
+    last: bool = False  # they are the last ones
+    abort: bool = False  # give it up
 
 
 class Fetch(Message):
-    """Send me a part of the body of a task. Answered by ACK with `Part`.
-
-    Attributes:
-        fence: proves that the sender runs the task, and means its payload.
-        offset: where the part begins.
-        length: how long it is at most; 0 for as long as a part may be.
-        payload: the payload, not the result.
-    """
+    """Send me a part of the body of a task. Answered by ACK with `Part`."""
 
     ref: int
     task: TaskId
-    fence: int = 0
-    offset: int = 0
-    length: int = 0
-    payload: bool = False
+    fence: int = 0  # proves that the sender runs the task, and means its payload
+    offset: int = 0  # where the part begins
+    length: int = 0  # how long it is at most; 0 for as long as a part may be
+    payload: bool = False  # the payload, not the result
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of a body.
+    """A part of a body."""
 
-    Attributes:
-        size: how many bytes the whole body has.
-        digest: what tells the whole body from any other; empty if the store does not say.
-        data: the part.
-    """
-
-    size: int
-    digest: str
-    data: bytes
+    size: int  # how many bytes the whole body has
+    digest: str  # what tells the whole body from any other; empty if the store does not say
+    data: bytes  # the part
 
 
 # From the broker.
 
 
 class Welcome(Message):
-    """The answer to HELLO.
+    """The answer to HELLO."""
 
-    Attributes:
-        version: the protocol that will be spoken.
-        session: the number of this session.
-        pulse: the secret by which another connection can send heartbeats for this session.
-        heartbeat_us: how often each side should send something.
-        frame_bytes_max: the largest frame that the broker takes.
-        server: program and version.
-        part_bytes_max: the largest part of a body that goes in several; 0 if none can.
-    """
-
-    version: int
-    session: int
-    pulse: str
-    heartbeat_us: int
-    frame_bytes_max: int
-    server: str
-    part_bytes_max: int = 0
+    version: int  # the protocol that will be spoken
+    session: int  # the number of this session
+    pulse: str  # the secret by which another connection can send heartbeats for this session
+    heartbeat_us: int  # how often each side should send something
+    frame_bytes_max: int  # the largest frame that the broker takes
+    server: str  # program and version
+    part_bytes_max: int = 0  # the largest part of a body that goes in several; 0 if none can
 
 
 class Ack(Message):

@@ -49,52 +49,27 @@ class ErrorView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AnswerView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request: the task that has its answer or will have it, and who had use of that.
+    """A request: the task that has its answer or will have it, and who had use of that."""
 
-    Attributes:
-        identity: what was asked for, as a hash.
-        queue: where.
-        task: the task whose result is the answer.
-        state: of that task. `succeeded` is an answer; `dead` and `killed` tell why there is none.
-        name: the name of the task.
-        version: the version of the code.
-        worker: who ran it.
-        size: how many bytes the answer has.
-        made_us: when it was made; 0 while the task is under way.
-        until_us: how long it is good.
-        uses: how often it was given to others than the first who asked, or is about to be.
-        used_us: when the last time.
-        used_by: to whom.
-        pinned_by: who keeps it.
-    """
-
-    identity: bytes
-    queue: str
-    task: TaskId
+    identity: bytes  # what was asked for, as a hash
+    queue: str  # where
+    task: TaskId  # the task whose result is the answer
+    # of that task. `succeeded` is an answer; `dead` and `killed` tell why there is none.
     state: State
-    name: str = ""
-    version: str = ""
-    worker: str = ""
-    size: int = 0
-    made_us: int = 0
-    until_us: int = 0
-    uses: int = 0
-    used_us: int = 0
-    used_by: str = ""
-    pinned_by: str = ""
+    name: str = ""  # the name of the task
+    version: str = ""  # the version of the code
+    worker: str = ""  # who ran it
+    size: int = 0  # how many bytes the answer has
+    made_us: int = 0  # when it was made; 0 while the task is under way
+    until_us: int = 0  # how long it is good
+    uses: int = 0  # how often it was given to others than the first who asked, or is about to be
+    used_us: int = 0  # when the last time
+    used_by: str = ""  # to whom
+    pinned_by: str = ""  # who keeps it
 
 
 class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task as anybody may see it. `payload` and `result` are there only if asked for.
-
-    Attributes:
-        how: of a request, how the one was served that made this task: `miss`, `refresh`, `bypass`.
-        answer: who has use of its result, if others may; not in lists.
-        ended_us: when it ended, once it has.
-        waiting_for: those of `depends_on` that have not ended.
-        depends_on: the tasks that it was submitted to wait for.
-        tried_us: when its last attempt ended, while it may still be tried again.
-    """
+    """A task as anybody may see it. `payload` and `result` are there only if asked for."""
 
     id: TaskId
     namespace: str
@@ -113,7 +88,7 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     due_us: int = 0
     expires_us: int = 0
     started_us: int = 0
-    ended_us: int = 0
+    ended_us: int = 0  # when it ended, once it has
     forget_us: int = 0
     worker: str = ""
     fence: int = 0
@@ -121,7 +96,7 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     failures: int = 0
     crashes: int = 0
     interruptions: int = 0
-    waiting_for: tuple[TaskId, ...] = ()
+    waiting_for: tuple[TaskId, ...] = ()  # those of `depends_on` that have not ended
     reason: Reason | None = None
     error: ErrorView | None = None
     progress: ProgressView | None = None
@@ -133,22 +108,19 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     updated_us: int = 0
     timeout_us: int = 0
     retries: int | None = None
+    # of a request, how the one was served that made this task: `miss`, `refresh`, `bypass`
     how: How | None = None
-    answer: AnswerView | None = None
-    tried_us: int = 0
-    depends_on: tuple[TaskId, ...] = ()
+    answer: AnswerView | None = None  # who has use of its result, if others may; not in lists
+    tried_us: int = 0  # when its last attempt ended, while it may still be tried again
+    depends_on: tuple[TaskId, ...] = ()  # the tasks that it was submitted to wait for
 
 
 class TaskPage(msgspec.Struct, frozen=True):
-    """Some tasks of a list; a cursor that is not empty asks for the next ones.
-
-    Attributes:
-        total: how many there are on all pages, if that was asked for.
-    """
+    """Some tasks of a list; a cursor that is not empty asks for the next ones."""
 
     tasks: list[TaskView]
     cursor: str = ""
-    total: int | None = None
+    total: int | None = None  # how many there are on all pages, if that was asked for
 
 
 class HappeningView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -221,28 +193,17 @@ class LimitView(msgspec.Struct, frozen=True):
 
 
 class ApiKeyView(msgspec.Struct, frozen=True):
-    """An API key, without anything that would let anybody in.
+    """An API key, without anything that would let anybody in."""
 
-    Attributes:
-        id: names the key.
-        name: who has it.
-        permissions: what it permits.
-        queues: the queues that it is limited to; none means all.
-        namespace: the namespace that it is limited to; empty means all.
-        expires_us: from when on it permits nothing; 0 for never.
-        created_us: when it was made.
-        by: who made it.
-        configured: it stands in the broker's configuration, and is not revoked but removed there.
-    """
-
-    id: str
-    name: str
-    permissions: tuple[Permission, ...]
-    queues: tuple[str, ...] = ()
-    namespace: str = ""
-    expires_us: int = 0
-    created_us: int = 0
-    by: str = ""
+    id: str  # names the key
+    name: str  # who has it
+    permissions: tuple[Permission, ...]  # what it permits
+    queues: tuple[str, ...] = ()  # the queues that it is limited to; none means all
+    namespace: str = ""  # the namespace that it is limited to; empty means all
+    expires_us: int = 0  # from when on it permits nothing; 0 for never
+    created_us: int = 0  # when it was made
+    by: str = ""  # who made it
+    # it stands in the broker's configuration, and is not revoked but removed there
     configured: bool = False
 
 
@@ -256,31 +217,22 @@ class BatchView(msgspec.Struct, frozen=True):
 
 
 class StatsView(msgspec.Struct, frozen=True):
-    """The broker in numbers.
+    """The broker in numbers."""
 
-    Attributes:
-        counts: unfinished tasks by state.
-        depth_by_tier: waiting tasks of high (200 and up), normal and low (below 100) priority.
-        ended: tasks that ended since the broker started, by state.
-        durability: the level at which it promises.
-        succeeded_last_hour: tasks that ended well in the last hour, before a restart as well.
-        dead_last_hour: tasks that died in the last hour.
-        mean_run_s: how long an attempt of the last hour ran on average.
-    """
-
-    counts: dict[State, int]
+    counts: dict[State, int]  # unfinished tasks by state
+    # waiting tasks of high (200 and up), normal and low (below 100) priority
     depth_by_tier: dict[str, int]
-    ended: dict[State, int]
+    ended: dict[State, int]  # tasks that ended since the broker started, by state
     workers: int
     sessions: int
     started_us: int
     now_us: int
-    durability: str
+    durability: str  # the level at which it promises
     version: str
     sequence: int
-    succeeded_last_hour: int = 0
-    dead_last_hour: int = 0
-    mean_run_s: float = 0.0
+    succeeded_last_hour: int = 0  # tasks that ended well in the last hour, before a restart as well
+    dead_last_hour: int = 0  # tasks that died in the last hour
+    mean_run_s: float = 0.0  # how long an attempt of the last hour ran on average
 
 
 class SpreadView(msgspec.Struct, frozen=True):
@@ -294,19 +246,7 @@ class SpreadView(msgspec.Struct, frozen=True):
 
 
 class PointView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What happened from `at_us` on, for the length of a step.
-
-    Attributes:
-        retries: tasks that are tried once more.
-        depth: tasks that waited at the end.
-        leased: tasks that workers had at the end.
-        workers: workers at the end; 0 in the series of one queue.
-        per_second: how many tasks succeeded in a second.
-        queued: how long tasks were ready before a worker had them.
-        assigned: how long workers had them before they began.
-        started: how long attempts ran.
-        finished: how long it took from the submit to a good end.
-    """
+    """What happened from `at_us` on, for the length of a step."""
 
     at_us: int
     submitted: int = 0
@@ -316,15 +256,15 @@ class PointView(msgspec.Struct, frozen=True, omit_defaults=True):
     failures: int = 0
     crashes: int = 0
     interruptions: int = 0
-    retries: int = 0
-    depth: int = 0
-    leased: int = 0
-    workers: int = 0
-    per_second: float = 0.0
-    queued: SpreadView | None = None
-    assigned: SpreadView | None = None
-    started: SpreadView | None = None
-    finished: SpreadView | None = None
+    retries: int = 0  # tasks that are tried once more
+    depth: int = 0  # tasks that waited at the end
+    leased: int = 0  # tasks that workers had at the end
+    workers: int = 0  # workers at the end; 0 in the series of one queue
+    per_second: float = 0.0  # how many tasks succeeded in a second
+    queued: SpreadView | None = None  # how long tasks were ready before a worker had them
+    assigned: SpreadView | None = None  # how long workers had them before they began
+    started: SpreadView | None = None  # how long attempts ran
+    finished: SpreadView | None = None  # how long it took from the submit to a good end
 
 
 class SeriesView(msgspec.Struct, frozen=True):
@@ -335,65 +275,44 @@ class SeriesView(msgspec.Struct, frozen=True):
 
 
 class LaunchView(msgspec.Struct, frozen=True):
-    """Something that was started for a group.
-
-    Attributes:
-        state: `starting` until it joins, `loading` until it is ready, `ready`, `draining`,
-            `stopping`, `ended`.
-        external_id: what its launcher's backend calls it.
-        detail: what its launcher says of it.
-    """
+    """Something that was started for a group."""
 
     launch: str
+    # `starting` until it joins, `loading` until it is ready, `ready`, `draining`, `stopping`,
+    # `ended`
     state: str
     version: str
     launcher: str
     ordered_us: int
-    external_id: str
-    detail: str
+    external_id: str  # what its launcher's backend calls it
+    detail: str  # what its launcher says of it
 
 
 class GroupView(msgspec.Struct, frozen=True):
-    """The workers of one key of a pool.
-
-    Attributes:
-        wanted: how many workers it should have.
-        ready: how many of its tasks wait for one.
-        leased: how many its workers have.
-        workers: those that are there.
-        rate: how many attempts a second its workers ended of late.
-        trouble: why its workers cannot be started, if they cannot.
-    """
+    """The workers of one key of a pool."""
 
     key: str
     state: str
     generation: int
-    wanted: int
-    ready: int
-    leased: int
-    workers: tuple[str, ...]
+    wanted: int  # how many workers it should have
+    ready: int  # how many of its tasks wait for one
+    leased: int  # how many its workers have
+    workers: tuple[str, ...]  # those that are there
     launches: tuple[LaunchView, ...]
     is_pinned: bool
     active_us: int
-    rate: float
+    rate: float  # how many attempts a second its workers ended of late
     failures: int
-    trouble: str
+    trouble: str  # why its workers cannot be started, if they cannot
 
 
 class PoolView(msgspec.Struct, frozen=True):
-    """A pool.
-
-    Attributes:
-        up: how many of its groups are up.
-        waiting: how many wait for a place.
-        launched: how many launches were ordered since the broker started.
-        failed: how many of them failed.
-    """
+    """A pool."""
 
     queue: str
     settings: PoolSettings
-    up: int
-    waiting: int
-    launched: int
-    failed: int
+    up: int  # how many of its groups are up
+    waiting: int  # how many wait for a place
+    launched: int  # how many launches were ordered since the broker started
+    failed: int  # how many of them failed
     groups: tuple[GroupView, ...]

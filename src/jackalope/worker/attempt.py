@@ -62,16 +62,11 @@ _WHY = {
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """The function returned, and this is its encoded result.
-
-    Attributes:
-        file: where the result is, if it is not here.
-        is_temporary: the file is to be removed when it was sent.
-    """
+    """The function returned, and this is its encoded result."""
 
     result: bytes
-    file: str = ""
-    is_temporary: bool = False
+    file: str = ""  # where the result is, if it is not here
+    is_temporary: bool = False  # the file is to be removed when it was sent
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -113,25 +108,7 @@ class Listener(Protocol):
 
 
 class Attempt:
-    """One attempt in this worker.
-
-    Attributes:
-        assignment: what the broker sent.
-        definition: the function.
-        listener: who hears what becomes of it.
-        surroundings: where it runs; None where that is of no use.
-        is_running: given to an executor, and not ended yet.
-        has_begun: its user code runs, or is just about to.
-        cause: why it shall stop, once it shall.
-        is_signalled: the broker asked for that, and waits for answers.
-        is_acknowledged: the task itself has been told.
-        rests: how many of its waits need no slot.
-        refusal: why it cannot be stopped, once that is known.
-        report: how it ended, as told to the broker until the broker acknowledges it.
-        handle: the executor's own.
-        timers: deadlines that must not outlive it.
-        files: temporary files that must not outlive it either.
-    """
+    """One attempt in this worker."""
 
     __slots__ = (
         "assignment",
@@ -158,21 +135,22 @@ class Attempt:
         listener: Listener,
         surroundings: Surroundings | None = None,
     ) -> None:
-        self.assignment = assignment
-        self.definition = definition
-        self.listener = listener
-        self.surroundings = surroundings
-        self.is_running = False
-        self.has_begun = False
-        self.cause: Cause | None = None
-        self.is_signalled = False
+        self.assignment = assignment  # what the broker sent
+        self.definition = definition  # the function
+        self.listener = listener  # who hears what becomes of it
+        self.surroundings = surroundings  # where it runs; None where that is of no use
+        self.is_running = False  # given to an executor, and not ended yet
+        self.has_begun = False  # its user code runs, or is just about to
+        self.cause: Cause | None = None  # why it shall stop, once it shall
+        self.is_signalled = False  # the broker asked for that, and waits for answers
+        # how it ended, as told to the broker until the broker acknowledges it
         self.report: Finish | Fail | Held | SignalAnswer | None = None
-        self.handle: Any = None
-        self.timers: list[asyncio.TimerHandle] = []
-        self.files: list[str] = []
-        self.is_acknowledged = False
-        self.refusal = ""
-        self.rests = 0
+        self.handle: Any = None  # the executor's own
+        self.timers: list[asyncio.TimerHandle] = []  # deadlines that must not outlive it
+        self.files: list[str] = []  # temporary files that must not outlive it either
+        self.is_acknowledged = False  # the task itself has been told
+        self.refusal = ""  # why it cannot be stopped, once that is known
+        self.rests = 0  # how many of its waits need no slot
 
     @property
     def shown(self) -> str:
@@ -278,9 +256,6 @@ class RetryLater(Exception):
 
     Where the policy has no retries it is obeyed all the same, a limited number of times.
 
-    Attributes:
-        after_s: the time, in seconds.
-
     Raises:
         TypeError: `after` is neither a number nor a `timedelta`.
         ValueError: `after` is not finite, or longer than any time that the broker stores.
@@ -289,6 +264,7 @@ class RetryLater(Exception):
     __module__ = "jackalope"  # Where users know it from; histories show its name.
 
     def __init__(self, message: str = "", *, after: float | timedelta) -> None:
+        # the time, in seconds
         self.after_s = after.total_seconds() if isinstance(after, timedelta) else after
         delay_us(self.after_s)
         super().__init__(message or f"asked to be tried again in {self.after_s:g} s")
@@ -318,30 +294,16 @@ def delay_us(after_s: object) -> int:
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """Where a task runs.
+    """Where a task runs."""
 
-    Attributes:
-        address: where the broker is, and who we are there.
-        worker: the name of the worker.
-        application: where the tasks are, as `module:name`.
-        child_command: how a process for isolated tasks is started.
-        log: the look of the log that such a process inherits.
-        fanout_host: where to listen for helpers; empty for where the broker is reached from.
-        fanout_advertise: where helpers shall look instead; empty for the same.
-        fanout_cert: the file of the certificate for helpers; empty for one that is made.
-        fanout_key: the file of its key.
-        is_isolated: the task has a process of its own.
-        secret: proves over a connection of its own that it is the worker's.
-    """
-
-    address: Address
-    worker: str
-    application: str = ""
-    child_command: tuple[str, ...] = ()
-    log: str = ""
-    fanout_host: str = ""
-    fanout_advertise: str = ""
-    fanout_cert: str = ""
-    fanout_key: str = ""
-    is_isolated: bool = False
-    secret: str = ""
+    address: Address  # where the broker is, and who we are there
+    worker: str  # the name of the worker
+    application: str = ""  # where the tasks are, as `module:name`
+    child_command: tuple[str, ...] = ()  # how a process for isolated tasks is started
+    log: str = ""  # the look of the log that such a process inherits
+    fanout_host: str = ""  # where to listen for helpers; empty for where the broker is reached from
+    fanout_advertise: str = ""  # where helpers shall look instead; empty for the same
+    fanout_cert: str = ""  # the file of the certificate for helpers; empty for one that is made
+    fanout_key: str = ""  # the file of its key
+    is_isolated: bool = False  # the task has a process of its own
+    secret: str = ""  # proves over a connection of its own that it is the worker's

@@ -38,13 +38,7 @@ class SoftTimeout(Exception):
 
 
 class TaskContext:
-    """One attempt, as its own code sees it.
-
-    Attributes:
-        id: the task.
-        fence: grows with every attempt at any task: hand it to external stores, so that they can
-            refuse the writes of an attempt that was given up.
-    """
+    """One attempt, as its own code sees it."""
 
     __slots__ = ("_attempt", "_begin_log", "_log", "_spawned", "fence", "id")
 
@@ -53,7 +47,9 @@ class TaskContext:
         self._begin_log = begin_log
         self._log: Any = None
         self._spawned: dict[bytes, int] | None = None
-        self.id: TaskId = attempt.assignment.task
+        self.id: TaskId = attempt.assignment.task  # the task
+        # grows with every attempt at any task: hand it to external stores, so that they can refuse
+        # the writes of an attempt that was given up
         self.fence: int = attempt.assignment.fence
 
     @property

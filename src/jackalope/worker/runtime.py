@@ -278,16 +278,12 @@ _ACKNOWLEDGE_S = 5.0
 
 
 class Drain:
-    """Brings a worker to its end.
-
-    Attributes:
-        asked: set when the worker shall stop.
-    """
+    """Brings a worker to its end."""
 
     def __init__(self, deadline_s: float, stop_s: float) -> None:
         self._deadline_s = deadline_s
         self._stop_s = stop_s
-        self.asked = asyncio.Event()
+        self.asked = asyncio.Event()  # set when the worker shall stop
         self._hurried = asyncio.Event()
         self._abandoned = asyncio.Event()
 

@@ -61,45 +61,23 @@ _PASSING = frozenset({Code.TOO_MANY, Code.STORAGE_FAILED, Code.OVERLOADED, Code.
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """As what a worker joins.
+    """As what a worker joins."""
 
-    Attributes:
-        address: where the broker is, and who we are there.
-        worker: the worker's name, stable over reconnects.
-        queues: the queues that it serves.
-        keys: the keys that it serves; none means every task of its queues.
-        labels: what it says about itself.
-        lease_s: how long its silence is borne.
-        grace_s: how long it may take to come back after its connection closed.
-        guard_s: this process is killed when it holds tasks and the broker is silent for so long; 0
-            for never. With less than lease and grace, no task runs in two workers at once.
-        secret: proves over other connections that they are this worker's.
-    """
-
-    address: Address
-    worker: str
-    queues: tuple[str, ...]
-    keys: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    lease_s: float = 30.0
-    grace_s: float = 10.0
+    address: Address  # where the broker is, and who we are there
+    worker: str  # the worker's name, stable over reconnects
+    queues: tuple[str, ...]  # the queues that it serves
+    keys: tuple[str, ...] = ()  # the keys that it serves; none means every task of its queues
+    labels: Mapping[str, str] = field(default_factory=dict)  # what it says about itself
+    lease_s: float = 30.0  # how long its silence is borne
+    grace_s: float = 10.0  # how long it may take to come back after its connection closed
+    # this process is killed when it holds tasks and the broker is silent for so long; 0 for never.
+    # With less than lease and grace, no task runs in two workers at once.
     guard_s: float = 0.0
-    secret: str = ""
+    secret: str = ""  # proves over other connections that they are this worker's
 
 
 class Membership:
-    """One worker's standing with the broker.
-
-    Attributes:
-        on_drain: called when the broker asks the worker to finish and leave.
-        on_unwanted: called with the reason when the broker does not want this worker.
-        on_help: called when the broker asks the worker to help the task of another.
-        names: returns the names of the tasks that it knows; None if it takes any.
-        helps: returns the fence of the attempt that the worker helps; 0 for none.
-        stats: returns what heartbeats tell.
-        is_ready: whether the worker takes tasks; until then it is there, and loads. After a change
-            it joins again.
-    """
+    """One worker's standing with the broker."""
 
     def __init__(self, standing: Standing, workload: Workload) -> None:
         self._standing = standing
@@ -119,12 +97,19 @@ class Membership:
         self._slots_timer: asyncio.TimerHandle | None = None
         self._is_wanted = True
         self._why_unwanted = ""
+        # called when the broker asks the worker to finish and leave
         self.on_drain: Callable[[], None] = _nothing
+        # called with the reason when the broker does not want this worker
         self.on_unwanted: Callable[[str], None] = _nothing
+        # called when the broker asks the worker to help the task of another
         self.on_help: Callable[[HelpAsk], None] = _nothing
+        # returns the names of the tasks that it knows; None if it takes any
         self.names: Callable[[], tuple[str, ...] | None] = lambda: None
+        # returns the fence of the attempt that the worker helps; 0 for none
         self.helps: Callable[[], int] = int
-        self.stats: Callable[[], dict[str, float]] = dict
+        self.stats: Callable[[], dict[str, float]] = dict  # returns what heartbeats tell
+        # whether the worker takes tasks; until then it is there, and loads. After a change it joins
+        # again.
         self.is_ready = True
 
     def start(self) -> None:

@@ -39,58 +39,40 @@ def default_name() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings:
-    """What a worker is told.
+    """What a worker is told."""
 
-    Attributes:
-        application: where its tasks are, as `module:name`.
-        address: where its broker is; None for the application's own.
-        token: what proves who it is, in place of the address's.
-        queues: the queues it serves; none means those of the application's tasks.
-        keys: the keys it serves; none means every task of its queues.
-        name: its own name, which must be nobody else's.
-        labels: what it says about itself.
-        concurrency: how many tasks it runs at once; 0 for as many as fit their kind.
-        prefetch: how many more it keeps at hand, so that short tasks need not wait for the broker.
-        tasks: it ends after so many; 0 for never.
-        lease_s: how long the broker bears its silence.
-        grace_s: how long the broker waits for it after its connection broke.
-        drain_s: how long running tasks may take to finish when it is told to stop.
-        stop_s: how long a task may take to obey before stronger means are used.
-        memory_bytes_max: the memory cap of isolated tasks that have none of their own; 0 for none.
-        recycling: when a process for isolated tasks has served for long enough.
-        child_command: how such a process is started.
-        log: the look of the log, level and form, that such a process inherits; empty if it has none
-            of its own.
-        fanout_host: where it listens for helpers of its tasks; empty for the address from which it
-            reaches the broker.
-        fanout_advertise: where helpers find it instead; empty for the same.
-        fanout_cert: the file of the certificate that helpers see where the broker is encrypted;
-            empty for one that is made.
-        fanout_key: the file of its key.
-    """
-
-    application: str
-    address: Address | None = None
-    token: str = field(default="", repr=False)
+    application: str  # where its tasks are, as `module:name`
+    address: Address | None = None  # where its broker is; None for the application's own
+    token: str = field(default="", repr=False)  # what proves who it is, in place of the address's
+    # the queues it serves; none means those of the application's tasks
     queues: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    name: str = field(default_factory=default_name)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    concurrency: int = 0
+    keys: tuple[str, ...] = ()  # the keys it serves; none means every task of its queues
+    name: str = field(default_factory=default_name)  # its own name, which must be nobody else's
+    labels: Mapping[str, str] = field(default_factory=dict)  # what it says about itself
+    concurrency: int = 0  # how many tasks it runs at once; 0 for as many as fit their kind
+    # how many more it keeps at hand, so that short tasks need not wait for the broker
     prefetch: int = 0
-    tasks: int = 0
-    lease_s: float = 30.0
-    grace_s: float = 10.0
-    drain_s: float = 60.0
-    stop_s: float = 5.0
+    tasks: int = 0  # it ends after so many; 0 for never
+    lease_s: float = 30.0  # how long the broker bears its silence
+    grace_s: float = 10.0  # how long the broker waits for it after its connection broke
+    drain_s: float = 60.0  # how long running tasks may take to finish when it is told to stop
+    stop_s: float = 5.0  # how long a task may take to obey before stronger means are used
+    # the memory cap of isolated tasks that have none of their own; 0 for none
     memory_bytes_max: int = 0
+    # when a process for isolated tasks has served for long enough
     recycling: Recycling = field(default_factory=Recycling)
-    child_command: tuple[str, ...] = CHILD_COMMAND
+    child_command: tuple[str, ...] = CHILD_COMMAND  # how such a process is started
+    # the look of the log, level and form, that such a process inherits; empty if it has none of its
+    # own
     log: str = ""
+    # where it listens for helpers of its tasks; empty for the address from which it reaches the
+    # broker
     fanout_host: str = ""
-    fanout_advertise: str = ""
+    fanout_advertise: str = ""  # where helpers find it instead; empty for the same
+    # the file of the certificate that helpers see where the broker is encrypted; empty for one that
+    # is made
     fanout_cert: str = ""
-    fanout_key: str = ""
+    fanout_key: str = ""  # the file of its key
 
     def problems(self) -> list[str]:
         """List everything that is wrong, one sentence each."""
@@ -150,16 +132,12 @@ class WorkerSettings:
 
 @dataclass(frozen=True)
 class PoolPlace:
-    """For what a worker was started: the pool, the key, and what it is called.
-
-    Attributes:
-        name: the worker's name.
-        launch: what its launcher calls what it started: the same, unless that has several workers.
-    """
+    """For what a worker was started: the pool, the key, and what it is called."""
 
     queue: str
     key: str
-    name: str
+    name: str  # the worker's name
+    # what its launcher calls what it started: the same, unless that has several workers
     launch: str
 
     @property

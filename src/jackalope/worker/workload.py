@@ -64,13 +64,9 @@ RESTING_MAX = 1_000
 
 
 class Executor(Protocol):
-    """Runs attempts of one kind.
+    """Runs attempts of one kind."""
 
-    Attributes:
-        begins_at_once: user code runs soon after `run`. Otherwise the executor says `began`.
-    """
-
-    begins_at_once: bool
+    begins_at_once: bool  # user code runs soon after `run`. Otherwise the executor says `began`.
 
     def run(self, attempts: list[Attempt]) -> None:
         """Begin attempts. Each is told to its listener when it has ended, however it ended."""
@@ -83,19 +79,7 @@ class Executor(Protocol):
 
 
 class Workload:
-    """What this worker holds.
-
-    Attributes:
-        reports: the way to the broker.
-        emptied: set while nothing is held.
-        on_forgotten: called when the broker does not know this worker any more.
-        on_slots_changed: called when the worker wants more or fewer attempts than before.
-        on_holding: called when something is held after nothing was, or the other way round.
-        on_enough: called when the last attempt of those that it may run begins.
-        finished: how many attempts have ended well.
-        failed: how many have failed.
-        lent: how many slots are taken by helping others. The broker counts them itself.
-    """
+    """What this worker holds."""
 
     def __init__(
         self,
@@ -131,17 +115,21 @@ class Workload:
         self._ghosts = 0
         self._resting = 0
         self._is_closed = False
-        self.reports = Reports(self)
-        self.emptied = asyncio.Event()
+        self.reports = Reports(self)  # the way to the broker
+        self.emptied = asyncio.Event()  # set while nothing is held
         self.emptied.set()
         self._result_bytes_max = FRAME_BYTES_MAX - _FRAME_OVERHEAD_BYTES
+        # called when the broker does not know this worker any more
         self.on_forgotten: Callable[[], None] = _nothing
+        # called when the worker wants more or fewer attempts than before
         self.on_slots_changed: Callable[[], None] = _nothing
+        # called when something is held after nothing was, or the other way round
         self.on_holding: Callable[[bool], None] = _nothing
+        # called when the last attempt of those that it may run begins
         self.on_enough: Callable[[], None] = _nothing
-        self.finished = 0
-        self.failed = 0
-        self.lent = 0
+        self.finished = 0  # how many attempts have ended well
+        self.failed = 0  # how many have failed
+        self.lent = 0  # how many slots are taken by helping others. The broker counts them itself.
 
     # What the worker tells about itself.
 

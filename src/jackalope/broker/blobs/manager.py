@@ -68,11 +68,7 @@ _ID_CHARS = 32
 
 
 class BlobKeeper(Blobs):
-    """A blob store that knows what is in flight. See `jackalope.storage.ports.Blobs`.
-
-    Attributes:
-        doubt_s: how long a blob is kept whose writer gave up.
-    """
+    """A blob store that knows what is in flight. See `jackalope.storage.ports.Blobs`."""
 
     def __init__(
         self,
@@ -96,7 +92,7 @@ class BlobKeeper(Blobs):
         self._history = history
         self._flush = flush
         self._unnamed = unnamed
-        self.doubt_s = doubt_s
+        self.doubt_s = doubt_s  # how long a blob is kept whose writer gave up
         self.drafts_max = store.drafts_max
         self.links = store.links
         self._threads = ThreadPoolExecutor(_THREADS, "jackalope-blobs")
@@ -314,14 +310,10 @@ class BlobKeeper(Blobs):
 
 
 class Flight:
-    """The blobs that no task names yet. Touched from any thread.
-
-    Attributes:
-        writing: the ids of those that are being written.
-    """
+    """The blobs that no task names yet. Touched from any thread."""
 
     def __init__(self) -> None:
-        self.writing: set[str] = set()
+        self.writing: set[str] = set()  # the ids of those that are being written
         self._held: dict[str, float] = {}
         self._shared: set[str] = set()
 

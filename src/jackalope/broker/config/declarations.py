@@ -17,15 +17,12 @@ _BY = "configuration"
 
 
 class Declarations:
-    """All that a configuration declares.
-
-    Attributes:
-        command: what declares it.
-    """
+    """All that a configuration declares."""
 
     def __init__(self, config: Config) -> None:
         wanted = _declarations(config)
         self.keys = [key for key, _ in wanted]
+        # what declares it
         self.command = DeclareAll(declarations=[command for _, command in wanted])
 
     def problems(self, refused: list[tuple[int, Refusal]]) -> list[str]:

@@ -32,55 +32,31 @@ TIERS = {"high": 200, "normal": 100, "low": 0}
 
 
 class QueueCensus(msgspec.Struct):
-    """What is in a queue, or in several that are counted as one.
+    """What is in a queue, or in several that are counted as one."""
 
-    Attributes:
-        counts: unfinished tasks by state.
-        depth: those that wait, and so count against the limit.
-        depth_limit: how many may; 0 for any number.
-        oldest_ready_us: since when the oldest ready task is ready; 0 if there is none.
-        answers: answers that are kept.
-        answer_bytes: their size.
-    """
-
-    counts: Counter[State]
-    depth: int = 0
-    depth_limit: int = 0
-    oldest_ready_us: int = 0
-    answers: int = 0
-    answer_bytes: int = 0
+    counts: Counter[State]  # unfinished tasks by state
+    depth: int = 0  # those that wait, and so count against the limit
+    depth_limit: int = 0  # how many may; 0 for any number
+    oldest_ready_us: int = 0  # since when the oldest ready task is ready; 0 if there is none
+    answers: int = 0  # answers that are kept
+    answer_bytes: int = 0  # their size
 
 
 class Census(msgspec.Struct):
-    """How full the broker is.
+    """How full the broker is."""
 
-    Attributes:
-        queues: by the name under which the meter counts them.
-        pending: tasks that wait.
-        connected: workers that are there.
-        tiers: ready tasks by tier of priority.
-        workers: workers by state.
-        sessions: open connections.
-        inbox: items that wait for a turn.
-        unwritten: tasks that history lacks in their present state.
-        sequence: the last batch that is durable.
-        lag: how many batches history is behind.
-        trouble: why nothing can be written; empty if all is well.
-        shortage: why no new task is taken in; empty if all is well.
-    """
-
-    queues: dict[QueueName, QueueCensus]
-    pending: int
-    connected: int
-    tiers: dict[str, int]
-    workers: Counter[str]
-    sessions: int
-    inbox: int
-    unwritten: int
-    sequence: int
-    lag: int
-    trouble: str
-    shortage: str
+    queues: dict[QueueName, QueueCensus]  # by the name under which the meter counts them
+    pending: int  # tasks that wait
+    connected: int  # workers that are there
+    tiers: dict[str, int]  # ready tasks by tier of priority
+    workers: Counter[str]  # workers by state
+    sessions: int  # open connections
+    inbox: int  # items that wait for a turn
+    unwritten: int  # tasks that history lacks in their present state
+    sequence: int  # the last batch that is durable
+    lag: int  # how many batches history is behind
+    trouble: str  # why nothing can be written; empty if all is well
+    shortage: str  # why no new task is taken in; empty if all is well
 
     def in_progress(self) -> int:
         """Return how many tasks workers have."""

@@ -130,49 +130,32 @@ class Spread(msgspec.Struct, array_like=True, gc=False):
 
 
 class Reading(msgspec.Struct, array_like=True, gc=False):
-    """What happened in one queue. Fields are only ever added at the end.
+    """What happened in one queue. Fields are only ever added at the end."""
 
-    Attributes:
-        submitted: tasks that were accepted.
-        succeeded: tasks that ended well.
-        dead: tasks that ended otherwise.
-        killed: tasks that somebody ended.
-        failures: attempts that failed.
-        crashes: attempts that were lost with their worker while they ran.
-        interruptions: attempts that were handed back, or lost before they began.
-        retries: tasks that are tried once more after one of these.
-        queued: how long tasks were ready before a worker had them.
-        assigned: how long workers had them before they began.
-        started: how long attempts ran, whatever became of them.
-        finished: how long it took from the submit to a good end.
-        reasons: why tasks are dead.
-        blobs: payloads and results that went to the blob store.
-        blob_bytes: their size.
-        depth: tasks that waited at the end of the time.
-        leased: tasks that workers had at the end of the time.
-        workers: workers of the namespace at the end of the time; only where there is no queue.
-        served: requests by how they were served.
-    """
-
-    submitted: int = 0
-    succeeded: int = 0
-    dead: int = 0
-    killed: int = 0
-    failures: int = 0
-    crashes: int = 0
-    interruptions: int = 0
-    retries: int = 0
+    submitted: int = 0  # tasks that were accepted
+    succeeded: int = 0  # tasks that ended well
+    dead: int = 0  # tasks that ended otherwise
+    killed: int = 0  # tasks that somebody ended
+    failures: int = 0  # attempts that failed
+    crashes: int = 0  # attempts that were lost with their worker while they ran
+    interruptions: int = 0  # attempts that were handed back, or lost before they began
+    retries: int = 0  # tasks that are tried once more after one of these
+    # how long tasks were ready before a worker had them
     queued: Spread = msgspec.field(default_factory=Spread)
+    # how long workers had them before they began
     assigned: Spread = msgspec.field(default_factory=Spread)
+    # how long attempts ran, whatever became of them
     started: Spread = msgspec.field(default_factory=Spread)
+    # how long it took from the submit to a good end
     finished: Spread = msgspec.field(default_factory=Spread)
-    reasons: dict[str, int] = {}
-    blobs: int = 0
-    blob_bytes: int = 0
-    depth: int = 0
-    leased: int = 0
+    reasons: dict[str, int] = {}  # why tasks are dead
+    blobs: int = 0  # payloads and results that went to the blob store
+    blob_bytes: int = 0  # their size
+    depth: int = 0  # tasks that waited at the end of the time
+    leased: int = 0  # tasks that workers had at the end of the time
+    # workers of the namespace at the end of the time; only where there is no queue
     workers: int = 0
-    served: dict[str, int] = {}
+    served: dict[str, int] = {}  # requests by how they were served
 
     def add(self, other: Reading) -> None:
         """Add what happened to the same tasks in another time."""
@@ -233,42 +216,28 @@ _START, _ASSIGN = Event.START, Event.ASSIGN
 
 
 class Machine(msgspec.Struct):
-    """What the broker itself did since it started.
+    """What the broker itself did since it started."""
 
-    Attributes:
-        refused: refusals by command and code.
-        turns: how often the core was asked.
-        records: how many facts were stored.
-        bytes: how many bytes these took.
-        append: how long it took to make a batch durable.
-        batch: how many records a batch had.
-        flush: how long it took to write changes to history.
-        flushed: the last batch that history has.
-        faults: how often storage failed.
-        lag: how late the event loop was.
-    """
-
+    # refusals by command and code
     refused: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
-    turns: int = 0
-    records: int = 0
-    bytes: int = 0
+    turns: int = 0  # how often the core was asked
+    records: int = 0  # how many facts were stored
+    bytes: int = 0  # how many bytes these took
+    # how long it took to make a batch durable
     append: Spread = msgspec.field(default_factory=Spread)
-    batch: Spread = msgspec.field(default_factory=Spread)
+    batch: Spread = msgspec.field(default_factory=Spread)  # how many records a batch had
+    # how long it took to write changes to history
     flush: Spread = msgspec.field(default_factory=Spread)
-    flushed: int = 0
-    faults: int = 0
-    lag: Spread = msgspec.field(default_factory=Spread)
+    flushed: int = 0  # the last batch that history has
+    faults: int = 0  # how often storage failed
+    lag: Spread = msgspec.field(default_factory=Spread)  # how late the event loop was
 
 
 class Meter:
-    """Counts.
-
-    Attributes:
-        machine: what the broker itself did.
-    """
+    """Counts."""
 
     def __init__(self) -> None:
-        self.machine = Machine()
+        self.machine = Machine()  # what the broker itself did
         self._open: Readings = {}  # Since the last `close`.
         self._closed: Readings = {}  # Before that.
         self._types: set[str] = set()

@@ -58,28 +58,18 @@ class Recent(msgspec.Struct):
 
 
 class LastHour(msgspec.Struct, frozen=True):
-    """What became of tasks in the last hour.
+    """What became of tasks in the last hour."""
 
-    Attributes:
-        succeeded: how many ended well.
-        dead: how many died.
-        mean_run_s: how long their attempts ran on average; 0 if there was none.
-    """
-
-    succeeded: int
-    dead: int
-    mean_run_s: float
+    succeeded: int  # how many ended well
+    dead: int  # how many died
+    mean_run_s: float  # how long their attempts ran on average; 0 if there was none
 
 
 class Series:
-    """Keeps readings.
-
-    Attributes:
-        store: where they are kept.
-    """
+    """Keeps readings."""
 
     def __init__(self, store: Store, meter: Meter, now_us: int) -> None:
-        self.store = store
+        self.store = store  # where they are kept
         self._meter = meter
         self._at_s = _begin(now_us, FINE_S)
         self._recent: deque[Recent] = deque()

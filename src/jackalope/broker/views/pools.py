@@ -88,16 +88,12 @@ def launch_state(launch: Launch) -> str:
 
 
 class Fleet(msgspec.Struct):
-    """How many there are, by the names of pools.
+    """How many there are, by the names of pools."""
 
-    Attributes:
-        groups: by state.
-        launches: what was started and is still there, by how far it has come.
-        orders: how many launches were ordered, and how many failed.
-    """
-
-    groups: dict[tuple[str, str], Counter[str]] = {}
+    groups: dict[tuple[str, str], Counter[str]] = {}  # by state
+    # what was started and is still there, by how far it has come
     launches: dict[tuple[str, str], Counter[str]] = {}
+    # how many launches were ordered, and how many failed
     orders: dict[tuple[str, str], tuple[int, int]] = {}
 
 

@@ -35,20 +35,15 @@ _RECIPIENTS_PER_FRAME = 1_000
 
 
 class IncomingCall:
-    """A call that somebody makes to a recipient of this session.
-
-    Attributes:
-        recipient: who is called.
-        body: what it is about.
-    """
+    """A call that somebody makes to a recipient of this session."""
 
     __slots__ = ("_connection", "_number", "body", "recipient")
 
     def __init__(self, connection: Connection, called: Called) -> None:
         self._connection = connection
         self._number = called.call
-        self.recipient = called.recipient
-        self.body = called.body
+        self.recipient = called.recipient  # who is called
+        self.body = called.body  # what it is about
 
     def reply(self, stage: CallStage, body: bytes = b"") -> None:
         """Say how the call fares. Nobody hears it if the connection is over: the caller knows.

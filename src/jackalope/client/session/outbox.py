@@ -82,15 +82,7 @@ class Bulk:
 
 
 class Parcel:
-    """Some tasks in one frame, and who waits for the answer.
-
-    Attributes:
-        futures: one for each task; none in a bulk submit.
-        bulk: the bulk submit that the parcel is a part of.
-        begin: where that part begins.
-        watched: tasks whose end somebody already waits for.
-        is_suspect: it was under way when the broker closed a connection that it could not read.
-    """
+    """Some tasks in one frame, and who waits for the answer."""
 
     __slots__ = ("begin", "bulk", "bytes", "fence", "futures", "is_suspect", "specs", "watched")
 
@@ -98,10 +90,12 @@ class Parcel:
         self.specs: list[TaskSpec] = []
         self.fence = fence
         self.bytes = 0
+        # one for each task; none in a bulk submit
         self.futures: list[asyncio.Future[Served | None]] = []
-        self.bulk = bulk
-        self.begin = 0
-        self.watched: list[TaskId] = []
+        self.bulk = bulk  # the bulk submit that the parcel is a part of
+        self.begin = 0  # where that part begins
+        self.watched: list[TaskId] = []  # tasks whose end somebody already waits for
+        # it was under way when the broker closed a connection that it could not read
         self.is_suspect = False
 
     def has_room(self, fence: int, size: int) -> bool:

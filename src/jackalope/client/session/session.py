@@ -70,14 +70,7 @@ _BULK_PARCELS = 16
 
 
 class Session:
-    """One client's standing with the broker.
-
-    Attributes:
-        address: where the broker is.
-        messages: what is said beside tasks.
-        on_lost: called when a connection was lost.
-        stays_connected: reconnect after a loss even while nothing is asked for.
-    """
+    """One client's standing with the broker."""
 
     def __init__(
         self,
@@ -86,16 +79,17 @@ class Session:
         backoff: Backoff | None = None,
         dial: Dial = Connection.open,
     ) -> None:
-        self.address = address
+        self.address = address  # where the broker is
         self._hello = hello
         self._dial = dial
         self._backoff = backoff or Backoff()
         self._loop = asyncio.get_running_loop()
         self._watches = Watches()
         self._outbox = Outbox(self._watches.ask)
-        self.messages = Messages(self)
+        self.messages = Messages(self)  # what is said beside tasks
+        # called when a connection was lost
         self.on_lost: Callable[[ConnectionLost], None] = lambda _: None
-        self.stays_connected = False
+        self.stays_connected = False  # reconnect after a loss even while nothing is asked for
         self._deadlines = Deadlines(self._late)
         self._connection: Connection | None = None
         self._keeper: asyncio.Task[None] | None = None

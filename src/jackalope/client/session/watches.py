@@ -35,15 +35,12 @@ class Ends:
 
     Stands where a future for each of them would, at a fraction of the cost: whoever waits is woken
     once for all that came meanwhile.
-
-    Attributes:
-        came: those that nobody has taken yet.
     """
 
     __slots__ = ("_error", "_news", "came")
 
     def __init__(self) -> None:
-        self.came: deque[TaskEnded] = deque()
+        self.came: deque[TaskEnded] = deque()  # those that nobody has taken yet
         self._error: BaseException | None = None
         self._news: asyncio.Future[None] | None = None
 

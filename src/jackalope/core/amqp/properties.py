@@ -68,23 +68,14 @@ class BadProperties(ValueError):
 
 
 class Headline(msgspec.Struct, gc=False):
-    """What the broker itself needs to know of the properties.
+    """What the broker itself needs to know of the properties."""
 
-    Attributes:
-        is_persistent: whether the message shall survive a restart.
-        priority: the priority that was asked for; 0 if none was.
-        expiration: the time to live in milliseconds, as it was written.
-        reply_to: where answers go.
-        user_id: who the sender says it is.
-        name: the type of the message.
-    """
-
-    is_persistent: bool = False
-    priority: int = 0
-    expiration: str = ""
-    reply_to: str = ""
-    user_id: str = ""
-    name: str = ""
+    is_persistent: bool = False  # whether the message shall survive a restart
+    priority: int = 0  # the priority that was asked for; 0 if none was
+    expiration: str = ""  # the time to live in milliseconds, as it was written
+    reply_to: str = ""  # where answers go
+    user_id: str = ""  # who the sender says it is
+    name: str = ""  # the type of the message
 
 
 _NO_HEADLINE = Headline()

@@ -35,37 +35,22 @@ class Overflow(StrEnum):
 
 
 class Traits(msgspec.Struct, frozen=True, array_like=True):
-    """What a queue that was declared over AMQP is, beyond its policy.
+    """What a queue that was declared over AMQP is, beyond its policy."""
 
-    Attributes:
-        durable: whether it survives a restart.
-        auto_delete: whether it goes with its last consumer.
-        owner: the session whose alone it is, and with which it goes; 0 for a shared queue.
-        arguments: what it was declared with.
-        rule: the rule that applies to it.
-        dead_letter_exchange: where dead tasks go; None for nowhere.
-        dead_letter_key: with which routing key; None for the one that they came with.
-        overflow: what happens when it is full.
-        bytes_max: how many bytes of bodies may wait; 0 for any number.
-        expires_us: how long it may be without use; 0 for ever.
-        priority_max: the highest priority; 0 for a queue without priorities.
-        single_active: whether one consumer at a time is served.
-        length_max: how many tasks may be ready; None for any number.
-    """
-
-    durable: bool = True
-    auto_delete: bool = False
-    owner: int = 0
-    arguments: dict[str, Any] = {}
-    rule: str = ""
-    dead_letter_exchange: str | None = None
+    durable: bool = True  # whether it survives a restart
+    auto_delete: bool = False  # whether it goes with its last consumer
+    owner: int = 0  # the session whose alone it is, and with which it goes; 0 for a shared queue
+    arguments: dict[str, Any] = {}  # what it was declared with
+    rule: str = ""  # the rule that applies to it
+    dead_letter_exchange: str | None = None  # where dead tasks go; None for nowhere
+    # with which routing key; None for the one that they came with
     dead_letter_key: str | None = None
-    overflow: Overflow = Overflow.DROP_HEAD
-    bytes_max: int = 0
-    expires_us: int = 0
-    priority_max: int = 0
-    single_active: bool = False
-    length_max: int | None = None
+    overflow: Overflow = Overflow.DROP_HEAD  # what happens when it is full
+    bytes_max: int = 0  # how many bytes of bodies may wait; 0 for any number
+    expires_us: int = 0  # how long it may be without use; 0 for ever
+    priority_max: int = 0  # the highest priority; 0 for a queue without priorities
+    single_active: bool = False  # whether one consumer at a time is served
+    length_max: int | None = None  # how many tasks may be ready; None for any number
 
     def is_volatile(self) -> bool:
         """Tell whether nothing of the queue is ever written to disk."""
@@ -73,12 +58,7 @@ class Traits(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, array_like=True, tag="exchange"):
-    """Where messages are published to.
-
-    Attributes:
-        alternate: the exchange of messages that lead nowhere here; None for none.
-        rule: the rule that applies to it.
-    """
+    """Where messages are published to."""
 
     name: str
     kind: Kind
@@ -86,8 +66,8 @@ class Exchange(msgspec.Struct, frozen=True, array_like=True, tag="exchange"):
     auto_delete: bool = False
     internal: bool = False
     arguments: dict[str, Any] = {}
-    alternate: str | None = None
-    rule: str = ""
+    alternate: str | None = None  # the exchange of messages that lead nowhere here; None for none
+    rule: str = ""  # the rule that applies to it
 
 
 class Binding(msgspec.Struct, frozen=True, array_like=True, tag="binding"):
@@ -149,16 +129,7 @@ Place = tuple[str, str]
 
 
 class Topology:
-    """The exchanges, bindings and rules of a namespace.
-
-    Attributes:
-        exchanges: all of them, by name.
-        rules: all of them, by name.
-        bindings: all of them, by their own names.
-        requests: the pools, by the exchange that takes requests for each.
-        activities: the pools, by the exchange that takes reports of the workers of each.
-        reserved: the pools, by each exchange and queue that is theirs alone.
-    """
+    """The exchanges, bindings and rules of a namespace."""
 
     __slots__ = (
         "_by_source",
@@ -173,11 +144,14 @@ class Topology:
     )
 
     def __init__(self) -> None:
-        self.exchanges: dict[str, Exchange] = {}
-        self.rules: dict[str, Rule] = {}
-        self.bindings: dict[str, Binding] = {}
+        self.exchanges: dict[str, Exchange] = {}  # all of them, by name
+        self.rules: dict[str, Rule] = {}  # all of them, by name
+        self.bindings: dict[str, Binding] = {}  # all of them, by their own names
+        # the pools, by the exchange that takes requests for each
         self.requests: dict[str, str] = {}
+        # the pools, by the exchange that takes reports of the workers of each
         self.activities: dict[str, str] = {}
+        # the pools, by each exchange and queue that is theirs alone
         self.reserved: dict[str, str] = {}
         self._routers: dict[str, Router[Destination]] = {}
         self._by_source: dict[str, dict[str, Binding]] = {}

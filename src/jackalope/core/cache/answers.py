@@ -37,42 +37,24 @@ if TYPE_CHECKING:
 
 
 class StoredAnswer(msgspec.Struct, array_like=True, gc=False):
-    """An answer that is kept, where it came from, and who had use of it.
+    """An answer that is kept, where it came from, and who had use of it."""
 
-    Attributes:
-        namespace: where it is.
-        queue: of which queue.
-        identity: of the request.
-        task: the task whose result it is.
-        name: the name of the task.
-        version: the version of the code.
-        worker: who ran it.
-        state: how it ended; only `succeeded` is an answer.
-        size: how many bytes it has.
-        made_us: when.
-        until_us: how long it is good.
-        rank: its place among the others of the queue: the least is the least recently used.
-        uses: how often it was given to others than the first who asked.
-        used_us: when the last time.
-        used_by: to whom.
-        pinned_by: who keeps it from being evicted and from growing too old; empty for nobody.
-    """
-
-    namespace: str
-    queue: str
-    identity: bytes
-    task: TaskId
-    name: str = ""
-    version: str = ""
-    worker: str = ""
-    state: State = State.SUCCEEDED
-    size: int = 0
-    made_us: int = 0
-    until_us: int = 0
-    rank: int = 0
-    uses: int = 0
-    used_us: int = 0
-    used_by: str = ""
+    namespace: str  # where it is
+    queue: str  # of which queue
+    identity: bytes  # of the request
+    task: TaskId  # the task whose result it is
+    name: str = ""  # the name of the task
+    version: str = ""  # the version of the code
+    worker: str = ""  # who ran it
+    state: State = State.SUCCEEDED  # how it ended; only `succeeded` is an answer
+    size: int = 0  # how many bytes it has
+    made_us: int = 0  # when
+    until_us: int = 0  # how long it is good
+    rank: int = 0  # its place among the others of the queue: the least is the least recently used
+    uses: int = 0  # how often it was given to others than the first who asked
+    used_us: int = 0  # when the last time
+    used_by: str = ""  # to whom
+    # who keeps it from being evicted and from growing too old; empty for nobody
     pinned_by: str = ""
 
     def is_good(self, now_us: int) -> bool:
@@ -81,20 +63,15 @@ class StoredAnswer(msgspec.Struct, array_like=True, gc=False):
 
 
 class Cache:
-    """The requests of one queue.
-
-    Attributes:
-        flights: the unfinished task of each identity.
-        answers: the entry of each identity, least recently used first.
-        bytes: how many bytes the answers have.
-    """
+    """The requests of one queue."""
 
     __slots__ = ("answers", "bytes", "flights")
 
     def __init__(self) -> None:
-        self.flights: dict[bytes, TaskId] = {}
+        self.flights: dict[bytes, TaskId] = {}  # the unfinished task of each identity
+        # the entry of each identity, least recently used first
         self.answers: dict[bytes, StoredAnswer] = {}
-        self.bytes = 0
+        self.bytes = 0  # how many bytes the answers have
 
     def add(self, answer: StoredAnswer) -> None:
         """Put in an entry, as the most recently used one."""
@@ -137,17 +114,12 @@ class Cache:
 
 
 class Answers:
-    """All answers that are kept, of all queues.
-
-    Attributes:
-        by_task: each by the task whose result it is.
-        expiry: when they have grown too old, by the task as well.
-        dirty: tasks whose answers storage lacks as they are, or has and must not have.
-    """
+    """All answers that are kept, of all queues."""
 
     def __init__(self) -> None:
-        self.by_task: dict[TaskId, StoredAnswer] = {}
-        self.expiry: Timers[bytes] = Timers()
+        self.by_task: dict[TaskId, StoredAnswer] = {}  # each by the task whose result it is
+        self.expiry: Timers[bytes] = Timers()  # when they have grown too old, by the task as well
+        # tasks whose answers storage lacks as they are, or has and must not have
         self.dirty: dict[TaskId, None] = {}
 
     def enter(self, cache: Cache, answer: StoredAnswer) -> None:
@@ -191,38 +163,23 @@ JOINED = "joined"
 
 
 class Same(StrEnum):
-    """What is done about a task when another asks for the same.
+    """What is done about a task when another asks for the same."""
 
-    Attributes:
-        RUN: each is run.
-        UNIQUE: one at a time: whoever asks for what is under way is joined to it.
-        CACHED: and its answer is kept, for whoever asks later.
-        REFRESH: as `cached`, but an answer that is kept is not good enough. Of a task alone, not of
-            a queue.
-    """
-
-    RUN = "run"
-    UNIQUE = "unique"
-    CACHED = "cached"
+    RUN = "run"  # each is run
+    UNIQUE = "unique"  # one at a time: whoever asks for what is under way is joined to it
+    CACHED = "cached"  # and its answer is kept, for whoever asks later
+    # as `cached`, but an answer that is kept is not good enough. Of a task alone, not of a queue.
     REFRESH = "refresh"
 
 
 class How(StrEnum):
-    """How a request was served.
+    """How a request was served."""
 
-    Attributes:
-        HIT: with an answer that was kept.
-        MISS: by a task of its own, as there was no answer.
-        JOINED: by a task that was already under way.
-        REFRESH: by a task of its own, although there may have been an answer.
-        BYPASS: by a task of its own, without a look at any other.
-    """
-
-    HIT = "hit"
-    MISS = "miss"
-    JOINED = JOINED
-    REFRESH = "refresh"
-    BYPASS = "bypass"
+    HIT = "hit"  # with an answer that was kept
+    MISS = "miss"  # by a task of its own, as there was no answer
+    JOINED = JOINED  # by a task that was already under way
+    REFRESH = "refresh"  # by a task of its own, although there may have been an answer
+    BYPASS = "bypass"  # by a task of its own, without a look at any other
 
 
 def identity_of(queue: str, name: str, key: str, version: str, payload: bytes) -> bytes:

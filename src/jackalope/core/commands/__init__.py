@@ -164,46 +164,36 @@ class Held(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class JoinWorker(Command):
-    """A worker is there, for the first time or again.
-
-    Attributes:
-        worker: the worker's own name, stable over reconnects.
-        queues: the queues it serves.
-        keys: the keys it serves; none means every task of its queues.
-        slots: how many attempts it wants to hold at once; 0 for a worker that only claims.
-        labels: what it says about itself.
-        holding: the attempts that it still runs. What both sides know goes on; the rest is settled.
-        lease_us: how long its silence is borne.
-        grace_us: how long a closed session may take to come back.
-        generation: grows with every connection of the worker (its clock will do), so that a join
-            that was overtaken by a later one is told apart; 0 if the worker cannot tell.
-        ready: whether it takes tasks just now. One that is not ready still counts as somebody who
-            may take what failed elsewhere; it joins again, over the same session, to change this.
-        only: if there are any, it may not take the place of a worker of other queues than these.
-        helps: the fence of the task that it helps, 0 for none; negative if it cannot help anybody.
-            Only the first join of a session is asked.
-        names: the names of the tasks that it knows, the empty one if it takes tasks without a name;
-            None if it takes any task.
-        secret: proves over other sessions that they are the worker's; empty if it has no others.
-    """
+    """A worker is there, for the first time or again."""
 
     needs = (Permission.WORK,)
     scope = Scope.QUEUES
 
-    worker: str
-    queues: tuple[str, ...]
-    keys: tuple[str, ...] = ()
-    slots: int = 1
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    worker: str  # the worker's own name, stable over reconnects
+    queues: tuple[str, ...]  # the queues it serves
+    keys: tuple[str, ...] = ()  # the keys it serves; none means every task of its queues
+    slots: int = 1  # how many attempts it wants to hold at once; 0 for a worker that only claims
+    labels: dict[str, str] = msgspec.field(default_factory=dict)  # what it says about itself
+    # the attempts that it still runs. What both sides know goes on; the rest is settled.
     holding: list[Held] = msgspec.field(default_factory=list)
     namespace: str = DEFAULT_NAMESPACE
-    lease_us: int = 30 * SECOND
-    grace_us: int = 10 * SECOND
+    lease_us: int = 30 * SECOND  # how long its silence is borne
+    grace_us: int = 10 * SECOND  # how long a closed session may take to come back
+    # grows with every connection of the worker (its clock will do), so that a join that was
+    # overtaken by a later one is told apart; 0 if the worker cannot tell
     generation: int = 0
+    # whether it takes tasks just now. One that is not ready still counts as somebody who may take
+    # what failed elsewhere; it joins again, over the same session, to change this.
     ready: bool = True
+    # if there are any, it may not take the place of a worker of other queues than these
     only: tuple[str, ...] = ()
+    # the fence of the task that it helps, 0 for none; negative if it cannot help anybody. Only the
+    # first join of a session is asked.
     helps: int = -1
+    # the names of the tasks that it knows, the empty one if it takes tasks without a name; None if
+    # it takes any task
     names: tuple[str, ...] | None = None
+    # proves over other sessions that they are the worker's; empty if it has no others
     secret: str = ""
 
     def touches(self) -> Iterable[str]:
@@ -305,15 +295,10 @@ class FailAttempts(Report):
 
 
 class ReleaseAttempts(Report):
-    """The worker hands these back unfinished, through no fault of theirs.
+    """The worker hands these back unfinished, through no fault of theirs."""
 
-    Attributes:
-        attempts: what is handed back.
-        after_us: how long they are not to be tried again.
-    """
-
-    attempts: list[Held]
-    after_us: int = 0
+    attempts: list[Held]  # what is handed back
+    after_us: int = 0  # how long they are not to be tried again
 
 
 class ReportProgress(Report):
@@ -440,21 +425,17 @@ class ActOnAnswers(Command):
 
     What is left empty matches all. At most `TASKS_PER_FILTER_MAX` are changed at a time. Answers of
     none of the queues `only`, if there are any, do not exist for whoever asks.
-
-    Attributes:
-        identities: the requests whose answers are meant.
-        older_than_us: only answers made before.
     """
 
     needs = (Permission.CANCEL_TASKS,)
     scope = Scope.NARROWED
 
     action: AnswerAction
-    identities: tuple[bytes, ...] = ()
+    identities: tuple[bytes, ...] = ()  # the requests whose answers are meant
     queue: str = ""
     name: str = ""
     version: str = ""
-    older_than_us: int = 0
+    older_than_us: int = 0  # only answers made before
     namespace: str = DEFAULT_NAMESPACE
     by: str = ""
     only: tuple[str, ...] = ()
@@ -556,21 +537,15 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class ReportLaunches(Command):
-    """What there is of all that a launcher started. Answered by what it is to start and stop.
+    """What there is of all that a launcher started. Answered by what it is to start and stop."""
 
-    Attributes:
-        launcher: which one.
-        seen: everything that it started, unless there is trouble.
-        failed: starts that were ordered and failed, and why.
-        ids: fresh ids for what is to be started.
-        trouble: why it cannot tell what there is.
-    """
-
-    launcher: str
+    launcher: str  # which one
+    # everything that it started, unless there is trouble
     seen: list[Seen] = msgspec.field(default_factory=list)
+    # starts that were ordered and failed, and why
     failed: dict[str, str] = msgspec.field(default_factory=dict)
-    ids: tuple[str, ...] = ()
-    trouble: str = ""
+    ids: tuple[str, ...] = ()  # fresh ids for what is to be started
+    trouble: str = ""  # why it cannot tell what there is
 
 
 AnyCommand = (

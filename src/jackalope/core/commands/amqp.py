@@ -204,38 +204,26 @@ class ClearRule(Command):
 
 
 class Consume(Command):
-    """A consumer of a queue is there, over a session of its own. It is a worker with one queue.
-
-    Attributes:
-        consumer: its name among all workers.
-        slots: how many tasks it may hold.
-        share: the share of slots that it has together with others; 0 for none.
-        share_slots: how many tasks they may hold together; 0 for any number.
-        credit: how many tasks it may be given that are done with as soon as it has them; None if
-            it says itself when it is done.
-        exclusive: whether it wants to be the only one.
-        priority: consumers of a greater one are served first.
-        owner: the session of its connection.
-        labels: what it says about itself.
-        key: the key of the tasks that it takes; None for any.
-        only: if given, the queue is one of these, or belongs to the owner's session alone.
-    """
+    """A consumer of a queue is there, over a session of its own. It is a worker with one queue."""
 
     needs = (Permission.WORK, Permission.SUBMIT_TASKS)
     scope = Scope.NARROWED
 
     queue: str
-    consumer: str
-    slots: int
-    share: int = 0
-    share_slots: int = 0
+    consumer: str  # its name among all workers
+    slots: int  # how many tasks it may hold
+    share: int = 0  # the share of slots that it has together with others; 0 for none
+    share_slots: int = 0  # how many tasks they may hold together; 0 for any number
+    # how many tasks it may be given that are done with as soon as it has them; None if it says
+    # itself when it is done
     credit: int | None = None
-    exclusive: bool = False
-    priority: int = 0
-    owner: int = 0
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    exclusive: bool = False  # whether it wants to be the only one
+    priority: int = 0  # consumers of a greater one are served first
+    owner: int = 0  # the session of its connection
+    labels: dict[str, str] = msgspec.field(default_factory=dict)  # what it says about itself
     namespace: str = DEFAULT_NAMESPACE
-    key: str | None = None
+    key: str | None = None  # the key of the tasks that it takes; None for any
+    # if given, the queue is one of these, or belongs to the owner's session alone
     only: tuple[str, ...] | None = None
 
     def narrow(self, key: ApiKey) -> None:
@@ -309,37 +297,24 @@ class TakeTask(Command):
 
 
 class Publication(msgspec.Struct, gc=False):
-    """A message to be routed. It becomes one task in each queue that it leads to.
+    """A message to be routed. It becomes one task in each queue that it leads to."""
 
-    Attributes:
-        id: the id of the first of these tasks; the others have ids that follow from it.
-        mandatory: whether the sender wants to know if it leads nowhere.
-        persistent: whether it shall survive a restart, in queues that do.
-        priority: as the message has it.
-        expires_us: how long it may wait; negative for as long as the queue allows.
-        name: the name of the tasks.
-        blob: the body once more, where large ones are kept; for tasks that are not volatile.
-    """
-
-    id: TaskId
+    id: TaskId  # the id of the first of these tasks; the others have ids that follow from it
     exchange: str
     key: str
     properties: bytes
     body: bytes
-    mandatory: bool = False
-    persistent: bool = False
-    priority: int = 0
-    expires_us: int = -1
-    name: str = ""
+    mandatory: bool = False  # whether the sender wants to know if it leads nowhere
+    persistent: bool = False  # whether it shall survive a restart, in queues that do
+    priority: int = 0  # as the message has it
+    expires_us: int = -1  # how long it may wait; negative for as long as the queue allows
+    name: str = ""  # the name of the tasks
+    # the body once more, where large ones are kept; for tasks that are not volatile
     blob: BlobRef | None = None
 
 
 class PublishMessages(Command):
-    """Route these messages, in order. One that names no exchange ends the work on them.
-
-    Attributes:
-        only: if there are any, no message may lead to another queue than these.
-    """
+    """Route these messages, in order. One that names no exchange ends the work on them."""
 
     needs = (Permission.SUBMIT_TASKS,)
     scope = Scope.NARROWED
@@ -347,7 +322,7 @@ class PublishMessages(Command):
     messages: list[Publication]
     namespace: str = DEFAULT_NAMESPACE
     by: str = ""
-    only: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()  # if there are any, no message may lead to another queue than these
 
     def narrow(self, key: ApiKey) -> None:
         """Let nothing of other queues exist."""

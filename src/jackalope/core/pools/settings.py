@@ -32,37 +32,26 @@ NO_LAUNCHER = "none"
 
 
 class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a queue has workers started. Every default is written here and nowhere else.
+    """How a queue has workers started. Every default is written here and nowhere else."""
 
-    Attributes:
-        launcher: which launcher of the broker's configuration starts them; `none` starts none.
-        version: workers of another version are replaced, each when its substitute is ready.
-        workers_min: how many workers a group has at least while it is up.
-        workers_max: how many it has at most.
-        tasks_per_worker: a group has a worker for each so many of its unfinished tasks.
-        spares: how many workers more than that, to be ready for what comes next.
-        groups_max: how many groups are up at once; further ones wait for a place.
-        unbind_delay_us: a group without tasks for so long is unbound: it will be stopped.
-        stop_delay_us: a group that stays so for so long is stopped.
-        shrink_delay_us: a group that needs fewer workers for so long has fewer.
-        clear_within_us: while the workers there are will clear what waits within this time, at
-            the speed of late, no more are started; 0 looks at the number alone.
-        start_timeout_us: how long a worker may take from its start until it joins; 0 for any time.
-        stop_grace_us: how long a stopped worker may take to end before it is ended by force.
-    """
-
+    # which launcher of the broker's configuration starts them; `none` starts none
     launcher: str = NO_LAUNCHER
-    version: str = ""
-    workers_min: int = 1
-    workers_max: int = 1
-    tasks_per_worker: int = 10
-    spares: int = 0
-    groups_max: int = 100
+    version: str = ""  # workers of another version are replaced, each when its substitute is ready
+    workers_min: int = 1  # how many workers a group has at least while it is up
+    workers_max: int = 1  # how many it has at most
+    tasks_per_worker: int = 10  # a group has a worker for each so many of its unfinished tasks
+    spares: int = 0  # how many workers more than that, to be ready for what comes next
+    groups_max: int = 100  # how many groups are up at once; further ones wait for a place
+    # a group without tasks for so long is unbound: it will be stopped
     unbind_delay_us: int = 10 * MINUTE
-    stop_delay_us: int = 10 * MINUTE
-    shrink_delay_us: int = 30 * SECOND
+    stop_delay_us: int = 10 * MINUTE  # a group that stays so for so long is stopped
+    shrink_delay_us: int = 30 * SECOND  # a group that needs fewer workers for so long has fewer
+    # while the workers there are will clear what waits within this time, at the speed of late, no
+    # more are started; 0 looks at the number alone
     clear_within_us: int = SECOND
+    # how long a worker may take from its start until it joins; 0 for any time
     start_timeout_us: int = 5 * MINUTE
+    # how long a stopped worker may take to end before it is ended by force
     stop_grace_us: int = 30 * SECOND
 
 
@@ -161,21 +150,7 @@ class Phase(StrEnum):
 
 
 class Launch:
-    """Something that was started for a group: a worker, or a group that scales itself.
-
-    Attributes:
-        id: what it is called, by its launcher and, if it is one worker, by that too.
-        phase: how far it has come.
-        ordered_us: when it was ordered, or first seen.
-        is_listed: its launcher has shown it once.
-        is_retired: it gets no more tasks, and is stopped as soon as it holds none.
-        is_stopping: its launcher was told to stop it.
-        has_joined: one of its workers has joined, or has said over AMQP that it has started.
-        is_loaded: one that does not take tasks yet has said over AMQP that it is ready to.
-        workers: those that came of it and are there.
-        nameless: consumers of the group's queue that do not say which launch they came of, and are
-            taken for this one's. They are not drained with it: they may be another's, or nobody's.
-    """
+    """Something that was started for a group: a worker, or a group that scales itself."""
 
     __slots__ = (
         "detail",
@@ -196,20 +171,25 @@ class Launch:
     )
 
     def __init__(self, launch_id: str, group: Group, launcher: str, version: str) -> None:
+        # what it is called, by its launcher and, if it is one worker, by that too
         self.id = launch_id
         self.group = group
         self.launcher = launcher
         self.version = version
-        self.phase = Phase.STARTING
-        self.ordered_us = 0
-        self.is_listed = False
+        self.phase = Phase.STARTING  # how far it has come
+        self.ordered_us = 0  # when it was ordered, or first seen
+        self.is_listed = False  # its launcher has shown it once
+        # one that does not take tasks yet has said over AMQP that it is ready to
         self.is_loaded = False
-        self.is_retired = False
-        self.is_stopping = False
+        self.is_retired = False  # it gets no more tasks, and is stopped as soon as it holds none
+        self.is_stopping = False  # its launcher was told to stop it
+        # one of its workers has joined, or has said over AMQP that it has started
         self.has_joined = False
         self.external_id = ""
         self.detail = ""
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[str, Worker] = {}  # those that came of it and are there
+        # consumers of the group's queue that do not say which launch they came of, and are taken
+        # for this one's. They are not drained with it: they may be another's, or nobody's.
         self.nameless: dict[str, Worker] = {}
 
     def is_ready(self) -> bool:
@@ -236,21 +216,7 @@ class Launch:
 
 
 class Group:
-    """The workers of one key of a pool.
-
-    Attributes:
-        generation: grows with each change of state, of any group, also over restarts.
-        since_us: since when it has its state.
-        active_us: when it last had something to do.
-        wanted: how many workers it should have.
-        shrinks_us: since when it needs fewer than that; 0 if it does not.
-        failures: how many launches have failed in a row.
-        error: why the last one did.
-        next_try_us: before then nothing is started.
-        launches: what was started for it and may still be there.
-        workers: all of its workers, those started by hand too.
-        done: how many attempts its workers have ended.
-    """
+    """The workers of one key of a pool."""
 
     __slots__ = (
         "_done_by",
@@ -275,17 +241,17 @@ class Group:
         self.pool = pool
         self.key = key
         self.state = GroupState.INACTIVE
-        self.generation = 0
-        self.since_us = 0
-        self.active_us = 0
-        self.wanted = 0
-        self.shrinks_us = 0
-        self.failures = 0
-        self.error = ""
-        self.next_try_us = 0
-        self.launches: dict[str, Launch] = {}
-        self.workers: dict[str, Worker] = {}
-        self.done = 0
+        self.generation = 0  # grows with each change of state, of any group, also over restarts
+        self.since_us = 0  # since when it has its state
+        self.active_us = 0  # when it last had something to do
+        self.wanted = 0  # how many workers it should have
+        self.shrinks_us = 0  # since when it needs fewer than that; 0 if it does not
+        self.failures = 0  # how many launches have failed in a row
+        self.error = ""  # why the last one did
+        self.next_try_us = 0  # before then nothing is started
+        self.launches: dict[str, Launch] = {}  # what was started for it and may still be there
+        self.workers: dict[str, Worker] = {}  # all of its workers, those started by hand too
+        self.done = 0  # how many attempts its workers have ended
         self._done_by: dict[str, int] = {}
         self._marks: deque[tuple[int, int]] = deque(maxlen=_MARKS)
 
@@ -328,30 +294,22 @@ class Group:
 
 
 class Pool:
-    """A pool at work.
-
-    Attributes:
-        queue: the queue that it belongs to, while the queue has a pool; None for what is left of
-            one that was removed.
-        groups: by key, those that have tasks, workers or launches.
-        up: the keys of the groups that take a place.
-        line: the keys of the groups that wait for one, the first first.
-        idle: the keys of the groups that are up and have nothing to do, the longest first.
-        launched: how many launches were ordered.
-        failed: how many failed.
-    """
+    """A pool at work."""
 
     __slots__ = ("failed", "groups", "idle", "launched", "line", "name", "queue", "up")
 
     def __init__(self, name: tuple[str, str]) -> None:
         self.name = name
+        # the queue that it belongs to, while the queue has a pool; None for what is left of one
+        # that was removed
         self.queue: Queue | None = None
-        self.groups: dict[str, Group] = {}
-        self.up: dict[str, None] = {}
-        self.line: dict[str, None] = {}
+        self.groups: dict[str, Group] = {}  # by key, those that have tasks, workers or launches
+        self.up: dict[str, None] = {}  # the keys of the groups that take a place
+        self.line: dict[str, None] = {}  # the keys of the groups that wait for one, the first first
+        # the keys of the groups that are up and have nothing to do, the longest first
         self.idle: dict[str, None] = {}
-        self.launched = 0
-        self.failed = 0
+        self.launched = 0  # how many launches were ordered
+        self.failed = 0  # how many failed
 
     @property
     def settings(self) -> PoolSettings | None:
@@ -378,32 +336,23 @@ class Pool:
 
 
 class Pools:
-    """All pools at work.
-
-    Attributes:
-        by_name: each pool by namespace and queue.
-        launches: each launch by namespace and id.
-        touched: groups to look at when the command at hand is done.
-        timers: when to look at a group again.
-        session: who carries out orders; 0 if nobody does.
-        launchers: which launchers that is for.
-        troubles: why a launcher cannot tell what runs.
-        called: launchers that were told of orders and have not come for them yet.
-        scaling: launchers whose launches are whole groups that scale themselves.
-        speakers: the launch that reported over each session in osrdyne's manner, and whether it
-            said which one it is.
-    """
+    """All pools at work."""
 
     def __init__(self) -> None:
-        self.by_name: dict[tuple[str, str], Pool] = {}
-        self.launches: dict[tuple[str, str], Launch] = {}
+        self.by_name: dict[tuple[str, str], Pool] = {}  # each pool by namespace and queue
+        self.launches: dict[tuple[str, str], Launch] = {}  # each launch by namespace and id
+        # groups to look at when the command at hand is done
         self.touched: dict[tuple[Pool, str], None] = {}
-        self.timers: Timers[GroupName] = Timers()
-        self.session = 0
-        self.launchers: tuple[str, ...] = ()
-        self.troubles: dict[str, str] = {}
+        self.timers: Timers[GroupName] = Timers()  # when to look at a group again
+        self.session = 0  # who carries out orders; 0 if nobody does
+        self.launchers: tuple[str, ...] = ()  # which launchers that is for
+        self.troubles: dict[str, str] = {}  # why a launcher cannot tell what runs
+        # launchers that were told of orders and have not come for them yet
         self.called: set[str] = set()
+        # launchers whose launches are whole groups that scale themselves
         self.scaling: tuple[str, ...] = ()
+        # the launch that reported over each session in osrdyne's manner, and whether it said which
+        # one it is
         self.speakers: dict[int, tuple[Launch, bool]] = {}
         self._generation = 0
 

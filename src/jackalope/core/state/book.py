@@ -56,38 +56,27 @@ _NAMES_SHARED_MAX = 10_000
 
 
 class Book:
-    """Tables and indexes.
-
-    Attributes:
-        tasks: every task in memory: all that have not ended, and ended ones that storage lacks.
-        children: the unfinished tasks that each task is the guardian of.
-        dependents: the tasks that wait for each task.
-        api_keys: who is let in, by id. Each change makes another dict, so that whoever keeps the
-            last one sees that there was a change.
-        answers: the answers that are kept.
-        due: when scheduled tasks are due.
-        expiry: when tasks that have not begun expire.
-        timeouts: when running attempts have run for too long.
-        dirty: tasks that storage lacks in their present state.
-        gone: tasks that storage has and must not have, as they last were if memory had them.
-        recalled: ended tasks that are here for the moment; storage has them.
-        has_volatile: whether there ever was anything that is not for the disk.
-        volatile_large: tasks that are not, but whose payload is a blob; also some that have left.
-    """
+    """Tables and indexes."""
 
     def __init__(self) -> None:
         self.namespaces: dict[str, Namespace] = {}
+        # every task in memory: all that have not ended, and ended ones that storage lacks
         self.tasks: dict[TaskId, Task] = {}
+        # the unfinished tasks that each task is the guardian of
         self.children: dict[TaskId, dict[TaskId, None]] = {}
-        self.dependents: dict[TaskId, dict[TaskId, None]] = {}
+        self.dependents: dict[TaskId, dict[TaskId, None]] = {}  # the tasks that wait for each task
+        # who is let in, by id. Each change makes another dict, so that whoever keeps the last one
+        # sees that there was a change.
         self.api_keys: dict[str, ApiKey] = {}
-        self.answers = Answers()
+        self.answers = Answers()  # the answers that are kept
         self.counters = Counters()
-        self.due: Timers[bytes] = Timers()
-        self.expiry: Timers[bytes] = Timers()
-        self.timeouts: Timers[bytes] = Timers()
+        self.due: Timers[bytes] = Timers()  # when scheduled tasks are due
+        self.expiry: Timers[bytes] = Timers()  # when tasks that have not begun expire
+        self.timeouts: Timers[bytes] = Timers()  # when running attempts have run for too long
+        # tasks that storage has and must not have, as they last were if memory had them
         self.gone: dict[TaskId, Task | None] = {}
-        self.dirty: dict[TaskId, Task] = {}
+        self.dirty: dict[TaskId, Task] = {}  # tasks that storage lacks in their present state
+        # ended tasks that are here for the moment; storage has them
         self.recalled: dict[TaskId, Task] = {}
         self.queues_dirty: dict[Queue, None] = {}
         self.queues_gone: dict[tuple[str, str], object] = {}
@@ -96,7 +85,8 @@ class Book:
         self.api_keys_dirty: dict[str, None] = {}
         self.definitions_dirty: dict[tuple[str, str, str], Exchange | Binding | Rule | None] = {}
         self.blobs_gone: list[str] = []
-        self.has_volatile = False
+        self.has_volatile = False  # whether there ever was anything that is not for the disk
+        # tasks that are not, but whose payload is a blob; also some that have left
         self.volatile_large: dict[TaskId, Task] = {}
         self._volatile_ended: list[TaskId] = []
         self._queues_leaving: dict[tuple[str, str], object] = {}

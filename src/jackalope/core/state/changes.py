@@ -67,51 +67,32 @@ class DefinitionRow(msgspec.Struct, array_like=True):
 
 
 class Counters(msgspec.Struct, array_like=True):
-    """The numbers of the book that only grow.
+    """The numbers of the book that only grow."""
 
-    Attributes:
-        fence: the last fence given out.
-        rank: the last place in line given out.
-        floor: the greatest time-ordered id that ever left memory.
-    """
-
-    fence: int = 0
-    rank: int = 0
-    floor: TaskId = TaskId(b"")
+    fence: int = 0  # the last fence given out
+    rank: int = 0  # the last place in line given out
+    floor: TaskId = TaskId(b"")  # the greatest time-ordered id that ever left memory
 
 
 class Changes(msgspec.Struct):
-    """Rows that changed, and what is gone, since the last time changes were taken.
+    """Rows that changed, and what is gone, since the last time changes were taken."""
 
-    Attributes:
-        counters: as they are now.
-        tasks: rows to write over whatever is stored.
-        gone: ids of tasks to remove, with all that belongs to them.
-        queues: queues to write.
-        queues_gone: (namespace, queue) to remove with all their tasks, before anything is written.
-        limits: tag limits to write; a negative limit removes one.
-        tallies: what workers have done, to write; a row without any attempt removes one.
-        api_keys: API keys to write.
-        api_keys_gone: ids of API keys to remove, before any is written.
-        answers: answers that are kept, to write.
-        answers_gone: tasks whose answers are no longer kept.
-        definitions: exchanges, bindings and rules to write; an empty one removes one.
-        blobs: blobs of tasks that are gone without having been stored; to be deleted unless a row
-            names them.
-    """
-
-    counters: Counters
-    tasks: list[TaskRow] = []
-    gone: list[TaskId] = []
-    queues: list[QueueRow] = []
+    counters: Counters  # as they are now
+    tasks: list[TaskRow] = []  # rows to write over whatever is stored
+    gone: list[TaskId] = []  # ids of tasks to remove, with all that belongs to them
+    queues: list[QueueRow] = []  # queues to write
+    # (namespace, queue) to remove with all their tasks, before anything is written
     queues_gone: list[tuple[str, str]] = []
-    limits: list[LimitRow] = []
+    limits: list[LimitRow] = []  # tag limits to write; a negative limit removes one
+    # blobs of tasks that are gone without having been stored; to be deleted unless a row names them
     blobs: list[str] = []
+    # what workers have done, to write; a row without any attempt removes one
     tallies: list[TallyRow] = []
-    api_keys: list[ApiKey] = []
-    api_keys_gone: list[str] = []
-    answers: list[StoredAnswer] = []
-    answers_gone: list[TaskId] = []
+    api_keys: list[ApiKey] = []  # API keys to write
+    api_keys_gone: list[str] = []  # ids of API keys to remove, before any is written
+    answers: list[StoredAnswer] = []  # answers that are kept, to write
+    answers_gone: list[TaskId] = []  # tasks whose answers are no longer kept
+    # exchanges, bindings and rules to write; an empty one removes one
     definitions: list[DefinitionRow] = []
 
     def is_empty(self) -> bool:

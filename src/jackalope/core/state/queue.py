@@ -33,22 +33,7 @@ _RETRY_AFTER_US_IDLE = 10 * SECOND
 
 
 class Queue:
-    """A named lane of a namespace, with one policy.
-
-    Attributes:
-        paused_by: who paused the queue, or empty.
-        batch: the number of the batch that is being filled; batches count from 1.
-        batch_fill: how many tasks that batch has.
-        counts: unfinished tasks by state.
-        depth: how many of them wait, and so count against the depth limit.
-        recent_ends_us: when the latest tasks ended, for judging how fast the queue drains.
-        ended: tasks that ended since this book was opened, by state.
-        cache: the requests under way, and the answers that are kept.
-        pool: how workers are started for it, if they are.
-        pins: the keys whose groups of workers stay up.
-        traits: what it is beyond its policy, if it was declared over AMQP.
-        ready_bytes: the bytes of the bodies of ready tasks, if they are limited; see `weigh`.
-    """
+    """A named lane of a namespace, with one policy."""
 
     __slots__ = (
         "batch",
@@ -73,18 +58,21 @@ class Queue:
         self.namespace = namespace
         self.name = name
         self.policy = policy
-        self.paused_by = ""
-        self.batch = 1
-        self.batch_fill = 0
-        self.counts = dict.fromkeys(State, 0)
-        self.depth = 0
+        self.paused_by = ""  # who paused the queue, or empty
+        self.batch = 1  # the number of the batch that is being filled; batches count from 1
+        self.batch_fill = 0  # how many tasks that batch has
+        self.counts = dict.fromkeys(State, 0)  # unfinished tasks by state
+        self.depth = 0  # how many of them wait, and so count against the depth limit
         self.line = Line(self)
+        # when the latest tasks ended, for judging how fast the queue drains
         self.recent_ends_us: deque[int] = deque(maxlen=_RECENT_ENDS)
-        self.ended: dict[State, int] = {}
-        self.cache = Cache()
-        self.pool: PoolSettings | None = None
-        self.pins: dict[str, None] = {}
+        self.ended: dict[State, int] = {}  # tasks that ended since this book was opened, by state
+        self.cache = Cache()  # the requests under way, and the answers that are kept
+        self.pool: PoolSettings | None = None  # how workers are started for it, if they are
+        self.pins: dict[str, None] = {}  # the keys whose groups of workers stay up
+        # what it is beyond its policy, if it was declared over AMQP
         self.traits: Traits | None = None
+        # the bytes of the bodies of ready tasks, if they are limited; see `weigh`
         self.ready_bytes = 0
 
     @classmethod
@@ -153,17 +141,7 @@ class Queue:
 
 
 class Namespace:
-    """A closed world of queues, aliases, workers and tags.
-
-    Attributes:
-        aliases: the task of each alias, of those that are in memory.
-        leases: what each worker holds.
-        limits: how many tasks with a tag may be leased at once.
-        in_flight: how many are. Held by leases alone, so a slot cannot leak.
-        limited_lanes: the lanes that each limited tag can close.
-        tallies: what each worker has done.
-        topology: exchanges, bindings and rules.
-    """
+    """A closed world of queues, aliases, workers and tags."""
 
     __slots__ = (
         "aliases",
@@ -180,13 +158,15 @@ class Namespace:
     def __init__(self, name: str) -> None:
         self.name = name
         self.queues: dict[str, Queue] = {}
-        self.aliases: dict[str, TaskId] = {}
-        self.leases: dict[str, dict[TaskId, Task]] = {}
-        self.limits: dict[str, int] = {}
+        self.aliases: dict[str, TaskId] = {}  # the task of each alias, of those that are in memory
+        self.leases: dict[str, dict[TaskId, Task]] = {}  # what each worker holds
+        self.limits: dict[str, int] = {}  # how many tasks with a tag may be leased at once
+        # how many are. Held by leases alone, so a slot cannot leak.
         self.in_flight: dict[str, int] = {}
+        # the lanes that each limited tag can close
         self.limited_lanes: dict[str, dict[Lane, None]] = {}
-        self.tallies: dict[str, Tally] = {}
-        self.topology = Topology()
+        self.tallies: dict[str, Tally] = {}  # what each worker has done
+        self.topology = Topology()  # exchanges, bindings and rules
 
     def is_full(self, tag: str) -> bool:
         """Tell whether a limited tag lets no further task start."""

@@ -227,10 +227,6 @@ class Line:
     """All ready tasks of one queue: its lanes, and which of them is next.
 
     The plain lane is always there; others come and go with their tasks.
-
-    Attributes:
-        lanes: all lanes.
-        named: the lanes of each name that has some of its own.
     """
 
     __slots__ = ("_any", "_by_key", "lanes", "named", "plain", "queue", "size")
@@ -239,8 +235,8 @@ class Line:
         self.queue = queue
         self.size = 0
         self.plain = Lane(queue, PLAIN)
-        self.lanes: dict[LaneName, Lane] = {PLAIN: self.plain}
-        self.named: dict[str, Row] = {}
+        self.lanes: dict[LaneName, Lane] = {PLAIN: self.plain}  # all lanes
+        self.named: dict[str, Row] = {}  # the lanes of each name that has some of its own
         self._any = Row(queue)
         self._any.lanes[PLAIN] = self.plain
         self._by_key: dict[str, dict[LaneName, Lane]] = {"": {PLAIN: self.plain}}

@@ -39,23 +39,15 @@ class Claim(msgspec.Struct):
 
 
 class Consumer(msgspec.Struct):
-    """What a worker is more if it is a consumer; see `consumers`.
+    """What a worker is more if it is a consumer; see `consumers`."""
 
-    Attributes:
-        is_exclusive: nobody else may consume the queue.
-        priority: consumers of a greater one are served first.
-        owner: the session of its connection.
-        is_waiting: another consumer of the queue is served, and only one is.
-        is_held: it cannot take more for the moment.
-        credit: how many tasks it may still be given that are done with as soon as it has them; None
-            if it says itself when it is done.
-    """
-
-    is_exclusive: bool = False
-    priority: int = 0
-    owner: int = 0
-    is_waiting: bool = False
-    is_held: bool = False
+    is_exclusive: bool = False  # nobody else may consume the queue
+    priority: int = 0  # consumers of a greater one are served first
+    owner: int = 0  # the session of its connection
+    is_waiting: bool = False  # another consumer of the queue is served, and only one is
+    is_held: bool = False  # it cannot take more for the moment
+    # how many tasks it may still be given that are done with as soon as it has them; None if it
+    # says itself when it is done
     credit: int | None = None
 
     def can_take(self) -> bool:
@@ -78,22 +70,7 @@ class Share:
 
 
 class Worker:
-    """A process that runs tasks.
-
-    Attributes:
-        session: its live connection; 0 while it may still resume.
-        generation: which of its connections that is, by its own count.
-        held: what it holds the lease on. The book keeps it.
-        heard_us: when it was last heard of.
-        is_ready: whether it takes tasks just now.
-        claims: credits beyond its slots, the oldest first.
-        group: the group of a pool that it belongs to, if it does.
-        consumer: what it is more if it is a consumer.
-        share: the slots that it has together with others, if any.
-        helps: the fence of the task that it helps, which takes a slot; 0 for none, -1 if it cannot.
-        names: the names of the tasks that it knows; None if it takes any.
-        secret: proves over other sessions that they are the worker's; empty for none.
-    """
+    """A process that runs tasks."""
 
     __slots__ = (
         "claims",
@@ -126,10 +103,11 @@ class Worker:
     def __init__(self, namespace: Namespace, worker_id: str) -> None:
         self.namespace = namespace
         self.id = worker_id
-        self.session = 0
-        self.generation = 0
+        self.session = 0  # its live connection; 0 while it may still resume
+        self.generation = 0  # which of its connections that is, by its own count
         self.queues: tuple[str, ...] = ()
         self.keys: tuple[str, ...] = ()
+        # the names of the tasks that it knows; None if it takes any
         self.names: frozenset[str] | None = None
         self.slots = 0
         self.labels: dict[str, str] = {}
@@ -137,18 +115,20 @@ class Worker:
         self.lease_us = 0
         self.grace_us = 0
         self.joined_us = 0
-        self.heard_us = 0
+        self.heard_us = 0  # when it was last heard of
         self.is_draining = False
-        self.is_ready = True
+        self.is_ready = True  # whether it takes tasks just now
+        # the fence of the task that it helps, which takes a slot; 0 for none, -1 if it cannot
         self.helps = -1
-        self.secret = ""
-        self.claims: deque[Claim] = deque()
+        self.secret = ""  # proves over other sessions that they are the worker's; empty for none
+        self.claims: deque[Claim] = deque()  # credits beyond its slots, the oldest first
+        # what it holds the lease on. The book keeps it.
         self.held: dict[TaskId, Task] = namespace.leases.setdefault(worker_id, {})
-        self.consumer: Consumer | None = None
-        self.share: Share | None = None
+        self.consumer: Consumer | None = None  # what it is more if it is a consumer
+        self.share: Share | None = None  # the slots that it has together with others, if any
         self.crew: Crew | None = None
         self.load: int | None = None
-        self.group: Group | None = None
+        self.group: Group | None = None  # the group of a pool that it belongs to, if it does
 
     def has_room(self) -> bool:
         """Tell whether the worker can be given a task now."""
@@ -163,11 +143,7 @@ class Worker:
 
 
 class Crew:
-    """Workers that serve the same queues and keys, and know the same tasks.
-
-    Attributes:
-        members: all of them, busy or not.
-    """
+    """Workers that serve the same queues and keys, and know the same tasks."""
 
     __slots__ = ("_by_load", "_lowest", "keys", "members", "name", "names", "preference")
 
@@ -175,7 +151,7 @@ class Crew:
         self.name = name
         self.keys = frozenset(name[2])
         self.preference, self.names = name[3], name[4]
-        self.members: dict[str, Worker] = {}
+        self.members: dict[str, Worker] = {}  # all of them, busy or not
         self._by_load: dict[int, dict[str, Worker]] = {}
         self._lowest = 0
 
@@ -233,32 +209,27 @@ class Crew:
 
 
 class Roster:
-    """All workers, by session and by name.
-
-    Attributes:
-        serving: the crews that serve each (namespace, queue).
-        leases: when the silence of each worker is too long. Checked lazily: hearing from a worker
-            moves no timer.
-        resumes: when a worker whose session closed is given up.
-        claims: when the oldest claim of a session ends.
-        deliveries: when a consumer, by its session, may have held a task for too long. Checked
-            lazily: what it answers moves no timer.
-        orphans: when leases without a worker, left by a restart of the broker, are given up.
-        departed: workers that are gone, latest last, with when and why.
-        shares: slots that several workers have together.
-    """
+    """All workers, by session and by name."""
 
     def __init__(self) -> None:
         self.workers: dict[tuple[str, str], Worker] = {}
         self.sessions: dict[int, Worker] = {}
+        # the crews that serve each (namespace, queue)
         self.serving: dict[tuple[str, str], dict[CrewName, Crew]] = {}
+        # when the silence of each worker is too long. Checked lazily: hearing from a worker moves
+        # no timer.
         self.leases: Timers[tuple[str, str]] = Timers()
+        # when a worker whose session closed is given up
         self.resumes: Timers[tuple[str, str]] = Timers()
-        self.claims: Timers[int] = Timers()
+        self.claims: Timers[int] = Timers()  # when the oldest claim of a session ends
+        # when a consumer, by its session, may have held a task for too long. Checked lazily: what
+        # it answers moves no timer.
         self.deliveries: Timers[int] = Timers()
+        # when leases without a worker, left by a restart of the broker, are given up
         self.orphans: Timers[bytes] = Timers()
+        # workers that are gone, latest last, with when and why
         self.departed: deque[Departure] = deque(maxlen=DEPARTED_WORKERS_MAX)
-        self.shares: dict[int, Share] = {}
+        self.shares: dict[int, Share] = {}  # slots that several workers have together
         self._crews: dict[CrewName, Crew] = {}
 
     def enroll(

@@ -47,31 +47,22 @@ _REJECTED = Error("Rejected", "the consumer rejected it")
 
 
 class Channel:
-    """The broker's end of one channel.
-
-    Attributes:
-        number: its number.
-        subscriptions: its consumers, by tag.
-        unanswered: deliveries that the peer has not answered, by their tag, oldest first.
-        last_queue: the queue that was declared last: no name means this one.
-        publisher: what it publishes.
-        prefetch: how many tasks new consumers may hold; 0 for any number.
-        share: the number of the slots that all consumers have together, and how many those are.
-        reply_to: where direct replies come to, if they are waited for.
-        kept_bytes: the size of all answers that are kept until they are acknowledged.
-    """
+    """The broker's end of one channel."""
 
     def __init__(self, connection: Connection, number: int) -> None:
         self.connection = connection
-        self.number = number
-        self.subscriptions: dict[str, Subscription] = {}
+        self.number = number  # its number
+        self.subscriptions: dict[str, Subscription] = {}  # its consumers, by tag
+        # deliveries that the peer has not answered, by their tag, oldest first
         self.unanswered: dict[int, Delivery] = {}
-        self.last_queue = ""
-        self.publisher = Publisher(self)
-        self.prefetch = 0
+        self.last_queue = ""  # the queue that was declared last: no name means this one
+        self.publisher = Publisher(self)  # what it publishes
+        self.prefetch = 0  # how many tasks new consumers may hold; 0 for any number
+        # the number of the slots that all consumers have together, and how many those are
         self.share = (0, 0)
+        # where direct replies come to, if they are waited for
         self.reply_to: tuple[str, str] = ("", "")
-        self.kept_bytes = 0
+        self.kept_bytes = 0  # the size of all answers that are kept until they are acknowledged
         self._tags = count(1)
         self._stopped: list[Outlet] = []
         self._takers: dict[tuple[str, bool], Taker] = {}

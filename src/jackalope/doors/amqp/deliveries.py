@@ -49,16 +49,12 @@ _STORE_AWAY_US = 5 * SECOND
 
 
 class Delivery(NamedTuple):
-    """A task that a channel has and has not answered yet.
-
-    Attributes:
-        answer: what it answers, if a caller of another door waits for that.
-    """
+    """A task that a channel has and has not answered yet."""
 
     outlet: Outlet
     task: TaskId
     fence: int
-    answer: Answer | None = None
+    answer: Answer | None = None  # what it answers, if a caller of another door waits for that
 
 
 class Outlet:
@@ -224,17 +220,13 @@ class Outlet:
 
 
 class Subscription(Outlet):
-    """A consumer of a channel.
-
-    Attributes:
-        tag: its name on the channel.
-    """
+    """A consumer of a channel."""
 
     def __init__(
         self, channel: Channel, queue: str, tag: str, *, no_ack: bool, no_wait: bool
     ) -> None:
         super().__init__(channel, queue, no_ack=no_ack)
-        self.tag = tag
+        self.tag = tag  # its name on the channel
         self._tag = short_string(tag.encode())
         self._no_wait = no_wait
         self._is_stopping = False

@@ -41,24 +41,17 @@ _BEGINNING = f"{REPLY_TO}.answer."
 
 
 class Answer:
-    """What is known of the answer to one delivery.
-
-    Attributes:
-        address: where it is published to.
-        body: what was answered; empty until it was.
-        error: what was answered if that is no good end.
-        is_given: the answer is there, and a further one does not count.
-        parts: how many parts of it were passed on.
-    """
+    """What is known of the answer to one delivery."""
 
     __slots__ = ("address", "body", "error", "is_given", "parts")
 
     def __init__(self, channel: Channel, tag: int, given: Assignment) -> None:
+        # where it is published to
         self.address = f"{_BEGINNING}{channel.number}.{tag}.{given.task.hex()}.{given.fence}"
-        self.body = b""
-        self.error: Error | None = None
-        self.is_given = False
-        self.parts = 0
+        self.body = b""  # what was answered; empty until it was
+        self.error: Error | None = None  # what was answered if that is no good end
+        self.is_given = False  # the answer is there, and a further one does not count
+        self.parts = 0  # how many parts of it were passed on
 
 
 def take(connection: Connection, message: Publication) -> bool:

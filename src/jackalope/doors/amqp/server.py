@@ -27,35 +27,21 @@ _LOOK_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class Terms:
-    """What the door grants a connection.
+    """What the door grants a connection."""
 
-    Attributes:
-        max_connections: how many there may be at once.
-        channel_max: how many channels each may have.
-        frame_bytes_max: the largest frame.
-        message_bytes_max: the largest body of a message.
-        heartbeat_s: how often each side should say something, unless the peer wants it otherwise;
-            0 for never. Silence of twice that ends a connection.
-        hello_us: how long a new connection may take to introduce itself.
-        stuck_us: how long a peer may not read before it is cut off.
-    """
-
-    max_connections: int = 10_000
-    channel_max: int = 2047
-    frame_bytes_max: int = 131_072
-    message_bytes_max: int = 128 * 1024 * 1024
+    max_connections: int = 10_000  # how many there may be at once
+    channel_max: int = 2047  # how many channels each may have
+    frame_bytes_max: int = 131_072  # the largest frame
+    message_bytes_max: int = 128 * 1024 * 1024  # the largest body of a message
+    # how often each side should say something, unless the peer wants it otherwise; 0 for never.
+    # Silence of twice that ends a connection.
     heartbeat_s: int = 60
-    hello_us: int = 10 * SECOND
-    stuck_us: int = 60 * SECOND
+    hello_us: int = 10 * SECOND  # how long a new connection may take to introduce itself
+    stuck_us: int = 60 * SECOND  # how long a peer may not read before it is cut off
 
 
 class AmqpDoor(Listener[Connection]):
-    """A door for AMQP 0-9-1.
-
-    Attributes:
-        replies: the channel that waits for direct replies under each address.
-        ids: makes the ids of tasks.
-    """
+    """A door for AMQP 0-9-1."""
 
     name = "amqp"
     goodbye = "broker forced connection closure with reason 'shutdown'"
@@ -71,8 +57,9 @@ class AmqpDoor(Listener[Connection]):
     ) -> None:
         self.terms = terms or Terms()
         super().__init__(broker, host, port, self.terms, tls)
+        # the channel that waits for direct replies under each address
         self.replies: dict[str, Channel] = {}
-        self.ids = TaskIds()
+        self.ids = TaskIds()  # makes the ids of tasks
         self.has_tls = tls is not None
         self._shares = 0
 

@@ -65,16 +65,12 @@ _CLOSE = {"Connection": "close"}
 
 
 class Upload:
-    """A body on its way in, whatever it comes from: feed it, then `finish` or `abort` it.
-
-    Attributes:
-        size: how many bytes it has so far.
-    """
+    """A body on its way in, whatever it comes from: feed it, then `finish` or `abort` it."""
 
     def __init__(self, blobs: BlobKeeper, bytes_max: int) -> None:
         self._blobs = blobs
         self._bytes_max = bytes_max
-        self.size = 0
+        self.size = 0  # how many bytes it has so far
         self._chunks: list[bytes] = []
         self._gathered = 0
         self._draft: Draft | None = None
@@ -139,19 +135,12 @@ class Upload:
 
 @dataclass
 class Received:
-    """What a request brought.
+    """What a request brought."""
 
-    Attributes:
-        body: the payload or result; None if it was a form without it.
-        fields: the other parts of a form, by name.
-        media_type: what the sender says that the body is.
-        file_name: what the sender calls it.
-    """
-
-    body: Body | None = None
-    fields: dict[str, list[str]] = field(default_factory=dict)
-    media_type: str = ""
-    file_name: str = ""
+    body: Body | None = None  # the payload or result; None if it was a form without it
+    fields: dict[str, list[str]] = field(default_factory=dict)  # the other parts of a form, by name
+    media_type: str = ""  # what the sender says that the body is
+    file_name: str = ""  # what the sender calls it
 
     def field(self, name: str, default: str = "") -> str:
         """Return a field that is to be given once.

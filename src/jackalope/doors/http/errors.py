@@ -81,29 +81,16 @@ _RETRY_SECONDS_DEFAULT = 1
 
 
 class ErrorBody(msgspec.Struct, omit_defaults=True):
-    """Why something was not done.
+    """Why something was not done."""
 
-    Attributes:
-        error: what is wrong, with what, and what to do.
-        code: the status of the answer.
-        reason: what kind of no this is, for programs.
-        retry_after_s: when asking again may help.
-    """
-
-    error: str
-    code: int
-    reason: str
-    retry_after_s: float | None = None
+    error: str  # what is wrong, with what, and what to do
+    code: int  # the status of the answer
+    reason: str  # what kind of no this is, for programs
+    retry_after_s: float | None = None  # when asking again may help
 
 
 class Rejected(Exception):
-    """A request that the door itself turns down.
-
-    Attributes:
-        status: the status of the answer.
-        reason: what kind of no this is; by default the usual one of the status.
-        headers: what the answer says beside its body.
-    """
+    """A request that the door itself turns down."""
 
     def __init__(
         self,
@@ -114,9 +101,10 @@ class Rejected(Exception):
         retry_after_s: float | None = None,
     ) -> None:
         super().__init__(message)
-        self.status = status
+        self.status = status  # the status of the answer
+        # what kind of no this is; by default the usual one of the status
         self.reason = reason or REASONS.get(status, "invalid")
-        self.headers = headers or {}
+        self.headers = headers or {}  # what the answer says beside its body
         self.retry_after_s = retry_after_s
 
 

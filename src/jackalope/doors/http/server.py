@@ -23,20 +23,7 @@ from jackalope.doors.http.workers import Fleet
 
 
 class HttpDoor:
-    """A door for HTTP and WebSocket.
-
-    Attributes:
-        broker: what it opens to.
-        settings: its part of the configuration.
-        gridlike: the part of GridLike's jobs and workers.
-        port: where it listens, once started.
-        desk: the session of all actioners.
-        fleet: the sessions of workers that have nothing but HTTP.
-        feeds: whoever listens to what happens.
-        traffic: how many requests come.
-        visits: browsers that have signed in.
-        closing: set when the door closes; whoever waits or streams ends then.
-    """
+    """A door for HTTP and WebSocket."""
 
     def __init__(
         self,
@@ -46,15 +33,16 @@ class HttpDoor:
         gridlike: GridlikeConfig | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.broker = broker
-        self.settings = settings or HttpConfig()
-        self.gridlike = gridlike or GridlikeConfig()
-        self.port = self.settings.port
-        self.desk = Desk(broker)
-        self.fleet = Fleet(broker)
-        self.feeds: set[Feed] = set()
-        self.traffic = Traffic()
-        self.visits = Visits(broker.access)
+        self.broker = broker  # what it opens to
+        self.settings = settings or HttpConfig()  # its part of the configuration
+        self.gridlike = gridlike or GridlikeConfig()  # the part of GridLike's jobs and workers
+        self.port = self.settings.port  # where it listens, once started
+        self.desk = Desk(broker)  # the session of all actioners
+        self.fleet = Fleet(broker)  # the sessions of workers that have nothing but HTTP
+        self.feeds: set[Feed] = set()  # whoever listens to what happens
+        self.traffic = Traffic()  # how many requests come
+        self.visits = Visits(broker.access)  # browsers that have signed in
+        # set when the door closes; whoever waits or streams ends then
         self.closing = asyncio.Event()
         self._listener = Listener(self.settings, tls)
 

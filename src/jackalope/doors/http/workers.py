@@ -68,11 +68,7 @@ class _Claim:
 
 
 class HttpWorker:
-    """A worker over HTTP: the outlet of its session.
-
-    Attributes:
-        is_draining: it shall finish what it has, and claim nothing more.
-    """
+    """A worker over HTTP: the outlet of its session."""
 
     def __init__(self, broker: Broker, join: JoinWorker) -> None:
         self._broker = broker
@@ -86,7 +82,7 @@ class HttpWorker:
         self._signals: dict[TaskId, SignalAsked] = {}
         self._touched_us = 0
         self._ended: Refusal | None = None
-        self.is_draining = False
+        self.is_draining = False  # it shall finish what it has, and claim nothing more
         self.is_gone = False
 
     def is_of(self, principal: Principal) -> bool:

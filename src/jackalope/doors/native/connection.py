@@ -97,12 +97,7 @@ class Malformed(Message):
 
 
 class Connection(asyncio.Protocol):
-    """The broker's end of one connection.
-
-    Attributes:
-        session: its session, once it has introduced itself.
-        pulse: the secret by which another connection can keep it alive.
-    """
+    """The broker's end of one connection."""
 
     def __init__(self, door: NativeDoor) -> None:
         self._door = door
@@ -110,8 +105,8 @@ class Connection(asyncio.Protocol):
         self._reader = FrameReader(min(HELLO_BYTES_MAX, door.terms.frame_bytes_max))
         self._outgoing = Outgoing(door.terms.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
-        self.session = 0
-        self.pulse = ""
+        self.session = 0  # its session, once it has introduced itself
+        self.pulse = ""  # the secret by which another connection can keep it alive
         self._namespace = ""
         self._name = ""
         self._principal = ANYONE

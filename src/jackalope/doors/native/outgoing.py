@@ -60,16 +60,12 @@ Load = Callable[[BlobRef], Awaitable[bytes | None]]
 
 
 class Outgoing:
-    """Turns effects into frames.
-
-    Attributes:
-        body_bytes_max: the largest body that fits into a frame of its own.
-        is_fetching: the peer fetches payloads that do not.
-    """
+    """Turns effects into frames."""
 
     def __init__(self, frame_bytes_max: int) -> None:
+        # the largest body that fits into a frame of its own
         self.body_bytes_max = frame_bytes_max - _OVERHEAD_BYTES
-        self.is_fetching = False
+        self.is_fetching = False  # the peer fetches payloads that do not
         self._waiting: list[Effect] = []
         self._is_loading = False
         self._frames: list[bytes] = []

@@ -22,32 +22,19 @@ _LOOKS_PER_HEARTBEAT = 4
 
 @dataclass(frozen=True)
 class Terms:
-    """What the door grants a connection.
+    """What the door grants a connection."""
 
-    Attributes:
-        max_connections: how many there may be at once.
-        frame_bytes_max: the largest frame that is read.
-        heartbeat_us: how often each side should say something; silence of three times that ends a
-            connection.
-        hello_us: how long a new connection may take to introduce itself.
-        unsent_bytes_max: how much may wait for a peer that does not read.
-        stuck_us: how long a peer may not read before it is cut off.
-    """
-
-    max_connections: int = 10_000
-    frame_bytes_max: int = FRAME_BYTES_MAX
+    max_connections: int = 10_000  # how many there may be at once
+    frame_bytes_max: int = FRAME_BYTES_MAX  # the largest frame that is read
+    # how often each side should say something; silence of three times that ends a connection
     heartbeat_us: int = 10 * SECOND
-    hello_us: int = 5 * SECOND
-    unsent_bytes_max: int = 64 * 1024 * 1024
-    stuck_us: int = 30 * SECOND
+    hello_us: int = 5 * SECOND  # how long a new connection may take to introduce itself
+    unsent_bytes_max: int = 64 * 1024 * 1024  # how much may wait for a peer that does not read
+    stuck_us: int = 30 * SECOND  # how long a peer may not read before it is cut off
 
 
 class NativeDoor(Listener[Connection]):
-    """A door for the native protocol.
-
-    Attributes:
-        pulses: the connection of each pulse.
-    """
+    """A door for the native protocol."""
 
     name = "native"
     goodbye = "the broker stops; connect again later"
@@ -63,7 +50,7 @@ class NativeDoor(Listener[Connection]):
     ) -> None:
         self.terms = terms or Terms()
         super().__init__(broker, host, port, self.terms, tls)
-        self.pulses: dict[str, Connection] = {}
+        self.pulses: dict[str, Connection] = {}  # the connection of each pulse
 
     def connect(self) -> Connection:
         """Make a connection for a peer that has come."""

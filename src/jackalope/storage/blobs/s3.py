@@ -58,16 +58,11 @@ _UPLOAD_ID = re.compile(r"<UploadId>(.*?)</UploadId>", re.DOTALL)
 
 @dataclass(frozen=True)
 class Keys:
-    """What lets a broker into a store. Never shown.
+    """What lets a broker into a store. Never shown."""
 
-    Attributes:
-        id: which keys these are.
-        secret: what signs requests.
-        token: what else is asked for when they hold for some hours only.
-    """
-
-    id: str
-    secret: str = field(repr=False)
+    id: str  # which keys these are
+    secret: str = field(repr=False)  # what signs requests
+    # what else is asked for when they hold for some hours only
     token: str = field(default="", repr=False)
 
 
@@ -170,20 +165,13 @@ _ETAG = "etag:"
 
 @dataclass(frozen=True)
 class S3Place:
-    """Where a broker keeps its blobs in S3-compatible storage.
+    """Where a broker keeps its blobs in S3-compatible storage."""
 
-    Attributes:
-        bucket: its bucket, which must be there.
-        prefix: what all its keys begin with.
-        endpoint: the address of the server; empty for that of Amazon.
-        region: its region.
-        keys: what lets it in; None for what the machine or container provides.
-    """
-
-    bucket: str
-    prefix: str
-    endpoint: str = ""
-    region: str = "us-east-1"
+    bucket: str  # its bucket, which must be there
+    prefix: str  # what all its keys begin with
+    endpoint: str = ""  # the address of the server; empty for that of Amazon
+    region: str = "us-east-1"  # its region
+    # what lets it in; None for what the machine or container provides
     keys: Keys | None = field(default=None, repr=False)
 
     def __str__(self) -> str:

@@ -46,27 +46,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Format:
-    """The tables of a file.
+    """The tables of a file."""
 
-    Attributes:
-        version: of the tables below, kept in the file as its `user_version`.
-        schema: the statements that make a new file.
-        migrations: `migrations[n]` makes version n + 1 out of version n.
-    """
-
-    version: int
-    schema: tuple[str, ...]
+    version: int  # of the tables below, kept in the file as its `user_version`
+    schema: tuple[str, ...]  # the statements that make a new file
+    # `migrations[n]` makes version n + 1 out of version n
     migrations: Mapping[int, Migration] = field(default_factory=dict)
 
 
 class Database:
-    """A file of SQLite, or a database in memory when there is no path.
-
-    Attributes:
-        file: what to call it in messages.
-        wal_bytes: about how much has gathered in the WAL; whoever writes adds to it, and when it
-            reaches `wal_bytes_max` the next write checkpoints first.
-    """
+    """A file of SQLite, or a database in memory when there is no path."""
 
     def __init__(
         self,
@@ -77,7 +66,9 @@ class Database:
         cache_bytes: int,
         wal_bytes_max: int,
     ) -> None:
-        self.file = str(path) if path else "memory"
+        self.file = str(path) if path else "memory"  # what to call it in messages
+        # about how much has gathered in the WAL; whoever writes adds to it, and when it reaches
+        # `wal_bytes_max` the next write checkpoints first
         self.wal_bytes = 0
         self._path = path
         self._synchronous = synchronous

@@ -31,30 +31,19 @@ _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 @dataclass(frozen=True)
 class Exit:
-    """How a process ended, and what it has used in its life.
+    """How a process ended, and what it has used in its life."""
 
-    Attributes:
-        status: the exit code, or the signal that ended it as a negative number.
-        peak_rss_bytes: the most memory that it ever had.
-        cpu_s: how long it has computed.
-        tail: the last lines that it wrote.
-    """
-
-    status: int
-    peak_rss_bytes: int = 0
-    cpu_s: float = 0.0
-    tail: str = ""
+    status: int  # the exit code, or the signal that ended it as a negative number
+    peak_rss_bytes: int = 0  # the most memory that it ever had
+    cpu_s: float = 0.0  # how long it has computed
+    tail: str = ""  # the last lines that it wrote
 
 
 class ChildProcess:
-    """A process of its own session, and so of its own group. Belongs to the loop that started it.
-
-    Attributes:
-        ends_group: kill what it has started as soon as it ends.
-    """
+    """A process in a session of its own, and so in its own group. Belongs to the loop of its start."""
 
     def __init__(self, command: Sequence[str], pass_fds: Sequence[int]) -> None:
-        self.ends_group = False
+        self.ends_group = False  # kill what it has started as soon as it ends
         self._popen = subprocess.Popen(  # noqa: S603  the worker's own command
             command,
             stdin=subprocess.DEVNULL,

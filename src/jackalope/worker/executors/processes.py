@@ -60,17 +60,11 @@ _STACK_BYTES_MAX = 16 * 1024
 
 @dataclass(frozen=True)
 class Recycling:
-    """When a process has served for long enough; 0 for never.
+    """When a process has served for long enough; 0 for never."""
 
-    Attributes:
-        tasks: after so many tasks.
-        age_s: after so many seconds.
-        rss_bytes: when it is larger than this after a task.
-    """
-
-    tasks: int = 0
-    age_s: float = 0.0
-    rss_bytes: int = 0
+    tasks: int = 0  # after so many tasks
+    age_s: float = 0.0  # after so many seconds
+    rss_bytes: int = 0  # when it is larger than this after a task
 
 
 class ProcessExecutor:
@@ -195,19 +189,13 @@ class CannotStart(Exception):
 
 
 class Child:
-    """The worker's end of one process.
-
-    Attributes:
-        tasks: how many it has run.
-        rss_bytes: how large it was after the last of them.
-        is_gone: it has ended, or is about to.
-        is_doomed: it is to be killed, so that a task that ends just before is its last.
-    """
+    """The worker's end of one process."""
 
     def __init__(self) -> None:
-        self.tasks = 0
-        self.rss_bytes = 0
-        self.is_gone = False
+        self.tasks = 0  # how many it has run
+        self.rss_bytes = 0  # how large it was after the last of them
+        self.is_gone = False  # it has ended, or is about to
+        # it is to be killed, so that a task that ends just before is its last
         self.is_doomed = False
         self._started_at = time.monotonic()
         self._oom_kills = oom_kill_count()

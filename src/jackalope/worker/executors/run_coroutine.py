@@ -54,18 +54,14 @@ def run_coroutine(
 
 
 class Ride:
-    """A coroutine under way.
-
-    Attributes:
-        task: the asyncio task that belongs to it, once it waits.
-        is_soft: the next cancellation stands for the soft time-out.
-    """
+    """A coroutine under way."""
 
     __slots__ = ("is_soft", "task")
 
     def __init__(self) -> None:
+        # the asyncio task that belongs to it, once it waits
         self.task: asyncio.Task[None] | None = None
-        self.is_soft = False
+        self.is_soft = False  # the next cancellation stands for the soft time-out
 
     def cancel(self) -> None:
         """Cancel the coroutine at the point where it waits."""

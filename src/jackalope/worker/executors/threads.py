@@ -22,16 +22,12 @@ from jackalope.worker.executors.run_coroutine import run_coroutine
 
 
 class ThreadExecutor:
-    """Runs attempts whose functions block. How many at once is its caller's matter.
-
-    Attributes:
-        threads: how many threads there are.
-    """
+    """Runs attempts whose functions block. How many at once is its caller's matter."""
 
     begins_at_once = True
 
     def __init__(self) -> None:
-        self.threads = 0
+        self.threads = 0  # how many threads there are
         self._idle = threading.Semaphore(0)
         self._waiting: SimpleQueue[Attempt | None] = SimpleQueue()
         self._context: Context = copy_context()

@@ -45,11 +45,7 @@ class Part:
 
 
 class Calculation:
-    """A function of one item.
-
-    Attributes:
-        is_async: it is a coroutine function.
-    """
+    """A function of one item."""
 
     def __init__(self, definition: TaskDefinition, fixed: bytes) -> None:
         """Prepare to call a function.
@@ -63,7 +59,7 @@ class Calculation:
         """
         self._definition = definition
         self._function: Callable[..., Any] = definition.function
-        self.is_async = definition.is_async
+        self.is_async = definition.is_async  # it is a coroutine function
         self._kind = definition.shape.kind_of_first()
         self._kinds = GenericAlias(list, (self._kind,))
         self._fixed = definition.shape.read_named(fixed) if fixed else {}

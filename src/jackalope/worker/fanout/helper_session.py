@@ -179,11 +179,7 @@ def _next(work: SimpleQueue[Work | None]) -> Work | None:
 
 
 class Line(asyncio.Protocol):
-    """The connection to the owner, in a thread of its own.
-
-    Attributes:
-        run: the number of what is to be done now.
-    """
+    """The connection to the owner, in a thread of its own."""
 
     def __init__(
         self,
@@ -191,7 +187,7 @@ class Line(asyncio.Protocol):
         definition: TaskDefinition,
         functions: Mapping[str, TaskDefinition],
     ) -> None:
-        self.run = 0
+        self.run = 0  # the number of what is to be done now
         self._order = order
         self._definition = definition
         self._functions = functions

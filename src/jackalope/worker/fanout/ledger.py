@@ -46,35 +46,16 @@ _MISSING: Any = object()
 
 
 class ItemError(JackalopeError):
-    """An item of a fan-out failed for good.
-
-    Attributes:
-        index: the place of the item among all items.
-        error: type, message and trace of what was raised.
-    """
+    """An item of a fan-out failed for good."""
 
     def __init__(self, index: int, error: Error) -> None:
         super().__init__(f"item {index}: {error.type}: {error.message}")
-        self.index = index
-        self.error = error
+        self.index = index  # the place of the item among all items
+        self.error = error  # type, message and trace of what was raised
 
 
 class Batch:
-    """Some items on their way.
-
-    Attributes:
-        number: names it.
-        begin: the place of its first item among all items.
-        count: how many items it has.
-        data: the items, encoded.
-        parent: the batch that it was taken out of, and the place there.
-        tries: how often its item has failed.
-        losses: how many helpers were lost with it.
-        holders: who has it.
-        retrying: the places of items that became batches of their own.
-        results: what came back.
-        missing: how many results have not.
-    """
+    """Some items on their way."""
 
     __slots__ = (
         "begin",
@@ -91,17 +72,18 @@ class Batch:
     )
 
     def __init__(self, number: int, begin: int, count: int, data: bytes) -> None:
-        self.number = number
-        self.begin = begin
-        self.count = count
-        self.data = data
+        self.number = number  # names it
+        self.begin = begin  # the place of its first item among all items
+        self.count = count  # how many items it has
+        self.data = data  # the items, encoded
+        # the batch that it was taken out of, and the place there
         self.parent: tuple[Batch, int] | None = None
-        self.tries = 0
-        self.losses = 0
-        self.holders: set[object] = set()
-        self.retrying: set[int] = set()
-        self.results: list[Any] = []
-        self.missing = count
+        self.tries = 0  # how often its item has failed
+        self.losses = 0  # how many helpers were lost with it
+        self.holders: set[object] = set()  # who has it
+        self.retrying: set[int] = set()  # the places of items that became batches of their own
+        self.results: list[Any] = []  # what came back
+        self.missing = count  # how many results have not
 
     def put(self, at: int, value: Any) -> bool:
         """Take the result of one item, and tell whether it was the first."""
@@ -119,16 +101,7 @@ class Batch:
 
 
 class Ledger:
-    """What becomes of the items of one `map`.
-
-    Attributes:
-        total: how many items there will be, if that is known.
-        item_s: how long an item takes, as far as is known.
-        done: how many have a result.
-        failure: why the whole has failed.
-        on_work: called when there may be something to take.
-        on_news: called when there may be results, or room for more items.
-    """
+    """What becomes of the items of one `map`."""
 
     def __init__(
         self,
@@ -143,10 +116,11 @@ class Ledger:
         self._is_ordered = is_ordered
         self._retries = retries
         self._on_error = on_error
-        self.total = total
-        self.done = 0
-        self.failure: BaseException | None = None
-        self.on_work: Callable[[], None] = _nothing
+        self.total = total  # how many items there will be, if that is known
+        self.done = 0  # how many have a result
+        self.failure: BaseException | None = None  # why the whole has failed
+        self.on_work: Callable[[], None] = _nothing  # called when there may be something to take
+        # called when there may be results, or room for more items
         self.on_news: Callable[[], None] = _nothing
         self._batches: dict[int, Batch] = {}
         self._waiting: deque[Batch] = deque()
@@ -159,7 +133,7 @@ class Ledger:
         self._unread = 0
         self._bytes = 0
         self._is_complete = False
-        self.item_s = item_s
+        self.item_s = item_s  # how long an item takes, as far as is known
         self._item_bytes = 0.0
         # What is known need not be felt for with small batches first.
         self._size = BATCH_ITEMS_MAX if item_s else 0

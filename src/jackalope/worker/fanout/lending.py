@@ -21,12 +21,7 @@ log = structlog.get_logger(component="worker")
 
 
 class Helping:
-    """What this worker does for others.
-
-    Attributes:
-        fence: the attempt that it helps; 0 for none.
-        on_free: called with the fence and, if it could not help, the reason.
-    """
+    """What this worker does for others."""
 
     def __init__(
         self,
@@ -45,9 +40,10 @@ class Helping:
         self._loop = asyncio.get_running_loop()
         self._attempt: Attempt | None = None
         self._is_closed = False
-        self.fence = 0
+        self.fence = 0  # the attempt that it helps; 0 for none
         self.ended = asyncio.Event()
         self.ended.set()
+        # called with the fence and, if it could not help, the reason
         self.on_free: Callable[[int, str], None] = _nothing
 
     def asked(self, ask: HelpAsk) -> None:

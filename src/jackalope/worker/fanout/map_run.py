@@ -20,16 +20,7 @@ from jackalope.worker.fanout.ledger import Ledger
 
 
 class Run:
-    """What is to be done with items.
-
-    Attributes:
-        number: names it within the fan-out.
-        task: the task that was given, as its application knows it.
-        definition: the function.
-        fixed: the arguments that are the same for all items.
-        ledger: what becomes of the items.
-        begin: what helpers are told.
-    """
+    """What is to be done with items."""
 
     def __init__(self, number: int, task: Any, fixed: dict[str, Any], ledger: Ledger) -> None:
         """Begin a run.
@@ -44,17 +35,17 @@ class Run:
             raise ConfigError(
                 f"{task!r} is no task; helpers find functions by name, so decorate it with app.task"
             )
-        self.number = number
-        self.task = task
-        self.definition = definition
-        self.fixed = fixed
-        self.ledger = ledger
+        self.number = number  # names it within the fan-out
+        self.task = task  # the task that was given, as its application knows it
+        self.definition = definition  # the function
+        self.fixed = fixed  # the arguments that are the same for all items
+        self.ledger = ledger  # what becomes of the items
         definition.shape.kind_of_first()
         definition.shape.check((None,), fixed)
         self._encoded = encode_value("msgpack", fixed) if fixed else b""
         self._returns = GenericAlias(list, (definition.shape.returns,))
         prints = likeness_of(definition)
-        self.begin = Begin(number, definition.name, prints, self._encoded)
+        self.begin = Begin(number, definition.name, prints, self._encoded)  # what helpers are told
 
     def calculation(self) -> Calculation:
         """Return what computes items here."""

@@ -63,12 +63,7 @@ class Desk(Protocol):
 
 
 class RemotePeer(asyncio.Protocol):
-    """One helper.
-
-    Attributes:
-        worker: its name, once it has proved who it is.
-        is_silent: it has said nothing for a while, and others have its batches as well.
-    """
+    """One helper."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -80,7 +75,8 @@ class RemotePeer(asyncio.Protocol):
         self._is_ready = False
         self._can: set[bytes] = set()
         self._heard_at = self._sent_at = self._loop.time()
-        self.worker = ""
+        self.worker = ""  # its name, once it has proved who it is
+        # it has said nothing for a while, and others have its batches as well
         self.is_silent = False
 
     # From the hub.

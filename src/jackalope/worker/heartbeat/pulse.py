@@ -171,16 +171,11 @@ class Pulse:
 
 
 class Guard:
-    """Knows until when the broker gives the worker's tasks to nobody else.
-
-    Attributes:
-        limit_s: for how long after a heartbeat was sent that was answered.
-        is_holding: the worker holds tasks.
-    """
+    """Knows until when the broker gives the worker's tasks to nobody else."""
 
     def __init__(self) -> None:
-        self.limit_s = 0.0
-        self.is_holding = False
+        self.limit_s = 0.0  # for how long after a heartbeat was sent that was answered
+        self.is_holding = False  # the worker holds tasks
         self._until: float | None = None
         self._is_counting = False
         self._sent: list[float] = []

@@ -37,14 +37,10 @@ def _tls_words(address: Address) -> tuple[str, ...]:
 
 
 class PulseKeeper:
-    """Keeps one pulse going.
-
-    Attributes:
-        pid: the process of the pulse; 0 while there is none.
-    """
+    """Keeps one pulse going."""
 
     def __init__(self) -> None:
-        self.pid = 0
+        self.pid = 0  # the process of the pulse; 0 while there is none
         self._orders = b""
         self._guard_s = 0.0
         self._is_holding = False

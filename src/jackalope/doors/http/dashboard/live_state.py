@@ -36,23 +36,14 @@ Socket = WebSocket[Any, Any, Any]
 
 
 class Pulse(msgspec.Struct, tag_field="type", tag="pulse"):
-    """A namespace as it is now.
+    """A namespace as it is now."""
 
-    Attributes:
-        sequence: grows whenever anything durable happens.
-        stats: the namespace in numbers.
-        queues: all that whoever asks may see.
-        rates: how many tasks a second ended well in each queue, of late.
-        workers: those that are there, and those that left a while ago.
-        trouble: why no new task is taken in, or nothing written; empty if that is not so.
-    """
-
-    sequence: int
-    stats: StatsShown
-    queues: list[QueueShown]
-    rates: dict[str, float]
-    workers: list[WorkerShown]
-    trouble: str
+    sequence: int  # grows whenever anything durable happens
+    stats: StatsShown  # the namespace in numbers
+    queues: list[QueueShown]  # all that whoever asks may see
+    rates: dict[str, float]  # how many tasks a second ended well in each queue, of late
+    workers: list[WorkerShown]  # those that are there, and those that left a while ago
+    trouble: str  # why no new task is taken in, or nothing written; empty if that is not so
 
 
 class Quiet(msgspec.Struct, tag_field="type", tag="quiet"):

@@ -41,16 +41,13 @@ class Visit(msgspec.Struct, frozen=True):
 
 
 class Visits:
-    """Everybody who has signed in.
-
-    Attributes:
-        port: where the door listens. Cookies do not know ports: two doors of one machine would
-            otherwise sign each other's visitors out.
-    """
+    """Everybody who has signed in."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._visits: OrderedDict[bytes, Visit] = OrderedDict()
+        # where the door listens. Cookies do not know ports: two doors of one machine would
+        # otherwise sign each other's visitors out.
         self.port = 0
 
     @property

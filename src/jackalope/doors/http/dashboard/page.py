@@ -45,19 +45,12 @@ _NOT_BUILT = (
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file of the page.
+    """A file of the page."""
 
-    Attributes:
-        forms: its bytes by encoding; "" for those that are not encoded.
-        kind: its media type.
-        tag: names these bytes.
-        is_lasting: its name changes with its content.
-    """
-
-    forms: dict[str, bytes]
-    kind: str
-    tag: str
-    is_lasting: bool
+    forms: dict[str, bytes]  # its bytes by encoding; "" for those that are not encoded
+    kind: str  # its media type
+    tag: str  # names these bytes
+    is_lasting: bool  # its name changes with its content
 
 
 class Page:

@@ -30,25 +30,15 @@ class SignIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Visitor(msgspec.Struct):
-    """Who asks, and what they may do.
+    """Who asks, and what they may do."""
 
-    Attributes:
-        needs_key: nobody is let in without a key, and none was shown.
-        name: what the key is called; None where no key is needed.
-        permissions: what is permitted.
-        queues: the queues that is limited to; none means all.
-        namespaces: those that there are, and that the key covers.
-        expires_at: when the visit ends.
-        version: that of the broker.
-    """
-
-    needs_key: bool
-    name: str | None
-    permissions: list[Permission]
-    queues: tuple[str, ...]
-    namespaces: list[str]
-    expires_at: Time | None
-    version: str
+    needs_key: bool  # nobody is let in without a key, and none was shown
+    name: str | None  # what the key is called; None where no key is needed
+    permissions: list[Permission]  # what is permitted
+    queues: tuple[str, ...]  # the queues that is limited to; none means all
+    namespaces: list[str]  # those that there are, and that the key covers
+    expires_at: Time | None  # when the visit ends
+    version: str  # that of the broker
 
 
 @get("/api/v1/session", opt=spec("", Visitor))

@@ -51,21 +51,14 @@ _PECULIAR = tuple(
 
 
 class Grid:
-    """GridLike at one door.
-
-    Attributes:
-        door: where it is served.
-        settings: its part of the configuration.
-        namespace: the world of all jobs.
-        roll: the workers that are connected, or were a moment ago.
-    """
+    """GridLike at one door."""
 
     def __init__(self, door: HttpDoor) -> None:
-        self.door = door
+        self.door = door  # where it is served
         self.broker = door.broker
-        self.settings = door.gridlike
-        self.namespace = door.gridlike.namespace
-        self.roll = Roll(door.gridlike)
+        self.settings = door.gridlike  # its part of the configuration
+        self.namespace = door.gridlike.namespace  # the world of all jobs
+        self.roll = Roll(door.gridlike)  # the workers that are connected, or were a moment ago
         self._declaring = asyncio.Lock()
         self._compared: set[str] = set()
 
@@ -174,27 +167,18 @@ class Standing(StrEnum):
 
 
 class Entry:
-    """One connection of a worker.
-
-    Attributes:
-        worker: its name in the broker; empty before it has registered.
-        id: its unique id, as it says.
-        name: what it calls itself, for people.
-        queue: the type of its jobs.
-        job: what it works on.
-        names_attempts: it keeps track of its attempts, and is told about each with the payload.
-        claim: the attempt that it had when it registered.
-    """
+    """One connection of a worker."""
 
     def __init__(self, queue: str, now_us: int) -> None:
-        self.queue = queue
-        self.worker = ""
-        self.id = ""
-        self.name = ""
+        self.queue = queue  # the type of its jobs
+        self.worker = ""  # its name in the broker; empty before it has registered
+        self.id = ""  # its unique id, as it says
+        self.name = ""  # what it calls itself, for people
         self.standing = Standing.WAITING_FOR_REGISTRATION
-        self.job: TaskId | None = None
+        self.job: TaskId | None = None  # what it works on
+        # it keeps track of its attempts, and is told about each with the payload
         self.names_attempts = False
-        self.claim: Held | None = None
+        self.claim: Held | None = None  # the attempt that it had when it registered
         self.connected_us = now_us
         self.disconnected_us = 0
 

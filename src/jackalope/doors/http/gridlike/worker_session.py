@@ -76,12 +76,7 @@ class Job(msgspec.Struct, eq=False):
 
 
 class WorkerSession:
-    """One session of the broker, for one worker.
-
-    Attributes:
-        job: what the worker holds the lease on.
-        is_ready: whether the broker may give it one.
-    """
+    """One session of the broker, for one worker."""
 
     def __init__(self, grid: Grid, entry: Entry, on_job: Callable[[Job], None]) -> None:
         self._grid = grid
@@ -96,8 +91,8 @@ class WorkerSession:
         #: Who has come in with an API key; the broker for a worker with the configured token.
         self._principal = THE_BROKER
         self._stay: Stay | None = None
-        self.job: Job | None = None
-        self.is_ready = False
+        self.job: Job | None = None  # what the worker holds the lease on
+        self.is_ready = False  # whether the broker may give it one
 
     # Coming and going.
 

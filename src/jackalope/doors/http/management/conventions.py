@@ -310,18 +310,12 @@ _BY = "management"
 
 
 class Room:
-    """What the routes share.
-
-    Attributes:
-        broker: what they ask.
-        amqp_port: where AMQP is spoken.
-        port: where this API is.
-    """
+    """What the routes share."""
 
     def __init__(self, broker: Broker, links: Links, amqp_port: int) -> None:
-        self.broker = broker
-        self.amqp_port = amqp_port
-        self.port = 0
+        self.broker = broker  # what they ask
+        self.amqp_port = amqp_port  # where AMQP is spoken
+        self.port = 0  # where this API is
         self.desk = Desk(broker)
         self._links = links
 

@@ -47,11 +47,7 @@ _CHALLENGE = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 
 
 class ManagementDoor:
-    """A door for those who manage RabbitMQ.
-
-    Attributes:
-        port: where it listens, once started.
-    """
+    """A door for those who manage RabbitMQ."""
 
     def __init__(
         self,
@@ -62,7 +58,7 @@ class ManagementDoor:
         amqp_port: int,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.port = settings.port
+        self.port = settings.port  # where it listens, once started
         self._broker = broker
         self._room = Room(broker, links, amqp_port)
         self._settings = settings

@@ -16,19 +16,12 @@ BUCKETS_MAX = 10_000
 
 
 class Share(msgspec.Struct, frozen=True):
-    """What is left for a bearer.
+    """What is left for a bearer."""
 
-    Attributes:
-        limit: how many requests may come at once.
-        remaining: how many may come now.
-        reset_s: when the bucket is full again.
-        wait_s: when the next request may come; 0 if this one was in order.
-    """
-
-    limit: int
-    remaining: int
-    reset_s: float
-    wait_s: float = 0.0
+    limit: int  # how many requests may come at once
+    remaining: int  # how many may come now
+    reset_s: float  # when the bucket is full again
+    wait_s: float = 0.0  # when the next request may come; 0 if this one was in order
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Tell it in the headers that clients know."""

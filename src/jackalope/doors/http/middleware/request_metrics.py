@@ -34,22 +34,14 @@ _LOGGED_PATH_CHARS_MAX = 200
 
 
 class Traffic:
-    """Counts requests and WebSockets.
-
-    Attributes:
-        requests: by method, path and status.
-        times: how long requests took, by path.
-        in_flight: requests that are under way.
-        sockets: WebSockets that are open.
-        sockets_opened: WebSockets that ever were, by path.
-    """
+    """Counts requests and WebSockets."""
 
     def __init__(self) -> None:
-        self.requests: Counter[tuple[str, str, int]] = Counter()
-        self.times: dict[str, Spread] = {}
-        self.in_flight = 0
-        self.sockets = 0
-        self.sockets_opened: Counter[str] = Counter()
+        self.requests: Counter[tuple[str, str, int]] = Counter()  # by method, path and status
+        self.times: dict[str, Spread] = {}  # how long requests took, by path
+        self.in_flight = 0  # requests that are under way
+        self.sockets = 0  # WebSockets that are open
+        self.sockets_opened: Counter[str] = Counter()  # WebSockets that ever were, by path
 
     def over(self, app: ASGIApp) -> ASGIApp:
         """Return an application that does the same, and is counted."""

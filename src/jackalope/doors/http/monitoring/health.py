@@ -25,21 +25,14 @@ if TYPE_CHECKING:
 
 
 class Health(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the broker is.
+    """How the broker is."""
 
-    Attributes:
-        status: `degraded` if it cannot write, or take new tasks, just now.
-        is_leader: whether it is the one that decides; a broker alone always is.
-        connected_workers: workers that are there.
-        pending_tasks: tasks that wait.
-        trouble: why it cannot.
-    """
-
+    # `degraded` if it cannot write, or take new tasks, just now
     status: Literal["healthy", "degraded"]
-    is_leader: bool | None = None
-    connected_workers: int | None = None
-    pending_tasks: int | None = None
-    trouble: str = ""
+    is_leader: bool | None = None  # whether it is the one that decides; a broker alone always is
+    connected_workers: int | None = None  # workers that are there
+    pending_tasks: int | None = None  # tasks that wait
+    trouble: str = ""  # why it cannot
 
 
 class Life(msgspec.Struct, frozen=True):

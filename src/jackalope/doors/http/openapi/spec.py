@@ -48,25 +48,16 @@ _NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX}
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """What a route takes and answers.
+    """What a route takes and answers."""
 
-    Attributes:
-        answer: the shape of a good answer; bytes for raw bytes; None for an empty one.
-        status: the status of that.
-        body: the shape of the body that it takes; bytes for raw bytes.
-        query: the shape of its parameters.
-        errors: statuses of errors beside those that every route has.
-        also: other answers that are no errors, and what they mean; from 400 on of the same shape.
-        needs_body: whether it can do without one.
-    """
-
-    answer: Any = None
-    status: int = 200
-    body: Any = None
-    query: type[msgspec.Struct] | None = None
-    errors: tuple[int, ...] = ()
+    answer: Any = None  # the shape of a good answer; bytes for raw bytes; None for an empty one
+    status: int = 200  # the status of that
+    body: Any = None  # the shape of the body that it takes; bytes for raw bytes
+    query: type[msgspec.Struct] | None = None  # the shape of its parameters
+    errors: tuple[int, ...] = ()  # statuses of errors beside those that every route has
+    # other answers that are no errors, and what they mean; from 400 on of the same shape
     also: dict[int, str] = {}
-    needs_body: bool = True
+    needs_body: bool = True  # whether it can do without one
     media_type: str = "application/octet-stream"
 
     def __deepcopy__(self, _: dict[int, Any]) -> Spec:

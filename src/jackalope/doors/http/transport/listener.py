@@ -219,19 +219,12 @@ _log.setLevel(logging.ERROR)
 
 @dataclass(frozen=True)
 class Patience:
-    """What is borne.
+    """What is borne."""
 
-    Attributes:
-        max_connections: how many there may be at once.
-        header_bytes_max: the largest head of a request.
-        header_s: how long a head may take.
-        body_s: how long a body may stand still, and how long a peer may not read.
-    """
-
-    max_connections: int
-    header_bytes_max: int
-    header_s: float
-    body_s: float
+    max_connections: int  # how many there may be at once
+    header_bytes_max: int  # the largest head of a request
+    header_s: float  # how long a head may take
+    body_s: float  # how long a body may stand still, and how long a peer may not read
 
     @property
     def look_s(self) -> float:
