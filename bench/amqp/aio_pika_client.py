@@ -59,10 +59,7 @@ async def _drained(url: str, queue: str, number: int) -> float:
 
 
 async def _called(url: str, queue: str, number: int) -> float:
-    async with (
-        await aio_pika.connect(url) as serving,
-        await aio_pika.connect(url) as calling,
-    ):
+    async with await aio_pika.connect(url) as serving, await aio_pika.connect(url) as calling:
         server = await serving.channel(publisher_confirms=False)
         service = await server.declare_queue(queue, auto_delete=True)
 

@@ -117,10 +117,7 @@ def table(figures: Mapping[str, Figures]) -> str:
         if "error" not in of:
             cells = [_cell(of, ours, column) for column in _COLUMNS]
             lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += [
-        "",
-        _LEGEND,
-    ]
+    lines += ["", _LEGEND]
     lines += [
         f"- {name}: {' '.join(str(of['error']).split())[-300:]}"
         for name, of in figures.items()

@@ -25,9 +25,7 @@ _PLACE = Place.current()
 _IS_RABBITMQ = _PLACE.name == "celery_rabbitmq"
 
 app = Celery(
-    "bench",
-    broker=_PLACE.amqp_url if _IS_RABBITMQ else _PLACE.redis_url,
-    backend=_PLACE.redis_url,
+    "bench", broker=_PLACE.amqp_url if _IS_RABBITMQ else _PLACE.redis_url, backend=_PLACE.redis_url
 )
 app.conf.update(
     broker_connection_retry_on_startup=True,

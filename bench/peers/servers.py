@@ -23,10 +23,7 @@ class Server:
     """A server with the processes that belong to it, the one that matters last."""
 
     def __init__(
-        self,
-        version: str,
-        *processes: Started,
-        how_to_stop: signal.Signals = signal.SIGTERM,
+        self, version: str, *processes: Started, how_to_stop: signal.Signals = signal.SIGTERM
     ) -> None:
         self.version = version
         self._processes = processes

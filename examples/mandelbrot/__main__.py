@@ -130,8 +130,7 @@ async def summarise(app: Jackalope, tiles: int, seconds: float) -> None:
     table.add_row("rate", f"{tiles / seconds:.1f} a second")
     table.add_row("taken over", f"{retried} from the worker that was killed")
     table.add_row(
-        "waited",
-        f"{latencies[len(latencies) // 2]:.2f} s (half), {latencies[-1]:.2f} s (longest)",
+        "waited", f"{latencies[len(latencies) // 2]:.2f} s (half), {latencies[-1]:.2f} s (longest)"
     )
     console.print(table)
 

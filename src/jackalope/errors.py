@@ -70,11 +70,7 @@ class TaskFailed(JackalopeError):
     """
 
     def __init__(
-        self,
-        task: TaskId,
-        state: State,
-        reason: Reason | None = None,
-        error: Error | None = None,
+        self, task: TaskId, state: State, reason: Reason | None = None, error: Error | None = None
     ) -> None:
         super().__init__(task, state, reason, error)
         self.task = task  # the task's id

@@ -103,9 +103,7 @@ def set_up(
     else:
         chain += [structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False), _make_visible]
         render = structlog.dev.ConsoleRenderer(
-            colors=is_terminal,
-            pad_event_to=24,
-            exception_formatter=_write_traceback,
+            colors=is_terminal, pad_event_to=24, exception_formatter=_write_traceback
         )
     writer = LineWriter(out) if is_patient else None
     to = cast("TextIO", writer) if writer is not None else out

@@ -237,10 +237,7 @@ def test_a_subscriber_that_rejects_or_raises_on_its_own_loop(our_switch: Switch)
 
 @pytest.mark.parametrize(("error", "has_trace"), [(plumpy.KilledError, False), (ValueError, True)])
 def test_a_process_that_was_killed_is_no_fault(
-    our_switch: Switch,
-    caplog: pytest.LogCaptureFixture,
-    error: type[Exception],
-    has_trace: bool,
+    our_switch: Switch, caplog: pytest.LogCaptureFixture, error: type[Exception], has_trace: bool
 ) -> None:
     def launch(_: Any, task: Any) -> None:
         raise error(task)

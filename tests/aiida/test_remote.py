@@ -24,12 +24,7 @@ PERMISSIONS = ["submit_tasks", "read_tasks", "work", "cancel_tasks"]
 
 
 def key(name: str, token: str, permissions: list[str]) -> dict[str, object]:
-    return {
-        "id": id_of(token),
-        "hash": hash_of(token),
-        "name": name,
-        "permissions": permissions,
-    }
+    return {"id": id_of(token), "hash": hash_of(token), "name": name, "permissions": permissions}
 
 
 class Elsewhere:

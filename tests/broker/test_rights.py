@@ -115,9 +115,7 @@ SAMPLES: dict[type[Command], list[Callable[[About], Command]]] = {
     c.WatchTasks: [lambda a: c.WatchTasks(tasks=(a.waiting,))],
     c.DeclarePool: [lambda a: c.DeclarePool(queue=a.queue, changes={"launcher": "none"})],
     c.DeletePool: [lambda a: c.DeletePool(queue=a.queue)],
-    c.ActOnGroup: [
-        lambda a: c.ActOnGroup(queue=a.queue, key="k", action=c.GroupAction.START),
-    ],
+    c.ActOnGroup: [lambda a: c.ActOnGroup(queue=a.queue, key="k", action=c.GroupAction.START)],
     m.OpenQueue: [
         lambda a: m.OpenQueue(queue=a.queue),
         lambda a: m.OpenQueue(queue=a.queue, passive=True),
@@ -125,9 +123,7 @@ SAMPLES: dict[type[Command], list[Callable[[About], Command]]] = {
     ],
     m.RemoveQueue: [lambda a: m.RemoveQueue(queue=a.queue, owner=STRANGER)],
     m.PurgeQueue: [lambda a: m.PurgeQueue(queue=a.queue, owner=STRANGER)],
-    m.OpenExchange: [
-        lambda a: m.OpenExchange(exchange=Exchange(f"new-{a.queue}", Kind.DIRECT)),
-    ],
+    m.OpenExchange: [lambda a: m.OpenExchange(exchange=Exchange(f"new-{a.queue}", Kind.DIRECT))],
     m.RemoveExchange: [lambda a: m.RemoveExchange(exchange=f"to-{a.queue}")],
     m.Bind: [
         lambda a: m.Bind(binding=_binding(a)),

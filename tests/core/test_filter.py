@@ -18,12 +18,7 @@ def task() -> Task:
     driver = Driver()
     driver.submit(7)
     driver.submit(
-        8,
-        name="Resize",
-        key="Zürich",
-        alias="The cat",
-        tags=("red", "blue"),
-        parent=task_id(7),
+        8, name="Resize", key="Zürich", alias="The cat", tags=("red", "blue"), parent=task_id(7)
     )
     return driver.task(8)
 

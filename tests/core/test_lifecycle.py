@@ -130,10 +130,7 @@ CAUSES: dict[Event, list[Cause]] = {
         Cause(release, signalled(Action.PAUSE)),
         Cause(release, signalled(Action.KILL)),
     ],
-    Event.STOP: [
-        Cause(stop, signalled(Action.PAUSE)),
-        Cause(stop, signalled(Action.KILL)),
-    ],
+    Event.STOP: [Cause(stop, signalled(Action.PAUSE)), Cause(stop, signalled(Action.KILL))],
     Event.LOSE: [
         Cause(lose),
         Cause(lose, ruled(on_lost="pause")),

@@ -42,8 +42,7 @@ leaves = st.one_of(
     st.just(object()),
 )
 names = st.one_of(
-    st.text(max_size=5),
-    st.sampled_from(["\ud800", 1, -(2**70), 1.5, b"b", None, True, (1, (2,))]),
+    st.text(max_size=5), st.sampled_from(["\ud800", 1, -(2**70), 1.5, b"b", None, True, (1, (2,))])
 )
 values = st.recursive(
     leaves,

@@ -289,18 +289,11 @@ TASK = TaskId(bytes.fromhex("0197a3f0c2d47b3e9f00112233445566"))
 EXAMPLES: dict[str, Message] = {
     "hello": Hello(VERSION, "default", "", "builder-7", "example 1", ""),
     "welcome": Welcome(
-        VERSION,
-        42,
-        "0f1e2d3c4b5a69788796a5b4c3d2e1f0",
-        10_000_000,
-        16_777_216,
-        "jackalope 0.1.0",
+        VERSION, 42, "0f1e2d3c4b5a69788796a5b4c3d2e1f0", 10_000_000, 16_777_216, "jackalope 0.1.0"
     ),
     "heartbeat": Heartbeat(0, {"cpu": 0.5}),
     "submit": Submit(
-        1,
-        [TaskSpec(TASK, "images", "resize", "", 150, b"\x92\x91\xa7cat.png\x80", None)],
-        0,
+        1, [TaskSpec(TASK, "images", "resize", "", 150, b"\x92\x91\xa7cat.png\x80", None)], 0
     ),
     "accepted": Ack(1, Accepted(1, ())),
     "watch": Watch(2, (TASK,), True),
@@ -341,8 +334,7 @@ EXAMPLES: dict[str, Message] = {
         [],
     ),
     "refused": Ack(
-        3,
-        Accepted(1, ((1, Refusal(Code.STALE_FENCE, "fence 17 is not the present lease", 0)),)),
+        3, Accepted(1, ((1, Refusal(Code.STALE_FENCE, "fence 17 is not the present lease", 0)),))
     ),
     "signal": SignalAsk(TASK, 18, Signal.KILL),
     "answer": SignalAnswer(4, TASK, 18, Answer.STOPPED, ""),

@@ -25,8 +25,7 @@ AT_ONCE = 60
 def house(tmp_path: Path) -> Iterator[PoolHouse]:
     delays = {"unbind_delay": "1s", "stop_delay": "1s", "shrink_delay": "1s"}
     house = PoolHouse(
-        tmp_path,
-        {"core": {"groups_max": 5, "workers_max": 2, "tasks_per_worker": 8, **delays}},
+        tmp_path, {"core": {"groups_max": 5, "workers_max": 2, "tasks_per_worker": 8, **delays}}
     )
     house.start()
     yield house

@@ -196,8 +196,7 @@ class Model(Tasks):
         return task if is_held else None
 
     def report(
-        self,
-        command: c.StartAttempts | c.FinishAttempts | c.FailAttempts | c.ReleaseAttempts,
+        self, command: c.StartAttempts | c.FinishAttempts | c.FailAttempts | c.ReleaseAttempts
     ) -> Answer:
         worker = self.speaking(command)
         if worker is None:

@@ -268,13 +268,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     # Working.
 
-    @rule(
-        reports=st.lists(
-            st.tuples(numbers, st.sampled_from(WORK)),
-            min_size=1,
-            max_size=4,
-        )
-    )
+    @rule(reports=st.lists(st.tuples(numbers, st.sampled_from(WORK)), min_size=1, max_size=4))
     def work(self, reports: list[tuple[int, str]]) -> None:
         """Report on some tasks with the right fence."""
         for number, what in reports:
@@ -433,9 +427,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.send(c.ActOnTasks(action=able[choice % len(able)], tasks=(task.id,)))
 
     @rule(
-        action=st.sampled_from(c.Action),
-        tasks=st.lists(numbers, min_size=1, max_size=3),
-        only=seen,
+        action=st.sampled_from(c.Action), tasks=st.lists(numbers, min_size=1, max_size=3), only=seen
     )
     def act_anyhow(self, action: c.Action, tasks: list[int], only: tuple[str, ...]) -> None:
         chosen = tuple(self.a_task(number) for number in tasks)

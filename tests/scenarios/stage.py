@@ -23,16 +23,7 @@ from jackalope.core.lifecycle import State
 from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.pools.settings import Launch, Phase, PoolSettings
 from jackalope.core.records import is_lasting
-from jackalope.core.task import (
-    BlobRef,
-    Body,
-    Error,
-    OnDependency,
-    Options,
-    Retry,
-    Task,
-    TaskSpec,
-)
+from jackalope.core.task import BlobRef, Body, Error, OnDependency, Options, Retry, Task, TaskSpec
 from tests.scenarios.cast import Cast
 from tests.scenarios.language import Order, ScriptError, parse_duration_us, tell_duration
 from tests.scenarios.messaging import MESSAGING

@@ -7,13 +7,7 @@ from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.durations import HOUR, NEVER, SECOND
 from jackalope.core.ids import is_time_ordered
 from tests.scenarios.cast import Cast
-from tests.scenarios.language import (
-    ScriptError,
-    expand,
-    parse_duration_us,
-    perform,
-    tell_duration,
-)
+from tests.scenarios.language import ScriptError, expand, parse_duration_us, perform, tell_duration
 from tests.scenarios.shelf import Shelf
 from tests.scenarios.stage import START_US, Stage
 

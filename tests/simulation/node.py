@@ -62,10 +62,7 @@ class Node:
     """One broker: down, or up with an engine."""
 
     def __init__(
-        self,
-        world: World,
-        checker: Checker,
-        make_engine: Callable[..., Engine] = Engine,
+        self, world: World, checker: Checker, make_engine: Callable[..., Engine] = Engine
     ) -> None:
         self.world = world
         self.checker = checker

@@ -103,10 +103,7 @@ def test_isolated_tasks_run_in_another_process() -> None:
 def test_isolated_task_that_nobody_can_import_says_so() -> None:
     local = Jackalope("jackalope://nowhere.invalid")
     alone = local.task(isolation="process", retries=0)(os.getpid)
-    with (
-        embedded(local) as app,
-        pytest.raises(TaskFailed, match="put it into a module of its own"),
-    ):
+    with embedded(local) as app, pytest.raises(TaskFailed, match="put it into a module of its own"):
         app.sync(alone.run())
 
 

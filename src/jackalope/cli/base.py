@@ -43,11 +43,7 @@ class Failure(Exception):
     """A command cannot go on: one line for people, a hint, more lines if need be, an exit code."""
 
     def __init__(
-        self,
-        message: str,
-        hint: str = "",
-        code: Exit = Exit.FAILED,
-        details: Sequence[str] = (),
+        self, message: str, hint: str = "", code: Exit = Exit.FAILED, details: Sequence[str] = ()
     ) -> None:
         super().__init__(f"{message}: {hint}" if hint else message)
         self.code = code
@@ -232,11 +228,7 @@ class Options:
 
 
 def _with_options(
-    command: Callable[..., Any],
-    run: Callable[..., None],
-    *,
-    leading: int,
-    options: dict[str, Any],
+    command: Callable[..., Any], run: Callable[..., None], *, leading: int, options: dict[str, Any]
 ) -> Callable[..., None]:
     """Give a command the common options: Typer sees them behind its own."""
     signature = inspect.signature(command)

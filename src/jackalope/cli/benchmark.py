@@ -36,13 +36,7 @@ Advance = Callable[[int], None]
 
 
 async def measure(
-    backend: Backend,
-    *,
-    tasks: int,
-    payload_bytes: int,
-    slots: int,
-    trips: int,
-    advance: Advance,
+    backend: Backend, *, tasks: int, payload_bytes: int, slots: int, trips: int, advance: Advance
 ) -> dict[str, Any]:
     """Measure a broker, and return rates in tasks a second and latencies in milliseconds.
 

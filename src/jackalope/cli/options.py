@@ -171,8 +171,7 @@ class Which(Options):
         ),
     ] = ""
     name: Annotated[
-        str,
-        typer.Option("--name", metavar="NAME", help="With this name.", rich_help_panel=_PANEL),
+        str, typer.Option("--name", metavar="NAME", help="With this name.", rich_help_panel=_PANEL)
     ] = ""
     key: Annotated[
         str, typer.Option("--key", metavar="KEY", help="With this key.", rich_help_panel=_PANEL)

@@ -292,12 +292,7 @@ class EventStream:
     """An endless iterator of what happens. Comes back by itself after a lost connection."""
 
     def __init__(
-        self,
-        address: Address,
-        hello: Hello,
-        queue: str,
-        task: TaskId,
-        dial: Dial = Connection.open,
+        self, address: Address, hello: Hello, queue: str, task: TaskId, dial: Dial = Connection.open
     ) -> None:
         self._dial = dial
         self._address = address

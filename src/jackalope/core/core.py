@@ -89,11 +89,7 @@ from jackalope.core.effects import Answered, Effect, Reply
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason
-from jackalope.core.limits import (
-    ITEMS_PER_COMMAND_MAX,
-    NAMESPACES_MAX,
-    QUEUES_PER_NAMESPACE_MAX,
-)
+from jackalope.core.limits import ITEMS_PER_COMMAND_MAX, NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
 from jackalope.core.policy import DEFAULT_POLICY
 from jackalope.core.pools import launches
 from jackalope.core.pools import lifecycle as pools

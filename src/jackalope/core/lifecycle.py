@@ -178,18 +178,9 @@ TRANSITIONS: dict[State, dict[Event, frozenset[State]]] = {
         Event.EXPIRE: _DEAD,
         Event.ABANDON: _DEAD,
     },
-    State.SUCCEEDED: {
-        Event.PURGE: _GONE,
-    },
-    State.DEAD: {
-        Event.RETRY: _OPEN,
-        Event.PURGE: _GONE,
-    },
-    State.KILLED: {
-        Event.KILL: _KILLED,
-        Event.RETRY: _OPEN,
-        Event.PURGE: _GONE,
-    },
+    State.SUCCEEDED: {Event.PURGE: _GONE},
+    State.DEAD: {Event.RETRY: _OPEN, Event.PURGE: _GONE},
+    State.KILLED: {Event.KILL: _KILLED, Event.RETRY: _OPEN, Event.PURGE: _GONE},
 }
 
 

@@ -82,11 +82,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 PRESETS = {
     # A person decides about a calculation whose worker vanished; results live in AiiDA's database.
     "aiida": Policy(
-        held=True,
-        on_lost=OnLost.PAUSE,
-        restart_grace_us=20 * SECOND,
-        retries=0,
-        retention_us=0,
+        held=True, on_lost=OnLost.PAUSE, restart_grace_us=20 * SECOND, retries=0, retention_us=0
     ),
     # Another worker tries at once, a little later in line; results stay until they are deleted. A
     # worker that hands every job back must not be given the same one for ever.

@@ -57,12 +57,7 @@ class Listener(ABC, Generic[G]):
     goodbye: str
 
     def __init__(
-        self,
-        broker: Broker,
-        host: str,
-        port: int,
-        granted: Granted,
-        tls: ssl.SSLContext | None,
+        self, broker: Broker, host: str, port: int, granted: Granted, tls: ssl.SSLContext | None
     ) -> None:
         self.broker = broker
         self.host = host

@@ -33,15 +33,7 @@ from jackalope.core.commands.base import DEFAULT_NAMESPACE
 from jackalope.core.effects import StartOrder
 from jackalope.core.pools.settings import Phase
 
-__all__ = [
-    "Launch",
-    "LaunchFailed",
-    "Launched",
-    "Launcher",
-    "Phase",
-    "Scope",
-    "WatchingLauncher",
-]
+__all__ = ["Launch", "LaunchFailed", "Launched", "Launcher", "Phase", "Scope", "WatchingLauncher"]
 
 
 class Scope(StrEnum):

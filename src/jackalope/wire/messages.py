@@ -501,9 +501,7 @@ class Codec:
     """Encodes one direction of the protocol and decodes the other."""
 
     def __init__(
-        self,
-        sends: Mapping[AnyKind, type[Message]],
-        hears: Mapping[AnyKind, type[Message]],
+        self, sends: Mapping[AnyKind, type[Message]], hears: Mapping[AnyKind, type[Message]]
     ) -> None:
         self._kinds: dict[type[Message], IntEnum] = {shape: kind for kind, shape in sends.items()}
         self._decoders = {

@@ -461,12 +461,7 @@ class Workload:
                 why=outcome.error.message,
             )
             return Fail(
-                task,
-                fence,
-                outcome.error,
-                outcome.verdict,
-                outcome.retry_after_us,
-                outcome.crashed,
+                task, fence, outcome.error, outcome.verdict, outcome.retry_after_us, outcome.crashed
             )
         return self._stopped(attempt, outcome.detail, outcome.trace)  # type: ignore[union-attr]
 

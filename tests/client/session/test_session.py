@@ -234,9 +234,7 @@ def test_large_tasks_do_not_share_a_frame() -> None:
         await task_of(app).submit_many([(bytes(300 * 1024),)] * 7)
         assert [len(frame.tasks) for frame in broker.of(Submit)] == [3, 3, 1]
         broker.heard.clear()
-        await asyncio.gather(
-            *[app.submit("q", headers={"h": "x" * 15_000}) for _ in range(200)],
-        )
+        await asyncio.gather(*[app.submit("q", headers={"h": "x" * 15_000}) for _ in range(200)])
         assert len(broker.of(Submit)) == 3
 
     with_app(test)

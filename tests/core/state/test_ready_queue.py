@@ -104,10 +104,7 @@ class World:
         self.namespace.step_out(task, self.tasks)
 
     def best(
-        self,
-        keys: tuple[str, ...] = (),
-        shunned: str = "",
-        names: frozenset[str] | None = None,
+        self, keys: tuple[str, ...] = (), shunned: str = "", names: frozenset[str] | None = None
     ) -> Task | None:
         """Return the best task of these names, as assignment finds it: others are set apart."""
         while True:

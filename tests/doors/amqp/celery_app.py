@@ -11,11 +11,7 @@ from typing import Any
 
 from celery import Celery
 
-app = Celery(
-    "celery_app",
-    broker=os.environ.get("TEST_CELERY_BROKER", "amqp://"),
-    backend="rpc://",
-)
+app = Celery("celery_app", broker=os.environ.get("TEST_CELERY_BROKER", "amqp://"), backend="rpc://")
 # Chords are counted in a store: results over RPC have none.
 chords = Celery(
     "chords",

@@ -350,12 +350,7 @@ contents = st.builds(
     st.integers(0, 3),
     st.binary(max_size=20),
 )
-garbage = st.builds(
-    amqp.frame,
-    st.integers(0, 9),
-    st.integers(0, 3),
-    st.binary(max_size=30),
-)
+garbage = st.builds(amqp.frame, st.integers(0, 9), st.integers(0, 3), st.binary(max_size=30))
 
 
 def _fitting(name: str, value: object) -> dict[str, object]:

@@ -147,12 +147,7 @@ def test_a_remote_call(broker: Broker, connection: Connection) -> None:
         callback = Queue(uuid.uuid4().hex, exclusive=True, auto_delete=True, durable=False)
         with (
             Producer(connection) as producer,
-            Consumer(
-                connection,
-                queues=[callback],
-                on_message=answers.append,
-                no_ack=True,
-            ),
+            Consumer(connection, queues=[callback], on_message=answers.append, no_ack=True),
         ):
             producer.publish(
                 {"n": 7},

@@ -12,11 +12,7 @@ from typing import Any
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exceptions import (
-    ChannelClosedByBroker,
-    NackError,
-    UnroutableError,
-)
+from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
 from pika.exchange_type import ExchangeType
 
 from tests.doors.amqp.harness import PATIENCE_S, Broker

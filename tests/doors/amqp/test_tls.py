@@ -9,11 +9,7 @@ from collections.abc import Iterator
 import pika
 import pytest
 from pika.credentials import ExternalCredentials
-from pika.exceptions import (
-    AMQPConnectionError,
-    ChannelClosedByBroker,
-    ProbableAuthenticationError,
-)
+from pika.exceptions import AMQPConnectionError, ChannelClosedByBroker, ProbableAuthenticationError
 
 from jackalope.broker.access import hash_of, id_of, new_token
 from jackalope.broker.config.network import server_context
@@ -89,10 +85,7 @@ def test_a_broker_that_is_not_trusted_and_plain_text_come_to_nothing(broker: Bro
 
 @pytest.mark.parametrize(
     ("names", "common_name", "user"),
-    [
-        (("ada.example",), "ada", "ada"),
-        (("other.example", "worker.example"), "", "worker.example"),
-    ],
+    [(("ada.example",), "ada", "ada"), (("other.example", "worker.example"), "", "worker.example")],
 )
 def test_a_certificate_proves_who_a_client_is(
     broker: Broker, names: tuple[str, ...], common_name: str, user: str

@@ -460,9 +460,7 @@ bodies = st.one_of(
 )
 
 ALL_AT_ONCE = settings(
-    max_examples=examples(60),
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
+    max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

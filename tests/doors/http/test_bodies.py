@@ -202,9 +202,7 @@ def test_bad_form_leaves_nothing(
         async with open_http(tmp_path) as house:
             house.broker.blobs.doubt_s = 0.0
             response = await house.client.post(
-                "/shelf",
-                content=body,
-                headers={"Content-Type": "multipart/form-data; boundary=b"},
+                "/shelf", content=body, headers={"Content-Type": "multipart/form-data; boundary=b"}
             )
             assert response.status_code == status, response.text
             assert message in response.json()["error"]

@@ -199,11 +199,7 @@ def test_reader_that_departs_before_an_event_is_written_is_no_fault() -> None:
 
 def test_door_that_closes_ends_streams_and_sockets() -> None:
     async def check() -> None:
-        async with (
-            open_http() as house,
-            listening(house) as socket,
-            streaming(house) as lines,
-        ):
+        async with open_http() as house, listening(house) as socket, streaming(house) as lines:
             async with asyncio.timeout(2):
                 await house.door.stop()
             with pytest.raises(websockets.ConnectionClosed):

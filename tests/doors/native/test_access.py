@@ -325,9 +325,7 @@ def test_a_key_of_some_queues_sees_no_others() -> None:
                 Join(0, "w-sounds", ("images",)),
                 Manage(0, "pause_queue", {"queue": "sounds"}),
                 Manage(
-                    0,
-                    "declare_queue",
-                    {"queue": "images", "changes": {"result_becomes": "sounds"}},
+                    0, "declare_queue", {"queue": "images", "changes": {"result_becomes": "sounds"}}
                 ),
                 Manage(0, "limit_tag", {"tag": "gpu", "limit": 0}),
                 Manage(0, "drain_worker", {"worker": "w-sounds"}),

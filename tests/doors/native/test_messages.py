@@ -131,11 +131,7 @@ def test_broadcasts_go_to_those_who_want_them() -> None:
                 for subject, sender in said
             ]
             assert counts == [2, 2, 3]
-            for peer, expected in (
-                (every, said),
-                (doors, [said[0], said[2]]),
-                (ada, said[1:]),
-            ):
+            for peer, expected in ((every, said), (doors, [said[0], said[2]]), (ada, said[1:])):
                 heard = [await peer.expect(Heard) for _ in expected]
                 assert [(one.subject, one.sender) for one in heard] == expected
                 assert {(one.body, one.missed) for one in heard} == {(b"!", 0)}

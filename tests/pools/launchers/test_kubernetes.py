@@ -205,10 +205,7 @@ def test_group_of_nobody_runs(tmp_path: Path) -> None:
             {"conditions": [{"type": "X", "status": "False", "message": "0/3 nodes available"}]},
             "0/3 nodes available",
         ),
-        (
-            {"containerStatuses": [container_status()]},
-            "ContainerCreating",
-        ),
+        ({"containerStatuses": [container_status()]}, "ContainerCreating"),
         (
             {"containerStatuses": [container_status(ended={"exitCode": 3, "message": " x\n"})]},
             "CrashLoopBackOff; exit code 3; its last words: x",

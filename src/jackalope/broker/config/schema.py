@@ -169,8 +169,7 @@ class HttpConfig(msgspec.Struct, frozen=True):
         int, _about("How many connections are open at once; more are refused.", ge=1, le=1_000_000)
     ] = 10_000
     body_bytes_max: Annotated[
-        int,
-        _about("The largest JSON body that is taken.", ge=64 * 1024, le=1024 * MEBIBYTE),
+        int, _about("The largest JSON body that is taken.", ge=64 * 1024, le=1024 * MEBIBYTE)
     ] = 16 * MEBIBYTE
     payload_bytes_max: Annotated[
         int,
@@ -195,8 +194,7 @@ class HttpConfig(msgspec.Struct, frozen=True):
         200
     )
     header_bytes_max: Annotated[
-        int,
-        _about("The largest head of a request: its line and headers.", ge=1024, le=MEBIBYTE),
+        int, _about("The largest head of a request: its line and headers.", ge=1024, le=MEBIBYTE)
     ] = 32 * 1024
     header_timeout_us: Annotated[
         int,
@@ -232,8 +230,7 @@ class HttpConfig(msgspec.Struct, frozen=True):
         ),
     ] = ()
     prefix: Annotated[
-        str,
-        _about("The path under which a proxy serves this door, such as `/jackalope`."),
+        str, _about("The path under which a proxy serves this door, such as `/jackalope`.")
     ] = ""
 
 
@@ -305,8 +302,7 @@ class AuthConfig(msgspec.Struct, frozen=True):
         ),
     ] = ()
     insecure: Annotated[
-        bool,
-        _about("Listen on other networks than this machine even without keys or without TLS."),
+        bool, _about("Listen on other networks than this machine even without keys or without TLS.")
     ] = False
 
 

@@ -169,11 +169,7 @@ def _translate(path: KeyPath, value: Any, found: Translated) -> None:
 
 
 def _put(
-    tree: dict[Any, Any],
-    path: KeyPath,
-    value: Any,
-    found: Translated | None = None,
-    key: str = "",
+    tree: dict[Any, Any], path: KeyPath, value: Any, found: Translated | None = None, key: str = ""
 ) -> None:
     """Set a value of our tree. What is set there already counts if the file itself has set it."""
     section = tree.setdefault(path[0], {})

@@ -99,15 +99,13 @@ async def retry(
     which: Which,
     tasks: SomeTasks = None,
     retries: Annotated[
-        int | None,
-        typer.Option("--retries", min=0, metavar="N", help="Another number of retries."),
+        int | None, typer.Option("--retries", min=0, metavar="N", help="Another number of retries.")
     ] = None,
     time_limit: Annotated[
         str, typer.Option("--timeout", metavar="DURATION", help="Another time limit.")
     ] = "",
     priority: Annotated[
-        int | None,
-        typer.Option("--priority", "-p", min=0, max=255, help="Another priority."),
+        int | None, typer.Option("--priority", "-p", min=0, max=255, help="Another priority.")
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,

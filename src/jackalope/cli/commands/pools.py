@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from jackalope.wire.views import GroupView, PoolView
 
 Queue = Annotated[
-    str,
-    typer.Argument(metavar="QUEUE", help="The queue that the pool is for.", show_default=False),
+    str, typer.Argument(metavar="QUEUE", help="The queue that the pool is for.", show_default=False)
 ]
 Key = Annotated[
     str, typer.Argument(metavar="KEY", help="A key; '' for tasks without.", show_default=False)

@@ -156,8 +156,7 @@ async def set_(
         ),
     ] = None,
     preset: Annotated[
-        str,
-        typer.Option("--preset", metavar="PRESET", help="Begin with this policy."),
+        str, typer.Option("--preset", metavar="PRESET", help="Begin with this policy.")
     ] = "",
 ) -> None:
     """Make a queue, or change its policy; it takes effect at once.

@@ -65,9 +65,7 @@ class Flags(Options):
     amqp_management_port: Annotated[
         str | None,
         _flag(
-            "--amqp-management-port",
-            "PORT",
-            "The port of the management API; 0 takes a free one.",
+            "--amqp-management-port", "PORT", "The port of the management API; 0 takes a free one."
         ),
     ] = None
     tls_cert: Annotated[

@@ -172,10 +172,7 @@ async def cluster_status(backend: "Backend", screen: "Screen") -> None:
         "sequence": view.sequence,
         "started_us": view.started_us,
     }
-    screen.show(
-        {"is_replicated": False, "nodes": [node]},
-        lambda: _draw_cluster(address, view),
-    )
+    screen.show({"is_replicated": False, "nodes": [node]}, lambda: _draw_cluster(address, view))
 
 
 def _draw_cluster(address: str, view: "StatsView") -> "RenderableType":

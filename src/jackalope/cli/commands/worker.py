@@ -49,17 +49,12 @@ class Service(Options):
         ),
     ] = 0
     prefetch: Annotated[
-        int,
-        typer.Option("--prefetch", min=0, metavar="N", help="How many more to keep at hand."),
+        int, typer.Option("--prefetch", min=0, metavar="N", help="How many more to keep at hand.")
     ] = 0
     tasks: Annotated[
         int,
         typer.Option(
-            "--tasks",
-            min=0,
-            metavar="N",
-            help="End after so many tasks.",
-            show_default="never",
+            "--tasks", min=0, metavar="N", help="End after so many tasks.", show_default="never"
         ),
     ] = 0
     name: Annotated[
@@ -97,12 +92,10 @@ class Times(Options):
     """How long things may take."""
 
     drain_deadline: Annotated[
-        str,
-        _time("--drain-deadline", "How long running tasks may take when it is told to stop."),
+        str, _time("--drain-deadline", "How long running tasks may take when it is told to stop.")
     ] = "60s"
     stop_deadline: Annotated[
-        str,
-        _time("--stop-deadline", "How long a task may take to obey, before stronger means."),
+        str, _time("--stop-deadline", "How long a task may take to obey, before stronger means.")
     ] = "5s"
     lease: Annotated[str, _time("--lease", "How long the broker bears its silence.")] = "30s"
     grace: Annotated[

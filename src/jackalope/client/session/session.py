@@ -382,10 +382,7 @@ class Session:
         return self._watches.add(task_id)
 
     def unwatch(
-        self,
-        task_id: TaskId,
-        end: asyncio.Future[TaskEnded],
-        follower: Follower | None = None,
+        self, task_id: TaskId, end: asyncio.Future[TaskEnded], follower: Follower | None = None
     ) -> None:
         """Stop waiting for the end of a task, and following it."""
         if follower is not None:

@@ -15,12 +15,7 @@ from jackalope.core.api_key import ApiKey
 from jackalope.core.commands import CreateApiKey, RevokeApiKey
 from jackalope.core.commands.base import is_unlimited_admin
 from jackalope.core.effects import Accepted
-from jackalope.core.limits import (
-    API_KEYS_MAX,
-    NAME_CHARS_MAX,
-    QUEUES_PER_API_KEY_MAX,
-    TIME_US_MAX,
-)
+from jackalope.core.limits import API_KEYS_MAX, NAME_CHARS_MAX, QUEUES_PER_API_KEY_MAX, TIME_US_MAX
 from jackalope.core.records import ApiKeyCreated, ApiKeyRevoked
 from jackalope.core.refusals import Code, Refusal
 

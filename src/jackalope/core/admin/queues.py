@@ -19,12 +19,7 @@ from jackalope.core.limits import (
     TAG_CHARS_MAX,
 )
 from jackalope.core.policy import PRESETS, Policy, change_policy
-from jackalope.core.records import (
-    QueueDeclared,
-    QueuePaused,
-    QueueResumed,
-    TagLimited,
-)
+from jackalope.core.records import QueueDeclared, QueuePaused, QueueResumed, TagLimited
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.tasks.assign import offer_queue
 

@@ -44,10 +44,7 @@ _TYPES = (CLASSIC, QUORUM)
 _WORDS = {
     "x-overflow": (tuple(Overflow), "invalid_overflow"),
     "x-queue-mode": (("default", "lazy"), "invalid_queue_mode"),
-    "x-dead-letter-strategy": (
-        ("at-most-once", "at-least-once"),
-        "invalid_dead_letter_strategy",
-    ),
+    "x-dead-letter-strategy": (("at-most-once", "at-least-once"), "invalid_dead_letter_strategy"),
     "x-queue-leader-locator": (
         ("client-local", "balanced", "random", "least-leaders"),
         "invalid_queue_locator_arg",

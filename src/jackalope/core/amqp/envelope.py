@@ -60,10 +60,7 @@ def make_letter(
     queue: str, task_id: TaskId, name: str, headers: dict[str, Any], reply_to: str = ""
 ) -> Letter:
     """Return a letter for a task of this queue, id, name and headers, answered where it says."""
-    raw: Raw = {
-        properties.DELIVERY_MODE: _PERSISTENT,
-        properties.MESSAGE_ID: short(task_id.hex()),
-    }
+    raw: Raw = {properties.DELIVERY_MODE: _PERSISTENT, properties.MESSAGE_ID: short(task_id.hex())}
     if name:
         raw[properties.TYPE] = short(name)
     if reply_to:

@@ -135,12 +135,7 @@ def _abandon(core: Core, task: Task, dependency: Task) -> None:
     detail = f"{told_id(dependency.id)}{name} is {dependency.state}{why}"
     core.end_task(
         TaskMoved(
-            core.now_us,
-            task.id,
-            Event.ABANDON,
-            State.DEAD,
-            reason=Reason.DEPENDENCY,
-            detail=detail,
+            core.now_us, task.id, Event.ABANDON, State.DEAD, reason=Reason.DEPENDENCY, detail=detail
         )
     )
 

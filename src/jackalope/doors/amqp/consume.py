@@ -37,11 +37,7 @@ def consumer_of(channel: Channel, name: str, tag: str, args: dict[str, Any]) -> 
     """
     no_ack, connection = args["no_ack"], channel.connection
     queue, key = place_of(connection, name)
-    labels = {
-        "door": "amqp",
-        "tag": tag,
-        "peer": f"{connection.peer[0]}:{connection.peer[1]}",
-    }
+    labels = {"door": "amqp", "tag": tag, "peer": f"{connection.peer[0]}:{connection.peer[1]}"}
     if channel.share[0] and _is_quorum(connection, queue):
         where = f"queue '{name}' in vhost '{connection.vhost}'"
         raise ConnectionFault(540, f"{where} does not support global qos")

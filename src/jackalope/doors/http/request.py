@@ -217,11 +217,7 @@ class Answer(Response[bytes]):
     async def _send(self, _: Scope, __: Receive, send: Send) -> None:
         headers = [_JSON_HEADER, (b"content-length", b"%d" % len(self.content))]
         headers += [(name.lower().encode(), text.encode()) for name, text in self.headers.items()]
-        begin: Any = {
-            "type": "http.response.start",
-            "status": self.status_code,
-            "headers": headers,
-        }
+        begin: Any = {"type": "http.response.start", "status": self.status_code, "headers": headers}
         await send(begin)
         end: Any = {"type": "http.response.body", "body": self.content, "more_body": False}
         await send(end)

@@ -20,11 +20,7 @@ from jackalope.broker.backlog import COUNTED_BYTES_MIN
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
 from jackalope.core.api_key import Permission
-from jackalope.core.commands import (
-    AnyCommand,
-    JoinWorker,
-    SubmitTasks,
-)
+from jackalope.core.commands import AnyCommand, JoinWorker, SubmitTasks
 from jackalope.core.commands import Heartbeat as HeartbeatCommand
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Effect, Reply

@@ -173,11 +173,7 @@ def _held(engine: Engine, message: Fetch, session: int) -> Body:
     if (
         worker is None
         or attempt is None
-        or (attempt.fence, attempt.worker)
-        != (
-            message.fence,
-            worker.id,
-        )
+        or (attempt.fence, attempt.worker) != (message.fence, worker.id)
     ):
         text = f"fence {message.fence} is not the present lease of task {message.task.hex()}"
         raise Refused(Refusal(Code.STALE_FENCE, text + "; stop working on it"))

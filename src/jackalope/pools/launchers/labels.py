@@ -45,11 +45,7 @@ def launched_with(
     if not given["worker"] or not generation.isdecimal():
         return None
     return Launched(
-        **given,
-        generation=int(generation),
-        phase=phase,
-        external_id=external_id,
-        detail=detail,
+        **given, generation=int(generation), phase=phase, external_id=external_id, detail=detail
     )
 
 

@@ -29,15 +29,13 @@ def _about(text: str, **bounds: Any) -> Meta:
 
 
 Command = Annotated[
-    tuple[str, ...],
-    _about("The program that is the worker, and its arguments.", min_length=1),
+    tuple[str, ...], _about("The program that is the worker, and its arguments.", min_length=1)
 ]
 Env = Annotated[
     dict[str, str], _about("Variables that every worker gets; those of the pool come on top.")
 ]
 Timeout = Annotated[
-    int,
-    _about("How long one order to the backend may take.", ge=100 * MILLISECOND, le=HOUR),
+    int, _about("How long one order to the backend may take.", ge=100 * MILLISECOND, le=HOUR)
 ]
 LogBytes = Annotated[
     int,
@@ -65,8 +63,7 @@ class SubprocessSettings(
     folder: Annotated[str, _about("Where they run; empty for where the broker does.")] = ""
     env: Env = {}
     inherit_env: Annotated[
-        bool,
-        _about("Whether they get the broker's variables too, those with `JACKALOPE_` apart."),
+        bool, _about("Whether they get the broker's variables too, those with `JACKALOPE_` apart.")
     ] = True
     keep_running: Annotated[
         bool,
@@ -90,12 +87,7 @@ class Manager(StrEnum):
 
 
 class SystemdSettings(
-    Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="type",
-    tag="systemd",
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="systemd"
 ):
     """Workers are instances of a template unit."""
 
@@ -168,8 +160,7 @@ class DockerSettings(
         ),
     ] = ""
     log_bytes_max: Annotated[
-        int,
-        _about("How much of what each prints Docker keeps; 0 leaves that to Docker.", ge=0),
+        int, _about("How much of what each prints Docker keeps; 0 leaves that to Docker.", ge=0)
     ] = 10 * MEBIBYTE
     timeout_us: Timeout = 10 * SECOND
     pull_timeout_us: Annotated[
@@ -213,8 +204,7 @@ class Keda(
     """Each group is a deployment that KEDA scales by the length or the rate of its queue."""
 
     amqp_host: Annotated[
-        str,
-        _about("The broker's AMQP door as KEDA sees it, such as `amqp://broker:5672/`."),
+        str, _about("The broker's AMQP door as KEDA sees it, such as `amqp://broker:5672/`.")
     ] = ""
     metrics_url: Annotated[
         str,

@@ -92,10 +92,7 @@ class Database:
         if self._path is not None:
             make_file(self._path)  # SQLite gives its log and index the same permissions.
         connection = sqlite3.connect(
-            self._path or ":memory:",
-            timeout=BUSY_S,
-            isolation_level=None,
-            check_same_thread=False,
+            self._path or ":memory:", timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
         connection.execute(f"PRAGMA cache_size = {-self._cache_bytes // 1024}")
         return connection

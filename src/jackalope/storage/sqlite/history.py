@@ -95,9 +95,7 @@ class SqliteHistory:
     """
 
     def __init__(
-        self,
-        path: Path | None,
-        writer_of: Callable[[Writer], HistoryWriter] | None = None,
+        self, path: Path | None, writer_of: Callable[[Writer], HistoryWriter] | None = None
     ) -> None:
         self._db = open_history(path)
         with self._db.reading() as connection:

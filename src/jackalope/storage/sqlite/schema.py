@@ -287,9 +287,5 @@ WAL_BYTES_MAX = 32 * 1024 * 1024
 def open_history(path: Path | None) -> Database:
     """Open the file, and create or migrate its tables. Without a path it is in memory."""
     return Database(
-        path,
-        FORMAT,
-        synchronous="NORMAL",
-        cache_bytes=CACHE_BYTES,
-        wal_bytes_max=WAL_BYTES_MAX,
+        path, FORMAT, synchronous="NORMAL", cache_bytes=CACHE_BYTES, wal_bytes_max=WAL_BYTES_MAX
     )

@@ -42,11 +42,7 @@ class SqliteSeries:
 
     def __init__(self, path: Path | None) -> None:
         self._db = Database(
-            path,
-            FORMAT,
-            synchronous="NORMAL",
-            cache_bytes=CACHE_BYTES,
-            wal_bytes_max=WAL_BYTES_MAX,
+            path, FORMAT, synchronous="NORMAL", cache_bytes=CACHE_BYTES, wal_bytes_max=WAL_BYTES_MAX
         )
 
     @classmethod

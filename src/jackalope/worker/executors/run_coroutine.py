@@ -86,10 +86,7 @@ class Ride:
 
 @types.coroutine
 def drive(
-    coroutine: Coroutine[Any, Any, Any],
-    context: Context,
-    ride: Ride,
-    on_wait: Callable[[], None],
+    coroutine: Coroutine[Any, Any, Any], context: Context, ride: Ride, on_wait: Callable[[], None]
 ) -> Generator[Any, Any, Any]:
     """Run a coroutine to its end in a context of its own, and return what it returns.
 

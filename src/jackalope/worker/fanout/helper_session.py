@@ -128,10 +128,7 @@ class _Stint:
     """Computes what comes over the line."""
 
     def __init__(
-        self,
-        order: Order,
-        definition: TaskDefinition,
-        functions: Mapping[str, TaskDefinition],
+        self, order: Order, definition: TaskDefinition, functions: Mapping[str, TaskDefinition]
     ) -> None:
         self._line = Line(order, definition, functions)
 
@@ -182,10 +179,7 @@ class Line(asyncio.Protocol):
     """The connection to the owner, in a thread of its own."""
 
     def __init__(
-        self,
-        order: Order,
-        definition: TaskDefinition,
-        functions: Mapping[str, TaskDefinition],
+        self, order: Order, definition: TaskDefinition, functions: Mapping[str, TaskDefinition]
     ) -> None:
         self.run = 0  # the number of what is to be done now
         self._order = order

@@ -356,10 +356,7 @@ class Hub:
             return
         around = self._surroundings
         self._processes = ProcessExecutor(
-            around.application,
-            command=around.child_command,
-            log=around.log,
-            surroundings=around,
+            around.application, command=around.child_command, log=around.log, surroundings=around
         )
         definition, given = self._wanted(), self._attempt.assignment
         for number in range(self._stints):

@@ -115,10 +115,7 @@ class PulseKeeper:
     async def _live(self) -> int:
         """Start the process, and return its status when it has ended."""
         self._process = await asyncio.create_subprocess_exec(
-            *_COMMAND,
-            str(os.getpid()),
-            stdin=asyncio.subprocess.PIPE,
-            start_new_session=True,
+            *_COMMAND, str(os.getpid()), stdin=asyncio.subprocess.PIPE, start_new_session=True
         )
         self.pid = self._process.pid
         if self._orders:

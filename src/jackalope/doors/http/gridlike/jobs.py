@@ -51,11 +51,7 @@ _FORM = "multipart/form-data"
 
 def handlers(grid: Grid) -> list[Any]:
     """Return the routes of jobs."""
-    return [
-        *_submitting(grid),
-        *_showing(grid),
-        *_deleting(grid),
-    ]
+    return [*_submitting(grid), *_showing(grid), *_deleting(grid)]
 
 
 # Submitting.
@@ -160,9 +156,7 @@ def _showing(grid: Grid) -> list[Any]:
         return answer(job_of(view, policies[view.queue], grid.broker.now_us()))
 
     @route(
-        "/api/jobs/{key:str}/payload",
-        http_method=["GET", "HEAD"],
-        opt={"permission": "read_tasks"},
+        "/api/jobs/{key:str}/payload", http_method=["GET", "HEAD"], opt={"permission": "read_tasks"}
     )
     async def read_job_payload(request: AnyRequest, key: FromPath[str]) -> Response[Any]:
         """Return the payload of a job."""
@@ -170,9 +164,7 @@ def _showing(grid: Grid) -> list[Any]:
         return await body_response(request, grid.broker.blobs, payload)
 
     @route(
-        "/api/jobs/{key:str}/result",
-        http_method=["GET", "HEAD"],
-        opt={"permission": "read_tasks"},
+        "/api/jobs/{key:str}/result", http_method=["GET", "HEAD"], opt={"permission": "read_tasks"}
     )
     async def read_job_result(request: AnyRequest, key: FromPath[str]) -> Response[Any]:
         """Return the result of a job that is done."""

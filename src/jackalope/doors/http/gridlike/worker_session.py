@@ -271,11 +271,7 @@ class WorkerSession:
         return JoinWorker(
             worker=entry.worker,
             queues=(entry.queue,),
-            labels={
-                "door": "gridlike",
-                "id": entry.id,
-                "name": entry.name[:_LABEL_CHARS_MAX],
-            },
+            labels={"door": "gridlike", "id": entry.id, "name": entry.name[:_LABEL_CHARS_MAX]},
             holding=holding or [],
             namespace=settings.namespace,
             grace_us=settings.reconnect_grace_us,

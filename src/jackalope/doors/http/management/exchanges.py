@@ -117,10 +117,4 @@ def kind_of(name: str) -> Kind:
         raise bad(f"unknown exchange type '{name}'") from None
 
 
-ROUTES = [
-    list_all_exchanges,
-    list_exchanges,
-    read_exchange,
-    declare_exchange,
-    delete_exchange,
-]
+ROUTES = [list_all_exchanges, list_exchanges, read_exchange, declare_exchange, delete_exchange]

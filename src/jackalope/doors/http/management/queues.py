@@ -146,11 +146,4 @@ async def place_of(
     return await room.broker.read(look)
 
 
-ROUTES = [
-    list_all_queues,
-    list_queues,
-    read_queue,
-    declare_queue,
-    delete_queue,
-    purge_queue,
-]
+ROUTES = [list_all_queues, list_queues, read_queue, declare_queue, delete_queue, purge_queue]

@@ -73,9 +73,7 @@ class ActionDone(msgspec.Struct):
 
 
 @delete(
-    "/tasks/{task_id:str}",
-    status_code=204,
-    opt=spec("cancel_tasks", status=204, errors=(404, 409)),
+    "/tasks/{task_id:str}", status_code=204, opt=spec("cancel_tasks", status=204, errors=(404, 409))
 )
 async def cancel_task(request: Asked, task_id: FromPath[str]) -> Response[None]:
     """Cancel a task that is pending: it is killed. One that a worker has is a conflict."""
@@ -83,10 +81,7 @@ async def cancel_task(request: Asked, task_id: FromPath[str]) -> Response[None]:
     return nothing()
 
 
-@post(
-    "/tasks/{task_id:str}/{action:str}",
-    opt=spec("cancel_tasks", ActionDone, errors=(404, 409)),
-)
+@post("/tasks/{task_id:str}/{action:str}", opt=spec("cancel_tasks", ActionDone, errors=(404, 409)))
 async def act_on_task(request: Asked, task_id: FromPath[str], action: FromPath[str]) -> Answer:
     """Do something with a task.
 

@@ -116,10 +116,7 @@ def _wanted(task_id: str | None, queue: str) -> Wanted:
 # Server-sent events.
 
 
-@get(
-    "/events",
-    opt=spec("read_tasks", bytes, query=EventQuery, media_type="text/event-stream"),
-)
+@get("/events", opt=spec("read_tasks", bytes, query=EventQuery, media_type="text/event-stream"))
 async def stream_events(request: Asked) -> Response[Any]:
     """Stream what happens to tasks, as server-sent events; also a WebSocket, at the same path.
 

@@ -188,11 +188,4 @@ def _identity_of(text: str) -> bytes:
     return identity
 
 
-ROUTES = (
-    send_request,
-    read_request,
-    list_answers,
-    pin_answers,
-    unpin_answers,
-    purge_answers,
-)
+ROUTES = (send_request, read_request, list_answers, pin_answers, unpin_answers, purge_answers)

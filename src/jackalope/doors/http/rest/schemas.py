@@ -147,8 +147,7 @@ class TaskToSubmit(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
         Count | None, about("How many failures are tried again; by default the queue decides.")
     ] = None
     dependencies: Annotated[
-        tuple[Id, ...],
-        about("Tasks that must end first.", max_length=DEPENDENCIES_PER_TASK_MAX),
+        tuple[Id, ...], about("Tasks that must end first.", max_length=DEPENDENCIES_PER_TASK_MAX)
     ] = ()
     task_id: Annotated[Id | None, about("Its id, so that a repeated submit is harmless.")] = None
     queue: Annotated[Name | None, about(f"Its queue; else `{QUEUE_DEFAULT}`.")] = None

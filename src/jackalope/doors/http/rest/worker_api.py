@@ -15,9 +15,7 @@ from msgspec import Meta
 
 from jackalope.broker.queries import Refused
 from jackalope.core.amqp.envelope import headers_shown
-from jackalope.core.commands import (
-    Answer as SignalAnswer,
-)
+from jackalope.core.commands import Answer as SignalAnswer
 from jackalope.core.commands import (
     AnswerSignal,
     AnyCommand,
@@ -75,9 +73,7 @@ _STATS_MAX = 64
 _Lease = Annotated[
     float,
     about(
-        "How many seconds of silence are borne.",
-        ge=LEASE_US_MIN / SECOND,
-        le=LEASE_US_MAX / SECOND,
+        "How many seconds of silence are borne.", ge=LEASE_US_MIN / SECOND, le=LEASE_US_MAX / SECOND
     ),
 ]
 _Queues = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=QUEUES_PER_WORKER_MAX)]
@@ -380,12 +376,7 @@ async def report_progress(request: Asked, task_id: FromPath[str]) -> Answer:
     status_code=200,
     request_max_body_size=None,
     opt=spec(
-        "work",
-        Reported,
-        body=bytes,
-        query=ResultQuery,
-        errors=(404, 408, 409),
-        needs_body=False,
+        "work", Reported, body=bytes, query=ResultQuery, errors=(404, 408, 409), needs_body=False
     ),
 )
 async def finish_attempt(request: Asked, task_id: FromPath[str]) -> Answer:
