@@ -87,7 +87,6 @@ class OwnBroker:
 
     @property
     def token(self) -> str:
-        """What lets its user in."""
         try:
             return self._token.read_text().strip()
         except OSError:
@@ -148,11 +147,7 @@ class OwnBroker:
             self.ensure_running()
 
     def stop(self, timeout_s: float = START_S) -> bool:
-        """Stop it as SIGTERM does, and return whether it ran. It starts again when it is needed.
-
-        Raises:
-            ConnectionLost: it does not end in time.
-        """
+        """Stop it as SIGTERM does, and return whether it ran. It starts again when it is needed."""
         pid = self.pid()
         if pid is None:
             return False

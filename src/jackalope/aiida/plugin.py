@@ -210,11 +210,7 @@ class JackalopeBroker(Broker):  # type: ignore[misc]
             self._own.ensure_running()
 
     def _knock(self) -> None:
-        """Find out at once that nothing listens: a client would try again until its time is over.
-
-        Raises:
-            ConnectionLost: nothing listens; with what to do.
-        """
+        """Find out at once that nothing listens; a client would retry until its time is over."""
         if not self._config["address"] and not self._own.is_running():
             when = "it starts when it is needed" if self._config["autostart"] else "start it"
             raise ConnectionLost(f"your broker in {self._own.folder} does not run; {when}")

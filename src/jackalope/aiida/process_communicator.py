@@ -170,11 +170,7 @@ class Lookup:
 
 
 def _about(pid: int) -> Any:
-    """Return the type of a process, its label and its computer. A query is cheaper than a node.
-
-    Raises:
-        LookupError: there is no such process.
-    """
+    """Return the type of a process, its label and its computer. A query is cheaper than a node."""
     from aiida import orm  # noqa: PLC0415  slow, and whoever sends a process has loaded it
 
     query = orm.QueryBuilder()

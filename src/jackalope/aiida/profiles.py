@@ -64,7 +64,6 @@ class Profiles:
         self._config = get_config(create=True)
 
     def names(self) -> list[str]:
-        """Return the names of all profiles."""
         return list(self._config.profile_names)
 
     def backend_of(self, name: str) -> str:
@@ -109,11 +108,7 @@ class Profiles:
         return {**config, "namespace": namespace, BEFORE: old.get(BEFORE)}
 
     def revert(self, name: str) -> tuple[str, Path | None]:
-        """Give a profile the broker that it had, and return its name and the copy of the file.
-
-        Raises:
-            ConfigError: it has another broker, its daemon runs, or it never had another one.
-        """
+        """Give a profile the broker that it had, and return its name and the copy of the file."""
         self._ours(name)
         profile = self._idle(name)
         before = profile.process_control_config.get(BEFORE)
@@ -231,7 +226,6 @@ class Profiles:
 
 
 def _has_daemon(profile: Any) -> bool:
-    """Return whether the daemon of a profile runs."""
     from aiida.engine.daemon.client import DaemonClient  # noqa: PLC0415  it loads all of AiiDA
 
     return bool(DaemonClient(profile).is_daemon_running)

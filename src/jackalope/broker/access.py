@@ -56,7 +56,6 @@ class Principal:
         return f"{self.key.name}/{name}" if name else self.key.name
 
     def may(self, permission: Permission) -> bool:
-        """Tell whether it has a permission."""
         if self.key is None:
             return True
         return permission in self.key.permissions or Permission.ADMIN in self.key.permissions
@@ -214,7 +213,6 @@ class Access:
                 stay.end()
 
     def all_keys(self) -> list[ApiKey]:
-        """Return every key."""
         return [*self._configured.values(), *self._stored.values()]
 
     def has_lasting_admin(self) -> bool:
@@ -291,7 +289,6 @@ def id_of(token: str) -> str:
 
 
 def hash_of(token: str) -> str:
-    """Return what is stored of a token."""
     return sha256(token.encode()).hexdigest()
 
 

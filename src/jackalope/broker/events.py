@@ -64,7 +64,6 @@ class Subscription:
 
     @property
     def topic(self) -> Topic:
-        """Return what it is about."""
         return self.namespace, self.queue, self.task
 
     def may_hear(self, event: Happened) -> bool:

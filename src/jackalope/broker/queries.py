@@ -107,12 +107,7 @@ class About(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def answer(broker: Broker, namespace: str, what: str, about: dict[str, Any]) -> Any:
-    """Answer a question.
-
-    Raises:
-        Refused: it is unknown, badly asked, not permitted to whoever acts, or about something that
-            is not there.
-    """
+    """Answer a question."""
     question = QUESTIONS.get(what)
     if question is None:
         _admit(TASK, namespace)  # Without the permission to ask, none is known.
@@ -427,7 +422,6 @@ QUESTIONS: dict[str, Question] = {
 
 
 def refuse_question(who: Principal, question: Question, namespace: str) -> Refusal | None:
-    """Refuse a question that is not permitted."""
     where = None if question.scope is Scope.BROKER else namespace
     return who.refuse_any(question.needs, where) or who.refuse_scope(question.scope)
 

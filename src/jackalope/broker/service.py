@@ -108,8 +108,7 @@ class Broker:
         self._storage = storage
         self._default_policy = default_policy
         self._limits = limits or LimitsConfig()
-        # what peers have been sent and do not read
-        self.backlog = Backlog(self._limits.unread_bytes)
+        self.backlog = Backlog(self._limits.unread_bytes)  # what peers do not read
         self._clock = clock or Clock()
         # large payloads and results, for the doors to read and write
         self.blobs = BlobKeeper(storage.blobs, storage.history, self.flush, self._unnamed)
@@ -128,8 +127,7 @@ class Broker:
         self._sessions = 0
         self._inbox: list[AnyCommand] = []
         self._inbox_items = 0
-        self._is_urgent = False
-        self._is_idle = True
+        self._is_urgent, self._is_idle = False, True
         self._patience: asyncio.TimerHandle | None = None
         self._reads: list[Callable[[], None]] = []
         self._wake = asyncio.Event()
@@ -209,7 +207,6 @@ class Broker:
     # For the doors.
 
     def open_session(self, outlet: Outlet) -> int:
-        """Give a connection its session."""
         self._sessions += 1
         self._outlets[self._sessions] = outlet
         return self._sessions
@@ -602,7 +599,6 @@ class Alarm:
         self._timer = loop.call_later(max(0, at_us - now_us) / SECOND, self._sound)
 
     def cancel(self) -> None:
-        """Do not ring."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -180,11 +180,7 @@ class Backend:
         return await self._ask("stats", StatsView)
 
     async def resolve(self, text: str) -> TaskId:
-        """Find the task that a text means: a UUID, hex digits, the beginning of them, or an alias.
-
-        Raises:
-            NotFound: none is meant, or several.
-        """
+        """Find the task of a text: a UUID, hex digits, the beginning of them, or an alias."""
         whole = parse_id(text)
         if whole is not None:
             return TaskId(whole)

@@ -84,9 +84,6 @@ def parse_time(text: str) -> int:
     """Read a time as microseconds: `2030-01-31T08:00`, `2030-01-31 08:00+02:00` or `08:00`.
 
     Without a zone it is meant in that of this machine; without a date, the next such time.
-
-    Raises:
-        ValueError: it is none.
     """
     now = datetime.now(tz=UTC).astimezone()
     try:

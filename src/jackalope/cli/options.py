@@ -109,11 +109,7 @@ def moment_us(text: str) -> int:
 
 
 def reading(read: Callable[[str], T], text: str) -> T:
-    """Read a text, and fail as usage does if it cannot be read.
-
-    Raises:
-        Failure: with what the reader said.
-    """
+    """Read a text, and fail as usage does if it cannot be read."""
     try:
         return read(text)
     except ValueError as error:
@@ -123,11 +119,7 @@ def reading(read: Callable[[str], T], text: str) -> T:
 def read_changes(
     texts: Iterable[str], read: Callable[[str, str], tuple[str, Any]]
 ) -> dict[str, Any]:
-    """Read settings that are written as key=value.
-
-    Raises:
-        Failure: with everything that is wrong.
-    """
+    """Read settings that are written as key=value."""
     changes: dict[str, Any] = {}
     problems = []
     for text in texts:
@@ -219,11 +211,7 @@ class Which(Options):
         return not any(vars(self).values())
 
     def states(self) -> tuple[str, ...]:
-        """Return the states meant.
-
-        Raises:
-            Failure: one is none.
-        """
+        """Return the states meant."""
         found: list[str] = []
         for name in self.state or ():
             if name not in STATES and name not in STATE_SETS:
@@ -260,11 +248,7 @@ def _looks_like_id(text: str) -> bool:
 
 
 async def find(backend: "Backend", text: str) -> "TaskId":
-    """Find the task that a text means.
-
-    Raises:
-        Failure: there is none, or several.
-    """
+    """Find the task that a text means."""
     from jackalope.cli.broker_client import NotFound
 
     try:

@@ -10,10 +10,6 @@ class BrokenInvariant(AssertionError):
 
 
 def must(condition: object, what: str, *details: object) -> None:
-    """Stop if `condition` is false.
-
-    Raises:
-        BrokenInvariant: naming what was expected and the values that broke it.
-    """
+    """Stop if `condition` is false."""
     if not condition:
         raise BrokenInvariant(f"{what}: {', '.join(map(repr, details))}" if details else what)

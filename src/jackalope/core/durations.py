@@ -22,11 +22,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)?\s*")
 
 
 def parse_duration(value: object) -> int:
-    """Return a duration in microseconds: "30s", "5m", "1h30m", "100ms", "forever" or seconds.
-
-    Raises:
-        ValueError: it is none; the text says what one looks like.
-    """
+    """Return a duration in microseconds: "30s", "5m", "1h30m", "100ms", "forever" or seconds."""
     text = str(value).strip().lower()
     if text == FOREVER:
         return NEVER

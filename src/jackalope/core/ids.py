@@ -40,7 +40,6 @@ def is_volatile(task_id: TaskId) -> bool:
 
 
 def volatile_id(task_id: TaskId) -> TaskId:
-    """Return the id that a task has if it is volatile."""
     return TaskId(task_id[:6] + _VOLATILE + task_id[10:])
 
 

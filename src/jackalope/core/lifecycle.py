@@ -190,5 +190,4 @@ def is_legal(state: State, event: Event) -> bool:
 
 
 def can_lead(state: State, event: Event, to: State) -> bool:
-    """Tell whether the event can take a task from one state to the other."""
     return to in TRANSITIONS[state].get(event, _GONE)

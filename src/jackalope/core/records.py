@@ -375,17 +375,11 @@ _format_decoder = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw])
 
 
 def encode_batch(records: list[AnyRecord]) -> bytes:
-    """Encode the records of one batch."""
     return _encoder.encode((FORMAT, records))
 
 
 def decode_batch(body: bytes) -> list[AnyRecord]:
-    """Decode the records of one batch.
-
-    Raises:
-        NewerFormat: the batch is of a format that this version does not know.
-        msgspec.DecodeError: the bytes are not a batch.
-    """
+    """Decode the records of one batch."""
     try:
         version, records = _format_decoder.decode(body)
         if version <= FORMAT:

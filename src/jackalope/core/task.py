@@ -39,7 +39,6 @@ Body = bytes | BlobRef
 
 
 def is_blob(ref: BlobRef) -> bool:
-    """Tell whether a reference can be that of a blob."""
     return bool(ref.blob) and len(ref.blob) <= NAME_CHARS_MAX and 0 <= ref.size <= TIME_US_MAX
 
 

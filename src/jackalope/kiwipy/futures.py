@@ -35,7 +35,6 @@ class Reply:
                 last.set_result(self._last)
 
     def finish(self, value: Any) -> None:
-        """Take the result."""
         with suppress(InvalidStateError):
             self._last.set_result(value)
 

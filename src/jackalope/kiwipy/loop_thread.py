@@ -72,13 +72,7 @@ class LoopThread:
         self._thread.start()
 
     def wait_for(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run a coroutine there, and return what it returns.
-
-        Raises:
-            TimeoutError: it took too long.
-            CommunicatorClosed: the thread has ended.
-            RuntimeError: this is the thread itself, which would wait for ever.
-        """
+        """Run a coroutine there, and return what it returns."""
         if threading.current_thread() is self._thread:
             work.close()
             raise RuntimeError("a subscriber cannot wait for its own communicator; use a thread")

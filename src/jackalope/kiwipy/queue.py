@@ -248,7 +248,6 @@ class Queue:
     # Taking.
 
     async def add_subscriber(self, subscriber: Callable[..., Any], identifier: Any) -> Any:
-        """Give tasks to a subscriber."""
         identifier = identifier or str(uuid.uuid4())
         if identifier in self._subscribers:
             raise kiwipy.DuplicateSubscriberIdentifier(f"Task identifier '{identifier}'")
@@ -268,11 +267,7 @@ class Queue:
             self._membership.join()
 
     async def next_attempt(self) -> Attempt:
-        """Take the next task of the queue.
-
-        Raises:
-            QueueEmpty: there is none.
-        """
+        """Take the next task of the queue."""
         _, membership = await self._join()
         try:
             await membership.claim()

@@ -63,7 +63,6 @@ class Coding:
         self._may_be_plain = is_plain or (encoder is ENCODER and decoder is DECODER)
 
     def encode(self, value: Any) -> bytes:
-        """Return the bytes of a value."""
         if self._may_be_plain and _is_plain(value):
             return _PLAIN + msgspec.msgpack.encode(value)
         data = self._encoder(value)

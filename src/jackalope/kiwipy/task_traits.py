@@ -29,7 +29,6 @@ class Traits:
     is_parent: bool = False  # it waits for tasks that it sends
 
     def options(self) -> Options | None:
-        """Return what of this few tasks have."""
         headers = {PARENT_HEADER: True} if self.is_parent else {}
         options = Options(alias=self.alias, headers=headers, tags=self.tags)
         return None if options == NO_OPTIONS else options

@@ -143,11 +143,7 @@ class Desk:
         self._session = broker.open_session(self)
 
     async def ask(self, command: FollowPools | ReportLaunches) -> Answered:
-        """Hand a command to the core, and return its answer.
-
-        Raises:
-            SessionOver: the broker has ended the session.
-        """
+        """Hand a command to the core, and return its answer."""
         if self._why_over:
             raise SessionOver(self._why_over)
         ref = next(self._refs)
@@ -161,7 +157,6 @@ class Desk:
             self._asked.pop(ref, None)
 
     def deliver(self, effects: list[Effect]) -> None:
-        """Take what the core says."""
         for effect in effects:
             if isinstance(effect, Reply):
                 answer = self._asked.get(effect.ref)

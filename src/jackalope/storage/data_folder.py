@@ -246,11 +246,7 @@ class FolderLock:
             sync_file(self.descriptor)
 
     def check_place(self) -> None:
-        """Check that the file that is locked is still the one at its path.
-
-        Raises:
-            FolderGone: it is not.
-        """
+        """Check that the file that is locked is still the one at its path."""
         try:
             found = self._path.stat()
         except FileNotFoundError:
@@ -265,7 +261,6 @@ class FolderLock:
             )
 
     def close(self) -> None:
-        """Let go of the folder."""
         os.close(self.descriptor)
 
     def _read(self) -> tuple[str, Level | None]:
@@ -282,11 +277,7 @@ class FolderLock:
 def _check_journal(
     folder: Path, lock: FolderLock, witness: Witness, accepts_loss: bool
 ) -> list[str] | None:
-    """Look at the journal before SQLite does; return what is wrong with it if that is accepted.
-
-    Raises:
-        Corrupt: it is damaged or gone, and that is not accepted.
-    """
+    """Look at the journal before SQLite does; return what is wrong with it if that is accepted."""
     path = folder / JOURNAL
     if accepts_loss:
         return salvage_journal(path)
@@ -310,11 +301,7 @@ def history_is_small(folder: Path) -> bool:
 
 
 def mend_history(path: Path) -> list[str]:
-    """Build the indexes of a damaged history again, and return what was wrong with it.
-
-    Raises:
-        Corrupt: more than its indexes is damaged.
-    """
+    """Build the indexes of a damaged history again, and return what was wrong with it."""
     problems = integrity_problems(path) if path.exists() else []
     if not problems:
         return []
@@ -330,11 +317,7 @@ def mend_history(path: Path) -> list[str]:
 
 
 def check_sequences(folder: Path, journal: Journal, history: History, witnessed: int = 0) -> None:
-    """Refuse a journal that lacks batches: its end, or some between history and its beginning.
-
-    Raises:
-        Corrupt: saying which file is behind, and by how much.
-    """
+    """Refuse a journal that lacks batches: its end, or some between history and its beginning."""
     trimmed, applied, last = journal.trimmed(), history.applied(), journal.last()
     if applied > last:
         problem = f"{JOURNAL} ends at batch {last}, but {HISTORY} already contains batch {applied}"

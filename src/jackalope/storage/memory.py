@@ -123,11 +123,9 @@ class MemoryBlobs(Blobs):
         self._blobs: dict[str, bytes] = {}
 
     def begin(self) -> "MemoryDraft":
-        """Begin to write a blob."""
         return MemoryDraft(self._blobs)
 
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return the bytes of a blob."""
         must(offset >= 0 and (length is None or length >= 0), "not a range", offset, length)
         body = self._blobs.get(ref.blob)
         if body is None or len(body) != ref.size:
@@ -141,7 +139,6 @@ class MemoryBlobs(Blobs):
         self._blobs.pop(name, None)
 
     def names(self) -> Iterator[str]:
-        """Yield the name of every blob."""
         yield from list(self._blobs)
 
     def clear(self) -> int:
@@ -161,13 +158,11 @@ class MemoryDraft(Draft):
         self._chunks: list[bytes] | None = []
 
     def add(self, chunk: bytes) -> None:
-        """Write some more."""
         if self._chunks is None:
             raise BrokenInvariant(f"draft {self.id} has ended")
         self._chunks.append(chunk)
 
     def finish(self) -> BlobRef:
-        """Make the blob of it."""
         if self._chunks is None:
             raise BrokenInvariant(f"draft {self.id} has ended")
         body, self._chunks = b"".join(self._chunks), None

@@ -50,11 +50,7 @@ class Witness:
             os.pwrite(self._descriptor, _write(sequence), _OFFSETS[self._turn])
 
     def refuse_damaged(self) -> None:
-        """Refuse a file that says nothing any more.
-
-        Raises:
-            Corrupt: naming it.
-        """
+        """Refuse a file that says nothing any more."""
         if self.is_damaged:
             raise Corrupt(
                 f"{self.path}: damaged, so that it is not known how far the journal had come. Run "
@@ -63,7 +59,6 @@ class Witness:
             )
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._descriptor)
 
 

@@ -254,7 +254,6 @@ class Connection(asyncio.Protocol):
         self._write(frame)
 
     def new_upload(self) -> int:
-        """Return a number for an upload that no other of this connection has."""
         self._uploads += 1
         return self._uploads
 
@@ -307,7 +306,6 @@ class Connection(asyncio.Protocol):
     # From the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=CONGESTED_BYTES)
 
@@ -494,11 +492,7 @@ def _reason(error: Exception) -> str:
 
 
 def client_context(address: Address) -> ssl.SSLContext | None:
-    """Return what a connection to the address is made with; None where it is plain.
-
-    Raises:
-        ConfigError: the file of authorities cannot be used.
-    """
+    """Return what a connection to the address is made with; None where it is plain."""
     if not address.tls:
         return None
     try:

@@ -31,7 +31,6 @@ class IdMaker:
         self._serial = 0
 
     def next(self) -> TaskId:
-        """Make an id."""
         now_ms = time.time_ns() // 1_000_000
         serial = self._serial + 1
         if now_ms > self._ms:
@@ -73,11 +72,7 @@ new_task_id = _maker.next
 
 
 def to_task_id(value: object) -> TaskId:
-    """Return the id that something names: bytes, hexadecimal text, a UUID, or what has an `id`.
-
-    Raises:
-        ConfigError: it names no task.
-    """
+    """Return the id that something names: bytes, hexadecimal text, a UUID, or what has an `id`."""
     value = getattr(value, "id", value)
     if isinstance(value, bytes) and len(value) == ID_BYTES:
         return TaskId(bytes(value))  # Plain, of a subclass as well.

@@ -170,11 +170,7 @@ class FrameReader:
         self._buffer = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """Yield every frame that is now whole.
-
-        Raises:
-            FrameError: the bytes are no frames, or one is too large.
-        """
+        """Yield every frame that is now whole."""
         buffer = self._buffer + data if self._buffer else data
         at, size = 0, len(buffer)
         while size - at >= 7:
@@ -194,11 +190,7 @@ class FrameReader:
 
 
 def decode_method(payload: bytes) -> Method:
-    """Read a method.
-
-    Raises:
-        FrameError: the payload is none.
-    """
+    """Read a method."""
     try:
         class_id, method_id = _METHOD.unpack_from(payload)
     except error as problem:
@@ -299,7 +291,6 @@ def short_string(raw: bytes) -> bytes:
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
-    """Write a frame."""
     return _FRAME.pack(kind, channel, len(payload)) + payload + b"\xce"
 
 
@@ -310,11 +301,7 @@ HEARTBEAT_FRAME = frame(HEARTBEAT, 0, b"")
 
 
 def decode_content_header(payload: bytes) -> tuple[int, int, bytes]:
-    """Read the header of a content: its class, the size of its body and its properties.
-
-    Raises:
-        FrameError: it is none.
-    """
+    """Read the header of a content: its class, the size of its body and its properties."""
     try:
         class_id, _, size = _CONTENT.unpack_from(payload)
     except error as problem:
@@ -357,5 +344,4 @@ def encode_deliver(
 
 
 def encode_route(exchange: str, key: str) -> bytes:
-    """Write the exchange and the routing key of a delivery."""
     return short_string(exchange.encode()) + short_string(key.encode())

@@ -125,7 +125,6 @@ class FrameReader:
 
 
 def frame(kind: IntEnum, body: bytes) -> bytes:
-    """Put a body into a frame."""
     return _HEADER.pack(len(body) + 1, kind) + body
 
 

@@ -41,7 +41,6 @@ class Interest(msgspec.Struct, array_like=True, frozen=True, gc=False):
     subject: str = "*"
 
     def is_meant(self, sender: str, subject: str) -> bool:
-        """Tell whether a broadcast is one of those."""
         return matches(self.subject, subject) and matches(self.sender, sender)
 
 
@@ -510,15 +509,10 @@ class Codec:
         self._encode = msgspec.msgpack.Encoder().encode
 
     def encode(self, message: Message) -> bytes:
-        """Return the frame of a message."""
         return frame(self._kinds[type(message)], self._encode(message))
 
     def decode(self, kind: int, body: bytes) -> Message:
-        """Return the message of a frame.
-
-        Raises:
-            BodyError: the kind is unknown here, or the body is not what the kind carries.
-        """
+        """Return the message of a frame."""
         decoder = self._decoders.get(kind)
         if decoder is None:
             message = f"a frame of kind {kind}, which means nothing in this direction"

@@ -44,7 +44,6 @@ class ErrorView(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, error: Error) -> ErrorView:
-        """Show an error."""
         return cls(error.type, error.message, error.trace)
 
 

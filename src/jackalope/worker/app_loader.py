@@ -22,11 +22,7 @@ class CannotLoad(Exception):
 
 
 def load_application(text: str) -> TaskSource:
-    """Import `module:name` and return the object.
-
-    Raises:
-        CannotLoad: there is no such thing, or it is none that a worker can use.
-    """
+    """Import `module:name` and return the object."""
     module_name, _, name = text.partition(":")
     if not module_name:
         raise CannotLoad(

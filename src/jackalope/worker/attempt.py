@@ -277,12 +277,7 @@ class Reject(Exception):
 
 
 def delay_us(after_s: object) -> int:
-    """Return a delay as a report carries it: at least one microsecond, so that it is not 0.
-
-    Raises:
-        TypeError: it is no number.
-        ValueError: it is not finite, or longer than any time that the broker stores.
-    """
+    """Return a delay as a report carries it: at least one microsecond, so that it is not 0."""
     if not isinstance(after_s, int | float):
         raise TypeError(f"RetryLater: after must be seconds, not {type(after_s).__name__}")
     if not after_s <= TIME_US_MAX / SECOND:  # False for what is not a number, too.

@@ -118,7 +118,6 @@ class Membership:
         self._connecting = asyncio.create_task(self._stay_connected(), name="jackalope-connection")
 
     async def leave(self) -> None:
-        """Say that the worker goes."""
         if self._connection is not None and self._joined.is_set():
             self._joined.clear()
             with suppress(JackalopeError, TimeoutError):
@@ -139,11 +138,7 @@ class Membership:
         await self._pulse.close()
 
     async def joined(self) -> None:
-        """Return when the broker knows this worker.
-
-        Raises:
-            ConnectionLost: it does not want to, and never will.
-        """
+        """Return when the broker knows this worker."""
         while not self._joined.is_set():
             if not self._is_wanted:
                 raise ConnectionLost(self._why_unwanted)

@@ -142,7 +142,6 @@ class PoolPlace:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return how it tells the broker."""
         return {POOL_LABEL: self.queue, LAUNCH_LABEL: self.launch}
 
 

@@ -542,7 +542,6 @@ class Mailbox:
         self._on_began([attempt])
 
     def ended(self, attempt: Attempt, outcome: Outcome) -> None:
-        """Take the end of an attempt."""
         self._ended.append((attempt, outcome))
         self._wake()
 

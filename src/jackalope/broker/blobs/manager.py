@@ -124,7 +124,6 @@ class BlobKeeper(Blobs):
         self._deleting.set()
 
     def names(self) -> Iterator[str]:
-        """Yield the name of every blob."""
         return self._store.names()
 
     def clear(self) -> int:
@@ -340,7 +339,6 @@ class Flight:
         self._shared.discard(name[:_ID_CHARS])
 
     def has(self, name: str) -> bool:
-        """Tell whether a blob is held."""
         name = name[:_ID_CHARS]
         return name in self.writing or self._held.get(name, 0.0) > monotonic()
 
@@ -365,7 +363,6 @@ class HeldDraft(Draft):
         flight.begin(self.id)
 
     def add(self, chunk: bytes) -> None:
-        """Write some more."""
         with self._lock:
             self._refuse_ended()
             try:

@@ -101,11 +101,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 def merge(given: Iterable[Given], problems: Iterable[Problem] = ()) -> Loaded:
-    """Make a configuration of all that was given, the weakest first.
-
-    Raises:
-        ConfigError: with every problem, those already found included.
-    """
+    """Make a configuration of all that was given, the weakest first."""
     found = list(problems)
     latest: dict[KeyPath, Given] = {}
     values: dict[KeyPath, Any] = {}
@@ -139,11 +135,7 @@ def _full_path(path: KeyPath) -> KeyPath:
 
 
 def read_value(path: KeyPath, value: Any, *, is_text: bool = False) -> Any:
-    """Check a value, and return it as the configuration holds it.
-
-    Raises:
-        ValueError: there is no such key, or the value does not fit it; the text says what would.
-    """
+    """Check a value, and return it as the configuration holds it."""
     match path:
         case ("namespaces", *rest):
             return _read_of_namespace(rest, value, is_text=is_text)
@@ -201,11 +193,7 @@ def _read_of_queue(field: str, value: Any, *, is_text: bool) -> Any:
 
 
 def policy_value(field: str, value: Any, *, is_text: bool = False) -> Any:
-    """Check one field of a policy as a person wrote it, and return it as the core takes it.
-
-    Raises:
-        ValueError: there is no such field, or the value does not fit it.
-    """
+    """Check one field of a policy as a person wrote it, and return it as the core takes it."""
     fields = _fields(Policy)
     if field not in fields:
         raise ValueError(_unknown(field, ["preset", *fields], "a policy"))
@@ -214,11 +202,7 @@ def policy_value(field: str, value: Any, *, is_text: bool = False) -> Any:
 
 
 def pool_value(field: str, value: Any, *, is_text: bool = False) -> Any:
-    """Check one setting of a pool as a person wrote it, and return it as the core takes it.
-
-    Raises:
-        ValueError: there is no such setting, or the value does not fit it.
-    """
+    """Check one setting of a pool as a person wrote it, and return it as the core takes it."""
     fields = _fields(PoolSettings)
     if field not in fields:
         raise ValueError(_unknown(field, fields, "a pool"))
@@ -430,11 +414,7 @@ class _ApiKeyWritten(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_api_keys(value: Any) -> tuple[ApiKey, ...]:
-    """Read a list of API keys, or the JSON of one. Never repeats what it was given.
-
-    Raises:
-        ValueError: something in it is no key; the text says where.
-    """
+    """Read a list of API keys, or the JSON of one. Never repeats what it was given."""
     try:
         written: list[_ApiKeyWritten] = (
             msgspec.json.decode(value, type=list[_ApiKeyWritten])

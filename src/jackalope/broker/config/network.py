@@ -70,9 +70,6 @@ def server_context(tls: TlsConfig, client_ca: str = "") -> ssl.SSLContext | None
         tls: the settings of encryption.
         client_ca: the file of authorities whose certificates clients may show; empty if clients
             are not asked for any.
-
-    Raises:
-        ValueError: the files cannot be used; the text says why.
     """
     if not tls.cert and not tls.key:
         if client_ca:

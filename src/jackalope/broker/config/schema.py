@@ -478,7 +478,6 @@ class QueueConfig(msgspec.Struct, frozen=True):
     changes: dict[str, Any] = {}
 
     def policy(self) -> Policy:
-        """Return the whole policy."""
         return msgspec.structs.replace(PRESETS.get(self.preset, DEFAULT_POLICY), **self.changes)
 
 

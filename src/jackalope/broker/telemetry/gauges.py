@@ -126,7 +126,6 @@ def worker_state(worker: Worker) -> str:
 
 
 def gone_view(left: Departure, tally: Tally) -> WorkerView:
-    """Show a worker that has left."""
     return WorkerView(
         left.worker,
         "gone",
@@ -191,9 +190,6 @@ async def chart(
 
     Without a beginning it is the last hour, without an end it ends now, without a step it takes the
     shortest that reaches back so far. The number of points is limited by what is kept.
-
-    Raises:
-        BadSpan: the step is none, or shorter than what is kept.
     """
     now_s = broker.now_us() // SECOND
     until_s = min(-(-until_us // SECOND), now_s + FINE_S) if until_us else now_s + FINE_S

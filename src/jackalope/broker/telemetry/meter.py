@@ -92,7 +92,6 @@ class Spread(msgspec.Struct, array_like=True, gc=False):
     buckets: list[int] = msgspec.field(default_factory=lambda: [0] * BUCKETS)
 
     def count(self, size: int) -> None:
-        """Count one more."""
         if size > 0:
             self.total += size
             self.buckets[size.bit_length()] += 1
@@ -100,7 +99,6 @@ class Spread(msgspec.Struct, array_like=True, gc=False):
             self.buckets[0] += 1
 
     def add(self, other: Spread) -> None:
-        """Count all that another one has counted."""
         self.total += other.total
         for bucket, number in enumerate(other.buckets):
             if number:
@@ -360,7 +358,6 @@ class Meter:
                 _count_served(reading, How.HIT)
 
     def _forget_queues(self, records: list[QueueDeleted]) -> None:
-        """Make room for other queues."""
         for record in records:
             self._closed.pop((record.namespace, record.queue), None)
             self._open.pop((record.namespace, record.queue), None)
@@ -407,7 +404,6 @@ class Meter:
     # The other paths.
 
     def count_turn(self, turn: Turn, store_us: int) -> None:
-        """Count a turn that is durable."""
         machine = self.machine
         machine.turns += 1
         if turn.body:
@@ -418,7 +414,6 @@ class Meter:
         self.count_refusals(turn, turn.effects)
 
     def count_refusals(self, turn: Turn, effects: list[Effect]) -> None:
-        """Count what the effects of a turn refuse."""
         refusing = [
             effect
             for effect in effects

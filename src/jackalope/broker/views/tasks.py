@@ -144,7 +144,6 @@ def answer_of(core: Core, task: Task) -> AnswerView | None:
 
 
 def _awaited(task: Task) -> AnswerView:
-    """Show the answer that a task will have."""
     return AnswerView(
         identity=task.options.identity,
         queue=task.queue.name,
@@ -157,7 +156,6 @@ def _awaited(task: Task) -> AnswerView:
 
 
 def view_of_answer(answer: StoredAnswer) -> AnswerView:
-    """Show an answer that is kept."""
     return AnswerView(
         identity=answer.identity,
         queue=answer.queue,

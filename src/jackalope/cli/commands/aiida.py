@@ -54,11 +54,7 @@ class Ways(Options):
     ] = True
 
     def settings(self, common: Common) -> "Settings":
-        """Return how the profile reaches the broker that was named, or one's own.
-
-        Raises:
-            Failure: something cannot be.
-        """
+        """Return how the profile reaches the broker that was named, or one's own."""
         from jackalope.aiida.profiles import Settings
         from jackalope.core.commands import DEFAULT_NAMESPACE
 
@@ -78,11 +74,7 @@ class Ways(Options):
         )
 
     def policy(self) -> "OnLost | None":
-        """Return what becomes of a process whose worker died, if that was said.
-
-        Raises:
-            Failure: it is neither of the two.
-        """
+        """Return what becomes of a process whose worker died, if that was said."""
         from jackalope.core.policy import OnLost
 
         known = {None: None, "continue": OnLost.REQUEUE, "pause": OnLost.PAUSE}

@@ -72,11 +72,7 @@ class Rights(Options):
     ] = ""
 
     def make(self, name: str, expires_us: int = 0) -> "tuple[str, ApiKey]":
-        """Make a key, and the token that only its bearer will know.
-
-        Raises:
-            Failure: it cannot be; with all that is wrong.
-        """
+        """Make a key, and the token that only its bearer will know."""
         from jackalope.broker.access import hash_of, id_of, new_token
         from jackalope.core.admin.api_keys import api_key_problems
         from jackalope.core.api_key import ApiKey, Permission

@@ -98,11 +98,7 @@ class Work(Options):
     ] = False
 
     def bodies(self) -> "Iterator[tuple[bytes, str]]":
-        """Yield the payload of each task, and its encoding.
-
-        Raises:
-            Failure: a file cannot be read, a value is no JSON, or too much was said.
-        """
+        """Yield the payload of each task, and its encoding."""
         given = [self.json, self.payload, self.payload_file, self.from_lines]
         if sum(each is not None for each in given) > 1:
             message = "give one of --json, --payload, --payload-file and --from-lines"

@@ -21,11 +21,7 @@ _MISSED_BEATS = 2
 
 
 def read_worker_file(file: str) -> dict[str, str]:
-    """Return the options that a file stands for, with their values as they would be written.
-
-    Raises:
-        Failure: it cannot be read, or has something else in it.
-    """
+    """Return the options that a file stands for, with their values as they would be written."""
     import yaml
 
     try:

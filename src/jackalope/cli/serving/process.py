@@ -113,11 +113,7 @@ def _refuse_bad(config: Config) -> None:
 
 
 def _open(config: Config, accepts_loss: bool) -> Broker:
-    """Open the storage, and rebuild from it what the broker knew.
-
-    Raises:
-        Failure: the folder is taken, or what is in it cannot be read.
-    """
+    """Open the storage, and rebuild from it what the broker knew."""
     data, tracer = config.data, _tracer(config)
     try:
         store = store_of(config, os.environ)
@@ -345,11 +341,7 @@ class _Answers:
 
 
 async def _declare(broker: Broker, config: Config) -> None:
-    """Declare the queues, pools and limits of the configuration: all of them, or none.
-
-    Raises:
-        Failure: the broker refused some; it lists them.
-    """
+    """Declare the queues, pools and limits of the configuration: all of them, or none."""
     outlet, wanted = _Answers(), Declarations(config)
     wanted.command.session, wanted.command.ref = broker.open_session(outlet), 1
     broker.post(wanted.command, THE_BROKER)

@@ -51,7 +51,6 @@ def delete_queue(core: Core, command: DeleteQueue) -> None:
 
 
 def remove_queue(core: Core, command: RemoveQueue) -> None:
-    """Remove a queue with all that is in it."""
     queue = core.book.queue(command.namespace, command.queue)
     if is_hidden(command, queue):
         core.reply(command, not_permitted("queue", command.queue))

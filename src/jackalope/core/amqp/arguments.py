@@ -221,7 +221,6 @@ def changed_policy(policy: Policy, then: Policy, now: Policy) -> Policy:
 
 
 def exchange_terms(exchange: Exchange, rule: Rule | None) -> Exchange:
-    """Return an exchange with what its arguments and its rule say."""
     given = {} if rule is None else rule.definition
     alternate = exchange.arguments.get("alternate-exchange", given.get("alternate-exchange"))
     return msgspec.structs.replace(

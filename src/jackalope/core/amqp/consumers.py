@@ -67,7 +67,6 @@ def consumers_of(core: Core, queue: Queue, key: str | None = None) -> list[Worke
 
 
 def consume(core: Core, command: Consume) -> None:
-    """Let a consumer in."""
     queue = find_open(core, command)
     if queue is None:
         return
@@ -122,7 +121,6 @@ def hold_consumer(core: Core, command: HoldConsumer) -> None:
 
 
 def grant_credit(core: Core, command: GrantCredit) -> None:
-    """Let a consumer that does not answer have more."""
     worker = core.roster.sessions.get(command.session)
     consumer = None if worker is None else worker.consumer
     if worker is not None and consumer is not None and consumer.credit is not None:
@@ -147,7 +145,6 @@ def limit_share(core: Core, command: LimitShare) -> None:
 
 
 def take_task(core: Core, command: TakeTask) -> None:
-    """Give one task to a session that takes them one by one."""
     queue = find_open(core, command)
     if queue is None:
         return

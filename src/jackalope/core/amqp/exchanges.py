@@ -66,12 +66,10 @@ if TYPE_CHECKING:
 
 
 def no_exchange(name: str, namespace: str) -> Refusal:
-    """Refuse an exchange that is not there."""
     return Refusal(Code.UNKNOWN_EXCHANGE, f"no exchange '{name}' in namespace '{namespace}'")
 
 
 def no_queue(name: str, namespace: str) -> Refusal:
-    """Refuse a queue that is not there."""
     return Refusal(Code.UNKNOWN_QUEUE, f"no queue '{name}' in namespace '{namespace}'")
 
 
@@ -280,7 +278,6 @@ def drop_unused(core: Core, world: Namespace, name: str) -> None:
 
 
 def bind(core: Core, command: Bind) -> None:
-    """Add a binding."""
     core.reply(command, _bind(core, command) or Accepted())
 
 

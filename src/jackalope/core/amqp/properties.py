@@ -118,11 +118,7 @@ def text(raw: Raw, flag: int) -> str:
 
 
 def split(properties: bytes, *, is_checked: bool = True) -> Raw:
-    """Take properties apart, each as the bytes that it was sent as.
-
-    Raises:
-        BadProperties: the bytes are not properties.
-    """
+    """Take properties apart, each as the bytes that it was sent as."""
     try:
         (flags,) = _SHORT.unpack_from(properties)
         at, raw = 2, {}
@@ -213,11 +209,7 @@ _NUMBERS = {
 
 
 def entries(table: bytes) -> dict[str, bytes]:
-    """Take a table, without its length, apart: each value with its type, as it was sent.
-
-    Raises:
-        BadProperties: the bytes are no table.
-    """
+    """Take a table, without its length, apart: each value with its type, as it was sent."""
     found: dict[str, bytes] = {}
     at = 0
     try:
@@ -247,11 +239,7 @@ def _value_size(table: bytes, at: int) -> int:
 
 
 def value(field: bytes, depth: int = 1) -> Any:
-    """Read one value with its type, which stands in a table of this depth.
-
-    Raises:
-        BadProperties: the bytes are no value.
-    """
+    """Read one value with its type, which stands in a table of this depth."""
     kind, body = field[:1], field[5:]
     if kind in _NESTED:
         if depth == DEPTH_MAX:
@@ -292,11 +280,7 @@ def readable(plain: Any) -> Any:
 
 
 def items(array: bytes) -> list[bytes]:
-    """Take an array, without its length, apart: each value with its type, as it was sent.
-
-    Raises:
-        BadProperties: the bytes are no array.
-    """
+    """Take an array, without its length, apart: each value with its type, as it was sent."""
     found, at = [], 0
     try:
         while at < len(array):

@@ -76,7 +76,6 @@ def _drop_blobs(core: Core, messages: list[Publication]) -> None:
 def _places_of(
     world: Namespace, command: PublishMessages, message: Publication
 ) -> list[Place] | Refusal:
-    """Return the places that a message leads to."""
     if message.exchange == DEFAULT_EXCHANGE and b"CC" not in message.properties:
         places = [(message.key, "")] if message.key in world.queues else []
     else:
@@ -278,7 +277,6 @@ def trim(core: Core, queue: Queue) -> None:
 
 
 def successor_in(task_id: TaskId, queue: Queue, *, is_volatile: bool) -> TaskId:
-    """Return the id of the task that follows from another in a queue."""
     following = successor_id(task_id, queue.name)
     return volatile_id(following) if is_volatile else following
 

@@ -53,7 +53,6 @@ def wait_for_replies(core: Core, command: WaitForReplies) -> None:
 
 
 def address_of(session: int, secret: str) -> str:
-    """Return the address at which a session waits."""
     return f"{REPLY_TO}.{session}.{secret}"
 
 

@@ -61,7 +61,6 @@ class Direct(Generic[To]):
         self._by_key: dict[str, dict[To, int]] = {}
 
     def bind(self, key: str, _: dict[str, Any], to: To) -> None:
-        """Add a binding."""
         _count_up(self._by_key.setdefault(key, {}), to)
 
     def unbind(self, key: str, _: dict[str, Any], to: To) -> None:
@@ -72,7 +71,6 @@ class Direct(Generic[To]):
             del self._by_key[key]
 
     def match(self, key: str, _: Headers) -> Iterable[To]:
-        """Return those bound with this key."""
         return self._by_key.get(key, ())
 
 
@@ -91,7 +89,6 @@ class Fanout(Generic[To]):
         _count_down(self._all, to)
 
     def match(self, _: str, __: Headers) -> Iterable[To]:
-        """Return all."""
         return self._all
 
 
@@ -113,7 +110,6 @@ class Topic(Generic[To]):
         self._root: _Node[To] = _Node()
 
     def bind(self, key: str, _: dict[str, Any], to: To) -> None:
-        """Add a binding."""
         node = self._root
         for word in words_of(key):
             child = node.below.get(word)
@@ -177,7 +173,6 @@ class ByHeaders(Generic[To]):
         self._bindings: list[tuple[dict[str, Any], To]] = []
 
     def bind(self, _: str, arguments: dict[str, Any], to: To) -> None:
-        """Add a binding."""
         self._bindings.append((arguments, to))
 
     def unbind(self, _: str, arguments: dict[str, Any], to: To) -> None:

@@ -80,7 +80,6 @@ class Binding(msgspec.Struct, frozen=True, array_like=True, tag="binding"):
     arguments: dict[str, Any] = {}
 
     def name(self) -> str:
-        """Return what tells it from every other binding."""
         return _encoder.encode(self).decode()
 
 
@@ -195,7 +194,6 @@ class Topology:
         self.reserved = {name: each for name, each in self.reserved.items() if each != pool}
 
     def bind(self, binding: Binding) -> None:
-        """Add a binding."""
         name, to = binding.name(), (binding.is_to_exchange, binding.to)
         self.bindings[name] = binding
         self._by_source.setdefault(binding.source, {})[name] = binding
@@ -203,7 +201,6 @@ class Topology:
         self._routers[binding.source].bind(binding.key, binding.arguments, to)
 
     def unbind(self, binding: Binding) -> None:
-        """Remove a binding."""
         name, to = binding.name(), (binding.is_to_exchange, binding.to)
         del self.bindings[name]
         leading_away = self._by_source[binding.source]
@@ -313,7 +310,6 @@ def second_dead_letter_exchange(pool: str) -> str:
 
 
 def exchanges_of(pool: str) -> dict[str, Kind]:
-    """Return all exchanges of a pool."""
     return {
         requests_exchange(pool): Kind.DIRECT,
         activity_exchange(pool): Kind.FANOUT,

@@ -79,7 +79,6 @@ class Cache:
         self.bytes += answer.size
 
     def remove(self, answer: StoredAnswer) -> None:
-        """Take out an entry."""
         del self.answers[answer.identity]
         self.bytes -= answer.size
 
@@ -129,7 +128,6 @@ class Answers:
         self.set_expiry(answer)
 
     def leave(self, cache: Cache, answer: StoredAnswer) -> None:
-        """Take an answer out of the indexes."""
         cache.remove(answer)
         del self.by_task[answer.task]
         self.expiry.cancel(answer.task)

@@ -152,7 +152,6 @@ def joined(task: Task) -> int:
 
 
 def drop_answer(core: Core, task_id: TaskId, by: str) -> None:
-    """Drop the answer of a task that is purged."""
     if task_id in core.book.answers.by_task:
         core.record(AnswersDropped(core.now_us, (task_id,), "purged", by))
 

@@ -53,7 +53,6 @@ class SubmitTasks(Command):
     only: tuple[str, ...] = ()
 
     def touches(self) -> Iterable[str]:
-        """Return the queues of the tasks."""
         return {task.queue for task in self.tasks}
 
     def narrow(self, key: ApiKey) -> None:

@@ -117,7 +117,6 @@ class OpenExchange(Command):
     may_make: bool = True
 
     def narrow(self, key: ApiKey) -> None:
-        """Let only administrators make exchanges."""
         self.may_make = is_unlimited_admin(key)
 
 

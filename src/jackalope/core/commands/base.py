@@ -58,6 +58,5 @@ def is_unlimited_admin(key: ApiKey) -> bool:
 
 
 def permits(key: ApiKey, *permissions: Permission) -> bool:
-    """Return whether a key has one of these permissions."""
     held = key.permissions
     return Permission.ADMIN in held or any(permission in held for permission in permissions)

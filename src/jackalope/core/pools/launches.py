@@ -68,7 +68,6 @@ def report_launches(core: Core, command: ReportLaunches) -> None:
 
 
 def _see(core: Core, launcher: str, seen: Seen) -> None:
-    """Note what has become of one launch."""
     launch = core.pools.launches.get((seen.namespace, seen.launch)) or _find(core, launcher, seen)
     group = launch.group
     launch.is_listed = True

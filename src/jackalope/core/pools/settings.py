@@ -281,7 +281,6 @@ class Group:
         return True
 
     def forget_worker(self, worker: Worker) -> None:
-        """Take a worker out that is gone."""
         self.workers.pop(worker.id, None)
         self._done_by.pop(worker.id, None)
 
@@ -317,7 +316,6 @@ class Pool:
         return None if self.queue is None else self.queue.pool
 
     def group(self, key: str) -> Group:
-        """Find or make the group of a key."""
         group = self.groups.get(key)
         if group is None:
             group = self.groups[key] = Group(self, key)
@@ -366,7 +364,6 @@ class Pools:
         self.touched[group.pool, group.key] = None
 
     def pool(self, namespace: str, queue: str) -> Pool:
-        """Find or make a pool."""
         name = (namespace, queue)
         pool = self.by_name.get(name)
         if pool is None:
@@ -374,7 +371,6 @@ class Pools:
         return pool
 
     def forget_launch(self, launch: Launch) -> None:
-        """Note that what was launched is gone."""
         gone = [session for session, each in self.speakers.items() if each[0] is launch]
         for session in gone:
             del self.speakers[session]

@@ -67,7 +67,6 @@ _READY, _ASSIGNED, _RUNNING = State.READY, State.ASSIGNED, State.RUNNING
 
 
 def apply(book: Book, record: AnyRecord) -> None:
-    """Write a fact into the book."""
     APPLIERS[type(record)](book, record)
 
 

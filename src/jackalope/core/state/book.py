@@ -95,7 +95,6 @@ class Book:
     # Reading.
 
     def queue(self, namespace: str, queue: str) -> Queue | None:
-        """Find a queue."""
         world = self.namespaces.get(namespace)
         return None if world is None else world.queues.get(queue)
 
@@ -328,17 +327,14 @@ class Book:
         return TallyRow(namespace, worker, tally.succeeded, tally.failed, tally.at_us)
 
     def keep_api_key(self, key: ApiKey) -> None:
-        """Let the bearers of a key in."""
         self.api_keys = {**self.api_keys, key.id: key}
         self.api_keys_dirty[key.id] = None
 
     def drop_api_key(self, key: str) -> None:
-        """Let the bearers of a key in no more."""
         self.api_keys = {each: kept for each, kept in self.api_keys.items() if each != key}
         self.api_keys_dirty[key] = None
 
     def cache_of(self, answer: StoredAnswer) -> Cache:
-        """Return the cache that an answer belongs to."""
         return self.namespaces[answer.namespace].queues[answer.queue].cache
 
     def share(self, text: str) -> str:
@@ -379,7 +375,6 @@ class Book:
             self.timeouts.set(task.id, attempt.times_out_us)
 
     def change_state(self, task: Task, to: State, at_us: int) -> None:
-        """Take a task from one state to another that is not an end."""
         self.leave_state(task)
         task.state = to
         if to is _READY and not task.rank:
@@ -400,7 +395,6 @@ class Book:
             self.expiry.set(task.id, task.expires_us)
 
     def leave_state(self, task: Task) -> None:
-        """Take a task out of all that its state put it into."""
         state = task.state
         task.queue.count(state, -1)
         if state is _READY:
@@ -432,7 +426,6 @@ class Book:
         error: Error | None = None,
         reason: Reason | None = None,
     ) -> None:
-        """Bring a task to its end."""
         self.leave_state(task)
         queue = task.queue
         if error is None and task.outcome is not None and state is not State.SUCCEEDED:

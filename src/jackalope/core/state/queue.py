@@ -197,7 +197,6 @@ class Namespace:
         line.push(task, lane, tasks)
 
     def step_out(self, task: Task, tasks: dict[TaskId, Task]) -> None:
-        """Take a task out of line."""
         line = task.queue.line
         lane = line.remove(task, tasks)
         if not lane.size and lane is not line.plain:

@@ -108,7 +108,6 @@ class Lane:
         self._mask = 0
 
     def push(self, task: Task) -> None:
-        """Add a task."""
         task.lane = self
         priority, rank = task.priority, task.rank
         bucket = self._buckets.get(priority)
@@ -165,7 +164,6 @@ class Lane:
                 yield priority, bucket.size
 
     def ordered(self, tasks: dict[TaskId, Task]) -> Iterator[Task]:
-        """Yield every task in the order in which they go."""
         ageing_us = self.queue.policy.ageing_us
         buckets = [self._in_bucket(priority, tasks) for priority in self._buckets]
         before = None
@@ -254,11 +252,9 @@ class Line:
         return lane, True
 
     def of_key(self, key: str) -> Iterable[Lane]:
-        """Return the lanes of a key."""
         return self._by_key.get(key, {}).values()
 
     def push(self, task: Task, lane: Lane, tasks: dict[TaskId, Task]) -> None:
-        """Add a ready task to a lane of this line."""
         lane.push(task)
         self.size += 1
         if len(self.lanes) > 1:

@@ -255,7 +255,6 @@ class Roster:
         self.workers[worker.namespace.name, worker.id] = worker
 
     def dismiss(self, worker: Worker) -> None:
-        """Take a worker out of its crew."""
         crew = worker.crew
         if crew is None:
             return
@@ -273,7 +272,6 @@ class Roster:
                     del self.serving[crew.name[0], queue]
 
     def join_share(self, worker: Worker, number: int, slots: int) -> None:
-        """Let a worker have slots together with others."""
         share = self.shares.setdefault(number, Share(slots))
         share.members[worker] = None
         worker.share = share
@@ -304,7 +302,6 @@ class Roster:
         self.departed.append(Departure(name[0], worker.id, at_us, why))
 
     def crews(self, namespace: str, queue: str) -> Collection[Crew]:
-        """Return the crews that serve a queue."""
         crews = self.serving.get((namespace, queue))
         return crews.values() if crews else ()
 

@@ -35,7 +35,6 @@ def offer(core: Core, task: Task) -> None:
 
 
 def offer_queue(core: Core, queue: Queue) -> None:
-    """Note that a queue may give out tasks."""
     core.unserved.update(dict.fromkeys(queue.line.lanes.values()))
 
 

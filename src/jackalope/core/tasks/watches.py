@@ -49,7 +49,6 @@ class Watches:
         return sessions
 
     def forget_session(self, session: int) -> None:
-        """Drop all that a session watches."""
         for task_id in self._by_session.pop(session, {}):
             sessions = self.by_task[task_id]
             del sessions[session]

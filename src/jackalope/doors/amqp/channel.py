@@ -83,7 +83,6 @@ class Channel:
             raise ConnectionFault(501, f"frame of an unknown type {kind}")
 
     def outlets(self) -> Iterator[Outlet]:
-        """Yield every session of the channel."""
         yield from self.subscriptions.values()
         yield from self._takers.values()
         yield from self._stopped
@@ -141,11 +140,9 @@ class Channel:
         self._stopped.append(subscription)
 
     def next_tag(self) -> int:
-        """Return the tag of the next delivery."""
         return next(self._tags)
 
     def send(self, name: str, **args: Any) -> None:
-        """Send a method."""
         self.connection.write(amqp.encode_method(self.number, name, **args))
 
     def refuse(self, refusal: Refusal, class_id: int = 0, method_id: int = 0) -> None:
@@ -407,11 +404,7 @@ class Channel:
                 outlet.answered()
 
     def _answered(self, tag: int, *, is_multiple: bool) -> list[Delivery]:
-        """Take out the deliveries that an answer is about.
-
-        Raises:
-            ChannelFault: there is no such delivery.
-        """
+        """Take out the deliveries that an answer is about."""
         unanswered = self.unanswered
         if not is_multiple:
             delivery = unanswered.pop(tag, None)

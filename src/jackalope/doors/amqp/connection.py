@@ -352,7 +352,6 @@ class Connection(asyncio.Protocol):
     # Messages and acknowledgements.
 
     def publish(self, channel: Channel, message: Publication) -> None:
-        """Publish a message together with others."""
         self._publishing.setdefault(channel, []).append(message)
         self._items_left -= 1
 
@@ -498,7 +497,6 @@ class Connection(asyncio.Protocol):
         self._unsent.clear()
 
     def agree(self, frame_bytes_max: int, heartbeat_s: int) -> None:
-        """Take what the peer agrees to."""
         self.frame_bytes_max = self._reader.frame_bytes_max = frame_bytes_max
         self.heartbeat_s = heartbeat_s
 

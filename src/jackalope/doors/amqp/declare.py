@@ -53,7 +53,6 @@ def _counted(channel: Channel, method: Method, answer: str) -> Callable[[Answere
 
 
 def declare_exchange(channel: Channel, method: Method) -> None:
-    """Declare an exchange."""
     args, connection = method.args, channel.connection
     kind = args["type"]
     if args["passive"]:
@@ -79,7 +78,6 @@ def declare_exchange(channel: Channel, method: Method) -> None:
 
 
 def delete_exchange(channel: Channel, method: Method) -> None:
-    """Delete an exchange."""
     args, connection = method.args, channel.connection
     command = RemoveExchange(
         exchange=args["exchange"],
@@ -115,7 +113,6 @@ def _bind(channel: Channel, method: Method, binding: Binding) -> None:
 
 
 def declare_queue(channel: Channel, method: Method) -> None:
-    """Declare a queue."""
     args, connection = method.args, channel.connection
     name = args["queue"]
     if name.startswith(REPLY_TO):
@@ -173,7 +170,6 @@ def bind_queue(channel: Channel, method: Method) -> None:
 
 
 def purge_queue(channel: Channel, method: Method) -> None:
-    """Purge a queue."""
     connection = channel.connection
     queue, key = place_of(connection, method.args["queue"] or _last_queue(channel))
     command = PurgeQueue(
@@ -187,7 +183,6 @@ def purge_queue(channel: Channel, method: Method) -> None:
 
 
 def delete_queue(channel: Channel, method: Method) -> None:
-    """Delete a queue."""
     args, connection = method.args, channel.connection
     queue, key = place_of(connection, args["queue"] or _last_queue(channel))
     command = RemoveQueue(

@@ -92,7 +92,6 @@ class ConnectionFault(AmqpError):
 
 
 def fault_of(refusal: Refusal, namespace: str, vhost: str) -> AmqpError:
-    """Return what a refusal of the broker does."""
     text = refusal.message.replace(f"in namespace '{namespace}'", f"in vhost '{vhost}'")
     code = CODES[refusal.code]
     kind = ConnectionFault if code >= 500 else ChannelFault

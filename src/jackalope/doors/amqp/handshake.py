@@ -75,7 +75,6 @@ class Greeting:
         return True
 
     def _begin(self) -> None:
-        """Say who we are."""
         self._connection.write(
             amqp.encode_method(
                 0,
@@ -97,11 +96,7 @@ class Greeting:
         )
 
     def take(self, method: amqp.Method) -> bool:
-        """Take the next step, and tell whether the connection is open.
-
-        Raises:
-            ConnectionFault: it will not be.
-        """
+        """Take the next step, and tell whether the connection is open."""
         if method.name == "connection.close":
             self._connection.write(amqp.encode_method(0, "connection.close-ok"))
             self._connection.hang_up()
@@ -182,11 +177,7 @@ class Greeting:
 
 
 def _credentials(mechanism: str, response: bytes) -> tuple[str, str]:
-    """Return who the peer says it is, and what proves that.
-
-    Raises:
-        ConnectionFault: the peer proves it in a way that is not known, or not at all.
-    """
+    """Return who the peer says it is, and what proves that."""
     try:
         if mechanism == "PLAIN":
             _, user, password = response.split(b"\0")

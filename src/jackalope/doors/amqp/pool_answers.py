@@ -173,7 +173,6 @@ log = structlog.get_logger(component="amqp")
 
 
 def hand_over(waiting: Channel, reply: DirectReply) -> None:
-    """Hand a reply to the channel that waits for it."""
     if isinstance(reply.body, BlobRef):
         waiting.connection.run(_load(waiting, reply, reply.body))
     else:

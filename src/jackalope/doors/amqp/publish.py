@@ -59,7 +59,6 @@ class Publisher:
     # Messages as they arrive.
 
     def begin(self, args: dict[str, Any]) -> None:
-        """Begin with a message."""
         if args["immediate"]:
             raise ConnectionFault(540, "immediate=true")
         self._method, self._size, self.is_arriving = args, -1, True
@@ -134,7 +133,6 @@ class Publisher:
         )
 
     def _is_request(self, exchange: str) -> bool:
-        """Tell whether what is published to an exchange is a request to a pool."""
         book = self._connection.broker.engine.core.book
         world = book.namespaces.get(self._connection.namespace) if exchange else None
         return world is not None and exchange in world.topology.requests
@@ -296,11 +294,7 @@ def unexpected() -> ConnectionFault:
 
 
 def _expiration_us(text: str) -> int:
-    """Return how long a message may wait; negative if it does not say.
-
-    Raises:
-        ChannelFault: what it says is no number.
-    """
+    """Return how long a message may wait; negative if it does not say."""
     if not text:
         return -1
     if text.isascii() and text[0] == "-" and text[1:].isdigit():

@@ -143,11 +143,7 @@ class Received:
     file_name: str = ""  # what the sender calls it
 
     def field(self, name: str, default: str = "") -> str:
-        """Return a field that is to be given once.
-
-        Raises:
-            Rejected: it was given twice.
-        """
+        """Return a field that is to be given once."""
         values = self.fields.get(name, [])
         if len(values) > 1:
             raise Rejected(400, f"{name}: given {len(values)} times; give it once")
@@ -193,11 +189,7 @@ async def receiving(
 
 
 async def chunks_of(request: AnyRequest, on_chunk: OnChunk | None = None) -> AsyncIterator[bytes]:
-    """Yield the body of a request as it comes.
-
-    Raises:
-        Rejected: the sender is gone before the end.
-    """
+    """Yield the body of a request as it comes."""
     more = True
     while more:
         event: Any = await request.receive()
@@ -216,11 +208,7 @@ def too_large(bytes_max: int) -> Refusal:
 
 
 def refuse_announced(request: AnyRequest, bytes_max: int) -> None:
-    """Refuse a body that says it is too large before any of it is taken.
-
-    Raises:
-        Rejected: it does.
-    """
+    """Refuse a body that says it is too large before any of it is taken."""
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > bytes_max:
         raise Rejected(413, too_large(bytes_max).message, headers=_CLOSE)
@@ -365,9 +353,6 @@ def range_of(header: str, size: int) -> tuple[int, int] | None:
 
     None for all of them: that is also the answer to several ranges at once, and to what is no
     range, as RFC 9110 has it.
-
-    Raises:
-        Rejected: it lies outside.
     """
     unit, _, spans = header.partition("=")
     first, dash, last = spans.strip().partition("-")

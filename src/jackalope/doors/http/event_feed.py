@@ -60,11 +60,7 @@ class Feed:
             self.drop(wanted)
 
     def listen(self, wanted: Wanted) -> None:
-        """Begin to listen to something.
-
-        Raises:
-            Refused: it listens to too much already.
-        """
+        """Begin to listen to something."""
         if wanted in self._subscriptions:
             return
         if len(self._subscriptions) >= TOPICS_MAX:

@@ -91,11 +91,7 @@ def by_of(connection: Connected) -> str:
 
 
 def task_id_of(text: str) -> TaskId:
-    """Return the task that a path names.
-
-    Raises:
-        Refused: it cannot be the id of a task, so there is none.
-    """
+    """Return the task that a path names."""
     task_id = as_task_id(text)
     if task_id is None:
         message = f"no task {text[:64]!r}; an id is a UUID, such as the one a submit returned"
@@ -117,11 +113,7 @@ def to_text(task_id: TaskId) -> str:
 
 
 def read_query(request: Connected, shape: type[Q]) -> Q:
-    """Read the parameters of a query.
-
-    Raises:
-        Rejected: one is unknown, doubled, or not what it must be.
-    """
+    """Read the parameters of a query."""
     lists, numbers = _list_fields(shape), _number_fields(shape)
     found: dict[str, Any] = {}
     text = request.scope["query_string"].decode("latin-1")
@@ -147,11 +139,7 @@ def read_query(request: Connected, shape: type[Q]) -> Q:
 
 
 async def read_body(request: Asked, shape: type[S]) -> S:
-    """Read a body of JSON.
-
-    Raises:
-        Rejected: it is of another type, or not what it must be.
-    """
+    """Read a body of JSON."""
     kind = (_header(request, _TYPE_NAME) or "").partition(";")[0].strip().lower()
     if kind != _JSON:
         raise Rejected(415, f"the body must be {_JSON}, got {kind or 'no Content-Type'}")

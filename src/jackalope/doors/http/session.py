@@ -44,11 +44,7 @@ class Desk:
     async def ask(
         self, command: AnyCommand, items: int = 1, who: Principal | None = None
     ) -> Answered:
-        """Hand a command to the broker, and return its answer once that is durable.
-
-        Raises:
-            Refused: the answer is a refusal, or whoever acts may not ask this.
-        """
+        """Hand a command to the broker, and return its answer once that is durable."""
         ref = next(self._refs)
         command.session, command.ref = self._open(), ref
         stay = present.get()
@@ -70,11 +66,7 @@ class Desk:
     async def ended(
         self, namespace: str, task: TaskId, wait_s: float, who: Principal | None = None
     ) -> TaskEnded | None:
-        """Wait for a task to end; None if it has not by then.
-
-        Raises:
-            Refused: there is no such task, or the broker ended the session.
-        """
+        """Wait for a task to end; None if it has not by then."""
         told: asyncio.Future[TaskEnded] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(task, set()).add(told)
         try:

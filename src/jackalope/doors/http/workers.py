@@ -92,11 +92,7 @@ class HttpWorker:
     # Asking.
 
     async def ask(self, command: AnyCommand) -> Answered:
-        """Hand a command of the worker to the broker, and return its answer.
-
-        Raises:
-            Refused: the answer is a refusal, or whoever acts may not ask this.
-        """
+        """Hand a command of the worker to the broker, and return its answer."""
         if self._ended is not None:
             raise Refused(self._ended)
         ref = next(self._refs)
@@ -130,11 +126,7 @@ class HttpWorker:
     async def claim(
         self, number: int, wait_us: int, leaving: asyncio.Future[None]
     ) -> list[Assignment]:
-        """Wait for tasks; none if the time is over first, or if whoever asked leaves.
-
-        Raises:
-            Refused: the claim is refused.
-        """
+        """Wait for tasks; none if the time is over first, or if whoever asked leaves."""
         if self._ended is not None:
             raise Refused(self._ended)  # Since its last answer; there would not be another one.
         ref = next(self._refs)
@@ -284,11 +276,7 @@ class Fleet:
             return joined
 
     async def worker(self, namespace: str, name: str, queues: tuple[str, ...] = ()) -> HttpWorker:
-        """Return a worker. One that is not known joins with what the book says it holds.
-
-        Raises:
-            Refused: it is not known, holds nothing and says no queue; or works elsewhere.
-        """
+        """Return a worker. One that is not known joins with what the book says it holds."""
         known = self._owned(namespace, name)
         if known is not None:
             return known
@@ -363,11 +351,7 @@ def _payload_of(engine: Engine, namespace: str, worker: str, held: Held) -> Body
 
 
 def _leases_of(engine: Engine, namespace: str, worker: str) -> tuple[list[Held], tuple[str, ...]]:
-    """Return what a worker holds, and the queues of that.
-
-    Raises:
-        Refused: it works over another connection.
-    """
+    """Return what a worker holds, and the queues of that."""
     known = engine.core.roster.workers.get((namespace, worker))
     if known is not None and not any(map(sees, known.queues)):
         return [], ()  # To a key of other queues it is not there.

@@ -103,7 +103,6 @@ class Gathering:
 
 
 def is_for_core(message: Message) -> bool:
-    """Tell whether a message becomes commands."""
     return type(message) in _TRANSLATIONS or type(message) is Result
 
 
@@ -340,11 +339,7 @@ class Oversized(StorageFault):
 
 
 def refuse_oversized(blob: BlobRef, body_bytes_max: int) -> None:
-    """Refuse to load a body that fits into no frame.
-
-    Raises:
-        Oversized: it is one.
-    """
+    """Refuse to load a body that fits into no frame."""
     if blob.size > body_bytes_max:
         raise Oversized(
             f"a payload of {blob.size} bytes; a worker at the native door gets at most "

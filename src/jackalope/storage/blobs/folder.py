@@ -41,7 +41,6 @@ class FolderBlobs(Blobs):
             make_folder(self._unfinished)
 
     def begin(self) -> "FolderDraft":
-        """Begin to write a blob."""
         return FolderDraft(self._folder, self._unfinished, self._drafts)
 
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
@@ -134,7 +133,6 @@ class FolderDraft(Draft):
             raise
 
     def add(self, chunk: bytes) -> None:
-        """Write some more."""
         file = self._open()
         try:
             with naming_faults(self._path):
@@ -189,7 +187,6 @@ class FolderDraft(Draft):
 
 
 def path_of(folder: Path, name: str) -> Path:
-    """Return where a blob is."""
     return folder / name[:2] / name
 
 

@@ -252,7 +252,6 @@ class S3Blobs(Blobs, Links):
         self._is_claimed = True
 
     def begin(self) -> S3Draft:
-        """Begin to write a blob."""
         self.claim()
         return S3Draft(self._store, self._place, self._drafts)
 
@@ -288,7 +287,6 @@ class S3Blobs(Blobs, Links):
             obstore.delete(self._store, key)
 
     def names(self) -> Iterator[str]:
-        """Yield the name of every blob."""
         self.claim()
         for key in self._keys("blobs"):
             if _NAME.fullmatch(key):
@@ -398,7 +396,6 @@ class S3Draft(Draft):
         )
 
     def add(self, chunk: bytes) -> None:
-        """Write some more."""
         writer = self._open()
         try:
             with naming_store_faults(self._place):
@@ -471,11 +468,7 @@ def _incoming(name: str, until_s: int) -> str:
 
 
 def keys_from(file: Path) -> Keys:
-    """Return the keys of the default profile of a file, as Amazon's tools write it.
-
-    Raises:
-        StorageFault: it cannot be read, or has no keys in it.
-    """
+    """Return the keys of the default profile of a file, as Amazon's tools write it."""
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read_string(file.read_text())

@@ -226,11 +226,7 @@ def ending_transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def refuse_old_sqlite() -> None:
-    """Refuse to work with a library that does not know the statements used here.
-
-    Raises:
-        StorageFault: naming its version.
-    """
+    """Refuse to work with a library that does not know the statements used here."""
     if sqlite3.sqlite_version_info < VERSION_MIN:
         raise StorageFault(
             f"Python was built with SQLite {sqlite3.sqlite_version}, which is too old. Use one "
@@ -239,11 +235,7 @@ def refuse_old_sqlite() -> None:
 
 
 def refuse_newer(connection: sqlite3.Connection, file: str, form: Format) -> None:
-    """Refuse a file that a later version of Jackalope has written.
-
-    Raises:
-        NewerFormat: naming the file, its version and ours.
-    """
+    """Refuse a file that a later version of Jackalope has written."""
     version = version_of(connection)
     if version > form.version:
         raise NewerFormat(

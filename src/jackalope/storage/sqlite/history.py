@@ -125,7 +125,6 @@ class SqliteHistory:
         return self._db.spare_bytes()
 
     def load(self) -> Snapshot:
-        """Return all that has not ended."""
         with ExitStack() as stack:
             connection = stack.enter_context(self._db.reading())
             # One transaction, so that all of it is of one moment.
@@ -382,11 +381,7 @@ def to_cursor(namespace: str, wanted: Filter, sort: Sort, position: Position) ->
 
 
 def from_cursor(namespace: str, wanted: Filter, sort: Sort, cursor: str) -> Position:
-    """Return the position that a cursor stands for.
-
-    Raises:
-        BadCursor: it is none, or it belongs to another list.
-    """
+    """Return the position that a cursor stands for."""
     try:
         decoded = _decode_cursor(urlsafe_b64decode(cursor.encode()))
     except (NotBase64, UnicodeError, msgspec.DecodeError) as error:

@@ -59,11 +59,7 @@ class _Frame(NamedTuple):
 
 
 def check_wal(database: Path) -> None:
-    """Refuse a WAL in which committed transactions stand at or behind a damaged frame.
-
-    Raises:
-        Corrupt: naming the file and the damaged frame.
-    """
+    """Refuse a WAL in which committed transactions stand at or behind a damaged frame."""
     path = Path(f"{database}-wal")
     if not path.exists():
         return

@@ -79,11 +79,7 @@ class Line:
         self._decode = msgspec.msgpack.Decoder(heard).decode
 
     def say(self, message: msgspec.Struct) -> None:
-        """Say something.
-
-        Raises:
-            Lost: nobody hears it.
-        """
+        """Say something."""
         data = self._encode(message)
         try:
             self._end.sendall(_LENGTH.pack(len(data)) + data)
@@ -99,7 +95,6 @@ class Line:
         return self._decode(self._read(*_LENGTH.unpack(self._read(_LENGTH.size))))
 
     def close(self) -> None:
-        """Hang up."""
         self._reader.close()
         self._end.close()
 

@@ -40,7 +40,7 @@ class Exit:
 
 
 class ChildProcess:
-    """A process in a session of its own, and so in its own group. Belongs to the loop of its start."""
+    """A process in a session and a group of its own. Belongs to the loop that started it."""
 
     def __init__(self, command: Sequence[str], pass_fds: Sequence[int]) -> None:
         self.ends_group = False  # kill what it has started as soon as it ends
@@ -60,7 +60,6 @@ class ChildProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was reaped."""
         return self._popen.returncode is not None
 
     def signal(self, number: int) -> None:
@@ -70,7 +69,6 @@ class ChildProcess:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill the process and all that it has started."""
         if self.has_ended:
             return
         try:

@@ -43,7 +43,6 @@ def exit_error(ended: Exit, *, oom_kills: int = 0, trace: str = "") -> Error:
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal with its number."""
     try:
         return f"{number} ({signal.Signals(number).name})"
     except ValueError:

@@ -94,7 +94,6 @@ class ProcessExecutor:
         self._runs: set[asyncio.Task[None]] = set()
 
     def run(self, attempts: list[Attempt]) -> None:
-        """Begin attempts."""
         for attempt in attempts:
             run = asyncio.get_running_loop().create_task(self._run(attempt))
             self._runs.add(run)
@@ -116,11 +115,9 @@ class ProcessExecutor:
         """Do nothing: the process has a timer of its own."""
 
     def processes(self) -> list[int]:
-        """Return the ids of the processes that are there."""
         return [child.pid for child in self._children]
 
     async def close(self) -> None:
-        """End every process."""
         for child in list(self._children):
             await child.end()
 
@@ -219,11 +216,7 @@ class Child:
     async def start(
         self, command: tuple[str, ...], memory_bytes_max: int, log: str, surroundings: bytes
     ) -> None:
-        """Start the process, and wait until it is ready.
-
-        Raises:
-            CannotStart: it never was.
-        """
+        """Start the process, and wait until it is ready."""
         ours, theirs = socket.socketpair()
         with theirs:
             stack = self._stack.fileno()

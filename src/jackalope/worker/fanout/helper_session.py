@@ -231,11 +231,7 @@ class Line(asyncio.Protocol):
         self._thread.join(CONNECT_S)
 
     def raise_if_useless(self) -> None:
-        """Say why nothing could be done.
-
-        Raises:
-            CannotHelp: nothing could.
-        """
+        """Say why nothing could be done."""
         if self._useless:
             raise CannotHelp(self._useless)
 
@@ -316,7 +312,6 @@ class Line(asyncio.Protocol):
             self._finish()
 
     def connection_lost(self, _: Exception | None) -> None:
-        """End."""
         if not self._is_welcome and not self._useless:
             self._useless = f"the owner at {self._order.where} did not welcome this worker"
         if not self._gone.done():

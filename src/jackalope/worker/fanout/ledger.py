@@ -164,7 +164,6 @@ class Ledger:
         self.on_work()
 
     def complete(self) -> None:
-        """Note that there are no more items."""
         self._is_complete = True
 
     def take_results(self) -> list[Any]:
@@ -182,7 +181,6 @@ class Ledger:
 
     @property
     def is_starved(self) -> bool:
-        """Whether there is nothing to take."""
         return not self._waiting
 
     @property
@@ -191,7 +189,6 @@ class Ledger:
         return self._is_complete and not self._unread
 
     def fail(self, error: BaseException) -> None:
-        """Let the whole fail."""
         if self.failure is None:
             self.failure = error
         self.on_news()
@@ -239,11 +236,7 @@ class Ledger:
         *,
         busy_us: int = 0,
     ) -> None:
-        """Take what a peer says of a batch, or of a part of it. Said again, it counts no more.
-
-        Raises:
-            ValueError: the batch does not have so many items.
-        """
+        """Take what a peer says of a batch, or of a part of it. Said again, it counts no more."""
         with self._lock:
             batch = self._batches.get(number)
             if batch is None:
@@ -332,7 +325,6 @@ class Ledger:
             self.failure = failed
 
     def _single_out(self, batch: Batch, at: int, *, tries: int, losses: int = 0) -> None:
-        """Make a batch of one item."""
         if batch.count == 1:
             batch.tries, batch.losses = tries, max(batch.losses, losses)
             batch.holders.clear()

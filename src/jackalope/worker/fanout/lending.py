@@ -117,7 +117,6 @@ class _Ear:
         """Do nothing: nobody waits for that."""
 
     def ended(self, attempt: Attempt, outcome: Outcome) -> None:
-        """Pass it on."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._ended, attempt, outcome)
 

@@ -52,11 +52,7 @@ class Run:
         return Calculation(self.definition, self._encoded)
 
     def values(self, data: bytes) -> list[Any]:
-        """Decode results into what the function says that it returns, where that is possible.
-
-        Raises:
-            DecodeFailed: they are no list.
-        """
+        """Decode results into what the function says that it returns, where that is possible."""
         try:
             values = decode_value("msgpack", data, self._returns)
         except DecodeFailed:

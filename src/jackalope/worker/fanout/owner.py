@@ -101,12 +101,10 @@ class Hub:
 
     @property
     def helpers(self) -> int:
-        """How many helpers there are."""
         return sum(1 for peer in list(self._peers) if peer.worker)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the hub."""
         return self._loop
 
     def begin(self, run: Run) -> None:
@@ -306,11 +304,7 @@ class Hub:
             await connection.close()
 
     async def _open(self) -> None:
-        """Open the door for helpers.
-
-        Raises:
-            ConfigError: there cannot be one.
-        """
+        """Open the door for helpers."""
         around = self._surroundings
         context, self._seal = await asyncio.to_thread(server_seal, around)
         host = around.fanout_host
@@ -344,7 +338,6 @@ class Hub:
     # Stints of this worker's own.
 
     def _wanted(self) -> TaskDefinition:
-        """Return what helpers are wanted for."""
         definition = self._definition
         if definition is None:
             raise BrokenInvariant("a hub begins with a run")
@@ -425,7 +418,6 @@ class ThroughBroker:
         self._apps: list[Any] = []
 
     def begin(self, run: Run) -> None:
-        """Begin with a run."""
         self._run = run
         self.feed()
 
@@ -494,12 +486,7 @@ _MAKE_S = 20.0
 
 
 def server_seal(surroundings: Surroundings) -> tuple[ssl.SSLContext | None, str]:
-    """Return how to listen for helpers, and the fingerprint; nothing where the broker is plain.
-
-    Raises:
-        ConfigError: the connection to the broker is encrypted, and there is no certificate for
-            helpers.
-    """
+    """Return how to listen for helpers, and the fingerprint; nothing where the broker is plain."""
     if not surroundings.address.tls:
         return None, ""
     if surroundings.fanout_cert:

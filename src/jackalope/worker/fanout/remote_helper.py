@@ -119,7 +119,6 @@ class RemotePeer(asyncio.Protocol):
             self._send(Beat())
 
     def end(self, why: str = "") -> None:
-        """Say goodbye."""
         self._send(End(why))
         if self._transport is not None:
             self._transport.close()
@@ -132,7 +131,6 @@ class RemotePeer(asyncio.Protocol):
     # From the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask who it is."""
         self._transport = cast("asyncio.Transport", transport)
         self._send(Challenge(FANOUT_VERSION, self._nonce))
 
@@ -149,7 +147,6 @@ class RemotePeer(asyncio.Protocol):
             self.abort()  # Whatever it is, it does not speak as a helper does.
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Give back what it had."""
         if self._run is not None:
             self._run.ledger.give_back(self, is_lost=True)
             self._run = None

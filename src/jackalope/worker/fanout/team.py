@@ -113,9 +113,6 @@ class Team:
             on_error: what an item does that has failed for good: `fail` the whole, or `collect`:
                 then its result is an `ItemError`.
             total: how many items there are, for the progress, where `len(items)` does not tell.
-
-        Raises:
-            ConfigError: it is no task, or another `map` is not over.
         """
         if self._is_over:
             raise ConfigError("these helpers are gone; use them inside their with block")
@@ -170,11 +167,7 @@ class Team:
     # For the results.
 
     def must_be_current(self, results: TeamResults[Any]) -> None:
-        """Refuse to begin with a map after another one has begun.
-
-        Raises:
-            JackalopeError: it is not the latest one.
-        """
+        """Refuse to begin with a map after another one has begun."""
         if results is not self._results:
             raise JackalopeError("another map of these helpers was called since; read that one")
 
@@ -329,7 +322,6 @@ class TeamResults(Generic[R]):
                 ledger.complete()
 
     async def _pump(self, items: AsyncIterable[Any]) -> None:
-        """Give in items that are awaited."""
         ledger = self._ledger
         chunk: list[Any] = []
         try:
@@ -425,7 +417,6 @@ class _Reading(Generic[R]):
         return self._results.__anext__()
 
     async def aclose(self) -> None:
-        """Read no further."""
         await self._results.aclose()
 
 

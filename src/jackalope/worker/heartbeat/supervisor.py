@@ -92,7 +92,6 @@ class PulseKeeper:
         return b"holds 1\n" if self._is_holding else b"holds 0\n"
 
     async def close(self) -> None:
-        """End the pulse."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):

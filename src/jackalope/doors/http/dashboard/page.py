@@ -66,11 +66,7 @@ class Page:
         }
 
     def answer(self, request: Asked, name: str) -> Response[bytes]:
-        """Answer with a file.
-
-        Raises:
-            Rejected: there is none of this name.
-        """
+        """Answer with a file."""
         file = self._files.get(name)
         if file is None:
             message = f"no file {name[:100]!r}" if INDEX in self._files else _NOT_BUILT

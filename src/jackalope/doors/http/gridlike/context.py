@@ -63,11 +63,7 @@ class Grid:
         self._compared: set[str] = set()
 
     async def queue_of(self, job_type: str | None) -> str:
-        """Return the queue of a job type, or of jobs without one.
-
-        Raises:
-            Problem: there is no such type.
-        """
+        """Return the queue of a job type, or of jobs without one."""
         name = job_type or self.settings.queue
         policy = await self._policy(name)
         if policy is not None and sees(name):
@@ -98,11 +94,7 @@ class Grid:
     async def find(
         self, key: str, needs: Permission = Permission.READ_TASKS
     ) -> tuple[TaskView, tuple[Body, Body]]:
-        """Find a job by its key or its id, for a client with a permission.
-
-        Raises:
-            Problem: there is none.
-        """
+        """Find a job by its key or its id, for a client with a permission."""
         task_id = as_task_id(key)
         for about in [About(alias=key), *([About(id=task_id)] if task_id else [])]:
             try:

@@ -209,11 +209,7 @@ async def stream_jobs(
 
 
 def number_of(text: str, what: str) -> int:
-    """Read a number out of a path or a query.
-
-    Raises:
-        Problem: it is none.
-    """
+    """Read a number out of a path or a query."""
     if not (text.isascii() and text.isdigit() and 0 < len(text) <= 18 and int(text)):
         raise Problem(400, f"The {what} is a number from 1 on, got {text[:64]!r}")
     return int(text)

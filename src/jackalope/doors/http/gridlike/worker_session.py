@@ -285,11 +285,7 @@ class WorkerSession:
         return self._broker.post(command, self._principal)
 
     async def _ask(self, command: AnyCommand) -> Answered:
-        """Hand a command to the broker, and return its answer.
-
-        Raises:
-            Refused: the answer is a refusal.
-        """
+        """Hand a command to the broker, and return its answer."""
         if not self._session:
             raise Refused(Refusal(Code.UNKNOWN_SESSION, "the broker has ended this session"))
         command.ref = next(self._refs)

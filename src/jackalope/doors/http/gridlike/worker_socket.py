@@ -147,11 +147,7 @@ class WorkerSocket:
     # Registration.
 
     async def _register(self) -> None:
-        """Let the worker say who it is, and let it in.
-
-        Raises:
-            Goodbye: it does not, or may not come in.
-        """
+        """Let the worker say who it is, and let it in."""
         grace_s = self._grid.settings.kick_after_us / SECOND
         loop = asyncio.get_running_loop()
         until = loop.time() + grace_s
@@ -435,11 +431,7 @@ class WorkerSocket:
     # The wire.
 
     async def _receive(self) -> dict[str, Any]:
-        """Return the next message, or the next piece of one.
-
-        Raises:
-            ClientDisconnected: there is none.
-        """
+        """Return the next message, or the next piece of one."""
         message: Any = await self._socket.receive()
         if message["type"] != "websocket.receive":
             raise ClientDisconnected

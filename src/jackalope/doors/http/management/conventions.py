@@ -159,11 +159,7 @@ def require(body: dict[str, Any], *keys: str) -> None:
 
 
 def flag(body: dict[str, Any], key: str, default: bool) -> bool:
-    """Return a yes or no of a body, which RabbitMQ also takes as text.
-
-    Raises:
-        Problem: it is neither.
-    """
+    """Return a yes or no of a body, which RabbitMQ also takes as text."""
     value = body.get(key, default)
     if isinstance(value, str) and value in ("true", "false"):
         return value == "true"

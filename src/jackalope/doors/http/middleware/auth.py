@@ -214,11 +214,7 @@ async def _send_away(scope: Scope, send: Send, *, has_begun: bool) -> None:
 
 
 def guard(route: BaseRouteHandler) -> None:
-    """Let nobody to a route who lacks its permission.
-
-    Raises:
-        Rejected: with 401 for who is unknown, 403 for who may not.
-    """
+    """Let nobody to a route who lacks its permission."""
     named = route.opt.get("permission", Permission.ADMIN)
     principal = acting.get()
     if not named or principal.key is None:

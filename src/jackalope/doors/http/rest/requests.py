@@ -173,11 +173,7 @@ async def _ask(request: Asked, what: str, asked: dict[str, Any]) -> Any:
 
 
 def _identity_of(text: str) -> bytes:
-    """Return the identity that a path names.
-
-    Raises:
-        Refused: it is none, so there is no such request.
-    """
+    """Return the identity that a path names."""
     try:
         identity = bytes.fromhex(text)
     except ValueError:

@@ -367,11 +367,7 @@ def to_spec(task: TaskToSubmit, task_id: TaskId) -> TaskSpec:
 
 
 def _to_keep(headers: dict[str, Any]) -> dict[str, Any]:
-    """Return headers as they can be kept: whole numbers beyond 64 bits become broken ones.
-
-    Raises:
-        Rejected: not even so.
-    """
+    """Return headers as they can be kept: whole numbers beyond 64 bits become broken ones."""
     if not headers:
         return headers
     if problem := shape_problem(headers):

@@ -94,11 +94,7 @@ async def body_of_ticket(request: AnyRequest, ticket: str) -> Body:
 
 
 async def body_or_link(request: AnyRequest, body: Body, *, is_link: bool) -> Response[Any]:
-    """Answer with a body, or with a link to it if that is asked for.
-
-    Raises:
-        Rejected: there can be no link.
-    """
+    """Answer with a body, or with a link to it if that is asked for."""
     blobs = door_of(request).broker.blobs
     if not is_link:
         return await body_response(request, blobs, body)
