@@ -50,6 +50,7 @@ from tests.docs.launchers import LAUNCHERS
 from tests.docs.library import LIBRARY
 from tests.docs.metrics import metrics
 from tests.docs.protocol import PROTOCOL
+from tests.docs.tree import packages
 from tests.docs.wording import code, default_of, duration, kind_of, setting, setting_kind, size
 from tests.simulation import test_planted_bugs
 from tests.simulation.faults import Faults
@@ -267,6 +268,7 @@ PAGES: dict[str, dict[str, Callable[[], Block]]] = {
         "events": events,
         "reasons": reasons,
     },
+    "explanation/tree.md": {"packages": packages},
     "reference/policies.md": {"fields": partial(settings_fields, Policy), "presets": presets},
     "reference/pools.md": {"fields": partial(settings_fields, PoolSettings)},
     "reference/refusals.md": {"codes": refusals},
