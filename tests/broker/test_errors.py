@@ -3,7 +3,7 @@
 import pytest
 
 from jackalope.broker.engine import Engine
-from jackalope.core import core as core_broker
+from jackalope.core import core
 from jackalope.core.commands import AnyCommand, SubmitTasks
 from jackalope.core.commands.amqp import OpenQueue
 from jackalope.core.effects import Accepted, Reply
@@ -36,7 +36,7 @@ def test_an_error_before_anything_changed_is_that_commands_alone(
             raise RecursionError("too deep")
         return None
 
-    monkeypatch.setattr(core_broker, "unfit", check)
+    monkeypatch.setattr(core, "unfit", check)
     log = Log()
     engine = engine_on(log)
     answers = replies(engine, [submit(1), OpenQueue(session=2, ref=2, queue="x"), submit(3)])
@@ -60,7 +60,7 @@ def test_an_error_amid_a_change_stops_the_broker_with_nothing_written(
     engine = engine_on(log)
     replies(engine, [submit(1)])
     before = list(log.bodies)
-    monkeypatch.setattr(core_broker, "serve", lambda _: 1 / 0)
+    monkeypatch.setattr(core, "serve", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         engine.decide(NOW_US, [submit(2), submit(3)])
     assert log.bodies == before

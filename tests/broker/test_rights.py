@@ -19,7 +19,7 @@ from jackalope.core import commands as c
 from jackalope.core.amqp.routing import Kind
 from jackalope.core.amqp.topology import Binding, Exchange, Rule
 from jackalope.core.api_key import ApiKey, Permission
-from jackalope.core.commands import amqp as m
+from jackalope.core.commands import amqp
 from jackalope.core.commands.base import Command, Report, Scope
 from jackalope.core.effects import Reply
 from jackalope.core.filter import Filter
@@ -116,32 +116,36 @@ SAMPLES: dict[type[Command], list[Callable[[About], Command]]] = {
     c.DeclarePool: [lambda a: c.DeclarePool(queue=a.queue, changes={"launcher": "none"})],
     c.DeletePool: [lambda a: c.DeletePool(queue=a.queue)],
     c.ActOnGroup: [lambda a: c.ActOnGroup(queue=a.queue, key="k", action=c.GroupAction.START)],
-    m.OpenQueue: [
-        lambda a: m.OpenQueue(queue=a.queue),
-        lambda a: m.OpenQueue(queue=a.queue, passive=True),
-        lambda a: m.OpenQueue(queue=a.queue, durable=True),
+    amqp.OpenQueue: [
+        lambda a: amqp.OpenQueue(queue=a.queue),
+        lambda a: amqp.OpenQueue(queue=a.queue, passive=True),
+        lambda a: amqp.OpenQueue(queue=a.queue, durable=True),
     ],
-    m.RemoveQueue: [lambda a: m.RemoveQueue(queue=a.queue, owner=STRANGER)],
-    m.PurgeQueue: [lambda a: m.PurgeQueue(queue=a.queue, owner=STRANGER)],
-    m.OpenExchange: [lambda a: m.OpenExchange(exchange=Exchange(f"new-{a.queue}", Kind.DIRECT))],
-    m.RemoveExchange: [lambda a: m.RemoveExchange(exchange=f"to-{a.queue}")],
-    m.Bind: [
-        lambda a: m.Bind(binding=_binding(a)),
-        lambda a: m.Bind(binding=Binding("to-theirs", a.queue, key="other")),
-        lambda a: m.Bind(binding=Binding("amq.topic", a.queue, key="#")),
-        lambda a: m.Bind(binding=Binding(f"to-{a.queue}", "amq.fanout", is_to_exchange=True)),
+    amqp.RemoveQueue: [lambda a: amqp.RemoveQueue(queue=a.queue, owner=STRANGER)],
+    amqp.PurgeQueue: [lambda a: amqp.PurgeQueue(queue=a.queue, owner=STRANGER)],
+    amqp.OpenExchange: [
+        lambda a: amqp.OpenExchange(exchange=Exchange(f"new-{a.queue}", Kind.DIRECT))
     ],
-    m.Unbind: [lambda a: m.Unbind(binding=_binding(a))],
-    m.SetRule: [lambda _: m.SetRule(rule=Rule("r", ".*", {"max-length": 1}))],
-    m.ClearRule: [lambda _: m.ClearRule(rule="r")],
-    m.Consume: [lambda a: m.Consume(queue=a.queue, consumer="c-new", slots=1, owner=STRANGER)],
-    m.TakeTask: [lambda a: m.TakeTask(queue=a.queue, consumer="c-new", owner=STRANGER)],
-    m.StopConsuming: [lambda _: m.StopConsuming()],
-    m.HoldConsumer: [lambda _: m.HoldConsumer(is_held=True)],
-    m.GrantCredit: [lambda _: m.GrantCredit(credit=1)],
-    m.LimitShare: [lambda _: m.LimitShare(share=1, slots=1)],
-    m.WaitForReplies: [lambda _: m.WaitForReplies(address="a")],
-    m.PublishMessages: [
+    amqp.RemoveExchange: [lambda a: amqp.RemoveExchange(exchange=f"to-{a.queue}")],
+    amqp.Bind: [
+        lambda a: amqp.Bind(binding=_binding(a)),
+        lambda a: amqp.Bind(binding=Binding("to-theirs", a.queue, key="other")),
+        lambda a: amqp.Bind(binding=Binding("amq.topic", a.queue, key="#")),
+        lambda a: amqp.Bind(binding=Binding(f"to-{a.queue}", "amq.fanout", is_to_exchange=True)),
+    ],
+    amqp.Unbind: [lambda a: amqp.Unbind(binding=_binding(a))],
+    amqp.SetRule: [lambda _: amqp.SetRule(rule=Rule("r", ".*", {"max-length": 1}))],
+    amqp.ClearRule: [lambda _: amqp.ClearRule(rule="r")],
+    amqp.Consume: [
+        lambda a: amqp.Consume(queue=a.queue, consumer="c-new", slots=1, owner=STRANGER)
+    ],
+    amqp.TakeTask: [lambda a: amqp.TakeTask(queue=a.queue, consumer="c-new", owner=STRANGER)],
+    amqp.StopConsuming: [lambda _: amqp.StopConsuming()],
+    amqp.HoldConsumer: [lambda _: amqp.HoldConsumer(is_held=True)],
+    amqp.GrantCredit: [lambda _: amqp.GrantCredit(credit=1)],
+    amqp.LimitShare: [lambda _: amqp.LimitShare(share=1, slots=1)],
+    amqp.WaitForReplies: [lambda _: amqp.WaitForReplies(address="a")],
+    amqp.PublishMessages: [
         lambda a: _publish("", a.queue),
         lambda a: _publish(f"to-{a.queue}", "k") if a.queue != NOWHERE else _publish("to-mine", ""),
     ],
@@ -154,8 +158,10 @@ def _helpers(about: About, **terms: Any) -> c.RequestHelpers:
     )
 
 
-def _publish(exchange: str, key: str) -> m.PublishMessages:
-    return m.PublishMessages(messages=[m.Publication(task_id(NEW), exchange, key, b"\0\0", b"x")])
+def _publish(exchange: str, key: str) -> amqp.PublishMessages:
+    return amqp.PublishMessages(
+        messages=[amqp.Publication(task_id(NEW), exchange, key, b"\0\0", b"x")]
+    )
 
 
 def types() -> Iterator[type[Command]]:
@@ -237,9 +243,9 @@ class World(Driver):
         super().__init__()
         for queue in (MINE, THEIRS):
             exchange = Exchange(f"to-{queue}", Kind.DIRECT)
-            self.say(m.OpenExchange(exchange=exchange))
+            self.say(amqp.OpenExchange(exchange=exchange))
             self.say(c.DeclareQueue(queue=queue))
-            self.say(m.Bind(binding=Binding(exchange.name, queue, key="k")))
+            self.say(amqp.Bind(binding=Binding(exchange.name, queue, key="k")))
             self.say(c.SubmitTasks(tasks=[spec(HELD[queue], queue, priority=200)]))
             join = c.JoinWorker(worker=f"w-{queue}", queues=(queue,), secret=f"{queue}-secret")
             self.say(join, HOLDER if queue == MINE else OWNER)
@@ -293,13 +299,13 @@ def test_a_client_that_submits_has_private_queues_and_nothing_else() -> None:
     def try_to(command: Command) -> Any:
         return principal.admit(command) or world.say(command, STRANGER)
 
-    private = m.OpenQueue(queue="amq.gen-x", generated=True, exclusive=True, owner=STRANGER)
+    private = amqp.OpenQueue(queue="amq.gen-x", generated=True, exclusive=True, owner=STRANGER)
     assert not isinstance(try_to(private), Refusal)
-    take = m.TakeTask(queue="amq.gen-x", consumer="c", owner=STRANGER)
+    take = amqp.TakeTask(queue="amq.gen-x", consumer="c", owner=STRANGER)
     assert not isinstance(try_to(take), Refusal)
-    bind = m.Bind(binding=Binding("amq.topic", "amq.gen-x", key="#"), owner=STRANGER)
+    bind = amqp.Bind(binding=Binding("amq.topic", "amq.gen-x", key="#"), owner=STRANGER)
     assert try_to(bind).code is Code.FORBIDDEN
-    loud = m.OpenQueue(
+    loud = amqp.OpenQueue(
         queue="amq.gen-y",
         generated=True,
         exclusive=True,
@@ -308,27 +314,27 @@ def test_a_client_that_submits_has_private_queues_and_nothing_else() -> None:
     )
     assert try_to(loud).code is Code.FORBIDDEN
     for command in (
-        m.OpenQueue(queue="new"),
-        m.OpenQueue(queue="amq.gen-z", generated=True),
-        m.RemoveQueue(queue=THEIRS, owner=STRANGER),
-        m.Consume(queue=THEIRS, consumer="c2", slots=1, owner=STRANGER),
-        m.TakeTask(queue=THEIRS, consumer="c3", owner=STRANGER),
-        m.Bind(binding=Binding("to-theirs", THEIRS, key="other"), owner=STRANGER),
-        m.Unbind(binding=Binding("to-theirs", THEIRS, key="k"), owner=STRANGER),
-        m.OpenExchange(exchange=Exchange("new", Kind.FANOUT)),
-        m.RemoveExchange(exchange="to-theirs"),
+        amqp.OpenQueue(queue="new"),
+        amqp.OpenQueue(queue="amq.gen-z", generated=True),
+        amqp.RemoveQueue(queue=THEIRS, owner=STRANGER),
+        amqp.Consume(queue=THEIRS, consumer="c2", slots=1, owner=STRANGER),
+        amqp.TakeTask(queue=THEIRS, consumer="c3", owner=STRANGER),
+        amqp.Bind(binding=Binding("to-theirs", THEIRS, key="other"), owner=STRANGER),
+        amqp.Unbind(binding=Binding("to-theirs", THEIRS, key="k"), owner=STRANGER),
+        amqp.OpenExchange(exchange=Exchange("new", Kind.FANOUT)),
+        amqp.RemoveExchange(exchange="to-theirs"),
     ):
         refused = try_to(command)
         assert isinstance(refused, Refusal), command
         assert refused.code is Code.FORBIDDEN
     # What is there as it is declared is found, as clients do at their start.
     found = [
-        m.OpenQueue(queue=THEIRS, durable=True),
-        m.OpenExchange(exchange=Exchange("to-theirs", Kind.DIRECT)),
-        m.Bind(binding=Binding("to-theirs", THEIRS, key="k")),
+        amqp.OpenQueue(queue=THEIRS, durable=True),
+        amqp.OpenExchange(exchange=Exchange("to-theirs", Kind.DIRECT)),
+        amqp.Bind(binding=Binding("to-theirs", THEIRS, key="k")),
     ]
     assert not any(isinstance(try_to(command), Refusal) for command in found)
-    assert not isinstance(try_to(m.RemoveQueue(queue="amq.gen-x", owner=STRANGER)), Refusal)
+    assert not isinstance(try_to(amqp.RemoveQueue(queue="amq.gen-x", owner=STRANGER)), Refusal)
 
 
 def test_a_key_that_administers_some_queues_binds_between_them_alone() -> None:
@@ -336,7 +342,7 @@ def test_a_key_that_administers_some_queues_binds_between_them_alone() -> None:
     world.say(c.DeclareQueue(queue="mine-too"))
 
     def bind(exchange: str, queue: str = "mine-too", key: str = "#") -> Any:
-        command = m.Bind(binding=Binding(exchange, queue, key=key))
+        command = amqp.Bind(binding=Binding(exchange, queue, key=key))
         return principal.admit(command) or world.say(command, STRANGER)
 
     def is_refused(answer: Any) -> bool:
@@ -346,17 +352,17 @@ def test_a_key_that_administers_some_queues_binds_between_them_alone() -> None:
     assert all(map(is_refused, (bind("to-theirs"), bind("amq.topic"), bind("nowhere"))))
     assert is_refused(bind("to-mine", THEIRS))
     # As soon as an exchange is fed from elsewhere, what comes out of it is not the key's own.
-    world.say(m.Bind(binding=Binding("to-theirs", "to-mine", is_to_exchange=True, key="k")))
+    world.say(amqp.Bind(binding=Binding("to-theirs", "to-mine", is_to_exchange=True, key="k")))
     assert is_refused(bind("to-mine", key="another"))
-    gone = m.Unbind(binding=Binding("to-theirs", THEIRS, key="k"))
+    gone = amqp.Unbind(binding=Binding("to-theirs", THEIRS, key="k"))
     assert is_refused(principal.admit(gone) or world.say(gone, STRANGER))
 
 
 def test_an_exchange_that_gets_dead_letters_of_others_is_not_one_s_own() -> None:
     world, principal = World(), who(Permission.ADMIN, queues=(MINE,))
     arguments = {"x-dead-letter-exchange": "to-mine"}
-    world.say(m.OpenQueue(queue="source", durable=True, arguments=arguments))
-    command = m.Bind(binding=Binding("to-mine", MINE, key="#"))
+    world.say(amqp.OpenQueue(queue="source", durable=True, arguments=arguments))
+    command = amqp.Bind(binding=Binding("to-mine", MINE, key="#"))
     refused = principal.admit(command) or world.say(command, STRANGER)
     assert isinstance(refused, Refusal)
 

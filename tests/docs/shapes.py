@@ -15,9 +15,8 @@ from typing import get_args
 
 import msgspec
 
-from jackalope.broker import engine, queries, service
-from jackalope.broker import message_hub as switchboard
-from jackalope.broker.blobs import manager as keeper
+from jackalope.broker import engine, message_hub, queries, service
+from jackalope.broker.blobs import manager
 from jackalope.broker.telemetry import meter
 from jackalope.core import limits
 from jackalope.core.amqp.topology import Binding, Exchange, Rule, Traits
@@ -41,7 +40,7 @@ from jackalope.core.task import (
     TaskRow,
     TaskSpec,
 )
-from jackalope.doors.http import event_feed as feed
+from jackalope.doors.http import event_feed
 from jackalope.storage.data_folder import HISTORY, JOURNAL, SERIES, Storage
 from tests.docs.attributes import attributes_of
 from tests.docs.blocks import Block, Table
@@ -186,17 +185,17 @@ def broker_limits() -> Table:
         "UNWRITTEN_TASKS_MAX": service.UNWRITTEN_TASKS_MAX,
         "PAGE_ROWS_MAX": queries.PAGE_ROWS_MAX,
         "OFFSET_ROWS_MAX": queries.OFFSET_ROWS_MAX,
-        "EVENTS_WAITING_MAX": feed.EVENTS_WAITING_MAX,
-        "TOPICS_MAX": feed.TOPICS_MAX,
+        "EVENTS_WAITING_MAX": event_feed.EVENTS_WAITING_MAX,
+        "TOPICS_MAX": event_feed.TOPICS_MAX,
         "TRIM_BATCHES_DEFAULT": engine.TRIM_BATCHES_DEFAULT,
         "FORGET_PER_FLUSH_MAX": engine.FORGET_PER_FLUSH_MAX,
-        "DELETES_MAX": keeper.DELETES_MAX,
+        "DELETES_MAX": manager.DELETES_MAX,
         "QUEUES_MAX": meter.QUEUES_MAX,
-        "RECIPIENTS_PER_SESSION_MAX": switchboard.RECIPIENTS_PER_SESSION_MAX,
-        "INTERESTS_PER_SESSION_MAX": switchboard.INTERESTS_PER_SESSION_MAX,
-        "CALLS_PER_SESSION_MAX": switchboard.CALLS_PER_SESSION_MAX,
-        "MESSAGE_BYTES_MAX": switchboard.MESSAGE_BYTES_MAX,
-        "PENDING_PER_CALL_MAX": switchboard.PENDING_PER_CALL_MAX,
+        "RECIPIENTS_PER_SESSION_MAX": message_hub.RECIPIENTS_PER_SESSION_MAX,
+        "INTERESTS_PER_SESSION_MAX": message_hub.INTERESTS_PER_SESSION_MAX,
+        "CALLS_PER_SESSION_MAX": message_hub.CALLS_PER_SESSION_MAX,
+        "MESSAGE_BYTES_MAX": message_hub.MESSAGE_BYTES_MAX,
+        "PENDING_PER_CALL_MAX": message_hub.PENDING_PER_CALL_MAX,
         "STALL_US": STALL_US,
     }
     rows = [(code(name), amount(name, value)) for name, value in found.items()]

@@ -12,7 +12,7 @@ from jackalope.broker.engine import Engine, Turn
 from jackalope.core import core as broker
 from jackalope.core import lifecycle
 from jackalope.core.assertions import BrokenInvariant
-from jackalope.core.cache import single_flight as requests
+from jackalope.core.cache import single_flight
 from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.commands import EndHelp, JoinWorker, Recover
 from jackalope.core.durations import SECOND
@@ -167,7 +167,7 @@ def test_history_loses_limits(monkeypatch: Patch) -> None:
 
 def test_requests_not_joined(monkeypatch: Patch) -> None:
     """Who asks for what is under way gets a run of his own."""
-    monkeypatch.setattr(requests, "_serve", lambda *_: None)
+    monkeypatch.setattr(single_flight, "_serve", lambda *_: None)
     caught = _caught()
     assert "twice" in caught or "once" in caught
 

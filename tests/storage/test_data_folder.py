@@ -23,7 +23,7 @@ from jackalope.storage import (
     Storage,
     StorageFault,
 )
-from jackalope.storage.sqlite import database as sqlite
+from jackalope.storage.sqlite import database
 from jackalope.storage.sqlite.database import Database, Format
 from jackalope.storage.sqlite.history import SqliteHistory
 from tests.storage.making import make_changes, make_row
@@ -142,7 +142,7 @@ def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
 def test_tool_that_holds_a_file_for_writing(
     open_storage: OpenStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "BUSY_S", 0)
+    monkeypatch.setattr(database, "BUSY_S", 0)
     storage = open_storage()
     storage.journal.claim()
     with closing(sqlite3.connect(tmp_path / "data" / "journal.db", isolation_level=None)) as tool:
@@ -154,7 +154,7 @@ def test_tool_that_holds_a_file_for_writing(
 
 
 def test_old_sqlite_is_refused(open_storage: OpenStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "VERSION_MIN", (99, 1, 0))
+    monkeypatch.setattr(database, "VERSION_MIN", (99, 1, 0))
     with pytest.raises(StorageFault, match=r"SQLite 99\.1\.0 or newer"):
         open_storage()
 

@@ -19,17 +19,17 @@ from jackalope.cli.commands import (
     bench,
     cache,
     check,
+    config,
     keys,
     pools,
     queues,
     serve,
+    stats,
     submit,
     tasks,
+    worker,
+    workers,
 )
-from jackalope.cli.commands import config as settings
-from jackalope.cli.commands import stats as numbers
-from jackalope.cli.commands import worker as work
-from jackalope.cli.commands import workers as fleet
 
 if TYPE_CHECKING:
     from jackalope.cli.output import Screen
@@ -167,19 +167,19 @@ def version(screen: "Screen") -> None:
 app.callback(help=help_text(root.__doc__ or ""))(root)
 for _module, _panel in (
     (serve, "Run"),
-    (work, "Run"),
+    (worker, "Run"),
     (bench, "Run"),
     (submit, "Tasks"),
     (tasks, "Tasks"),
     (actions, "Act on tasks"),
-    (fleet, "The broker"),
+    (workers, "The broker"),
     (queues, "The broker"),
     (cache, "The broker"),
     (pools, "The broker"),
-    (numbers, "The broker"),
+    (stats, "The broker"),
     (check, _OTHER),
     (keys, _OTHER),
-    (settings, _OTHER),
+    (config, _OTHER),
     (aiida, _OTHER),
 ):
     _module.register(app, _panel)

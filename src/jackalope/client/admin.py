@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from jackalope.client import option_checks as checks
+from jackalope.client import option_checks
 from jackalope.client.messages import EventStream
 from jackalope.client.option_checks import one_of
 from jackalope.client.session.line import substitute
@@ -269,7 +269,7 @@ class Administration(ABC):
         It has a connection of its own, so that a slow reader holds up nothing else.
         """
         task_id = NO_TASK if task is None else to_task_id(task)
-        queue = one_of("queue", checks.text, queue)
+        queue = one_of("queue", option_checks.text, queue)
         line = substitute()
         dial = Connection.open if line is None else line.dial_for(self)
         return EventStream(self.address, self.hello(), queue, task_id, dial)
@@ -296,9 +296,9 @@ class Administration(ABC):
         return to_acted(body)
 
 
-_action = partial(checks.word, words=tuple(Action))
-_count = partial(checks.whole, least=0, most=COUNT_MAX)
-_tasks = partial(checks.several, check=to_task_id, what="tasks", most=COUNT_MAX)
+_action = partial(option_checks.word, words=tuple(Action))
+_count = partial(option_checks.whole, least=0, most=COUNT_MAX)
+_tasks = partial(option_checks.several, check=to_task_id, what="tasks", most=COUNT_MAX)
 
 
 def _changes(value: object) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from jackalope import __version__
-from jackalope.client import option_checks as checks
+from jackalope.client import option_checks
 from jackalope.client.handle import Handle
 from jackalope.client.messages import Messaging
 from jackalope.client.option_checks import Seconds, one_of, wait_s
@@ -105,20 +105,24 @@ class Jackalope(Requests, Messaging, Calling):
         where = parse_address(address) if isinstance(address, str) else address
         if not isinstance(where, Address):
             raise ConfigError(f"address: must be text, not {kind_of(address)}")
-        token = where.token if token is None else one_of("token", checks.token, token)
+        token = where.token if token is None else one_of("token", option_checks.token, token)
         namespace = where.namespace if namespace is None else namespace
         # where the broker is, with token and namespace
         self.address = replace(
             where,
-            namespace=one_of("namespace", checks.name, namespace),
+            namespace=one_of("namespace", option_checks.name, namespace),
             token=token or os.environ.get(TOKEN_VARIABLE, ""),
-            ca_file=where.ca_file if ca_file is None else one_of("ca_file", checks.file, ca_file),
-            verify=where.verify and one_of("verify", checks.flag, verify),
+            ca_file=where.ca_file
+            if ca_file is None
+            else one_of("ca_file", option_checks.file, ca_file),
+            verify=where.verify and one_of("verify", option_checks.flag, verify),
         )
         # who acts, for histories and lists
-        self.name = one_of("name", checks.text, name or f"{socket.gethostname()}:{os.getpid()}")
+        self.name = one_of(
+            "name", option_checks.text, name or f"{socket.gethostname()}:{os.getpid()}"
+        )
         # how long an answer of the broker may take unless the call says otherwise
-        self.timeout_s = checks.wait_s(timeout)
+        self.timeout_s = option_checks.wait_s(timeout)
         # every task that was defined with `@app.task`, by name
         self.functions: dict[str, TaskDefinition] = {}
         self.startups: list[Startup] = []  # what workers call before their first task
@@ -274,8 +278,8 @@ class Jackalope(Requests, Messaging, Calling):
             Rejected: the broker did not accept it.
             Timeout: no answer came in time.
         """
-        one_of("content", checks.content, content)
-        named = one_of("name", checks.text, name)
+        one_of("content", option_checks.content, content)
+        named = one_of("name", option_checks.text, name)
         plan = make_plan(cast("Choices", {**choices, "queue": queue}), name=named)
         body = payload if isinstance(payload, Uploaded) else encode_value("bytes", payload)
         spec = plan.spec(plan.id or new_task_id(), cast("bytes", body))
@@ -322,7 +326,7 @@ class Jackalope(Requests, Messaging, Calling):
         Raises:
             ConfigError: it names no task, or there is no such content.
         """
-        one_of("content", checks.content, content)
+        one_of("content", option_checks.content, content)
         return Handle(self, to_task_id(task), partial(decode_value, content, kind=returns))
 
     # For this package.

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import msgspec
 
-from jackalope.client import option_checks as checks
+from jackalope.client import option_checks
 from jackalope.client.deadlines import Within
 from jackalope.client.option_checks import one_of, wait_s
 from jackalope.client.session.line import Dial
@@ -95,7 +95,7 @@ class Messaging(ABC):
             Timeout: no answer came in time.
         """
         timeout_s = self.timeout_of(UNSET if timeout == UNSET else wait_s(timeout))
-        recipient = one_of("recipient", checks.text, recipient)
+        recipient = one_of("recipient", option_checks.text, recipient)
         messages = self.session().messages
         reply: asyncio.Future[CallReplied] = asyncio.get_running_loop().create_future()
 
@@ -132,7 +132,7 @@ class Messaging(ABC):
             Rejected: the broker said no.
             Timeout: no answer came in time.
         """
-        recipient = one_of("recipient", checks.text, recipient)
+        recipient = one_of("recipient", option_checks.text, recipient)
         session = self.session()
         running: set[asyncio.Task[None]] = set()
 
@@ -149,7 +149,7 @@ class Messaging(ABC):
         Raises:
             ConfigError: this client does not answer to the name.
         """
-        recipient = one_of("recipient", checks.text, recipient)
+        recipient = one_of("recipient", option_checks.text, recipient)
         await self.session().messages.leave_calls(recipient, self.timeout_s)
 
     # Broadcasts.
@@ -167,8 +167,8 @@ class Messaging(ABC):
             ConnectionLost: the connection was lost, and it is not known whether it was said.
             Timeout: no answer came in time.
         """
-        subject = one_of("subject", checks.text, subject)
-        sender = one_of("sender", checks.text, sender)
+        subject = one_of("subject", option_checks.text, subject)
+        sender = one_of("sender", option_checks.text, sender)
         return await self.session().messages.broadcast(
             subject, sender, encode_value("msgpack", value), timeout_s=self.timeout_s
         )
@@ -184,8 +184,10 @@ class Messaging(ABC):
             subject: what about; `*` stands for any text.
             sender: by whom; `*` stands for any text.
         """
-        sender = one_of("sender", checks.text, sender)
-        return BroadcastStream(self, Interest(sender, one_of("subject", checks.text, subject)))
+        sender = one_of("sender", option_checks.text, sender)
+        return BroadcastStream(
+            self, Interest(sender, one_of("subject", option_checks.text, subject))
+        )
 
 
 class BroadcastStream:

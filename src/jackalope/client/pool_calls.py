@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any, cast
 
-from jackalope.client import option_checks as checks
+from jackalope.client import option_checks
 from jackalope.client.deadlines import Within
 from jackalope.client.messages import BroadcastMessage, BroadcastStream
 from jackalope.client.option_checks import one_of, wait_s
@@ -219,7 +219,7 @@ def _spec(pool: str, key: str, payload: Any, name: str, timeout_s: float | None)
     choices: dict[str, Any] = {"queue": pool, "key": key}
     if timeout_s is not None:
         choices["expires"] = timeout_s
-    plan = make_plan(cast("Choices", choices), name=one_of("name", checks.text, name))
+    plan = make_plan(cast("Choices", choices), name=one_of("name", option_checks.text, name))
     return plan.spec(new_task_id(), _body(payload))
 
 

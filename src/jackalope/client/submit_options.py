@@ -16,7 +16,7 @@ from typing import Any, Literal, TypedDict, cast
 
 import msgspec
 
-from jackalope.client import option_checks as checks
+from jackalope.client import option_checks
 from jackalope.client.option_checks import Seconds
 from jackalope.core.cache.answers import Same, identity_of
 from jackalope.core.durations import SECOND
@@ -231,7 +231,7 @@ def keep_choices(choices: Choices) -> Choices:
 
 
 def _tag(value: object) -> str:
-    tag = checks.text(value, TAG_CHARS_MAX, chars_min=1)
+    tag = option_checks.text(value, TAG_CHARS_MAX, chars_min=1)
     if "\0" in tag:
         raise ConfigError("a tag must not contain NUL")
     return tag
@@ -240,44 +240,44 @@ def _tag(value: object) -> str:
 def _run_at(value: object) -> int:
     if not isinstance(value, datetime):
         raise ConfigError("a datetime; for a time from now use delay")
-    return checks.moment_us(value)
+    return option_checks.moment_us(value)
 
 
 def _expires(value: object) -> int:
     is_moment = isinstance(value, datetime)
-    return checks.moment_us(value) if is_moment else checks.duration_us(value)
+    return option_checks.moment_us(value) if is_moment else option_checks.duration_us(value)
 
 
 def _time_s(value: object) -> float | None:
-    return None if value is None else checks.duration_us(value) / SECOND
+    return None if value is None else option_checks.duration_us(value) / SECOND
 
 
 #: Every option of a submit, and what it may be.
 _CHECKS: dict[str, Check] = {
-    "priority": partial(checks.whole, least=0, most=PRIORITY_MAX),
-    "queue": checks.name,
-    "key": checks.text,
-    "tags": partial(checks.several, check=_tag, what="strings", most=TAGS_PER_TASK_MAX),
-    "alias": checks.text,
-    "headers": checks.headers,
-    "delay": checks.duration_us,
+    "priority": partial(option_checks.whole, least=0, most=PRIORITY_MAX),
+    "queue": option_checks.name,
+    "key": option_checks.text,
+    "tags": partial(option_checks.several, check=_tag, what="strings", most=TAGS_PER_TASK_MAX),
+    "alias": option_checks.text,
+    "headers": option_checks.headers,
+    "delay": option_checks.duration_us,
     "run_at": _run_at,
     "expires": _expires,
-    "timeout": checks.duration_us,
-    "retries": partial(checks.whole, least=0, most=COUNT_MAX),
-    "retry_delay": checks.duration_us,
-    "retry_factor": partial(checks.number, least=1.0, most=100.0),
-    "retry_delay_max": checks.duration_us,
+    "timeout": option_checks.duration_us,
+    "retries": partial(option_checks.whole, least=0, most=COUNT_MAX),
+    "retry_delay": option_checks.duration_us,
+    "retry_factor": partial(option_checks.number, least=1.0, most=100.0),
+    "retry_delay_max": option_checks.duration_us,
     "depends_on": partial(
-        checks.several, check=to_task_id, what="tasks", most=DEPENDENCIES_PER_TASK_MAX
+        option_checks.several, check=to_task_id, what="tasks", most=DEPENDENCIES_PER_TASK_MAX
     ),
-    "on_dependency": partial(checks.word, words=tuple(OnDependency)),
-    "parent": checks.task,
-    "held": checks.flag,
-    "same": partial(checks.word, words=tuple(Same)),
-    "version": checks.text,
-    "id": checks.task,
-    "wait_for_room": checks.flag,
+    "on_dependency": partial(option_checks.word, words=tuple(OnDependency)),
+    "parent": option_checks.task,
+    "held": option_checks.flag,
+    "same": partial(option_checks.word, words=tuple(Same)),
+    "version": option_checks.text,
+    "id": option_checks.task,
+    "wait_for_room": option_checks.flag,
     "submit_timeout": _time_s,
     "result_timeout": _time_s,
 }

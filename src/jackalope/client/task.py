@@ -11,7 +11,7 @@ from functools import cached_property, partial, update_wrapper
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-from jackalope.client import option_checks as checks
+from jackalope.client import option_checks
 from jackalope.client.handle import Handle
 from jackalope.client.option_checks import Seconds
 from jackalope.client.requests import Answer, Asked, make_answer
@@ -383,9 +383,9 @@ class TaskMaker:
 
 #: What is chosen with the definition alone, and what it may be.
 _OF_DEFINITION: dict[str, Callable[[Any], Any]] = {
-    "name": checks.text,
-    "content": partial(checks.word, words=CONTENTS),
-    "isolation": partial(checks.word, words=ISOLATIONS),
-    "soft_timeout": checks.duration_us,
-    "memory_limit": partial(checks.whole, least=0, most=COUNT_MAX * COUNT_MAX),
+    "name": option_checks.text,
+    "content": partial(option_checks.word, words=CONTENTS),
+    "isolation": partial(option_checks.word, words=ISOLATIONS),
+    "soft_timeout": option_checks.duration_us,
+    "memory_limit": partial(option_checks.whole, least=0, most=COUNT_MAX * COUNT_MAX),
 }

@@ -20,13 +20,9 @@ from collections.abc import Callable
 from typing import Any
 
 from jackalope.core import ticks
-from jackalope.core.admin import api_keys
-from jackalope.core.admin import configuration as configuring
-from jackalope.core.admin import queue_removal as removal
-from jackalope.core.admin import queues as declarations
-from jackalope.core.amqp import consumers, dead_letters, exchanges, replies
-from jackalope.core.amqp import publish as publishing
-from jackalope.core.cache import single_flight as requests
+from jackalope.core.admin import api_keys, configuration, queue_removal, queues
+from jackalope.core.amqp import consumers, dead_letters, exchanges, publish, replies
+from jackalope.core.cache import single_flight
 from jackalope.core.commands import (
     ActOnAnswers,
     ActOnGroup,
@@ -91,8 +87,7 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX, NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
 from jackalope.core.policy import DEFAULT_POLICY
-from jackalope.core.pools import launches
-from jackalope.core.pools import lifecycle as pools
+from jackalope.core.pools import launches, lifecycle
 from jackalope.core.pools.settings import Pools
 from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished, TaskMoved
 from jackalope.core.refusals import Code, Refusal
@@ -103,13 +98,11 @@ from jackalope.core.state.ready_queue import Lane
 from jackalope.core.state.roster import Roster, Worker
 from jackalope.core.state.timers import Timers
 from jackalope.core.task import Letter, Task, TaskSpec
-from jackalope.core.tasks import actions, attempts, watches
-from jackalope.core.tasks import submit as submission
+from jackalope.core.tasks import actions, attempts, submit, watches
 from jackalope.core.tasks.assign import serve
 from jackalope.core.tasks.attempts import Progress
 from jackalope.core.values import unfit
-from jackalope.core.workers import fanout as helping
-from jackalope.core.workers import sessions
+from jackalope.core.workers import fanout, sessions
 from jackalope.core.workers.fanout import Fanout
 
 #: A deadline missed by more than this means that the broker itself did not run.
@@ -202,12 +195,12 @@ class Core:
             while self._ended:
                 task, dependents = self._ended.popleft()
                 watches.tell_watchers(self, task)
-                submission.settle_dependents(self, task, dependents)
+                submit.settle_dependents(self, task, dependents)
             if self.pools.by_name:
-                pools.notice(self)
+                lifecycle.notice(self)
             serve(self)
             if self.pools.touched:
-                pools.settle(self)
+                lifecycle.settle(self)
             if self._has_queues_to_settle():
                 self._settle_queues()
         records, effects = self._records, self.effects
@@ -250,7 +243,7 @@ class Core:
         """See to queues that are too full, have lost a consumer, or have dead letters to send."""
         crowded, self.crowded = self.crowded, {}
         for queue in crowded:
-            publishing.trim(self, queue)
+            publish.trim(self, queue)
         refused, self.refused = self.refused, []
         for queue, spec, letter in refused:
             dead_letters.dead_letter_refused(self, queue, spec, letter)
@@ -264,7 +257,7 @@ class Core:
         for name in deserted:
             queue_to_go = consumers.settle_queue(self, *name)
             if queue_to_go is not None:
-                removal.drop_queue(self, queue_to_go, "unused")
+                queue_removal.drop_queue(self, queue_to_go, "unused")
 
     # For the handlers.
 
@@ -299,12 +292,12 @@ class Core:
         dependents = tuple(self.book.dependents.get(task_id, ()))
         task = self.book.tasks[task_id]
         if self.pools.by_name:
-            pools.miss(self, task)
+            lifecycle.miss(self, task)
         if task.letter is not None and replies.is_unanswered(self, task, record):
             self.unanswered.append(task)
         self.record(record)
         if task.options.identity:
-            requests.keep_answer(self, task)
+            single_flight.keep_answer(self, task)
         if dependents or task_id in self.watches.by_task:
             self._ended.append((task, dependents))
         reason = None if isinstance(record, AttemptFinished) else record.reason
@@ -373,15 +366,15 @@ def _too_many(command: Command) -> Refusal | None:
 
 
 _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
-    SubmitTasks: submission.submit_tasks,
+    SubmitTasks: submit.submit_tasks,
     StartAttempts: attempts.start_attempts,
     FinishAttempts: attempts.finish_attempts,
     FailAttempts: attempts.fail_attempts,
     ReleaseAttempts: attempts.release_attempts,
     ReportProgress: attempts.report_progress,
     AnswerSignal: attempts.answer_signal,
-    RequestHelpers: helping.request_helpers,
-    EndHelp: helping.end_help,
+    RequestHelpers: fanout.request_helpers,
+    EndHelp: fanout.end_help,
     Heartbeat: sessions.heartbeat,
     ClaimTasks: sessions.claim_tasks,
     CancelClaim: sessions.cancel_claim,
@@ -391,19 +384,19 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     DrainWorker: sessions.drain_worker,
     Recover: sessions.recover,
     ActOnTasks: actions.act_on_tasks,
-    ActOnAnswers: requests.act_on_answers,
+    ActOnAnswers: single_flight.act_on_answers,
     WatchTasks: watches.watch_tasks,
-    DeclareQueue: declarations.declare_queue,
-    DeleteQueue: removal.delete_queue,
-    PauseQueue: declarations.pause_queue,
-    ResumeQueue: declarations.resume_queue,
-    LimitTag: declarations.limit_tag,
-    DeclareAll: configuring.declare_all,
+    DeclareQueue: queues.declare_queue,
+    DeleteQueue: queue_removal.delete_queue,
+    PauseQueue: queues.pause_queue,
+    ResumeQueue: queues.resume_queue,
+    LimitTag: queues.limit_tag,
+    DeclareAll: configuration.declare_all,
     CreateApiKey: api_keys.create_api_key,
     RevokeApiKey: api_keys.revoke_api_key,
     OpenQueue: consumers.open_queue,
-    RemoveQueue: removal.remove_queue,
-    PurgeQueue: removal.purge_queue,
+    RemoveQueue: queue_removal.remove_queue,
+    PurgeQueue: queue_removal.purge_queue,
     OpenExchange: exchanges.open_exchange,
     RemoveExchange: exchanges.remove_exchange,
     Bind: exchanges.bind,
@@ -417,11 +410,11 @@ _HANDLERS: dict[type, Callable[[Core, Any], None]] = {
     WaitForReplies: replies.wait_for_replies,
     LimitShare: consumers.limit_share,
     TakeTask: consumers.take_task,
-    PublishMessages: publishing.publish_messages,
+    PublishMessages: publish.publish_messages,
     Tick: ticks.tick,
-    DeclarePool: pools.declare_pool,
-    DeletePool: pools.delete_pool,
-    ActOnGroup: pools.act_on_group,
+    DeclarePool: lifecycle.declare_pool,
+    DeletePool: lifecycle.delete_pool,
+    ActOnGroup: lifecycle.act_on_group,
     FollowPools: launches.follow_pools,
     ReportLaunches: launches.report_launches,
 }

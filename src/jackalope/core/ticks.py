@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jackalope.core.admin.queue_removal import drop_queue
 from jackalope.core.amqp.consumers import consumers_of
-from jackalope.core.cache import single_flight as requests
+from jackalope.core.cache import single_flight
 from jackalope.core.commands import Tick
 from jackalope.core.effects import Accepted
 from jackalope.core.ids import TaskId
@@ -44,7 +44,7 @@ def tick(core: Core, command: Tick) -> None:
         _come_due(core, TaskId(task_id))
     for task_id in islice(book.timeouts.pop_due(now_us), DEADLINES_PER_TICK_MAX):
         _time_out(core, TaskId(task_id))
-    requests.expire_answers(core)
+    single_flight.expire_answers(core)
     _look_at_workers(core)
     for task_id in islice(roster.orphans.pop_due(now_us), DEADLINES_PER_TICK_MAX):
         _give_up_orphan(core, TaskId(task_id))

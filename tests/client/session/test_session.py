@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jackalope import Jackalope, PartlyRejected, Rejected, TaskFailed, Timeout, as_completed, gather
-from jackalope.client.session import outbox as boxes
+from jackalope.client.session import outbox
 from jackalope.client.session.session import Session
 from jackalope.core.effects import TaskEnded
 from jackalope.core.ids import TaskId
@@ -197,7 +197,7 @@ def test_submits_of_one_turn_travel_together() -> None:
         function = task_of(app)
         await function.submit(0)
         handles = await asyncio.gather(*[function.submit(n) for n in range(10_000)])
-        assert len(broker.of(Submit)) == 1 + 10_000 / boxes.PARCEL_TASKS_MAX
+        assert len(broker.of(Submit)) == 1 + 10_000 / outbox.PARCEL_TASKS_MAX
         assert submitted(broker)[1:] == [handle.id for handle in handles]
 
     with_app(test)
@@ -280,9 +280,9 @@ def test_window_bounds_what_is_under_way() -> None:
         broker.script = no_answer_to(Submit)
         function = task_of(app)
         work = asyncio.create_task(function.submit_many((n,) for n in range(30_000)))
-        await until(lambda: len(submitted(broker)) >= boxes.WINDOW_TASKS)
+        await until(lambda: len(submitted(broker)) >= outbox.WINDOW_TASKS)
         await asyncio.sleep(0.02)
-        assert len(submitted(broker)) == boxes.WINDOW_TASKS
+        assert len(submitted(broker)) == outbox.WINDOW_TASKS
         singles = [asyncio.create_task(function.submit(n)) for n in range(5)]
         await asyncio.sleep(0)
         broker.script = None
@@ -306,7 +306,7 @@ def test_bulk_takes_calls_as_the_broker_keeps_up() -> None:
                 yield (taken,)
 
         work = asyncio.create_task(task_of(app).submit_many(calls()))
-        await until(lambda: len(submitted(broker)) >= boxes.WINDOW_TASKS)
+        await until(lambda: len(submitted(broker)) >= outbox.WINDOW_TASKS)
         await asyncio.sleep(0.02)
         assert taken <= 20_000
         work.cancel()

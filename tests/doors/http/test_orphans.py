@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from jackalope.broker.blobs import manager as keeper
+from jackalope.broker.blobs import manager
 from jackalope.broker.blobs.manager import BlobKeeper
 from jackalope.core.task import BlobRef
 from jackalope.storage import OutOfReach
@@ -138,7 +138,7 @@ def test_sweep_takes_what_nobody_names_and_nothing_else(tmp_path: Path) -> None:
 
 def test_sweep_beside_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every task that was accepted keeps its payload, however often is swept meanwhile."""
-    monkeypatch.setattr(keeper, "SWEEP_NAMES", 3)
+    monkeypatch.setattr(manager, "SWEEP_NAMES", 3)
 
     async def test() -> None:
         async with open_http() as house:
@@ -168,7 +168,7 @@ def test_sweep_beside_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_hold_ends_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "HOLD_S", 0.0)
+    monkeypatch.setattr(manager, "HOLD_S", 0.0)
 
     async def test() -> None:
         async with open_http() as house:
@@ -213,7 +213,7 @@ async def _flush() -> None:
 
 
 def test_failed_deletes_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "DELETE_AGAIN_S", 0.01)
+    monkeypatch.setattr(manager, "DELETE_AGAIN_S", 0.01)
 
     async def test() -> None:
         store = Failing()
@@ -234,7 +234,7 @@ def test_failed_deletes_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_deletes_beyond_the_limit_are_left_to_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "DELETES_MAX", 2)
+    monkeypatch.setattr(manager, "DELETES_MAX", 2)
 
     async def test() -> None:
         blobs = BlobKeeper(MemoryBlobs(), MemoryHistory(), _flush, list)

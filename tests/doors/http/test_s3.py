@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from jackalope.broker.access import Access
-from jackalope.broker.blobs import manager as keeper
+from jackalope.broker.blobs import manager
 from jackalope.broker.config.schema import GridlikeConfig
 from jackalope.core.api_key import Permission
 from jackalope.storage.blobs.s3 import S3Blobs, S3Place
@@ -266,7 +266,7 @@ def test_folder_makes_no_links(tmp_path: Path) -> None:
 def test_broker_works_on_while_the_store_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "DELETE_AGAIN_S", 0.1)
+    monkeypatch.setattr(manager, "DELETE_AGAIN_S", 0.1)
 
     async def test() -> None:
         server = S3Server()

@@ -11,8 +11,7 @@ from jackalope.broker.access import THE_BROKER
 from jackalope.core.commands import Action, Fail, Finish, SubmitTasks
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.task import BlobRef, Error, Options, TaskSpec
-from jackalope.doors.native import commands as requests
-from jackalope.doors.native import connection
+from jackalope.doors.native import commands, connection
 from jackalope.storage import OutOfReach
 from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.messages import (
@@ -290,7 +289,7 @@ class Away:
         self.asked = 0
         self.is_away = True
         self._read = house.storage.blobs.read
-        for module in (connection, requests):
+        for module in (connection, commands):
             monkeypatch.setattr(module, "STORE_AWAY_US", 50_000)
         monkeypatch.setattr(house.storage.blobs, "read", self.read)
 

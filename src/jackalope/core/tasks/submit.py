@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from jackalope.core.admin.queues import open_queue
-from jackalope.core.cache import single_flight as requests
+from jackalope.core.cache import single_flight
 from jackalope.core.cache.answers import IDENTITY_BYTES, Same, how_run
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
@@ -168,7 +168,7 @@ def _serve_or_take_in(
     core: Core, command: SubmitTasks, spec: TaskSpec, queue: Queue
 ) -> Refusal | Served | None:
     """Serve a task with another one that asks for the same, or else accept it."""
-    served = requests.ask(core, command, spec, queue)
+    served = single_flight.ask(core, command, spec, queue)
     if isinstance(served, Refusal):
         return served
     if served is not None and served.task != spec.id:

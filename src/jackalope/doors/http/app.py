@@ -23,9 +23,8 @@ from jackalope.doors.http import gridlike, osrdyne
 from jackalope.doors.http.dashboard import routes as dashboard
 from jackalope.doors.http.errors import HANDLERS, Rejected, turn_away
 from jackalope.doors.http.middleware.auth import guard
-from jackalope.doors.http.monitoring import health
-from jackalope.doors.http.monitoring import prometheus as metrics
-from jackalope.doors.http.openapi import spec as description
+from jackalope.doors.http.monitoring import health, prometheus
+from jackalope.doors.http.openapi import spec
 from jackalope.doors.http.paths import names_in
 from jackalope.doors.http.request import Asked, with_options
 from jackalope.doors.http.rest import routes as rest
@@ -38,10 +37,10 @@ Part = Callable[["HttpDoor"], Sequence[ControllerRouterHandler]]
 #: Every part of the door. Each has its own package or module.
 PARTS: list[Part] = [
     dashboard.routes,
-    description.routes,
+    spec.routes,
     gridlike.routes,
     health.routes,
-    metrics.routes,
+    prometheus.routes,
     osrdyne.routes,
     rest.routes,
 ]
@@ -51,7 +50,7 @@ PARTS: list[Part] = [
 _HOST = re.compile(rb"[\w.:\[\]-]*", re.ASCII)
 
 #: The parts for those who watch, and do nothing else.
-WATCHING: list[Part] = [health.routes, metrics.routes]
+WATCHING: list[Part] = [health.routes, prometheus.routes]
 
 
 def application(door: HttpDoor, parts: Sequence[Part] = PARTS) -> ASGIApp:

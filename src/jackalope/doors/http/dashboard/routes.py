@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from litestar.types import ControllerRouterHandler
 
-from jackalope.doors.http.dashboard import live_state as pulse
-from jackalope.doors.http.dashboard import page, sign_in
+from jackalope.doors.http.dashboard import live_state, page, sign_in
 
 if TYPE_CHECKING:
     from jackalope.doors.http.server import HttpDoor
@@ -16,4 +15,4 @@ if TYPE_CHECKING:
 
 def routes(_: HttpDoor) -> Sequence[ControllerRouterHandler]:
     """Return the routes of the dashboard."""
-    return [*page.ROUTES, *sign_in.ROUTES, *pulse.ROUTES]
+    return [*page.ROUTES, *sign_in.ROUTES, *live_state.ROUTES]

@@ -25,14 +25,14 @@ from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.management import (
     bindings,
+    connections,
     definitions,
     exchanges,
     messages,
+    overview,
     policies,
     queues,
 )
-from jackalope.doors.http.management import connections as live
-from jackalope.doors.http.management import overview as general
 from jackalope.doors.http.management.conventions import Answer, Problem, Room, answer
 from jackalope.doors.http.middleware.auth import admitted, guard
 from jackalope.doors.http.transport.listener import Listener
@@ -42,7 +42,7 @@ log = structlog.get_logger(component="management")
 
 PATH = "/api"
 
-_NOUNS = (general, live, queues, messages, exchanges, bindings, policies, definitions)
+_NOUNS = (overview, connections, queues, messages, exchanges, bindings, policies, definitions)
 _CHALLENGE = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 
 

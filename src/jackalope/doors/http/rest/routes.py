@@ -11,18 +11,18 @@ from litestar.types import ControllerRouterHandler
 from jackalope.doors.http.request import with_options
 from jackalope.doors.http.rest import (
     actions,
+    api_keys,
     events,
     pools,
     queues,
     requests,
     stats,
     tasks,
+    time_series,
+    upload_links,
+    worker_api,
     workers,
 )
-from jackalope.doors.http.rest import api_keys as keys
-from jackalope.doors.http.rest import time_series as series
-from jackalope.doors.http.rest import upload_links as blobs
-from jackalope.doors.http.rest import worker_api as working
 
 if TYPE_CHECKING:
     from jackalope.doors.http.server import HttpDoor
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 PATH = "/api/v1"
 
 _NOUNS = (
-    *(tasks, requests, blobs, actions, queues, pools, workers, working),
-    *(stats, series, events, keys),
+    *(tasks, requests, upload_links, actions, queues, pools, workers, worker_api),
+    *(stats, time_series, events, api_keys),
 )
 
 
