@@ -31,7 +31,7 @@ ODD_WORDS_MAX = 729
 #: A folder with more modules than this is several packages.
 FOLDER_MODULES_MAX = 20
 
-#: Words for which there is a plainer one: who, a client, no worker, must, again, available, recently.
+#: Words with a plainer one: who, a client, no worker, must, again, available, recently, outcome.
 ODD_WORDS = re.compile(
     r"\b(?:whoever|somebody|nobody|shall|anew|of late|to be had|what becomes of)\b", re.IGNORECASE
 )
