@@ -1,7 +1,7 @@
 """Jackalope: a durable task broker.
 
-It takes work in, keeps it safe, gives each piece to one worker at a time, and tells the truth about
-what happened. The packages below this one stand in layers, and imports point one way only:
+It accepts tasks, stores them durably, gives each to one worker at a time, and reports exactly what
+happened. The packages below this one stand in layers, and imports point one way only:
 `cli -> doors, pools, worker, client -> broker -> storage, wire -> core`.
 
 The names below are loaded when they are first used, so that a broker does not load the client.

@@ -75,7 +75,7 @@ class EmbeddedBroker:
             await broker.start()
             door = NativeDoor(broker, "127.0.0.1", 0)
             await door.start()
-        except BaseException as error:  # noqa: BLE001  it belongs to whoever waits
+        except BaseException as error:  # noqa: BLE001  it is raised to the caller
             self._ready.set_exception(error)
             return
         self._ready.set_result(f"jackalope://127.0.0.1:{door.port}")
@@ -134,7 +134,7 @@ def _place_of(source: TaskSource) -> str:
 
 
 def _hush() -> None:
-    """Keep quiet about what goes well, in a program that has not said how it wants to log."""
+    """Log problems only, in a program that has not configured its log."""
     if not structlog.is_configured():
         processors = structlog.get_config()["processors"]
         structlog.configure(processors=[_only_trouble, *processors])

@@ -1,11 +1,11 @@
-"""Logs: how lines look and where they go. What they say is the matter of whoever logs.
+"""Logs: how lines look and where they go. Their content is the matter of the code that logs.
 
-A line has a timestamp, a level, a message, the component that speaks, and the ids of what it is
+A line has a timestamp, a level, a message, the component that logs, and the ids of what it is
 about: `task_id`, `worker_id`, `queue`, `namespace`. The levels mean:
 
 - error: the system fails, or data is lost.
 - warn: an attempt is tried again, a task is slow or dead, a queue fills up.
-- info: what becomes of tasks, workers, queues and the broker itself.
+- info: what happens to tasks, workers, queues and the broker itself.
 - debug: every change of state.
 - trace: every command that reaches the core, and every answer and message that leaves it.
 
@@ -14,9 +14,8 @@ Lines of libraries, which come through the standard library's logging, look the 
 A worker's processes for isolated tasks inherit the look, and `about` adds to every line what it is
 about, such as the task that runs.
 
-A thread writes them. Whoever logs never waits for whoever reads: a terminal that somebody has
-stopped, a pipe that nobody empties or a full disk must not stop a broker. Lines that find no room
-are dropped, and counted.
+A thread writes them. Code that logs never waits for the reader: a stopped terminal, a pipe that is
+not read or a full disk must not stop a broker. Lines that find no room are dropped, and counted.
 """
 
 from __future__ import annotations
@@ -45,20 +44,20 @@ _NUMBERS = {
     "warn": logging.WARNING,
     "info": logging.INFO,
     "debug": logging.DEBUG,
-    # Whoever has such lines to write knows whether they are wanted, so that others pay nothing.
+    # Code that writes such lines checks whether they are enabled, so that others pay nothing.
     "trace": logging.DEBUG,
 }
 _LEVELS = {"warning": "warn", "exception": "error", "critical": "error"}
 _TRACE = "_is_trace"
 _FIRST = ("timestamp", "level", "message", "component")
 
-#: How many lines wait for whoever reads them.
+#: How many lines may wait for the reader.
 LINES_WAITING_MAX = 10_000
 
 _CLOSE_TIMEOUT_S = 2.0
 
-#: How long the thread that writes rests after it has. To wake it costs whoever logs more than the
-#: line itself, and so is done this often at most.
+#: How long the thread that writes rests after it has. To wake it costs the code that logs more
+#: than the line itself, and so is done this often at most.
 _REST_S = 0.05
 
 
@@ -77,7 +76,7 @@ def set_up(
         form: json, console, or auto: console on a terminal, json elsewhere.
         stream: where lines go, standard error if not given.
         about: adds to each line what it is about.
-        is_patient: let a thread write, so that nobody waits. A process that may be killed at any
+        is_patient: let a thread write, so that no caller waits. A process that may be killed at any
             moment rather writes each line itself.
 
     Returns:
@@ -123,7 +122,7 @@ def set_up(
 def follow_host() -> None:
     """Send every line to the standard library's logging, for the program that we are a part of.
 
-    Does nothing where somebody has said already how lines look.
+    Does nothing where the log is configured already.
     """
     if not structlog.is_configured():
         structlog.configure(
@@ -147,7 +146,7 @@ def _set_up_libraries(chain: list[Processor], render: Processor, level: int, out
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers = [handler]
-    # Libraries speak of their own inner life below this.
+    # Below this level libraries log their internals.
     root.setLevel(max(level, logging.INFO))
     logging.captureWarnings(capture=True)
 
@@ -174,7 +173,7 @@ class LineWriter:
         """Do nothing: the thread flushes when it has nothing to write."""
 
     def close(self) -> None:
-        """Write what waits, as far as somebody reads it; safe to repeat."""
+        """Write what waits, as far as it is read; safe to repeat."""
         self._closing.set()
         with suppress(Full):
             self._lines.put(None, timeout=_CLOSE_TIMEOUT_S)
@@ -197,7 +196,7 @@ class LineWriter:
 
 
 def _make_visible(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
-    """Let no name or message in a line speak to the terminal."""
+    """Let no name or message in a line control the terminal."""
     return {
         name: in_line(value) if isinstance(value, str) else value for name, value in line.items()
     }
@@ -222,7 +221,7 @@ def _mark_trace(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
 
 
 def _have_component(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
-    """Say of a line that names no component that it is the application's own."""
+    """Mark a line that names no component as the application's own."""
     line.setdefault("component", "application")
     return line
 

@@ -17,7 +17,7 @@ _UNSAFE = re.compile(
 
 
 def is_safe(text: str) -> bool:
-    """Tell whether nothing in a text needs to be escaped."""
+    """Return whether nothing in a text needs to be escaped."""
     return _UNSAFE.search(text) is None
 
 

@@ -1,8 +1,8 @@
-"""One's own broker: a broker of the user who needs one, on this machine, started on demand.
+"""The local broker: one broker for each user, on this machine, started on demand.
 
 Owns its folder: configuration, token, log and data. The broker belongs to the user and not to
-whoever started it: it goes on when the shell, the daemon or the notebook ends. Only bearers of the
-token in the folder come in, because others may have accounts on this machine too.
+the process that started it: it goes on when the shell, the daemon or the notebook ends. Clients
+need the token in the folder, because others may have accounts on this machine too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ START_S = 60.0
 _LOOK_S = 0.05
 _LOG_LINES = 10
 
-#: A shell starts it and ends, so that the broker is nobody's child.
+#: A shell starts it and ends, so that the broker is detached from this process.
 _DETACH = 'log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & echo $!'
 
 
@@ -63,11 +63,11 @@ class OwnBroker:
 
     @classmethod
     def of_user(cls) -> OwnBroker:
-        """Return that of whoever runs this process."""
+        """Return the broker of the user that runs this process."""
         return cls(own_folder(os.environ))
 
     def is_made(self) -> bool:
-        """Tell whether there is one, running or not."""
+        """Return whether there is one, running or not."""
         return self.config.exists()
 
     @property
@@ -75,7 +75,7 @@ class OwnBroker:
         """Where it listens.
 
         Raises:
-            ConfigError: its configuration says nothing of that.
+            ConfigError: its configuration does not contain it.
         """
         return f"jackalope://{HOST}:{self._port('native')}"
 
@@ -90,16 +90,16 @@ class OwnBroker:
         try:
             return self._token.read_text().strip()
         except OSError:
-            return ""  # Whoever removed it has opened the broker, or is told that a key is needed.
+            return ""  # Without it the broker is open, or reports that a key is needed.
 
     def is_running(self) -> bool:
-        """Tell whether it runs and listens."""
+        """Return whether it runs and listens."""
         return self.pid() is not None
 
     def pid(self) -> int | None:
         """Return its process, if it runs and listens.
 
-        Somebody else may listen at its port while it does not run, and must not see the token.
+        Another program may listen at its port while it does not run, and must not see the token.
         """
         try:
             holder = (self.folder / "data" / "lock").read_text().split()
@@ -169,7 +169,7 @@ class OwnBroker:
             yield
 
     def _begin(self) -> None:
-        """Make and start it; with other ports if somebody else was quicker to take these."""
+        """Make and start it; with other ports if another program has taken these."""
         for draw in range(1, _DRAWS + 1):
             self._make()
             try:
@@ -199,7 +199,7 @@ class OwnBroker:
         draft.replace(self.config)
 
     def _start(self) -> None:
-        self._port("native")  # One without would listen where nobody looks for it.
+        self._port("native")  # One without would listen where no client looks for it.
         self._await_folder()
         if self.is_running():
             return
@@ -293,7 +293,7 @@ def _is_taken(port: int) -> bool:
 
 
 def _is_alive(pid: int) -> bool:
-    """Tell whether a process of this user is there."""
+    """Return whether a process of this user is there."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):

@@ -107,7 +107,7 @@ class JackalopeBroker(Broker):  # type: ignore[misc]
         yield from self.get_communicator().unfinished_tasks()
 
     def check_service_reachable(self) -> bool:
-        """Tell whether the broker answers. It is not started for that."""
+        """Return whether the broker answers. It is not started for that."""
         return bool(self.probe_service_status()["connected"])
 
     def probe_service_status(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class JackalopeBroker(Broker):  # type: ignore[misc]
         """See to it that the broker is there, and that the queue is as processes need it.
 
         Args:
-            on_lost: what becomes of a process whose worker died; None leaves that as it is.
+            on_lost: what to do with a process whose worker died; None leaves that as it is.
 
         Raises:
             JackalopeError: the broker cannot be used.

@@ -1,7 +1,7 @@
 """The communicator of AiiDA's processes: tasks that the broker can name, order and limit.
 
-Owns what plumpy's messages say about processes: which one a task continues, and when one waits.
-Knows nothing of AiiDA's database; whoever has it says what a process is.
+Owns the meaning of plumpy's messages about processes: which one a task continues, and when one
+waits. Knows nothing of AiiDA's database; its caller supplies what a process is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jackalope.kiwipy.task_traits import PLAIN, Traits
 
 log = logging.getLogger("jackalope.aiida")
 
-#: The queue of processes that a daemon shall run.
+#: The queue of processes for the daemons to run.
 QUEUE = "processes"
 
 #: For how long the broker bears the silence of a worker. One that is cut off for almost as long
@@ -69,13 +69,13 @@ class ProcessCommunicator(JackalopeCommunicator):
     def broadcast_send(
         self, body: Any, sender: Any = None, subject: Any = None, correlation_id: Any = None
     ) -> bool:
-        """Tell everybody who listens now; see the parent's."""
+        """Send a broadcast to all current subscribers; see the parent's."""
         if isinstance(subject, str) and subject.startswith(_STATE_CHANGED):
             self._thread.post(self._note_state, str(sender), subject.endswith(_WAITING))
         return super().broadcast_send(body, sender, subject, correlation_id)
 
     def _kill(self, pid: str) -> bool:
-        """Ask a process of this worker to end, as whoever kills its task wants."""
+        """Ask a process of this worker to end because its task was killed."""
         subscriber = self._rpc_subscribers.get(pid)
         if subscriber is None:
             return False
@@ -104,7 +104,7 @@ def pid_of(task: Any) -> int | None:
 
 
 def traits_of(task: Any, look_up: LookUp) -> Traits:
-    """Say what is known about a task."""
+    """Return what is known about a task."""
     pid = pid_of(task)
     if pid is None:
         return PLAIN
@@ -125,7 +125,7 @@ def _on_dropped(alias: str) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-# The lookup: what AiiDA's database says about a process, in the broker's words.
+# The lookup: what AiiDA's database has about a process, in the broker's terms.
 
 #: The tag of all calculations on one computer begins with this.
 COMPUTER_TAG = "computer:"
@@ -144,7 +144,7 @@ class Lookup:
         self._depths: dict[int, int] = {}
 
     def __call__(self, pid: int) -> Traits:
-        """Say what is known about a process.
+        """Return what is known about a process.
 
         Its pk is its alias, its label its name; a calculation is tagged with its computer; and the
         deeper inside other processes it is, the earlier it comes.
@@ -171,7 +171,7 @@ class Lookup:
 
 def _about(pid: int) -> Any:
     """Return the type of a process, its label and its computer. A query is cheaper than a node."""
-    from aiida import orm  # noqa: PLC0415  slow, and whoever sends a process has loaded it
+    from aiida import orm  # noqa: PLC0415  slow, and a sender of processes has loaded it
 
     query = orm.QueryBuilder()
     about = ["node_type", "attributes.process_label"]

@@ -58,7 +58,7 @@ class Settings:
 
 
 class Profiles:
-    """The profiles of whoever runs this process."""
+    """The profiles of the user that runs this process."""
 
     def __init__(self) -> None:
         self._config = get_config(create=True)

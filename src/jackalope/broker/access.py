@@ -1,16 +1,16 @@
-"""Access: who comes in, and what they may do.
+"""Access: authenticate clients, and check what they may do.
 
-Owns the decision, for every door: a door brings a token and gets a principal, and hands each
-command and question to the broker together with it. What a command needs stands on the command
-(`core.command`), what a question needs beside the question (`broker.queries`); here both are
-compared with the key. The keys are those of the book, which commands
-make and revoke, and those of the configuration, which only a restart changes.
+Owns the decision, for every door: a door presents a token and gets a principal, and hands each
+command and question to the broker together with it. The permission that a command needs is declared
+on the command (`core.commands`), that of a question next to the question (`broker.queries`); here
+both are compared with the key. The keys are those of the book, which commands create and revoke,
+and those of the configuration, which only a restart changes.
 
-A broker without any key is open, if it may be: whoever reaches it can do everything. From the first
-key on everybody needs one.
+A broker without any key is open, if it may be: every client that reaches it can do everything. From
+the first key on every client needs one.
 
-What is refused says nothing about what exists: a task in a queue that a key does not cover is
-answered like one that never was.
+A refusal does not reveal what exists: a task in a queue that a key does not cover is answered like
+one that never existed.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _NEEDS_ALL_QUEUES = "this needs an API key for all queues"
 
 
 class Principal:
-    """Somebody who was let in, with the rights of a key, or with all where none is needed."""
+    """An authenticated client, with the rights of a key, or with all where none is needed."""
 
     __slots__ = ("key", "queues")
 
     def __init__(self, key: ApiKey | None = None) -> None:
-        self.key = key  # the key; None for whoever came into an open broker
+        self.key = key  # the key; None for a client of an open broker
         # the queues that it is limited to; none means all
         self.queues = () if key is None else key.queues
 
     def signed(self, name: str) -> str:
-        """Return who acts, for histories: what a bearer says of itself comes after its key."""
+        """Return who acts, for histories: the name that a client claims comes after its key."""
         if self.key is None:
             return name
         return f"{self.key.name}/{name}" if name else self.key.name
@@ -61,7 +61,7 @@ class Principal:
         return permission in self.key.permissions or Permission.ADMIN in self.key.permissions
 
     def is_limited(self) -> bool:
-        """Tell whether it acts in some queues or in one namespace alone."""
+        """Return whether it acts in some queues or in one namespace alone."""
         return self.key is not None and bool(self.key.queues or self.key.namespace)
 
     def refuse(self, permission: Permission, namespace: str | None = None) -> Refusal | None:
@@ -133,7 +133,7 @@ acting: ContextVar[Principal] = ContextVar("acting", default=ANYONE)
 
 
 def sees(queue: str) -> bool:
-    """Tell whether a queue exists for whoever acts now."""
+    """Return whether a queue is visible to the acting client."""
     queues = acting.get().queues
     return not queues or queue in queues
 
@@ -220,7 +220,7 @@ class Access:
         return self._has_admin
 
     def is_configured(self, key_id: str) -> bool:
-        """Tell whether a key is of the configuration, and cannot be revoked here."""
+        """Return whether a key is of the configuration, and cannot be revoked here."""
         return key_id in self._configured
 
     def admit(self, token: str, now_us: int) -> Principal | Refusal:
@@ -237,7 +237,7 @@ class Access:
         return Refusal(Code.UNAUTHORISED, "this token is of no API key here, or the key is over")
 
     def admit_certified(self, names: Collection[str], now_us: int) -> Principal | Refusal:
-        """Let somebody in whose certificate has these names, as the key that has one of them."""
+        """Authenticate a client whose certificate has these names, as the key with one of them."""
         if self.is_open:
             return ANYONE
         if not names:
@@ -251,7 +251,7 @@ class Access:
         return Refusal(Code.UNAUTHORISED, f"{which} the name of the certificate: {told}")
 
     def is_current(self, principal: Principal, now_us: int) -> bool:
-        """Tell whether somebody who was let in would be let in again."""
+        """Return whether a client that was authenticated would be accepted again."""
         key = principal.key
         if key is None:
             return self.is_open
@@ -271,12 +271,12 @@ _ID_BYTES = 6
 _SECRET_BYTES = 32
 _FORM = re.compile(r"jk_([0-9a-f]{1,32})_[A-Za-z0-9_-]{43}")
 
-#: No token is longer; nobody can make us hash more.
+#: No token is longer; no client can make the broker hash more.
 TOKEN_CHARS_MAX = 128
 
 
 def new_token() -> str:
-    """Make a token that nobody else has."""
+    """Make a unique token."""
     return f"jk_{secrets.token_hex(_ID_BYTES)}_{secrets.token_urlsafe(_SECRET_BYTES)}"
 
 
@@ -293,5 +293,5 @@ def hash_of(token: str) -> str:
 
 
 def is_token_of(token: str, stored: str) -> bool:
-    """Tell whether a token has this hash, in a time that does not say how nearly."""
+    """Return whether a token has this hash; compare in constant time."""
     return hmac.compare_digest(hash_of(token), stored)

@@ -1,8 +1,8 @@
-"""The backlog: what all peers together have been sent and do not read.
+"""The backlog: bytes that were sent to peers and not yet read, over all connections.
 
 Owns the bound on its sum, over all doors that keep connections of their own. Each connection has a
 bound as well, but many slow readers would add up. Beyond the sum the slowest reader, which is the
-one with the most unread, is cut off; its memory goes back to the system.
+one with the most unread, is disconnected; its memory goes back to the system.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Backlog:
             self._trimming = loop.call_later(_TRIM_EVERY_S, self._trim)
 
     def _cut_off(self) -> None:
-        for reader in list(self._sizes):  # Who has read meanwhile has not said so.
+        for reader in list(self._sizes):  # Readers do not report what they have read.
             size = reader.unread_bytes()
             self._sum += size - self._sizes[reader]
             self._sizes[reader] = size

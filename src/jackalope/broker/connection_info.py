@@ -1,4 +1,4 @@
-"""Links: what a door tells of the connections that are open at it.
+"""Connection details: what a door reports about its open connections.
 
 Owns the shapes alone, so that one door can show what another knows. Nothing here is kept.
 """
@@ -37,14 +37,14 @@ class LinkChannel(msgspec.Struct, frozen=True):
 class Link(msgspec.Struct, frozen=True):
     """A connection."""
 
-    name: str  # what tells it from every other: both of its ends
+    name: str  # what distinguishes it from every other: both of its ends
     namespace: str
     user: str
     peer: tuple[str, int]
     here: tuple[str, int]
     protocol: str
     is_encrypted: bool
-    properties: dict[str, Any]  # what the peer says about itself
+    properties: dict[str, Any]  # what the peer reports about itself
     since_us: int  # when it was opened
     heartbeat_s: int
     frame_bytes_max: int
@@ -59,4 +59,4 @@ class Links(Protocol):
         """Return every connection that is open."""
 
     def close(self, name: str, why: str) -> bool:
-        """Close a connection, and tell whether there was one of this name."""
+        """Close a connection, and return whether there was one of this name."""

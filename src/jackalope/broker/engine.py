@@ -1,7 +1,7 @@
-"""The engine: decide, store, tell; and write behind.
+"""The engine: decide, store, send; and write behind.
 
 Owns the order in which those happen, which is all that durability needs. It reads no clock and has
-no thread: whoever drives it calls the steps, from one thread unless a step says otherwise.
+no thread: the caller runs the steps, from one thread unless a step is documented otherwise.
 
 Theory of operation
 ===================
@@ -10,7 +10,7 @@ A turn takes a batch of commands through three steps::
 
     turn = engine.decide(now_us, commands)  # the core decides; memory is now ahead of the disk
     engine.store(turn)  # one append, one fsync; may run in another thread
-    effects = engine.settle(turn)  # what the world may now hear
+    effects = engine.settle(turn)  # what may now be sent
 
 The next turn begins when this one is settled. Commands that arrive meanwhile gather into it: that
 is group commit, and why throughput does not cost durability. If `store` raises, call `fail` in
@@ -21,7 +21,7 @@ journal writable again.
 A flush takes what changed in memory to history, behind the journal::
 
     flush = engine.begin_flush()  # between turns
-    engine.write_flush(flush)  # may run in another thread, beside turns
+    engine.write_flush(flush)  # may run in another thread, during turns
     engine.end_flush(flush)  # between turns; ended tasks leave memory
 
 Only one flush is under way at a time. What history has on disk for good is trimmed from the journal
@@ -68,7 +68,7 @@ FORGET_EVERY_US = 30 * SECOND
 
 
 class Turn(msgspec.Struct):
-    """A batch of commands on its way: what was decided, and what to tell once it is durable."""
+    """A batch of commands on its way: what was decided, and what to send once it is durable."""
 
     commands: list[AnyCommand]
     records: list[AnyRecord]
@@ -146,7 +146,7 @@ class Engine:
         if self.fault is not None:
             return Turn(commands, [], _refuse_all(commands, self.fault))
         self.is_turning = True
-        self.core.book.let_go()  # By now everybody has heard of what ended in the last turn.
+        self.core.book.let_go()  # By now the ends of the last turn have been sent.
         records: list[AnyRecord] = []
         effects: list[Effect] = []
         for command in commands:
@@ -180,7 +180,7 @@ class Engine:
         turn.is_stored = True
 
     def settle(self, turn: Turn) -> list[Effect]:
-        """End a turn that is durable, and return what the world may now hear."""
+        """End a turn that is durable, and return the effects that may now be sent."""
         must(turn.is_stored, "nothing is told before it is stored")
         self.is_turning = False
         return turn.effects
@@ -188,7 +188,7 @@ class Engine:
     def fail(self, turn: Turn, fault: StorageFault) -> list[Effect]:
         """End a turn that could not be stored, and return the refusals.
 
-        Memory is ahead of the disk: it is rebuilt, so that reads tell the truth.
+        Memory is ahead of the disk: it is rebuilt, so that reads return only what is durable.
 
         Raises:
             StorageFault: the disk cannot even be read; the node must stop.
@@ -200,7 +200,7 @@ class Engine:
         return _refuse_all(turn.commands, fault)
 
     def heal(self) -> bool:
-        """Try to write again after a fault, and tell whether that works now.
+        """Try to write again after a fault, and return whether that works now.
 
         The caller then hands in `Recover`: workers have been forgotten and join again.
         """
@@ -239,7 +239,7 @@ class Engine:
     def write_flush(self, flush: Flush) -> None:
         """Write changes to history, and forget what has been kept for long enough.
 
-        May run in another thread, beside turns.
+        May run in another thread, during turns.
 
         Raises:
             StorageFault: call `fail_flush`.
@@ -254,7 +254,7 @@ class Engine:
             self._synced = self.history.sync()
 
     def end_flush(self, flush: Flush) -> None:
-        """Let ended tasks leave memory, and delete blobs that nobody names any more."""
+        """Remove ended tasks from memory, and delete blobs that have no owner any more."""
         if self._flush is not flush:
             return  # A fault has replaced the core meanwhile.
         self._flush = None
@@ -263,7 +263,7 @@ class Engine:
             self._delete_unnamed(flush.blobs)
 
     def fail_flush(self, flush: Flush, fault: StorageFault) -> None:
-        """Refuse writes from now on, because what history lacks can no longer be told apart."""
+        """Refuse writes from now on, because what history lacks can no longer be determined."""
         must(flush is self._flush or self._flush is None, "one flush at a time")
         self.fault = fault
         self._flush = None
@@ -308,7 +308,7 @@ class Engine:
             self._recall_matching(missing.namespace, missing.filter)
 
     def _recall_matching(self, namespace: str, wanted: Filter) -> None:
-        """Recall as many ended tasks as one command may change, and one more to tell of more.
+        """Recall as many ended tasks as one command may change, and one more to detect more.
 
         Pages are skipped over rows that history does not yet know to be changed or gone.
         """

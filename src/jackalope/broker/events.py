@@ -1,4 +1,4 @@
-"""Events: durable records, told as they happen to whoever watches.
+"""Events: send durable records to subscribers as they happen.
 
 Owns the subscriptions. A listener is called between two turns and must not block; one that cannot
 keep up is its door's business.
@@ -35,14 +35,14 @@ from jackalope.wire.messages import Happened
 
 Listener = Callable[[list[Happened]], None]
 
-#: The namespace, the queue and the task that somebody wants to hear of; the last two may be empty.
+#: The namespace, the queue and the task of a subscription; the last two may be empty.
 Topic = tuple[str, str, TaskId]
 
 
 class Subscription:
-    """What one listener wants to hear: one task, one queue, or all of a namespace.
+    """What one listener subscribes to: one task, one queue, or all of a namespace.
 
-    Of other queues than `queues` it hears nothing; by default those are what whoever acts now sees.
+    It receives nothing of other queues than `queues`; by default those that the acting client sees.
     """
 
     __slots__ = ("listener", "namespace", "queue", "queues", "task")
@@ -67,15 +67,15 @@ class Subscription:
         return self.namespace, self.queue, self.task
 
     def may_hear(self, event: Happened) -> bool:
-        """Tell whether the queue of an event exists for the listener."""
+        """Return whether the queue of an event is visible to the listener."""
         return not self.queues or event.queue in self.queues
 
 
 class Events:
-    """Tells subscribers what happens.
+    """Sends events to subscribers.
 
-    They are looked up by what they want to hear, so that what nobody listens to costs next to
-    nothing, however many listen to other things.
+    They are looked up by topic, so that an event without subscribers costs next to nothing,
+    however many subscribe to other topics.
     """
 
     def __init__(self) -> None:
@@ -83,18 +83,18 @@ class Events:
         self.is_tracing = False  # whether `trace` is to be called after each turn
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Begin to tell a listener."""
+        """Begin to call a listener."""
         self._subscriptions.setdefault(subscription.topic, {})[subscription] = None
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Stop telling a listener."""
+        """Stop calling a listener."""
         listening = self._subscriptions.get(subscription.topic, {})
         listening.pop(subscription, None)
         if not listening:
             self._subscriptions.pop(subscription.topic, None)
 
     def trace(self, commands: list[AnyCommand], effects: list[Effect]) -> None:
-        """Take what a durable turn has heard, and what it is about to say."""
+        """Take the commands of a durable turn, and the effects that it is about to send."""
 
     def take(self, records: list[AnyRecord], core: Core) -> None:
         """Take the records of a turn that is durable."""
@@ -120,11 +120,11 @@ class Events:
             subscription.listener(events)
 
     def _listening(self, task: Task) -> list[Subscription]:
-        """Return everybody who wants to hear of a task."""
+        """Return all subscriptions to a task."""
         return self._listening_to(task.queue.namespace.name, task.queue.name, task.id)
 
     def _used(self, record: AnswerUsed, core: Core) -> tuple[Happened | None, list[Subscription]]:
-        """Tell of an answer that was given out, and who wants to hear of it."""
+        """Return the event of an answer that was given out, and its subscriptions."""
         answer = core.book.answers.by_task.get(record.task)
         if answer is None:
             return None, []  # Dropped by a later command of the same turn.
@@ -152,7 +152,7 @@ def _task_of(record: AnyRecord) -> TaskId:
 
 
 def _happened(record: AnyRecord, task: Task) -> Happened:
-    """Put a record into words. The state is the one the record led to, as far as it says."""
+    """Describe a record as an event. The state is the one the record led to, if it has one."""
     what, by, detail, state = "", "", "", str(task.state)
     match record:
         case TaskSubmitted():

@@ -1,6 +1,6 @@
-"""Inspection: looking at a data folder that no broker has, without changing it.
+"""Inspection: check a data folder that no broker has open, without changing it.
 
-Owns what is looked at and what is said about it: that SQLite finds its files sound, that every
+Owns what is checked and what is reported: that SQLite finds its files sound, that every
 batch and every row can be read as a start would read it, that the files belong together, and that
 blobs are there. What to do about damage is `Storage.open` with loss accepted, or a backup.
 """

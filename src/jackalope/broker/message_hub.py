@@ -1,15 +1,15 @@
-"""The switchboard: messages beside tasks, from session to session.
+"""The message hub: messages outside of tasks, from session to session.
 
-Owns who takes calls for which recipient, who wants to hear which broadcasts, and which calls wait
-for a reply. Nothing here is durable and nothing here decides about tasks: a message is handed on at
-once, or its sender hears at once that it cannot be. Namespaces see nothing of each other.
+Owns which session takes calls for which recipient, which one receives which broadcasts, and which
+calls wait for a reply. Nothing here is durable or decides about tasks: a message is forwarded at
+once, or its sender receives an error at once. Namespaces see nothing of each other.
 
 Theory of operation: a line is one session's end. Of several lines that take calls for one
 recipient, the latest has them: after a broken connection the new one counts, although the broker
 may not have noticed the end of the old one. When it goes, the line before has them again.
 
-A line that reads too slowly is spared: it is not called, and misses broadcasts, whose number it is
-told. So nobody waits for it, and what is kept for it stays bounded.
+A line that reads too slowly is skipped: it is not called, and misses broadcasts, whose number it
+receives. So no session waits for it, and what is kept for it stays bounded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CALLS_PER_SESSION_MAX = 10_000
 #: The largest body of a call, a reply or a broadcast. What is larger belongs into a task.
 MESSAGE_BYTES_MAX = 1024 * 1024
 
-#: How often a recipient may say that a call takes longer; beyond that it is not passed on.
+#: How often a recipient may report that a call takes longer; further reports are dropped.
 PENDING_PER_CALL_MAX = 100
 
 _SLOW_RETRY_US = 500 * MILLISECOND
@@ -40,7 +40,7 @@ class Line(Protocol):
     """A session's end of the switchboard. None of this may block."""
 
     def is_slow(self) -> bool:
-        """Tell whether the session does not read what it is sent."""
+        """Return whether the session does not read what it is sent."""
 
     def called(self, call: int, recipient: str, body: bytes) -> None:
         """Hand over a call for a recipient."""
@@ -59,10 +59,10 @@ class Seat:
     namespace: str  # where it is
     line: Line  # its end
     recipients: set[str] = field(default_factory=set)  # those that it takes calls for
-    interests: set[Interest] = field(default_factory=set)  # the broadcasts that it wants to hear
+    interests: set[Interest] = field(default_factory=set)  # the broadcasts that it subscribed to
     made: set[int] = field(default_factory=set)  # calls that it waits for
     taken: set[int] = field(default_factory=set)  # calls that it has to reply to
-    missed: int = 0  # how many broadcasts it missed since the last one that it heard
+    missed: int = 0  # how many broadcasts it missed since the last one that it received
 
 
 @dataclass(eq=False, slots=True)
@@ -90,7 +90,7 @@ class Switchboard:
         return Seat(namespace, line)
 
     def leave(self, seat: Seat) -> None:
-        """Forget a session. Whoever waits for its reply hears that there will be none."""
+        """Forget a session. Callers that wait for its reply are notified that there is none."""
         for recipient in seat.recipients:
             self._drop_recipient(seat, recipient)
         seat.recipients.clear()
@@ -111,7 +111,7 @@ class Switchboard:
     def listen(
         self, seat: Seat, recipients: tuple[str, ...], interests: tuple[Interest, ...]
     ) -> Refusal | None:
-        """Take calls for recipients and hear broadcasts, beside those of before."""
+        """Take calls for recipients and receive broadcasts, in addition to earlier ones."""
         names = [*recipients, *(part for one in interests for part in (one.sender, one.subject))]
         if "" in recipients:
             return Refusal(Code.INVALID, "a recipient needs a name")
@@ -134,7 +134,7 @@ class Switchboard:
     def unlisten(
         self, seat: Seat, recipients: tuple[str, ...], interests: tuple[Interest, ...]
     ) -> None:
-        """Take no more calls for these recipients, and hear these broadcasts no more."""
+        """Stop taking calls for these recipients, and stop receiving these broadcasts."""
         for recipient in seat.recipients.intersection(recipients):
             self._drop_recipient(seat, recipient)
         seat.recipients.difference_update(recipients)
@@ -157,7 +157,7 @@ class Switchboard:
     # Calls.
 
     def call(self, seat: Seat, ref: int, recipient: str, body: bytes) -> Refusal | None:
-        """Hand a call to whoever takes calls for a recipient. With ref 0 nobody waits for more."""
+        """Send a call to the session that takes calls for a recipient. Ref 0 expects no reply."""
         if refusal := _too_large(body):
             return refusal
         seats = self._recipients.get((seat.namespace, recipient))
@@ -180,7 +180,7 @@ class Switchboard:
         return None
 
     def reply(self, seat: Seat, number: int, stage: CallStage, body: bytes) -> Refusal | None:
-        """Pass on what the recipient has to say. A call that nobody waits for is no fault."""
+        """Forward the reply of a recipient. A reply that no caller waits for is no fault."""
         call = self._calls.get(number)
         if call is None or call.callee is not seat:
             return None
@@ -206,7 +206,7 @@ class Switchboard:
     # Broadcasts.
 
     def broadcast(self, namespace: str, subject: str, sender: str, body: bytes) -> int | Refusal:
-        """Tell all in a namespace who want to hear it, and return how many sessions those are."""
+        """Send a broadcast to its subscribers in a namespace, and return how many those are."""
         refusal = _too_large(body) or _too_long([subject, sender])
         if refusal is not None:
             return refusal

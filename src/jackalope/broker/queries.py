@@ -1,6 +1,6 @@
 """Queries: what the broker shows of itself.
 
-Owns the way from state to views. Changes nothing. Whatever is in memory is read between two turns;
+Converts state to views, and changes nothing. Whatever is in memory is read between two turns;
 lists of tasks come from history, which is brought up to date first, so a list is never stale.
 """
 

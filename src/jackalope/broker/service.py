@@ -5,8 +5,8 @@ effects out; they decide nothing, and this decides nothing either.
 
 One coroutine runs everything that touches the core. The journal is written in a thread of its own
 while the next batch gathers in the inbox; history is written in another. What a reader asks for is
-answered between two turns, when everything in memory is on disk, so nobody ever reads what a crash
-would forget.
+answered between two turns, when everything in memory is on disk, so no reader ever sees what a
+crash would lose.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ log = structlog.get_logger(component="broker")
 ITEMS_PER_TURN_MAX = 2_000
 
 #: How far history may be behind, in time and in tasks. A task that ends before it is written is
-#: written once, not twice, and is still in memory when somebody asks for its result.
+#: written once, not twice, and is still in memory when a client asks for its result.
 _FLUSH_EVERY_US = 5 * SECOND
 _FLUSH_TASKS = 50_000
 
-#: A flush that somebody waits for begins at once, unless the last one took long: then it rests for
+#: A flush that a reader waits for begins at once, unless the last one took long: then it rests for
 #: so many times as long, but no longer than this. Lists that are asked for all the time would
 #: otherwise have every change written that is soon to be changed again, in many small writes.
 _FLUSH_REST_TIMES = 4
@@ -142,11 +142,11 @@ class Broker:
         self._storing_since_us = self._flushing_since_us = 0
         self._settled_core: object = None
         self._is_stopping = False
-        self.events = Events()  # what happened, for whoever watches
+        self.events = Events()  # what happened, for subscribers
         self.switchboard = Switchboard()  # hands messages from session to session
         self.meter = Meter()  # how much happened, and how long it took
         self.totals = Totals()  # how many tasks lists have. For the thread of history.
-        self.lists: Shared[TaskPage] = Shared()  # the lists that somebody waits for
+        self.lists: Shared[TaskPage] = Shared()  # the lists that clients wait for
         self.meter.machine.flushed = storage.history.applied()
         self.started_us = self._clock.now_us()  # since when it runs
         self.tracer: Tracer | None = None  # sends traces, if that is wanted
@@ -257,12 +257,12 @@ class Broker:
         if not (self.engine.is_turning or self._inbox or self._reads):
             return question(self.engine)
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        context = copy_context()  # It sees what whoever asks may see, and that is known by this.
+        context = copy_context()  # It holds the caller, whose rights apply.
 
         def ask() -> None:
             try:
                 result = context.run(question, self.engine)
-            except Exception as error:  # noqa: BLE001  it belongs to whoever asked
+            except Exception as error:  # noqa: BLE001  it is raised at the caller
                 if not answer.done():
                     answer.set_exception(error)
             else:
@@ -327,7 +327,7 @@ class Broker:
 
     async def _work(self) -> None:
         try:
-            await self._turn()  # Settle what was leased before the restart, whoever comes.
+            await self._turn()  # Settle what was leased before the restart, even without clients.
             while not (self._is_stopping and not self._inbox):
                 await self._gather()
                 await self._turn()
@@ -384,7 +384,7 @@ class Broker:
         if self.events.is_tracing:
             self.events.trace(turn.commands, effects)
         self._release(effects)
-        self.access.follow(engine.core.book)  # Whoever must go now still has its answer.
+        self.access.follow(engine.core.book)  # A client that is cut off has had its reply.
         self.meter.count_turn(turn, store_us)
         if turn.records:
             self.meter.take(turn.records, engine.core)
@@ -393,7 +393,7 @@ class Broker:
             self.events.take(turn.records, engine.core)
 
     def _instruct(self, core: Core) -> None:
-        """Tell the core what follows from the configuration."""
+        """Set what the core takes from the configuration."""
         core.default_policy = self._default_policy
         core.namespaces_by_use_max = self._limits.namespaces_by_use
         core.queues_by_use_max = self._limits.queues_by_use
@@ -625,7 +625,7 @@ class Admission:
     """Refuses tasks for which there is no room.
 
     Args:
-        room_bytes: tells how much more the disk takes; None if there is no disk.
+        room_bytes: returns how much more the disk takes; None if there is no disk.
         free_bytes_min: how much of that must stay free.
     """
 

@@ -52,7 +52,7 @@ class Failure(Exception):
 
 @dataclass(frozen=True)
 class Common:
-    """The options that every command has. None where nothing was said."""
+    """The options that every command has. None where an option was not given."""
 
     broker: str | None = None
     namespace: str | None = None
@@ -62,7 +62,7 @@ class Common:
     format: str | None = None
 
     def over(self, weaker: "Common") -> "Common":
-        """Take from the other what is not said here."""
+        """Take from the other what is not set here."""
         said = {name: value for name, value in vars(self).items() if value is not None}
         return replace(weaker, **said)
 
@@ -257,12 +257,12 @@ def _with_options(
 
 
 def help_text(docstring: str) -> str:
-    """Make the help of a docstring: prose is wrapped anew, examples keep their lines."""
+    """Make the help of a docstring: prose is wrapped again, examples keep their lines."""
     shown = []
     for paragraph in inspect.cleandoc(docstring).split("\n\n"):
         head, *lines = paragraph.splitlines()
         if head == "Examples:":
-            # The backspace tells Typer to leave the lines of a paragraph alone.
+            # The backspace makes Typer leave the lines of a paragraph alone.
             shown.append("\n".join(["\b[bold]Examples[/bold]", *(f"  {x.strip()}" for x in lines)]))
         else:
             shown.append(" ".join([head, *lines]))
@@ -321,7 +321,7 @@ def failing_well() -> Iterator[None]:
     except KeyboardInterrupt:
         raise typer.Exit(Exit.INTERRUPTED) from None
     except BrokenPipeError:
-        # Whoever read our output has enough; Python would complain once more at the exit.
+        # The reader of our output has closed it; Python would complain once more at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(Exit.DONE) from None
     except Exception as error:
@@ -347,13 +347,13 @@ def _line_of(error: Exception) -> tuple[str, Exit]:
 
 
 def fail(message: str, code: Exit = Exit.FAILED, details: Sequence[str] = ()) -> NoReturn:
-    """Say on the standard error what went wrong, and end."""
+    """Print on the standard error what went wrong, and exit."""
     say_error(message, details)
     raise typer.Exit(code)
 
 
 def say_error(message: str, details: Sequence[str] = ()) -> None:
-    """Say in one line on the standard error what went wrong, and each detail in another."""
+    """Print in one line on the standard error what went wrong, and each detail in another."""
     from rich.text import Text
 
     from jackalope.cli.output import SafeConsole

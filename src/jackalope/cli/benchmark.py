@@ -46,7 +46,7 @@ async def measure(
         payload_bytes: how large each of them is.
         slots: how many the worker holds at once.
         trips: how many are submitted one at a time, and how many round trips are made.
-        advance: told of every task that is through.
+        advance: called for every task that has ended.
     """
     queue = f"bench-{os.urandom(4).hex()}"
     await backend.declare_queue(queue, "", _POLICY)
@@ -89,7 +89,7 @@ async def _one_at_a_time(backend: Backend, specs: list[TaskSpec], advance: Advan
 
 
 async def _there_and_back(backend: Backend, specs: list[TaskSpec], advance: Advance) -> list[float]:
-    """Submit tasks one by one, and return how long each took until its end was heard of."""
+    """Submit tasks one by one, and return how long each took until its end was received."""
     took_s = []
     for spec in specs:
         begin = time.perf_counter()

@@ -1,6 +1,6 @@
-"""The backend: one connection to a broker, and the questions and orders of the command line.
+"""The backend: one connection to a broker, and the queries and commands of the command line.
 
-Owns the talking. It does not reconnect: a command that cannot go on says so, and those that wait
+Owns the exchange. It does not reconnect: a command that cannot continue fails, and those that wait
 for long open another backend.
 """
 
@@ -83,7 +83,7 @@ class Acted(msgspec.Struct, frozen=True):
 
 
 class NotFound(Exception):
-    """No task, or more than one, is meant by a text; the message says which."""
+    """No task, or more than one, is meant by a text; the message names them."""
 
 
 class Backend:
@@ -280,7 +280,7 @@ class Backend:
     async def ends(
         self, tasks: Iterable[TaskId], follow: Callable[[Progressed], None] | None = None
     ) -> AsyncIterator[TaskEnded]:
-        """Yield each task when it has ended, and tell how far they come until then.
+        """Yield each task when it has ended, and report their progress until then.
 
         Raises:
             Rejected: one is unknown.
@@ -322,8 +322,8 @@ async def connect(address: Address) -> AsyncIterator[Backend]:
     """Connect to a broker for the time of a block.
 
     Raises:
-        ConnectionLost: nobody answers there.
-        Rejected: the broker does not want us.
+        ConnectionLost: no broker answers there.
+        Rejected: the broker refuses the connection.
     """
     backend = Backend(address)
     await backend._open()  # noqa: SLF001  they are one

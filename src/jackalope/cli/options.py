@@ -207,7 +207,7 @@ class Which(Options):
     ] = ""
 
     def is_empty(self) -> bool:
-        """Tell whether nothing was said."""
+        """Return whether no option was given."""
         return not any(vars(self).values())
 
     def states(self) -> tuple[str, ...]:

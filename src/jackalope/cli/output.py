@@ -1,8 +1,8 @@
 """The screen: where a command's answer goes, as a table, JSON or YAML.
 
 Owns the terminal: tables, bars, colours, watching and confirming. Knows nothing of the broker.
-Whatever is drawn passes `SafeConsole`, so that names, errors and payloads cannot speak to the
-terminal; no command has to think of it.
+Whatever is drawn passes `SafeConsole`, so that names, errors and payloads cannot control the
+terminal; no command has to handle that.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Screen:
 
     def __init__(self, form: Format, out: Console | None = None, err: Console | None = None):
         self.format = form
-        self.is_human = form is Format.TABLE  # whether somebody reads it: tables, not JSON or YAML
+        self.is_human = form is Format.TABLE  # whether people read it: tables, not JSON or YAML
         self._out = out or _console(stderr=False)
         self._err = err or _console(stderr=True)
 
@@ -86,11 +86,11 @@ class Screen:
             self._out.print(drawn)
 
     def note(self, text: str) -> None:
-        """Tell people something beside the answer."""
+        """Print a note next to the answer, on the standard error."""
         self._err.print(Text(text, style="bright_black"))
 
     def warn(self, text: str) -> None:
-        """Tell people that something is not as asked."""
+        """Print a warning that something is not as asked, on the standard error."""
         self._err.print(Text.assemble(("warning: ", "yellow"), text), soft_wrap=True)
 
     def _dump(self, data: Any, *, is_line: bool = False) -> str:
@@ -122,7 +122,7 @@ class Screen:
         draw: Callable[[T], RenderableType],
         every_s: float | None,
     ) -> None:
-        """Show an answer; again and again if told how often, until interrupted."""
+        """Show an answer; repeatedly if an interval is given, until interrupted."""
         if every_s is None:
             answer = await fetch()
             self.show(plain(answer), lambda: draw(answer))
@@ -168,7 +168,7 @@ class Screen:
     # Asking.
 
     def confirm(self, question: str, *, is_sure: bool) -> bool:
-        """Ask on a terminal whether to go on; elsewhere only who said so beforehand may."""
+        """Ask on a terminal whether to go on; elsewhere an option must have confirmed it."""
         if is_sure:
             return True
         if not sys.stdin.isatty():

@@ -1,8 +1,8 @@
 """Plain data: what the broker shows, as values that JSON and YAML can hold.
 
 Every field is there, so that scripts need not ask. Task ids become UUIDs; payloads and results are
-decoded as their header `content` says. If it says nothing, those of a named task are what the
-Python library sends, MessagePack; what is none is text or base64.
+decoded as their header `content` specifies. Without it, those of a named task are what the Python
+library sends, MessagePack; anything else is shown as text or base64.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _field(name: str, value: Any, content: str) -> Any:
 
 
 def content_of(headers: Mapping[str, Any] | None, name: str | None) -> str:
-    """Return how the payload and the result of a task are encoded; empty if nobody knows."""
+    """Return how the payload and the result of a task are encoded; empty if unknown."""
     return str((headers or {}).get(CONTENT) or ("msgpack" if name else ""))
 
 

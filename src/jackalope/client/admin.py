@@ -46,7 +46,7 @@ V = TypeVar("V")
 #: How many tasks of a list are asked for at once.
 PAGE_TASKS = 500
 
-#: Actions that say what shall be: done twice they do what they do once.
+#: Idempotent actions, which set a state: done twice they do what they do once.
 _REPEATABLE = frozenset({Action.KILL, Action.PAUSE, Action.HOLD})
 
 ActionName = Literal["hold", "play", "pause", "kill", "retry", "purge"]

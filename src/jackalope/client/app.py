@@ -374,7 +374,7 @@ def _load_traces() -> Traces:
 
 
 def _is_redefined(old: TaskDefinition, new: TaskDefinition) -> bool:
-    """Tell whether a definition replaces itself, as when a cell of a notebook is run again."""
+    """Return whether a definition replaces itself, as when a cell of a notebook is run again."""
     was, now = old.function, new.function
     return (was.__module__, was.__qualname__) == (now.__module__, now.__qualname__)
 

@@ -1,8 +1,8 @@
-"""Messaging: calls and broadcasts beside tasks, on the user's side. A part of `Jackalope`.
+"""Messaging: calls and broadcasts next to tasks, on the client's side. A part of `Jackalope`.
 
 Owns the values in messages, the functions that answer calls, and the streams of broadcasts. None of
-it is kept by the broker: a call is answered, refused at once, or fails; a broadcast reaches whoever
-listens at that moment.
+it is stored by the broker: a call is answered, refused at once, or fails; a broadcast reaches the
+clients that listen at that moment.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Calling: requests to the workers of a pool, and their answers. A part of `Jackalope`.
 
 Owns what a call is: a task of the pool's queue whose caller waits. It is durable like any task, so
-the caller always hears what became of it: the answer, the application's error, or why no worker
-gave one. Parts of an answer that come before its end are messages, and not kept.
+the caller always receives its outcome: the answer, the application's error, or why no worker
+gave one. Parts of an answer that come before its end are messages, and not stored.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from jackalope.wire.messages import subject_of
 #: How long a call may take unless it says otherwise.
 CALL_S = 180.0
 
-#: A call that nobody began to answer ends with the broker, which knows why, rather than here.
+#: A call that no worker began to answer ends with the broker, which knows why, not here.
 _MARGIN_S = 2.0
 
 #: Why a call that is dead has no answer.
@@ -184,7 +184,7 @@ class Calling(ABC):
             raise
 
     async def _give_up(self, task: TaskId) -> None:
-        """Let nobody work on what nobody waits for."""
+        """Kill a task whose caller no longer waits."""
         killing = asyncio.ensure_future(self.act(Action.KILL, [task]))
         with suppress(JackalopeError, asyncio.CancelledError, TimeoutError):
             async with asyncio.timeout(_MARGIN_S):

@@ -1,8 +1,8 @@
-"""Requests: asking once, and hearing the answer here, later, or after a restart.
+"""Requests: ask once, and receive the answer here, later, or after a restart.
 
 Owns what a user holds of a request, and what can be asked of the broker about answers. A part of
 `Jackalope`. Answers are pushed, never polled for; what was missed while the connection was lost is
-told when it is back.
+sent when it is back.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def to_identity(identity: bytes | str) -> bytes:
 def _call_back(
     asked: Asked[R], callback: Callable[[Asked[R]], object], end: asyncio.Future[TaskEnded]
 ) -> None:
-    """Hand on what came. A client that is closed hears of nothing any more."""
+    """Pass on what came. A closed client receives nothing more."""
     if end.cancelled():
         return
     error = end.exception()

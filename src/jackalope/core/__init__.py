@@ -1,7 +1,7 @@
 """The core: a deterministic state machine that decides everything the broker does.
 
 It owns the rules. It has no socket, file, clock, thread or random number: time and fresh ids come
-in with each command, facts go out as records, and what the world must hear goes out as effects.
+in with each command, facts go out as records, and what must be sent goes out as effects.
 The same records, applied in the same order, give the same state on any machine.
 
 `Core` is loaded when it is first used: clients and workers need the words of the core alone.

@@ -1,7 +1,7 @@
 """Access: what an API key is, and what it permits.
 
-Owns the shapes. A key is named by its id. Whoever has its token proves that by sending it; here and
-in everything that is stored there is only the token's hash, from which nobody gets the token back.
+Owns the shapes. A key is named by its id. A client proves that it has the token by sending it; here
+and in everything that is stored is only the token's hash, from which the token cannot be recovered.
 """
 
 from __future__ import annotations

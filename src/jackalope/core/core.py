@@ -131,10 +131,10 @@ class Core:
         self.book = Book()  # durable state; changed by records alone
         self.roster = Roster()  # the workers that are there now
         self.watches = watches.Watches()  # who waits for the end of a task
-        self.progress: dict[TaskId, Progress] = {}  # what workers last said about their attempts
+        self.progress: dict[TaskId, Progress] = {}  # the last reports of workers on their attempts
         self.pools = Pools()  # the pools of queues at work, and their groups of workers
         self.now_us = 0  # the time of the command at hand. It never goes back.
-        self.effects: list[Effect] = []  # what the world must hear of the command at hand
+        self.effects: list[Effect] = []  # what must be sent because of the current command
         # lanes that the command at hand may let give out tasks
         self.unserved: dict[Lane, None] = {}
         self.hungry: dict[Worker, None] = {}  # workers that it may let take some
@@ -149,9 +149,9 @@ class Core:
         self.waiting: dict[int, set[str]] = {}
         # the queues that are one session's alone, by session
         self.owned: dict[int, dict[tuple[str, str], None]] = {}
-        self.idle: Timers[tuple[str, str]] = Timers()  # when queues that nobody uses are to go
+        self.idle: Timers[tuple[str, str]] = Timers()  # when unused queues are deleted
         self._dead: deque[tuple[Task, Reason]] = deque()
-        self.fanouts: dict[int, Fanout] = {}  # the tasks that want helpers, by fence
+        self.fanouts: dict[int, Fanout] = {}  # the tasks that ask for helpers, by fence
         self.seeks_helpers = False  # whether every worker must be looked at for them
         self.is_changing = False  # whether the command at hand may have changed something
         # the policy of queues that come into being by being named. Not durable: each queue records
@@ -173,7 +173,7 @@ class Core:
         )
 
     def handle(self, now_us: int, command: AnyCommand) -> tuple[list[AnyRecord], list[Effect]]:
-        """Decide about one command, and return what happened and what the world must hear."""
+        """Decide about one command, and return its records and effects."""
         refusal = _too_many(command) or unfit(command)
         self.is_changing = True
         if now_us > self.now_us:
@@ -268,7 +268,7 @@ class Core:
             self.hungry.update(worker.share.members)
 
     def watch_idle(self, queue: Queue) -> None:
-        """Set the time at which a queue goes if nobody uses it until then."""
+        """Set the time at which a queue is deleted if it is not used until then."""
         if queue.traits is None or not queue.traits.expires_us:
             return
         name = (queue.namespace.name, queue.name)
@@ -287,7 +287,7 @@ class Core:
         self._records.append(record)
 
     def end_task(self, record: AttemptFinished | AttemptEnded | TaskMoved) -> None:
-        """Write down the end of a task. Those who wait for it hear of it after the command."""
+        """Record the end of a task. Those that wait for it are notified after the command."""
         task_id = record.task
         dependents = tuple(self.book.dependents.get(task_id, ()))
         task = self.book.tasks[task_id]

@@ -1,4 +1,4 @@
-"""Effects: what the world must hear, once the records that caused it are durable.
+"""Effects: the messages to send once the records that caused them are durable.
 
 Each is safe to repeat: assignments and signals carry their fence, and ends are final.
 """
@@ -110,7 +110,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
-    """What became of messages, by their places; those not named are in their queues."""
+    """The outcome of messages, by their index; those not listed are in their queues."""
 
     count: int  # how many there were
     unrouted: tuple[int, ...] = ()  # those that led to no queue and were to be returned then
@@ -162,7 +162,7 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SignalAsked(msgspec.Struct, frozen=True, gc=False):
-    """The worker shall pause or kill one of its attempts."""
+    """The worker must pause or kill one of its attempts."""
 
     task: TaskId
     fence: int
@@ -170,7 +170,7 @@ class SignalAsked(msgspec.Struct, frozen=True, gc=False):
 
 
 class DrainAsked(msgspec.Struct, frozen=True):
-    """The worker shall finish what it has and leave."""
+    """The worker must finish what it has and leave."""
 
 
 class SessionReplaced(msgspec.Struct, frozen=True):
@@ -226,7 +226,7 @@ class DirectReply(msgspec.Struct, frozen=True):
 
 
 class HelpAsked(msgspec.Struct, frozen=True):
-    """The worker shall help a task with its fan-out, and say when that is over."""
+    """The worker must help a task with its fan-out, and report when that is over."""
 
     task: TaskId
     fence: int
@@ -238,7 +238,7 @@ class HelpAsked(msgspec.Struct, frozen=True):
 
 
 class HelpRecalled(msgspec.Struct, frozen=True):
-    """The worker shall finish what it has in hand, and help this task no more."""
+    """The worker must finish its current item, and stop helping this task."""
 
     fence: int
 

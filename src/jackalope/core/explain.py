@@ -71,7 +71,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def explain(core: Core, task: Task) -> Explanation:
-    """Say why a task is not running; or what runs it; or how it ended."""
+    """Explain why a task is not running; or what runs it; or how it ended."""
     if task.state is State.READY:
         causes = _why_ready(core, task)
     elif task.attempt is not None:
@@ -103,7 +103,7 @@ def whole_history(core: Core, task: Task) -> list[Happening]:
 
 
 def is_stuck(attempt: Attempt | None, policy: Policy, now_us: int) -> bool:
-    """Tell whether an attempt runs for longer than the policy of its queue takes for normal."""
+    """Return whether an attempt runs for longer than the policy of its queue takes for normal."""
     if attempt is None or not attempt.started_us or not policy.stuck_after_us:
         return False
     return now_us - attempt.started_us > policy.stuck_after_us
@@ -182,7 +182,7 @@ def _why_no_worker(core: Core, task: Task) -> list[Cause]:
 
 
 def _why_no_room(worker: Worker) -> str:
-    """Say why a worker can be given nothing."""
+    """Explain why a worker can be given nothing."""
     if not worker.session:
         return "away"
     if worker.is_draining:
@@ -196,7 +196,7 @@ def _why_no_room(worker: Worker) -> str:
 
 
 def _why_pool(core: Core, task: Task) -> list[Cause]:
-    """Say how far the pool of the queue has come with a worker for a task."""
+    """Explain how far the pool of the queue has come with a worker for a task."""
     pool = core.pools.by_name.get((task.queue.namespace.name, task.queue.name))
     group = None if pool is None else pool.groups.get(task.key)
     if pool is None or group is None or pool.settings is None:

@@ -1,6 +1,6 @@
-"""Filters: which tasks an actioner means when it does not name them one by one.
+"""Filters: select the tasks of an action that does not name them one by one.
 
-Owns the fields and their meaning. Storage says the same in SQL; one suite checks that both agree.
+Owns the fields and their meaning. Storage repeats them in SQL; one suite checks that both agree.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queues: tuple[str, ...] = ()  # in one of these queues
 
     def is_sound(self) -> bool:
-        """Tell whether its numbers are such as a task can have and storage can take."""
+        """Return whether its numbers are such as a task can have and storage can take."""
         return (
             0 <= self.older_than_us <= TIME_US_MAX
             and 0 <= self.batch <= TIME_US_MAX
@@ -43,7 +43,7 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def matches(wanted: Filter, task: Task) -> bool:
-    """Tell whether a task in memory meets every condition."""
+    """Return whether a task in memory meets every condition."""
     options = task.options
     return bool(
         (not wanted.states or task.state in wanted.states)

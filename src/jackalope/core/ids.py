@@ -1,8 +1,8 @@
 """Identifiers: what names a task.
 
 A task id is 16 bytes, a UUID chosen by the submitter (version 7 by preference) so that repeating a
-submit is harmless. Ids of version 7 begin with their time, which lets the book tell a new id from
-every id that has ever left memory without asking storage (see `Book.may_have_ended`).
+submit is harmless. Ids of version 7 begin with their time, so the book can distinguish a new id
+from every id that has ever left memory without asking storage (see `Book.may_have_ended`).
 """
 
 from hashlib import blake2b
@@ -23,7 +23,7 @@ def told_id(task_id: TaskId) -> str:
 
 
 def is_time_ordered(task_id: TaskId) -> bool:
-    """Tell whether the id is a UUID of version 7, so that later ids compare greater."""
+    """Return whether the id is a UUID of version 7, so that later ids compare greater."""
     return task_id[6] >> 4 == 7
 
 
@@ -32,9 +32,9 @@ _VOLATILE = b"\x8a\x6b\x80\x7e"
 
 
 def is_volatile(task_id: TaskId) -> bool:
-    """Tell whether a task is never written to disk, and gone after a restart.
+    """Return whether a task is never written to disk, and gone after a restart.
 
-    The id tells, so that a record about such a task is known by itself.
+    The id alone shows it, so that a record about such a task is recognised by itself.
     """
     return task_id[6:10] == _VOLATILE
 
@@ -46,7 +46,7 @@ def volatile_id(task_id: TaskId) -> TaskId:
 def successor_id(task_id: TaskId, queue: str) -> TaskId:
     """Derive the id of the task that a result becomes: the same inputs give the same id.
 
-    The result keeps the time of its ancestor and the version-7 layout, so that it sorts beside it.
+    The result keeps the time of its ancestor and the version-7 layout, so that it sorts next to it.
     """
     digest = blake2b(task_id + queue.encode(), digest_size=ID_BYTES).digest()
     return TaskId(

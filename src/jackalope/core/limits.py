@@ -1,4 +1,4 @@
-"""Limits: everything that can grow has one, and all of them stand here.
+"""Limits: everything that can grow has one, and all of them are defined here.
 
 Each is tested at the limit and one past it.
 """
@@ -49,13 +49,13 @@ QUEUES_PER_API_KEY_MAX = 1_000
 CACHE_ENTRIES_MAX = 1_000_000
 CACHE_BYTES_MAX = 2**50
 
-#: How often a worker is obeyed that says when to try again, where the policy has no retries.
+#: How often a worker's request for a retry is granted where the policy has no retries.
 RETRIES_ASKED_MAX = 20
 
 #: The history of a task keeps its first and its latest happenings up to this number.
 HAPPENINGS_PER_TASK_MAX = 100
 
-#: How many tasks one command by filter may change; the answer says whether more match.
+#: How many tasks one command by filter may change; the reply reports whether more match.
 TASKS_PER_FILTER_MAX = 10_000
 
 #: How many departed workers are remembered.

@@ -1,4 +1,4 @@
-"""Refusals: the answers that say no.
+"""Refusals: the replies to commands that are rejected.
 
 A refusal is a value, not an exception: it has a stable code that every door maps once to its own
 errors, a sentence that names what is wrong and what to do, and, where waiting helps, how long.

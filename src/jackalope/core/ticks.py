@@ -1,6 +1,6 @@
-"""Ticks: acting on every deadline that has come.
+"""Ticks: act on every deadline that has passed.
 
-Owns the order in which kinds of deadlines are looked at, and how many one tick takes on, so that a
+Owns the order in which kinds of deadlines are checked, and how many one tick handles, so that a
 million due at once do not make one endless batch.
 """
 
@@ -70,7 +70,7 @@ def _look_at_workers(core: Core) -> None:
 
 
 def _retire(core: Core, name: tuple[str, str]) -> None:
-    """Delete a queue that nobody has used for too long."""
+    """Delete a queue that was not used for too long."""
     queue = core.book.queue(*name)
     if queue is not None and not consumers_of(core, queue):
         drop_queue(core, queue, "expired")

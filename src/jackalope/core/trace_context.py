@@ -1,7 +1,7 @@
-"""The trace context of a task: which of its headers say what trace it belongs to.
+"""The trace context of a task: the headers that name the trace it belongs to.
 
 Owns the names, which are those of the W3C's Trace Context. The broker hands them on untouched. They
-tell who asked, not what was asked for: a submit that is repeated within another span is the same.
+identify the caller, not the request: a submit that is repeated within another span is the same.
 """
 
 import msgspec
@@ -18,7 +18,7 @@ TRACE_HEADERS = (TRACE_PARENT, TRACE_STATE)
 
 
 def is_same_but_for_trace(one: Options, other: Options) -> bool:
-    """Tell whether two tasks ask for the same, whatever traces they belong to."""
+    """Return whether two tasks ask for the same, whatever traces they belong to."""
     return one == other or _without_trace(one) == _without_trace(other)
 
 

@@ -1,7 +1,7 @@
 """Free values: what a peer may put where anything may stand, such as headers and arguments.
 
 Owns the one check of them. A value that passes can be encoded, decoded again and shown as JSON by
-every door; a value that does not would be found out later, in a journal that can no longer be read.
+every door; a value that does not would be noticed later, in a journal that can no longer be read.
 So doors apply `shape_problem` to what they decode before they walk through it themselves, and the
 core applies `value_problem` to all that it stores.
 

@@ -1,7 +1,7 @@
 """A listener: what the doors that keep connections of their own have in common.
 
-Owns the listening socket, the room for connections, the timer that looks at all of them, however
-many there are, and the goodbye. What they speak is the door's own: nothing here knows a protocol.
+Owns the listening socket, the limit of connections, the timer that checks all of them, however
+many there are, and the goodbye. The protocol is the door's own: nothing here knows one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Guest(Protocol):
     """A connection, as far as a listener is concerned."""
 
     def check_access(self) -> None:
-        """Let the peer go if it would not be let in any more."""
+        """Close the connection if the peer would no longer be accepted."""
 
     def end(self, why: str) -> None:
-        """Tell the peer why, and close."""
+        """Report the reason to the peer, and close."""
 
     def abort(self) -> None:
         """Close at once."""
@@ -52,7 +52,7 @@ class Granted(Protocol):
 class Listener(ABC, Generic[G]):
     """A door that listens."""
 
-    #: Its name, and what it says to whoever is there when it closes.
+    #: Its name, and the message to connected peers when it closes.
     name: str
     goodbye: str
 
@@ -97,7 +97,7 @@ class Listener(ABC, Generic[G]):
         self._watch = asyncio.create_task(self._look_after(), name=f"jackalope-{self.name}-door")
 
     async def stop(self) -> None:
-        """Let nobody in any more, say goodbye to those who are there, and close."""
+        """Accept no more connections, send goodbye to those that are open, and close."""
         if self._server is None:
             return
         self._server.close()

@@ -84,8 +84,8 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
             decoder: makes values of bytes.
             testing_mode: debug the event loop.
             async_task_timeout: how many seconds a call of a method may take.
-            describe: says what is known of a task that is sent to the default queue. It is called
-                by the thread that sends.
+            describe: returns what is known of a task that is sent to the default queue. Called by
+                the thread that sends.
             is_plain: plain values need no encoder, also where one is given.
             lease: after so many seconds without a sign of this process, tasks of the default queue
                 that it holds are given to others, and before that it is killed; 0 for never.
@@ -135,7 +135,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
 
     @property
     def server_properties(self) -> dict[str, Any]:
-        """What the broker says about itself."""
+        """What the broker reports about itself."""
         product, _, version = self._server.partition(" ")
         return {"product": product, "version": version, "host": self._app.address.host}
 
@@ -183,7 +183,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
 
         Args:
             callback: the function.
-            weak: forget it when nobody else has it any more.
+            weak: forget it when no other reference to it is left.
         """
         self._ensure_open()
         self._close_callbacks.append(weakref.ref(callback) if weak else lambda: callback)
@@ -317,7 +317,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
         """Call a recipient, and return the future of its answer.
 
         Raises:
-            UnroutableError: nobody answers to this identifier.
+            UnroutableError: there is no subscriber with this identifier.
             DeliveryFailed: the call could not be handed over.
             TimeoutError: the broker did not answer in time.
         """
@@ -394,7 +394,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
     def add_broadcast_subscriber(
         self, subscriber: Callable[..., Any], identifier: Any = None
     ) -> Any:
-        """Have every broadcast told to a function, and return its identifier.
+        """Call a function with every broadcast, and return its identifier.
 
         Raises:
             DuplicateSubscriberIdentifier: the identifier is taken.
@@ -419,7 +419,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
                 raise kiwipy.DeliveryFailed(str(error)) from error
 
     def remove_broadcast_subscriber(self, identifier: Any) -> None:
-        """Tell a subscriber nothing more.
+        """Remove a subscriber of broadcasts.
 
         Raises:
             ValueError: there is no such subscriber.
@@ -436,7 +436,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
     def broadcast_send(
         self, body: Any, sender: Any = None, subject: Any = None, correlation_id: Any = None
     ) -> bool:
-        """Tell everybody who listens now. That nobody does is no fault.
+        """Send a broadcast to all current subscribers. That there are none is no error.
 
         Raises:
             DeliveryFailed: the broker did not take it.

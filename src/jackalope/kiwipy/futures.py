@@ -1,6 +1,6 @@
 """Futures: how results that are still to come cross threads and connections.
 
-Owns the chains that kiwipy is built on: a future may resolve to another future, and whoever waits
+Owns the chains that kiwipy is built on: a future may resolve to another future, and the waiter
 at the far end sees the same levels. Knows nothing of tasks and calls.
 """
 
@@ -49,7 +49,7 @@ class Reply:
 
 
 def is_pending(result: Any) -> bool:
-    """Tell whether what a subscriber returned is still to come. Most is not, and needs no task."""
+    """Return whether the value of a subscriber is still pending. Most are not, and need no task."""
     return type(result) not in _PLAIN and (
         inspect.isawaitable(result) or isinstance(result, kiwipy.Future)
     )
@@ -76,7 +76,7 @@ async def _value_of(future: Any) -> Any:
     loop = waiting.get_loop()
 
     def done(ended: Any) -> None:
-        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+        with suppress(RuntimeError):  # The loop is closed: nothing waits any more.
             loop.call_soon_threadsafe(_settle, waiting, ended)
 
     future.add_done_callback(done)

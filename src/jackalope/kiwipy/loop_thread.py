@@ -1,6 +1,6 @@
 """The thread of a communicator: an event loop that other threads hand work to.
 
-Owns the thread and its loop. Whoever blocks or computes elsewhere does not hold it up.
+Owns the thread and its loop. Code that blocks or computes in other threads does not delay it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Call(Generic[T]):
         self._task.add_done_callback(self._on_done)
 
     def give_up(self) -> None:
-        """Stop it, on the loop: nobody waits any more."""
+        """Stop it, on the loop: its result is no longer awaited."""
         if self._task is not None:
             self._task.cancel()
 
@@ -58,7 +58,7 @@ class _Call(Generic[T]):
 
     def _on_done(self, task: asyncio.Task[T]) -> None:
         if not task.cancelled():
-            task.exception()  # Also if nobody waits any more, it was looked at.
+            task.exception()  # Retrieved even if it is no longer awaited.
         self.done.release()
 
 

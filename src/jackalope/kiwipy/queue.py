@@ -64,8 +64,8 @@ CHANGES: dict[str, Any] = {
     "retention_us": DAY,
 }
 
-#: A guarded worker ends when it has heard nothing for so much of the shortest time after which its
-#: tasks may be given to another. The rest is for clocks that differ, and for a slow machine.
+#: A guarded worker ends when it has received nothing for so much of the shortest time after which
+#: its tasks may be given to another. The rest is for clocks that differ, and for a slow machine.
 _GUARDED_PART = 0.9
 
 #: What plumpy raises for a process that was killed: an end that a user asked for, and no fault.
@@ -74,8 +74,8 @@ _KILLED = "KilledError"
 #: How often a task is sent again because one with its alias ended meanwhile.
 _SENDS_MAX = 5
 
-#: When what nobody here wanted is tried again: after so long, then twice, three times as long, and
-#: so on up to the most.
+#: When a task that no subscriber here took is tried again: after so long, then twice, three times
+#: as long, and so on up to the most.
 _AGAIN_US = 100 * MILLISECOND
 _AGAIN_TIMES_MAX = 50
 
@@ -83,7 +83,7 @@ _AGAIN_TIMES_MAX = 50
 class Queue:
     """One queue: tasks in, and tasks out."""
 
-    # An executor's promise: whoever is given an attempt runs it soon.
+    # An executor's promise: an attempt that is given to a subscriber runs soon.
     begins_at_once = True
 
     def __init__(
@@ -116,8 +116,8 @@ class Queue:
         self._is_closing = False
         # called with the alias of a task that is no longer ours although it still runs
         self.on_dropped: Callable[[str], None] = _note_dropped
-        # called with the alias of a task that shall be killed; tells whether whoever runs it was
-        # asked to end
+        # called with the alias of a task to be killed; returns whether the subscriber that has
+        # it was asked to end
         self.on_kill: Callable[[str], bool] = lambda _: False
 
     @property
@@ -164,7 +164,7 @@ class Queue:
         raise kiwipy.TaskRejected(f"other tasks with the alias {traits.alias!r} come and go")
 
     async def _is_unfinished(self, alias: str) -> bool:
-        """Tell whether the task with an alias goes on; one that has ended gives up its alias."""
+        """Return whether the task with an alias goes on; one that has ended gives up its alias."""
         try:
             found = Query(0, "task", {"alias": alias})
             view = await self._session.request(found, timeout_s=self._timeout_s)
@@ -316,7 +316,7 @@ class Queue:
         for task in self._running:
             task.cancel()
         if self._membership is not None:
-            await asyncio.sleep(0)  # What has ended just now is still to be told.
+            await asyncio.sleep(0)  # What has ended just now is still to be reported.
             await self._membership.leave()
             await self._membership.disconnect()
             await self._membership.close()
@@ -324,7 +324,7 @@ class Queue:
     # As the executor of the workload.
 
     def run(self, attempts: list[Attempt]) -> None:
-        """Give attempts to whoever claimed them, or to the subscribers."""
+        """Pass attempts to the callers that claimed them, or to the subscribers."""
         for attempt in attempts:
             if self._workload is not None:
                 self._workload.note_begun(attempt)
@@ -341,7 +341,7 @@ class Queue:
             self._workload.note_waiting(alias, is_waiting=is_waiting)
 
     def stop(self, attempt: Attempt, level: int) -> str:
-        """Ask whoever runs an attempt to end it, or say why it cannot be stopped from here."""
+        """Ask the subscriber to end an attempt, or return why it cannot be stopped from here."""
         alias = attempt.assignment.options.alias
         if attempt.cause is Cause.DROP:
             self.on_dropped(alias)
@@ -353,13 +353,13 @@ class Queue:
         """Do nothing: these tasks have no soft time-out."""
 
     def body_of(self, attempt: Attempt) -> tuple[Any, bool]:
-        """Return what an attempt is about, and whether nobody waits for its result."""
+        """Return the body of an attempt, and whether its result is not awaited."""
         payload = attempt.assignment.payload
         must(not isinstance(payload, BlobRef), "a payload that comes over a connection is whole")
         return self.open(cast("bytes", payload))
 
     def open(self, payload: bytes) -> tuple[Any, bool]:
-        """Return what a payload is about, and whether nobody waits for its result."""
+        """Return the body in a payload, and whether the result is not awaited."""
         envelope = msgspec.msgpack.decode(payload, type=Envelope)
         return self._coding.decode(envelope.body), envelope.no_reply
 
@@ -416,7 +416,7 @@ class Queue:
                     async with aclosing(levels_of(subscriber(self._communicator, task))) as steps:
                         async for step in steps:
                             if step is not None:
-                                # Nobody waits for what would take time to encode.
+                                # With `no_reply`, do not spend time on encoding the result.
                                 self.finish(attempt, None if no_reply else step[0], levels)
                                 return
                             levels += 1
@@ -481,7 +481,7 @@ class QueueWorkload(Workload):
 
     @property
     def slots(self) -> int:
-        """How many attempts the worker wants to hold."""
+        """How many attempts the worker is to hold."""
         if not self.slots_wanted:
             return 0
         return min(self.slots_wanted + min(self._resting, RESTING_MAX), SLOTS_PER_WORKER_MAX)
@@ -509,7 +509,7 @@ class QueueWorkload(Workload):
         return future
 
     def settled(self, attempts: Iterable[Attempt]) -> None:
-        """Forget attempts about which nothing more needs to be told."""
+        """Forget attempts about which nothing more needs to be reported."""
         gone = list(attempts)
         super().settled(gone)
         for attempt in gone:

@@ -1,8 +1,8 @@
 """Coding: bodies of tasks and messages, by the encoder and decoder that kiwipy's users bring.
 
-What goes around a body is ours, and costs the users' encoder nothing. Where nobody brought an
-encoder, or who brought it agrees, plain values are MessagePack, which takes a small part of the
-time; all else is the encoder's, YAML as kiwipy has it. The first byte tells them apart, and every
+What goes around a body is ours, and costs the users' encoder nothing. Where no encoder
+is given, or its user agrees, plain values are MessagePack, which takes a small part of the time;
+all else is the encoder's, YAML as kiwipy has it. The first byte distinguishes them, and every
 communicator reads both.
 """
 
@@ -42,7 +42,7 @@ _PLAIN_TYPES = frozenset({type(None), bool, int, float, str, bytes})
 class Envelope(msgspec.Struct, array_like=True, frozen=True):
     """A task on its way."""
 
-    no_reply: bool  # nobody waits for its result
+    no_reply: bool  # its result is not awaited
     body: bytes  # the encoded task
 
 
@@ -51,7 +51,7 @@ class Response(msgspec.Struct, array_like=True, frozen=True):
 
     levels: int  # how many futures stood between the subscriber and the end
     error: str | None = None  # what was raised, if something was
-    body: bytes = b""  # the encoded result, if somebody waits for it
+    body: bytes = b""  # the encoded result, if it is awaited
 
 
 class Coding:
@@ -76,7 +76,7 @@ class Coding:
 
 
 def _is_plain(value: Any) -> bool:
-    """Tell whether MessagePack brings back exactly what was put in."""
+    """Return whether MessagePack decodes exactly what was encoded."""
     kind = type(value)
     if kind is int:
         return bool(-(2**63) <= value < 2**64)

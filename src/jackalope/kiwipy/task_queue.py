@@ -88,7 +88,7 @@ class TaskQueue:
         return IncomingTask(self._queue, attempt, self._thread)
 
 
-# Incoming tasks: what somebody takes out of a task queue by hand.
+# Incoming tasks: what a client takes out of a task queue by hand.
 
 PENDING = "pending"
 PROCESSING = "processing"
@@ -115,7 +115,7 @@ class IncomingTask:
 
     Attributes:
         body: what it is about.
-        no_reply: nobody waits for its result.
+        no_reply: its result is not awaited.
         state: `pending`, `processing`, `finished` or `requeued`.
     """
 
@@ -178,7 +178,7 @@ class IncomingTask:
         if self.state != PROCESSING:
             return
         if outcome.cancelled():
-            self.state = PENDING  # Whoever took it decided not to process it.
+            self.state = PENDING  # The client that took it decided not to process it.
             return
         self.state = FINISHED
         act, value = self._end_of(outcome)
@@ -207,7 +207,7 @@ class ListedTask:
     Attributes:
         id: its id.
         body: what it is about.
-        no_reply: nobody waits for its result.
+        no_reply: its result is not awaited.
     """
 
     def __init__(self, app: Jackalope, thread: LoopThread, task: TaskId, envelope: Any) -> None:

@@ -1,7 +1,7 @@
-"""Traits: what a sender knows about a task beside its body.
+"""Traits: what a sender knows about a task besides its body.
 
-Owns the words. kiwipy's tasks have none of this; whoever sends tasks of a kind that it knows, as
-AiiDA's plugin does, says more, and the broker can name, order and limit them.
+Owns the names. kiwipy's tasks have none of this; a sender that knows the kind of its tasks, as
+AiiDA's plugin does, adds them, and the broker can name, order and limit its tasks.
 """
 
 from __future__ import annotations

@@ -2,20 +2,20 @@
 
 Owns the interface between the control loops, which decide what should run, and the launchers, which
 make it so with processes, units, containers or deployments. A launcher decides nothing: it starts
-and stops what it is told to, and lists what there is. It knows nothing of tasks, groups' states or
-the broker.
+and stops what it is ordered to, and lists what there is. It knows nothing of tasks, groups' states
+or the broker.
 
 The duties of a launcher, which one conformance suite holds:
 
 - `start` and `stop` are idempotent: to start what runs, or to stop what is gone, changes nothing.
 - Both return when the backend has taken the order, not when it is carried out, and never take
-  longer than the launcher's time-out. `list` tells what became of it.
+  longer than the launcher's time-out. `list` returns the outcome.
 - What it started outlives it. After a restart `list` finds all of it again, by labels, and nothing
   that another owner started.
 - One order that fails or hangs holds up no other: orders for different workers run side by side.
 - A failure is a `LaunchFailed`. Nothing is tried again in here: the control loop does that.
-- One whose backend tells of changes may pass that on: it is a `WatchingLauncher`. The list stays
-  the truth; what is told is only when to look.
+- One whose backend reports changes may pass that on: it is a `WatchingLauncher`. The list stays
+  authoritative; a report only means that it is time to read it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Launched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchFailed(Exception):
-    """The backend did not do what it was asked. The message says why, and what to do."""
+    """The backend did not do what it was asked. The message has the reason, and what to do."""
 
 
 class Launcher(Protocol):
@@ -92,7 +92,7 @@ class Launcher(Protocol):
         """Start a worker; change nothing if something with its id is there.
 
         Raises:
-            LaunchFailed: it was not started, or nobody knows.
+            LaunchFailed: it was not started, or that is unknown.
         """
         ...
 
@@ -123,24 +123,24 @@ class Launcher(Protocol):
 
 @runtime_checkable
 class WatchingLauncher(Launcher, Protocol):
-    """A launcher that tells when to look at its list again."""
+    """A launcher that reports when to read its list again."""
 
     async def watch(self, changed: Callable[[], None]) -> None:
-        """Tell of changes for as long as the backend does, which may end it at any time.
+        """Report changes for as long as the backend does, which may end it at any time.
 
-        The first call of `changed` says that the watch holds: whatever changes from then on is
-        told, until this returns or raises. What changed before is found by looking.
+        The first call of `changed` means that the watch holds: whatever changes from then on is
+        reported, until this returns or raises. Earlier changes are found by listing.
 
         Args:
             changed: called when the list may have changed, rather too often than too rarely.
 
         Raises:
-            LaunchFailed: the backend does not tell, or no more.
+            LaunchFailed: the backend does not report changes, or no more.
         """
         ...
 
 
-# The environment of workers: what one is told when it is started.
+# The environment of workers: what one is passed when it is started.
 
 #: The password where none is needed.
 _ANY = "guest"
@@ -155,7 +155,7 @@ class Reach:
     message_bytes_max: int = 0  # the largest message of that door
 
     def amqp_uri(self, worker: str, namespace: str) -> str:
-        """Return where a worker connects over AMQP: its user says which worker it is."""
+        """Return where a worker connects over AMQP: its user identifies the worker."""
         parts = urlsplit(self.amqp)
         _, _, place = parts.netloc.rpartition("@")
         user = f"{quote(worker, safe='')}:{parts.password or _ANY}"

@@ -1,13 +1,13 @@
-"""The control loops: what runs is made what should run.
+"""The control loops: reconcile what runs with what should run.
 
-Owns the rounds. One loop follows the core: it has the session over which orders are had, and wakes
-the launcher that there are orders for. The others are one for each launcher, and each goes round by
+Owns the rounds. One loop follows the core: it has the session that receives orders, and wakes the
+launcher that there are orders for. The others are one for each launcher, and each goes round by
 itself: list what runs, report it to the core, carry out what it answers, all at once. Nothing is
 tried again within a round, and a launcher that hangs or fails holds up no other. What should run is
 decided in the core alone.
 
-Beside the rounds of a launcher that can tell of changes goes a watch. It only says when to look;
-while it holds, rounds that nobody asked for are rare.
+A launcher that can report changes has a watch next to its rounds. It only triggers a round; while
+it holds, rounds without a trigger are rare.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ T = TypeVar("T")
 _RETRY_S = 1.0
 _TROUBLE_S_MAX = 30.0
 
-#: How often to look while a watch holds: it might have broken without a word.
+#: How often to list while a watch holds: it might have broken without notice.
 WATCHED_EVERY_S = 10.0
 #: How long changes are gathered: what happens together is seen in one look.
 _GATHER_S = 0.1
@@ -55,7 +55,7 @@ _WATCH_AGAIN_S = 0.5
 
 
 class SessionOver(Exception):
-    """The broker has ended the session; orders are had over another."""
+    """The broker has ended the session; orders come over another."""
 
 
 class PoolService:
@@ -78,7 +78,7 @@ class PoolService:
         self._is_stopping = False
 
     async def start(self) -> None:
-        """Tell the core which launchers there are: pools that name one can be declared then."""
+        """Register the launchers with the core: pools that name one can be declared then."""
         self._desk = await self._open()
 
     def begin(self, reach: Reach) -> None:
@@ -109,7 +109,7 @@ class PoolService:
         return desk
 
     async def _follow(self, desk: Desk) -> None:
-        """Let every launcher go its rounds; begin anew when the broker has lost its memory.
+        """Run the rounds of every launcher; start again when the broker has lost its state.
 
         A group of tasks that ends by itself at the moment when it is cancelled swallows that: so
         whether this is to stop is looked at as well.
@@ -188,7 +188,7 @@ class Rounds:
         self.name = name
         self.launcher = launcher
         self.called = asyncio.Event()  # set when there are orders, or something to see
-        self.watch = Watch(name, launcher, self.called)  # what says that there is something to see
+        self.watch = Watch(name, launcher, self.called)  # triggers a round when something changed
         self.reach = Reach("")  # how workers reach the broker
         self._every_s = every_s
         self._watched_every_s = watched_every_s
@@ -207,7 +207,7 @@ class Rounds:
             self.called.clear()
             await self._go_round(desk)
             if self._failed:
-                continue  # The core hears of it at once, and says when to try again.
+                continue  # It is reported to the core at once, which decides when to try again.
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._pause_s()):
                     await self.called.wait()
@@ -289,7 +289,7 @@ class Watch:
     """The watch on the backend of one launcher, for as long and as often as it can be had."""
 
     def __init__(self, name: str, launcher: Launcher, called: asyncio.Event) -> None:
-        self.is_held = False  # whether changes are told
+        self.is_held = False  # whether changes are reported
         self._name = name
         self._launcher = launcher
         self._called = called
@@ -329,7 +329,7 @@ class Watch:
         self._called.set()
 
     def _drop(self) -> bool:
-        """Have rounds go at their own pace again, and begin with one; say if the watch held."""
+        """Return to timed rounds, and begin with one; return whether the watch held."""
         has_held, self.is_held = self.is_held, False
         if self._gathering is not None:
             self._gathering.cancel()

@@ -1,6 +1,6 @@
 """Storage: keeps the journal, the history and the blobs.
 
-`ports` says what the broker may ask for and what it can rely on, `faults` what can go wrong. The
+`ports` defines what the broker may call and what it can rely on, `faults` what can go wrong. The
 rest are backends: SQLite and a folder (`Storage.open`), and memory. Storage decides nothing: it
 does not know what a record means or when a task is done.
 """

@@ -90,8 +90,8 @@ class Storage:
             path: the folder.
             level: what an append promises.
             interval_us: how often the journal is synced at level `interval`.
-            blobs_at: makes the store of blobs where they are not in the folder; it is told what
-                tells this folder from all others.
+            blobs_at: makes the store of blobs where they are not in the folder; it receives what
+                identifies this folder.
             has_scribe: history is written by a process of its own.
             accepts_loss: go on without batches of the journal that are damaged or missing.
 
@@ -146,13 +146,13 @@ class Storage:
     def flush(self, sequence: int, changes: Changes) -> list[str]:
         """Write changes to history, once the journal is sure to hold what caused them.
 
-        See `History.write`. May be called beside an append.
+        See `History.write`. May be called during an append.
         """
         self.journal.sync()
         return self.history.write(sequence, changes)
 
     def room_bytes(self) -> int | None:
-        """Return how much more can be written; None where there is no disk, or it does not say.
+        """Return how much more can be written; None where there is no disk, or it is not known.
 
         What the files have to spare counts: they are written over before they grow.
         """
@@ -182,7 +182,7 @@ class Storage:
 
 
 def folder_id(folder: Path) -> str:
-    """Return what tells a data folder from all others, and give it one if it has none."""
+    """Return the identity of a data folder, and give it one if it has none."""
     file = folder / ID
     with naming_faults(file):
         if not file.exists():
@@ -203,7 +203,7 @@ class FolderLock:
     last holder and the level at which it wrote the journal.
 
     Attributes:
-        descriptor: of the file. Whoever has inherited it holds the lock as well.
+        descriptor: of the file. A process that has inherited it holds the lock as well.
         level_before: the level of the last holder, if any.
 
     Raises:
@@ -225,7 +225,7 @@ class FolderLock:
         self.note(self.level_before)
 
     def _take(self) -> bool:
-        """Take the lock, and tell whether that worked within a moment."""
+        """Take the lock, and return whether that worked within a moment."""
         end = time.monotonic() + _MOMENT_S
         while True:
             try:
@@ -252,7 +252,7 @@ class FolderLock:
         except FileNotFoundError:
             found = None
         except OSError:
-            return  # Out of reach for now; that says nothing about where it is.
+            return  # Out of reach for now; that does not mean that it has moved.
         if found is None or not os.path.samestat(found, os.fstat(self.descriptor)):
             raise FolderGone(
                 f"{self._path.parent}: the data folder was removed, moved or replaced while the "
@@ -264,7 +264,7 @@ class FolderLock:
         os.close(self.descriptor)
 
     def _read(self) -> tuple[str, Level | None]:
-        """Return the last holder's process and level, as far as the file tells."""
+        """Return the last holder's process and level, as far as the file has them."""
         match os.pread(self.descriptor, 100, 0).decode(errors="replace").split():
             case [holder, level] if level in list(Level):
                 return holder, Level(level)
@@ -295,7 +295,7 @@ def _check_journal(
 
 
 def history_is_small(folder: Path) -> bool:
-    """Tell whether a start can check all of the history without taking noticeably longer."""
+    """Return whether a start can check all of the history without taking noticeably longer."""
     path = folder / HISTORY
     return path.exists() and path.stat().st_size <= CHECKED_BYTES_MAX
 

@@ -1,7 +1,7 @@
 """Faults: what can go wrong with storage, and what a person does about it.
 
 Owns the tree of errors and the one place where errors of SQLite and of the system become ours. Each
-message says what happened, to which file, and what to do. What is not a fault of storage (a wrong
+message states what happened, to which file, and what to do. What is not a fault of storage (a wrong
 statement, a broken constraint) is a bug and passes through unchanged.
 """
 
@@ -61,7 +61,7 @@ class Corrupt(StorageFault):
 
 
 class OutOfReach(StorageFault):
-    """A store elsewhere does not answer, or lets nobody in. Nothing of the write was kept."""
+    """A remote store does not answer, or denies access. Nothing of the write was kept."""
 
     is_settled = True
 

@@ -90,7 +90,7 @@ class MemoryJournal:
             self._log.trimmed = through
 
     def close(self) -> None:
-        """Do nothing: the log stays with whoever has it."""
+        """No-op; the owner keeps the log."""
 
     def _refuse_fenced(self) -> None:
         if self._epoch != self._log.epoch:

@@ -114,7 +114,7 @@ class Point(msgspec.Struct, frozen=True):
 class Journal(Protocol):
     """The durable log of what happened, one entry a batch: the truth.
 
-    Written from one thread at a time (any thread); reading and `sync` may be called beside that.
+    Written from one thread at a time (any thread); reading and `sync` may be called meanwhile.
 
     After a write that failed with a fault that is not settled, every further write is refused with
     that fault until the journal is opened again. Reading goes on.

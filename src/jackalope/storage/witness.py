@@ -1,6 +1,6 @@
 """The witness: how far the journal had come, written down outside of it.
 
-Owns the file `witness`. A journal that lost its end cannot tell: it merely ends earlier. So the
+Owns the file `witness`. A journal that lost its end cannot show it: it merely ends earlier. So the
 sequence of every acknowledged batch is noted here as well, without a sync: a killed broker loses
 nothing of it, as the system has it; a power failure may take the last moments, and then the witness
 asks for less than it could. It never asks for more than the journal was promised to keep, because a
@@ -50,7 +50,7 @@ class Witness:
             os.pwrite(self._descriptor, _write(sequence), _OFFSETS[self._turn])
 
     def refuse_damaged(self) -> None:
-        """Refuse a file that says nothing any more."""
+        """Refuse a file that has no valid slot any more."""
         if self.is_damaged:
             raise Corrupt(
                 f"{self.path}: damaged, so that it is not known how far the journal had come. Run "
@@ -63,7 +63,7 @@ class Witness:
 
 
 def read_witness(path: Path) -> int | None:
-    """Return what a witness says without changing it; None if it says nothing."""
+    """Return the sequence in a witness without changing it; None if it has none."""
     if not path.exists():
         return None
     with naming_faults(path):

@@ -1,4 +1,4 @@
-"""The running task: what user code can learn and say about the attempt that it is part of.
+"""The running task: what user code can read and report about the attempt that it is part of.
 
 Owns the place where the worker puts it, and what it must offer. How that works is the worker's.
 """

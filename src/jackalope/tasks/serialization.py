@@ -1,9 +1,9 @@
 """Values: Python objects to bytes and back.
 
-Three contents: `msgpack` (the default), `json`, and `bytes` for data that is nobody's business but
-the function's. All that msgspec knows can be sent: the built-in types, dates, UUIDs, decimals,
+Three contents: `msgpack` (the default), `json`, and `bytes` for data that only
+the function reads. All that msgspec knows can be sent: the built-in types, dates, UUIDs, decimals,
 enums, dataclasses, attrs classes, typed dictionaries, named tuples and `msgspec.Struct`; paths and
-pydantic models as well. Never pickle: whoever can submit a task must not thereby run code.
+pydantic models as well. Never pickle: a client that can submit a task must not thereby run code.
 
 What arrives is checked against the type that the receiver declares, and made into it.
 """

@@ -1,8 +1,8 @@
-"""Traces: one trace from whoever submits a task to the code that runs it.
+"""Traces: one trace from the submitter of a task to the code that runs it.
 
 Owns the spans of client and worker, by way of OpenTelemetry. The context travels in the headers of
-the task. Where the spans go is the matter of whoever sets OpenTelemetry up in their program; as
-long as nobody does, they go nowhere.
+the task. Where the spans go is decided by the program that sets OpenTelemetry up; if it does not,
+they go nowhere.
 """
 
 from __future__ import annotations

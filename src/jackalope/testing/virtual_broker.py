@@ -1,7 +1,7 @@
 """A broker on a virtual clock, with a worker that runs functions where it stands.
 
-Owns the clock and the worker. Time passes only when a test says so, and at each deadline on the way
-the core is told, as the running broker would tell it. Faults are asked for by name: `crash`,
+Owns the clock and the worker. Time passes only when a test advances it, and the core is called at
+each deadline on the way, as the running broker would. Faults are injected by name: `crash`,
 `interrupt`, `restart`.
 
 While an attempt runs, and for the whole of a `with` block or a test with the fixture, every
@@ -584,7 +584,7 @@ class VirtualBroker:
 
 
 class _Ear:
-    """Hears what becomes of an attempt, as the worker does."""
+    """Receives the outcome of an attempt, as the worker does."""
 
     def __init__(self, broker: VirtualBroker) -> None:
         self._broker = broker

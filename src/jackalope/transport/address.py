@@ -32,8 +32,8 @@ class Address:
     tls: bool = False  # whether the connection is encrypted
     # the authorities that may vouch for the broker; empty for those of the system
     ca_file: str = ""
-    # whether the broker must prove who it is. Without that, encryption keeps nobody out who stands
-    # in between.
+    # whether the broker must prove its identity. Without that, encryption does not protect against
+    # a man in the middle.
     verify: bool = True
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ def parse_address(text: str) -> Address:
     """Read an address.
 
     Raises:
-        ConfigError: it is none; the message says what is wrong with it.
+        ConfigError: it is none; the message has what is wrong with it.
     """
     if "://" not in text:
         raise _bad(text, f"it does not begin with {SCHEME}://")

@@ -1,12 +1,12 @@
-"""A connection to the broker: frames out, frames in, and who waits for which answer.
+"""A connection to the broker: frames out, frames in, and pending requests.
 
-Owns one socket from HELLO to the end. It neither reconnects nor repeats anything: what was asked
-and not answered fails with `ConnectionLost`, and whoever asked decides. Everything here belongs to
-one event loop.
+Owns one socket from HELLO to the end. It neither reconnects nor repeats anything: a request that
+was not answered fails with `ConnectionLost`, and its caller decides. Everything here belongs to one
+event loop.
 
 Frames are not written one by one: what is sent during one iteration of the loop leaves in one
-write. Whoever sends much looks at `is_congested` and waits for `room`; a peer that stops reading
-while we go on sending costs at most `UNSENT_BYTES_MAX` before the connection is given up.
+write. A caller that sends much checks `is_congested` and waits for `room`; a peer that stops
+reading while we go on sending costs at most `UNSENT_BYTES_MAX` before the connection is given up.
 """
 
 from __future__ import annotations
@@ -153,13 +153,13 @@ class Connection(asyncio.Protocol):
         lost: Callable[[ConnectionLost], None],
         timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> Connection:
-        """Connect and say HELLO.
+        """Connect and send HELLO.
 
         Args:
             address: where the broker is.
             hello: who we are. Its namespace and token count, not those of the address.
             heard: called with every message that answers no request.
-            lost: called once if the connection ends and nobody here has closed it.
+            lost: called once if the connection ends and was not closed on this side.
             timeout_s: how long connecting and the answer to HELLO may take together.
 
         Raises:
@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
     # Sending.
 
     def request(self, message: Requests) -> asyncio.Future[Any]:
-        """Send a request, and return the future of what its ACK says.
+        """Send a request, and return the future of the body of its ACK.
 
         The future of a `Claim` is of the list of its assignments.
 
@@ -239,7 +239,7 @@ class Connection(asyncio.Protocol):
             self._write(frame)
 
     def send(self, message: Requests) -> None:
-        """Send a message whose answer nobody waits for. Does nothing once the connection is over.
+        """Send a message without waiting for an answer. Does nothing once the connection is over.
 
         Raises:
             Rejected: it is larger than what the broker takes.
@@ -259,7 +259,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_congested(self) -> bool:
-        """Tell whether to wait for `room` before sending more."""
+        """Return whether to wait for `room` before sending more."""
         return self._room is not None or self._out_bytes > CONGESTED_BYTES
 
     async def room(self) -> None:
@@ -276,7 +276,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Tell whether messages can be sent."""
+        """Return whether messages can be sent."""
         return not self._is_closing
 
     # Ending.
@@ -299,7 +299,7 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
 
     def abort(self, why: str) -> None:
-        """End the connection at once, without a word to `lost`."""
+        """End the connection at once, without calling `lost`."""
         self._lost = _nobody
         self._give_up(ConnectionLost(f"the connection to {self._address} was closed here: {why}"))
 
@@ -319,7 +319,7 @@ class Connection(asyncio.Protocol):
             self._give_up(ProtocolError(f"{self._address} sent {error}"))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail what still waits for an answer, and tell the owner."""
+        """Fail what still waits for an answer, and notify the owner."""
         self._is_closing = True
         if self._beat is not None:
             self._beat.cancel()
@@ -329,7 +329,7 @@ class Connection(asyncio.Protocol):
         loss = self._loss()
         if not self._greeting.done():
             self._greeting.set_exception(self._why)
-            self._greeting.exception()  # It may be that nobody waits for it any more.
+            self._greeting.exception()  # It may be no longer awaited.
         self.resume_writing()
         waiting, self._waiting = self._waiting, {}
         for answered in waiting.values():
@@ -381,7 +381,7 @@ class Connection(asyncio.Protocol):
             self._why = ConnectionLost(f"{self._address} ended the connection: {error}")
 
     def _assigned(self, message: Assign) -> None:
-        """Give assignments that answer a claim to whoever claimed, the rest to the owner."""
+        """Pass assignments that answer a claim to its caller, the rest to the owner."""
         by_claim: dict[int, list[Assignment]] = {}
         for assignment in message.assignments:
             if assignment.claim in self._waiting:
@@ -432,7 +432,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _loss(self) -> ConnectionLost:
-        """Return why the connection is over, as the error of whoever still waits."""
+        """Return why the connection is over, as the error of requests that still wait."""
         if isinstance(self._why, ConnectionLost):
             return self._why
         return ConnectionLost(str(self._why or f"the connection to {self._address} is over"))
@@ -459,7 +459,7 @@ class Connection(asyncio.Protocol):
 
     def _check(self, due: float) -> None:
         now = self._loop.time()
-        # A check that comes late itself says that this loop was busy, not that the broker is gone:
+        # A check that comes late itself means that this loop was busy, not that the broker is gone:
         # what it has sent may lie unread.
         is_late = now - due > self._beat_s / 3
         if not is_late and now - self._heard_at > SILENT_HEARTBEATS_MAX * self._beat_s:
@@ -481,7 +481,7 @@ def _nobody(_: ConnectionLost) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Say in the system's words why a connection failed, whatever a loop wraps around them."""
+    """Return the system's reason why a connection failed, whatever a loop wraps around it."""
     numbered = _ERRNO.search(str(error))
     if numbered is not None:
         return os.strerror(int(numbered[1]))
@@ -508,7 +508,7 @@ def client_context(address: Address) -> ssl.SSLContext | None:
 
 
 def trouble(address: Address, error: ssl.SSLError) -> str:
-    """Say what is wrong with the other end's TLS, and what to do."""
+    """Describe what is wrong with the other end's TLS, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"the certificate of {address} is not trusted: {error.verify_message}; "

@@ -124,6 +124,6 @@ async def _parts(chunks: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes
 
 
 def _pass_over(answer: asyncio.Future[Any]) -> None:
-    """Take note of an answer that nobody waits for, so that its error is no oversight."""
+    """Retrieve the error of an answer that is no longer awaited, so that asyncio does not warn."""
     if not answer.cancelled():
         answer.exception()

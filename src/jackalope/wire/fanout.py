@@ -17,7 +17,7 @@ from jackalope.wire.messages import Codec, Message
 #: The protocol between owner and helper.
 FANOUT_VERSION = 1
 
-#: What fits into a frame beside the rest of its message.
+#: What fits into a frame next to the rest of its message.
 DATA_BYTES_MAX = FRAME_BYTES_MAX - 64 * 1024
 
 NONCE_BYTES = 16
@@ -49,7 +49,7 @@ class Challenge(Message):
 
 
 class Welcome(Message):
-    """The owner has the token too. Say something at least every `beat_us`."""
+    """The owner has the token too. Send a message at least every `beat_us`."""
 
     proof: bytes
     beat_us: int

@@ -1,7 +1,7 @@
 """The worker: the process that runs tasks.
 
-Owns how user code is run, watched and stopped, and how that is told to the broker. Knows nothing of
-how the broker keeps tasks or decides about them.
+Owns how user code is run, watched and stopped, and how it is reported to the broker. Knows nothing
+of how the broker keeps tasks or decides about them.
 
 Task code imports from here as well (its context, its verdicts), so nothing is loaded before it is
 used.

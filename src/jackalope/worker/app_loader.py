@@ -1,6 +1,6 @@
 """The application: the object named `module:name` that has the tasks which a worker runs.
 
-Owns finding it, and saying in one line why it cannot be found.
+Owns finding it, and reporting in one line why it cannot be found.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAMES_SHOWN_MAX = 20
 
 
 class CannotLoad(Exception):
-    """The application cannot be loaded; the message says why, in one line."""
+    """The application cannot be loaded; the message has the reason, in one line."""
 
 
 def load_application(text: str) -> TaskSource:

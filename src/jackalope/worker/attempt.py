@@ -1,7 +1,7 @@
 """An attempt as its worker holds it, and how it can end.
 
 Owns the shapes that the workload, the executors and the child processes share. An attempt is made
-and forgotten by the thread of the connection; the thread that runs it reads it, and speaks only
+and forgotten by the thread of the connection; the thread that runs it reads it, and reports only
 through its listener.
 """
 
@@ -38,7 +38,7 @@ SPOOL_PREFIX = "jackalope-body-"
 
 
 class Cause(StrEnum):
-    """Why an attempt shall stop. A later one here outweighs an earlier one."""
+    """Why an attempt must stop. A later one here outweighs an earlier one."""
 
     DRAIN = "drain"
     PAUSE = "pause"
@@ -89,22 +89,22 @@ Outcome = Finished | Failed | Stopped
 
 
 class Listener(Protocol):
-    """Who hears what becomes of attempts. Called from any thread unless it says otherwise."""
+    """Callbacks for the outcome of attempts. Called from any thread unless stated otherwise."""
 
     def began(self, attempt: Attempt) -> None:
-        """Hear that user code is about to run. From the thread of the connection only."""
+        """Note that user code is about to run. From the thread of the connection only."""
 
     def ended(self, attempt: Attempt, outcome: Outcome) -> None:
-        """Hear that an attempt runs no longer."""
+        """Note that an attempt runs no longer."""
 
     def progressed(self, attempt: Attempt, percent: float | None, note: str) -> None:
-        """Hear how far an attempt has come."""
+        """Note how far an attempt has come."""
 
     def acknowledged(self, attempt: Attempt) -> None:
-        """Hear that an attempt was told to stop."""
+        """Note that an attempt knows that it must stop."""
 
     def rested(self, attempt: Attempt, *, is_resting: bool) -> None:
-        """Hear that an attempt only waits from now on, or no more. These may be nested."""
+        """Note that an attempt only waits from now on, or no more. These may be nested."""
 
 
 class Attempt:
@@ -137,18 +137,18 @@ class Attempt:
     ) -> None:
         self.assignment = assignment  # what the broker sent
         self.definition = definition  # the function
-        self.listener = listener  # who hears what becomes of it
+        self.listener = listener  # receives its outcome
         self.surroundings = surroundings  # where it runs; None where that is of no use
         self.is_running = False  # given to an executor, and not ended yet
         self.has_begun = False  # its user code runs, or is just about to
-        self.cause: Cause | None = None  # why it shall stop, once it shall
+        self.cause: Cause | None = None  # why it must stop, once it must
         self.is_signalled = False  # the broker asked for that, and waits for answers
-        # how it ended, as told to the broker until the broker acknowledges it
+        # how it ended, as reported to the broker until the broker acknowledges it
         self.report: Finish | Fail | Held | SignalAnswer | None = None
         self.handle: Any = None  # the executor's own
         self.timers: list[asyncio.TimerHandle] = []  # deadlines that must not outlive it
         self.files: list[str] = []  # temporary files that must not outlive it either
-        self.is_acknowledged = False  # the task itself has been told
+        self.is_acknowledged = False  # the task itself knows that it must stop
         self.refusal = ""  # why it cannot be stopped, once that is known
         self.rests = 0  # how many of its waits need no slot
 
@@ -185,11 +185,11 @@ class Attempt:
         self.files.clear()
 
     def why(self) -> str:
-        """Say why the attempt shall stop."""
+        """Return why the attempt must stop."""
         return _WHY[self.cause] if self.cause else ""
 
     def acknowledge(self) -> None:
-        """Note that the task itself has been told to stop."""
+        """Note that the task itself knows that it must stop."""
         if not self.is_acknowledged:
             self.is_acknowledged = True
             self.listener.acknowledged(self)
@@ -297,7 +297,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     child_command: tuple[str, ...] = ()  # how a process for isolated tasks is started
     log: str = ""  # the look of the log that such a process inherits
     fanout_host: str = ""  # where to listen for helpers; empty for where the broker is reached from
-    fanout_advertise: str = ""  # where helpers shall look instead; empty for the same
+    fanout_advertise: str = ""  # where helpers connect instead; empty for the same
     fanout_cert: str = ""  # the file of the certificate for helpers; empty for one that is made
     fanout_key: str = ""  # the file of its key
     is_isolated: bool = False  # the task has a process of its own

@@ -1,8 +1,8 @@
-"""Reports: what the worker tells the broker about its attempts.
+"""Reports: what the worker sends the broker about its attempts.
 
 Owns what is on its way and not yet acknowledged. How an attempt ended stays with the attempt until
-the broker has taken it or has said that it is not wanted, over however many connections that takes.
-Ends are told in batches: those of one tick of the loop in one frame.
+the broker has accepted it or refused it for good, over however many connections that takes. Ends
+are sent in batches: those of one tick of the loop in one frame.
 """
 
 from __future__ import annotations
@@ -51,24 +51,24 @@ class Line(Protocol):
         """Send a request, and have its answer brought."""
 
     def send(self, message: Progress) -> None:
-        """Send a message whose answer nobody waits for."""
+        """Send a message without waiting for an answer."""
 
 
 class Owner(Protocol):
     """Who holds the attempts."""
 
     def settled(self, attempts: Iterable[Attempt]) -> None:
-        """Hear that nothing more needs to be told about these."""
+        """Forget attempts about which nothing more needs to be reported."""
 
     def disowned(self, attempts: Iterable[Attempt]) -> None:
-        """Hear that these are no longer this worker's."""
+        """Drop attempts that are no longer this worker's."""
 
     def forgotten(self) -> None:
-        """Hear that the broker does not know this worker; it must join again."""
+        """Join again: the broker does not know this worker."""
 
 
 class Reports:
-    """Tells the broker what becomes of attempts. Belongs to the loop of the connection."""
+    """Reports the outcome of attempts to the broker. Belongs to the loop of the connection."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
@@ -77,7 +77,7 @@ class Reports:
         self._streaming: set[asyncio.Task[None]] = set()
 
     def resume(self, line: Line, attempts: Iterable[Attempt]) -> None:
-        """Tell everything that is still open, now that the worker has joined."""
+        """Report everything that is still open, now that the worker has joined."""
         self._line = line
         held = list(attempts)
         self._ends = [attempt for attempt in held if attempt.report is not None]
@@ -85,11 +85,11 @@ class Reports:
         self.flush()
 
     def suspend(self) -> None:
-        """Tell nothing until the worker has joined again."""
+        """Report nothing until the worker has joined again."""
         self._line = None
 
     def start(self, attempts: list[Attempt]) -> None:
-        """Tell that attempts begin. Without a line, `resume` will."""
+        """Report that attempts begin. Without a line, `resume` will."""
         if self._line is None or not attempts:
             return
         for begin in range(0, len(attempts), ITEMS_PER_COMMAND_MAX):
@@ -147,13 +147,13 @@ class Reports:
         self._ends.append(attempt)
 
     def answer(self, attempt: Attempt, answer: Answer, detail: str = "") -> None:
-        """Tell how a signal fares. The broker asks again if this is lost."""
+        """Report the state of a signal. The broker asks again if this is lost."""
         if self._line is not None:
             held = attempt.held
             self._line.ask(SignalAnswer(0, held.task, held.fence, answer, detail), _whatever)
 
     def progress(self, attempt: Attempt, percent: float | None, note: str) -> None:
-        """Tell how far an attempt has come. Nobody minds if this is lost."""
+        """Report how far an attempt has come. This may be lost."""
         if self._line is not None:
             held = attempt.held
             self._line.send(Progress(0, held.task, held.fence, percent, note))
@@ -227,7 +227,7 @@ class Reports:
 
         def answered(body: Any, error: JackalopeError | None) -> None:
             if isinstance(error, Rejected) and error.code == Code.WRONG_STATE:
-                # Nobody wants it stopped, so nobody decides what becomes of it: hand it back.
+                # No stop is pending, so the broker decides no outcome: hand the attempt back.
                 attempt.report = attempt.held
                 self.end(attempt)
                 self.flush()
@@ -267,14 +267,14 @@ class Reports:
             self._on_refused(error)
 
     def _on_refused(self, error: JackalopeError) -> None:
-        """Take a refusal of everything: joining again, here or elsewhere, tells it all anew."""
+        """Take a refusal of everything: joining again, here or elsewhere, reports it all again."""
         if isinstance(error, Rejected) and error.code == Code.UNKNOWN_SESSION:
             self._owner.forgotten()
         elif not isinstance(error, ConnectionLost):
             log.error("report refused", why=str(error))
 
     def _on_bad_frame(self, attempts: list[Attempt], error: Rejected) -> None:
-        """Find the report that spoils a frame, and tell the broker at least that much."""
+        """Find the report that spoils a frame, and report at least that to the broker."""
         log.error("reports refused", count=len(attempts), why=str(error))
         if len(attempts) == 1:
             why = f"the broker did not take the worker's report: {error}"
@@ -320,7 +320,7 @@ class _Frame:
 
 
 def is_streamed(report: Finish) -> bool:
-    """Tell whether a result goes in parts: one that is in a file, or too large for a frame."""
+    """Return whether a result goes in parts: one that is in a file, or too large for a frame."""
     result = report.result
     return type(result) is not bytes or len(result) > STREAMED_BYTES
 

@@ -47,7 +47,7 @@ _SECRET_BYTES = 24
 
 
 def run_worker(settings: WorkerSettings) -> int:
-    """Run a worker until it is told to stop, and return the exit code of its process.
+    """Run a worker until it is asked to stop, and return the exit code of its process.
 
     0: it stopped as asked, and the broker knows everything. 1: it stopped, but could not reach the
     broker to say so. 2: its settings or its application cannot be used. 3: the broker does not
@@ -167,7 +167,7 @@ class Runtime:
         self._is_blocked = False
 
     async def run(self) -> int:
-        """Work until told to stop, and return the exit code."""
+        """Work until asked to stop, and return the exit code."""
         loop = asyncio.get_running_loop()
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -250,7 +250,7 @@ class Runtime:
         }
 
     def _look_at_loop(self) -> None:
-        """Say so, once, when a task blocks the loop that all coroutines share."""
+        """Log once when a task blocks the loop that all coroutines share."""
         blocked_s = self._loop_executor.blocked_s()
         if blocked_s < _BLOCKED_S:
             self._is_blocked = False
@@ -269,7 +269,7 @@ class Runtime:
 # The drain: how a worker comes to its end.
 
 
-#: How long tasks may take to stop once the deadline is over, when somebody is in a hurry.
+#: How long tasks may take to stop once the deadline is over, after a second request.
 _HURRY_STOP_S = 0.5
 #: How long the means beyond asking may take to work.
 _FORCE_S = 1.0
@@ -283,7 +283,7 @@ class Drain:
     def __init__(self, deadline_s: float, stop_s: float) -> None:
         self._deadline_s = deadline_s
         self._stop_s = stop_s
-        self.asked = asyncio.Event()  # set when the worker shall stop
+        self.asked = asyncio.Event()  # set when the worker must stop
         self._hurried = asyncio.Event()
         self._abandoned = asyncio.Event()
 
@@ -300,7 +300,7 @@ class Drain:
             self._abandoned.set()
 
     def abandon(self) -> None:
-        """Come to the end at once: there is nobody to tell."""
+        """End at once: there is no broker to report to."""
         for event in (self.asked, self._hurried, self._abandoned):
             event.set()
 
@@ -310,7 +310,7 @@ class Drain:
             self.ask(why)
 
     async def finish(self, workload: Workload) -> bool:
-        """Bring the work to its end, and tell whether the broker knows all of it."""
+        """Bring the work to its end, and return whether the broker knows all of it."""
         workload.hand_back_waiting()
         if await self._emptied(workload, self._deadline_s, self._hurried):
             return True

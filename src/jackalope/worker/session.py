@@ -4,10 +4,10 @@ Owns the connection and its renewal, and the pulse. Knows nothing of how tasks a
 matter of the workload's executors.
 
 Theory of operation: whatever happens to the connection, the worker comes back. Each new connection
-begins with JOIN, which names everything the worker holds; the broker says what is no longer the
-worker's; then everything that is still open is told again. The same happens when the broker says
-that the lease is lost. A worker that is connected has therefore always joined, with the slots that
-it has now.
+begins with JOIN, which names everything the worker holds; the broker answers what is no longer the
+worker's; then everything that is still open is reported again. The same happens when the broker
+reports that the lease is lost. A worker that is connected has therefore always joined, with the
+slots that it has now.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ log = structlog.get_logger(component="worker")
 #: A JOIN without an answer for so long means that the connection is no good.
 _JOIN_S = 30.0
 _LEAVE_S = 2.0
-#: Slots that change often are told together.
+#: Slots that change often are reported together.
 _SLOTS_S = 0.02
-#: Most of the time that a guard gives shall be left for an outage.
+#: Most of the time that a guard gives must be left for an outage.
 _BEATS_PER_GUARD = 4
 #: Refusals of HELLO or JOIN that may pass.
 _PASSING = frozenset({Code.TOO_MANY, Code.STORAGE_FAILED, Code.OVERLOADED, Code.STALE_SESSION})
@@ -67,7 +67,7 @@ class Standing:
     worker: str  # the worker's name, stable over reconnects
     queues: tuple[str, ...]  # the queues that it serves
     keys: tuple[str, ...] = ()  # the keys that it serves; none means every task of its queues
-    labels: Mapping[str, str] = field(default_factory=dict)  # what it says about itself
+    labels: Mapping[str, str] = field(default_factory=dict)  # what it reports about itself
     lease_s: float = 30.0  # how long its silence is borne
     grace_s: float = 10.0  # how long it may take to come back after its connection closed
     # this process is killed when it holds tasks and the broker is silent for so long; 0 for never.
@@ -107,7 +107,7 @@ class Membership:
         self.names: Callable[[], tuple[str, ...] | None] = lambda: None
         # returns the fence of the attempt that the worker helps; 0 for none
         self.helps: Callable[[], int] = int
-        self.stats: Callable[[], dict[str, float]] = dict  # returns what heartbeats tell
+        self.stats: Callable[[], dict[str, float]] = dict  # the numbers of heartbeats
         # whether the worker takes tasks; until then it is there, and loads. After a change it joins
         # again.
         self.is_ready = True
@@ -229,7 +229,7 @@ class Membership:
     async def _beat(
         self, connection: Connection, every_s: float, lost: Callable[[ConnectionLost], None]
     ) -> None:
-        """Tell the broker how the worker is; give up a connection that lets nobody join."""
+        """Send heartbeats to the broker; give up a connection over which the worker cannot join."""
         join_by = time.monotonic() + _JOIN_S
         while True:
             await asyncio.sleep(every_s)
@@ -244,7 +244,7 @@ class Membership:
     # Joining.
 
     def join(self) -> None:
-        """Tell the broker that the worker is there, what it holds and how much it wants."""
+        """Send JOIN to the broker: what the worker holds, and how many slots it has."""
         connection = self._connection
         if connection is None or not self._is_wanted:
             return  # If it is the former: the next connection begins with this.
@@ -323,12 +323,12 @@ class Membership:
             self.join()
 
     def free(self, fence: int, why: str) -> None:
-        """Tell that the worker helps no more. If this is lost, the next join tells it."""
+        """Report that the worker helps no more. If this is lost, the next join reports it."""
         connection = self._connection
         if connection is not None and self._joined.is_set():
             connection.ask(HelpEnd(0, fence, why), _whatever)
 
-    # What the broker says.
+    # Messages of the broker.
 
     def _heard(self, message: Message) -> None:
         if type(message) is Assign:

@@ -22,7 +22,7 @@ from jackalope.tasks.definition import TaskDefinition
 from jackalope.transport.address import Address
 from jackalope.worker.executors.processes import CHILD_COMMAND, Recycling
 
-#: How many coroutines a worker of nothing but coroutines runs at once unless told otherwise.
+#: How many coroutines a worker of nothing but coroutines runs at once by default.
 _CONCURRENCY_ASYNC = 100
 
 #: How many tasks a warning names.
@@ -39,7 +39,7 @@ def default_name() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings:
-    """What a worker is told."""
+    """The settings of a worker."""
 
     application: str  # where its tasks are, as `module:name`
     address: Address | None = None  # where its broker is; None for the application's own
@@ -47,15 +47,15 @@ class WorkerSettings:
     # the queues it serves; none means those of the application's tasks
     queues: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()  # the keys it serves; none means every task of its queues
-    name: str = field(default_factory=default_name)  # its own name, which must be nobody else's
-    labels: Mapping[str, str] = field(default_factory=dict)  # what it says about itself
+    name: str = field(default_factory=default_name)  # its own name, which must be unique
+    labels: Mapping[str, str] = field(default_factory=dict)  # what it reports about itself
     concurrency: int = 0  # how many tasks it runs at once; 0 for as many as fit their kind
     # how many more it keeps at hand, so that short tasks need not wait for the broker
     prefetch: int = 0
     tasks: int = 0  # it ends after so many; 0 for never
     lease_s: float = 30.0  # how long the broker bears its silence
     grace_s: float = 10.0  # how long the broker waits for it after its connection broke
-    drain_s: float = 60.0  # how long running tasks may take to finish when it is told to stop
+    drain_s: float = 60.0  # how long running tasks may take to finish when it is asked to stop
     stop_s: float = 5.0  # how long a task may take to obey before stronger means are used
     # the memory cap of isolated tasks that have none of their own; 0 for none
     memory_bytes_max: int = 0

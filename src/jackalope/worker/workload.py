@@ -1,7 +1,7 @@
 """The workload: every attempt that this worker holds, from assignment to acknowledged end.
 
-Owns how many run at once, what is done when one shall stop, and what is told about each. Belongs to
-the loop of the connection; knows neither sockets nor how functions are run.
+Owns how many run at once, how one is stopped, and what is reported about each. Belongs to the loop
+of the connection; knows neither sockets nor how functions are run.
 
 Theory of operation: an attempt is in the table from the moment it is assigned until the broker has
 acknowledged its end: exactly this is what the worker names as held when it joins again. It waits,
@@ -9,13 +9,13 @@ runs, or has ended and its report is on the way. One that the broker disowns lea
 once; if it still runs it becomes a ghost: asked to stop, never reported, but counted against the
 room for others until it is really gone.
 
-An attempt that only waits for other tasks rests: it runs, but its slot is somebody else's, so that
+An attempt that only waits for other tasks rests: it runs, but its slot is free for others, so that
 a parent cannot keep its children from running. It goes on as soon as it can, even if that makes one
 too many run for a while.
 
-An attempt that shall stop is asked ever less gently, each time after `stop_s`: at level 0 it can
-clean up, at level 1 it is made to, at level 2 the executor says whether it can be stopped at all,
-and if not, that is the answer.
+An attempt that must stop is asked ever less gently, each time after `stop_s`: at level 0 it can
+clean up, at level 1 it is made to, at level 2 the executor returns whether it can be stopped at
+all, and if not, that is the answer.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ RESTING_MAX = 1_000
 class Executor(Protocol):
     """Runs attempts of one kind."""
 
-    begins_at_once: bool  # user code runs soon after `run`. Otherwise the executor says `began`.
+    begins_at_once: bool  # user code runs soon after `run`. Otherwise the executor calls `began`.
 
     def run(self, attempts: list[Attempt]) -> None:
-        """Begin attempts. Each is told to its listener when it has ended, however it ended."""
+        """Begin attempts. The listener of each is called when it has ended, however it ended."""
 
     def stop(self, attempt: Attempt, level: int) -> str:
-        """Ask an attempt to stop, more forcefully at each level; say why it cannot be stopped."""
+        """Ask an attempt to stop, more forcefully at each level; return why it cannot stop."""
 
     def time_out_softly(self, attempt: Attempt) -> None:
         """Raise `SoftTimeout` in an attempt, if its kind cannot do that by itself."""
@@ -121,7 +121,7 @@ class Workload:
         self._result_bytes_max = FRAME_BYTES_MAX - _FRAME_OVERHEAD_BYTES
         # called when the broker does not know this worker any more
         self.on_forgotten: Callable[[], None] = _nothing
-        # called when the worker wants more or fewer attempts than before
+        # called when the worker has room for more or fewer attempts than before
         self.on_slots_changed: Callable[[], None] = _nothing
         # called when something is held after nothing was, or the other way round
         self.on_holding: Callable[[bool], None] = _nothing
@@ -131,11 +131,11 @@ class Workload:
         self.failed = 0  # how many have failed
         self.lent = 0  # how many slots are taken by helping others. The broker counts them itself.
 
-    # What the worker tells about itself.
+    # What the worker reports about itself.
 
     @property
     def slots(self) -> int:
-        """How many attempts the worker wants to hold."""
+        """How many attempts the worker is to hold."""
         if self._is_closed:
             return 0
         room = self._room - self._ghosts
@@ -171,7 +171,7 @@ class Workload:
         """Return what to run, if it is known here."""
         return find_task(self._source.functions, assignment.name, assignment.queue)
 
-    # What the broker says.
+    # Messages of the broker.
 
     def assign(self, assignments: list[Assignment]) -> None:
         """Take attempts, and begin as many as there is room for."""
@@ -194,10 +194,10 @@ class Workload:
         self.reports.flush()
 
     def signal(self, ask: SignalAsk) -> None:
-        """Take the broker's word that an attempt shall pause, be killed or has run for too long."""
+        """Take the broker's signal that an attempt must pause, be killed or has timed out."""
         attempt = self._attempts.get(ask.fence)
         if attempt is None or attempt.report is not None:
-            return  # It has ended, and the broker hears of that.
+            return  # It has ended, and that is reported to the broker.
         attempt.is_signalled = True
         if attempt.refusal:
             self.reports.answer(attempt, Answer.REFUSED, attempt.refusal)
@@ -218,10 +218,10 @@ class Workload:
         found = [self._attempts[name.fence] for name in held if name.fence in self._attempts]
         self.disowned(found)
 
-    # What becomes of reports.
+    # Outcomes of reports.
 
     def settled(self, attempts: Iterable[Attempt]) -> None:
-        """Forget attempts about which nothing more needs to be told."""
+        """Forget attempts about which nothing more needs to be reported."""
         table = self._attempts
         for attempt in attempts:
             if table.pop(attempt.assignment.fence, None) is not None and attempt.is_running:
@@ -258,7 +258,7 @@ class Workload:
         self._is_closed = True
 
     def hand_back_waiting(self) -> None:
-        """Hand back what has not begun. Say first that nothing more is wanted, or it comes back."""
+        """Hand back what has not begun. Report zero slots first, or it comes back."""
         while self._waiting:
             attempt = self._waiting.popleft()
             self._report(attempt, attempt.held)
@@ -508,7 +508,7 @@ class Mailbox:
     Attributes:
         on_ended: called on the loop with every attempt that has ended since the last call.
         on_began: called on the loop with an attempt whose code is about to run.
-        on_acknowledged: called on the loop with an attempt that was told to stop.
+        on_acknowledged: called on the loop with an attempt that knows it must stop.
         on_progressed: called on the loop with the latest word of each attempt.
         on_rested: called on the loop with an attempt that begins to wait, or goes on.
     """
@@ -546,7 +546,7 @@ class Mailbox:
         self._wake()
 
     def acknowledged(self, attempt: Attempt) -> None:
-        """Take the word that an attempt was told to stop."""
+        """Note that an attempt knows that it must stop."""
         self._acknowledged.append(attempt)
         self._wake()
 
@@ -565,14 +565,14 @@ class Mailbox:
             self._call(self._progress_later)
 
     def _wake(self) -> None:
-        # Whoever puts something in does so before it looks at the flag, and the loop takes the flag
+        # A producer puts its item in before it looks at the flag, and the loop takes the flag
         # down before it looks inside: at worst the loop is woken for nothing, never left asleep.
         if not self._is_woken:
             self._is_woken = True
             self._call(self._empty)
 
     def _call(self, callback: Callable[[], None]) -> None:
-        # A closed loop means that the worker has left: nobody waits for this any more.
+        # A closed loop means that the worker has left: nothing waits for this any more.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback)
 
@@ -594,7 +594,7 @@ class Mailbox:
         self._loop.call_later(_PROGRESS_EVERY_S, self._tell_progress)
 
     def _tell_last_progress(self, ended: list[Ended]) -> None:
-        """Report what attempts said last before their ends, which would overtake it."""
+        """Report the last progress of attempts before their ends, which would overtake it."""
         with self._progress_lock:
             last = {
                 attempt: self._progress.pop(attempt)
@@ -611,5 +611,5 @@ class Mailbox:
         self._on_progressed(progress)
 
 
-#: A task may report its progress in every turn of a tight loop; the broker hears it this often.
+#: A task may report its progress in every turn of a tight loop; the broker is sent it this often.
 _PROGRESS_EVERY_S = 0.05

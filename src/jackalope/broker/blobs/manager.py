@@ -1,4 +1,4 @@
-"""The keeper of blobs: the blob store of a broker at work.
+"""The blob manager: the blob store of a running broker.
 
 Owns the threads that read and write blobs, the blobs that no task names yet, and the removal of
 those that no task names any more. Knows nothing of doors, and decides nothing about tasks.
@@ -6,7 +6,7 @@ those that no task names any more. Knows nothing of doors, and decides nothing a
 Theory of operation
 ===================
 
-A blob belongs to whoever names it. In the order of time that is:
+A blob belongs to what names it. In the order of time that is:
 
 1. the upload that writes it, and then the request that hands it to the core: it is held, from its
    first byte until `HOLD_S` after its last, far longer than a command waits for its turn;
@@ -15,8 +15,8 @@ A blob belongs to whoever names it. In the order of time that is:
 
 A dead letter goes back from the third to the second. So a blob that is not held, that no task in
 memory names, and that history does not know after a flush, has no owner and never will: a crash, a
-refused submit or a failed delete left it behind. The sweep looks for such blobs beside all other
-work, a slice at a time, right after the start and then every `SWEEP_EVERY_S`.
+refused submit or a failed delete left it behind. The sweep looks for such blobs in the background,
+a slice at a time, right after the start and then every `SWEEP_EVERY_S`.
 
 Deleting happens later and is tried again until it works, so that a store that is out of reach
 neither slows nor stops the broker. What is not deleted before the broker ends is swept by the next.
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 log = structlog.get_logger(component="blobs")
 
-#: How long a blob is kept for whoever wrote it, after its last byte.
+#: How long a blob is kept for the client that wrote it, after its last byte.
 HOLD_S = 120.0
 #: How often holds that are over are forgotten.
 FORGET_HOLDS_S = 30.0
@@ -82,7 +82,7 @@ class BlobKeeper(Blobs):
 
         Args:
             store: where they are.
-            history: what says which rows name them.
+            history: finds the rows that name them.
             flush: returns when history has everything that has happened by now.
             unnamed: returns those of some blobs that no task in memory names; none while memory
                 and history cannot be relied on.
@@ -140,15 +140,15 @@ class BlobKeeper(Blobs):
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def begin_off_loop(self) -> HeldDraft:
-        """Begin to write a blob. Whoever is cancelled meanwhile leaves nothing behind."""
+        """Begin to write a blob. A caller that is cancelled leaves nothing behind."""
         return await self._off_loop_or(self.begin, self.abandon)
 
     async def finish_off_loop(self, draft: Draft) -> BlobRef:
-        """Finish a draft. Whoever is cancelled meanwhile leaves nothing behind."""
+        """Finish a draft. A caller that is cancelled leaves nothing behind."""
         return await self._off_loop_or(draft.finish, lambda ref: self.delete(ref.blob))
 
     async def _off_loop_or(self, work: Callable[[], T], undo: Callable[[T], None]) -> T:
-        """Do something off the loop, and undo it if nobody waits for it any more."""
+        """Run work off the loop, and undo it if the caller is cancelled."""
         working = asyncio.get_running_loop().run_in_executor(self._threads, work)
         try:
             return await asyncio.shield(working)
@@ -178,7 +178,7 @@ class BlobKeeper(Blobs):
             self._threads.submit(draft.abort)
 
     def is_leaving(self, name: str) -> bool:
-        """Tell whether a blob is about to be deleted."""
+        """Return whether a blob is about to be deleted."""
         return name in self._leaving
 
     def hold(self, ref: BlobRef) -> None:
@@ -227,7 +227,7 @@ class BlobKeeper(Blobs):
         self._threads.shutdown()
 
     async def sweep(self) -> int:
-        """Remove every blob that nobody names, beside all other work.
+        """Remove every blob that has no owner, in the background.
 
         Returns:
             How many were removed.
@@ -269,7 +269,7 @@ class BlobKeeper(Blobs):
             await self._remove_unnamed(due)
 
     async def _remove_unnamed(self, names: list[str]) -> int:
-        """Delete those of the blobs that nobody names.
+        """Delete those of the blobs that have no owner.
 
         The order matters: owners are looked up in the order in which a blob comes to them, so that
         none is missed that changes hands meanwhile; and memory once more at the end, as a dead
@@ -298,7 +298,7 @@ class BlobKeeper(Blobs):
                 self._deleting.set()
 
     async def _delete_some(self, names: list[str]) -> bool:
-        """Delete blobs, and tell whether the store did as asked."""
+        """Delete blobs, and return whether the store deleted them."""
         deleted, fault = await self.off_loop(lambda: _delete_all(self._store, names))
         for name in deleted:
             self._leaving.pop(name, None)
@@ -323,7 +323,7 @@ class Flight:
             self._shared.add(name[:_ID_CHARS])
 
     def is_shared(self, name: str) -> bool:
-        """Tell whether a blob is held that a task may have already."""
+        """Return whether a blob is held that a task may have already."""
         return name[:_ID_CHARS] in self._shared
 
     def finish(self, name: str) -> None:

@@ -1,7 +1,7 @@
 """What the configuration declares, as one command, and what is wrong with it.
 
-Owns the way from configured queues, pools and limits to declarations, and back to their keys in
-messages.
+Owns the conversion of configured queues, pools and limits to declarations, and back to their keys
+in messages.
 """
 
 from __future__ import annotations

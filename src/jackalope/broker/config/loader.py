@@ -54,7 +54,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Given(msgspec.Struct, frozen=True):
-    """A value as somebody wrote it. `is_text` if its place knows nothing but text."""
+    """A value as it was written. `is_text` if its source has nothing but text."""
 
     path: KeyPath
     value: Any
@@ -142,7 +142,7 @@ def read_value(path: KeyPath, value: Any, *, is_text: bool = False) -> Any:
         case ("queue_defaults", field):
             return _read_of_queue(field, value, is_text=is_text)
         case ("launchers", _, _):
-            return value  # What a launcher can be told, it says itself.
+            return value  # Each launcher checks its own settings.
         case ("auth", "keys"):
             return read_api_keys(value)
         case (component, field) if component in COMPONENTS:
@@ -322,7 +322,7 @@ def known_settings() -> Iterable[tuple[str, str, str, str]]:
 
 
 def is_secret(component: str, name: str) -> bool:
-    """Tell whether a setting is never to be shown."""
+    """Return whether a setting is never to be shown."""
     _, hint = _fields(COMPONENTS[component])[name.removesuffix("_us")]
     return bool((hint.__metadata__[0].extra or {}).get("secret"))
 
@@ -340,7 +340,7 @@ def plain(name: str, value: Any) -> Any:
 
 
 def without_credentials(value: Any) -> Any:
-    """Show a value with whatever could let somebody in taken out of the addresses in it."""
+    """Show a value with the credentials removed from the addresses in it."""
     if isinstance(value, str):
         return _PARAMETER.sub(rf"\1{HIDDEN}", _USER.sub(rf"\1{HIDDEN}@", value))
     if isinstance(value, dict):
@@ -487,7 +487,7 @@ def load(
         file: the file to read, in place of the one that the environment names or that lies there.
         environment: variables.
         flags: by their name on the command line: the key, and the value, None if not given.
-        folder: where to look for a file that nobody has named.
+        folder: where to look for a file if none is named.
 
     Raises:
         ConfigError: with every problem of every place.
@@ -545,7 +545,7 @@ def _parse(file: Path) -> dict[str, Any]:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is not what its ending says.
+        ValueError: it is not of the format of its ending.
     """
     if file.suffix not in {".yaml", ".yml", ".toml"}:
         raise ValueError("must end in .yaml, .yml or .toml")
@@ -574,13 +574,13 @@ def _flatten(tree: Mapping[Any, Any], path: KeyPath) -> Iterator[tuple[KeyPath, 
         if isinstance(value, dict) and value and len(here) < _depth(here):
             yield from _flatten(value, here)
         elif value in ({}, None) and not _may_be_empty(here) and len(here) < _depth(here):
-            continue  # A heading with nothing under it says nothing.
+            continue  # A heading with nothing under it sets nothing.
         else:
             yield here, value
 
 
 def _depth(path: KeyPath) -> int:
-    """Tell how many names make a setting, from the first of them."""
+    """Return how many names make a setting, from the first of them."""
     if path[0] == "namespaces":
         return 2 + _depth(path[2:]) if len(path) > 2 else 3
     known = {"queues": 3, "pools": 3, "launchers": 3, "limits": 2, "queue_defaults": 2}
@@ -588,7 +588,7 @@ def _depth(path: KeyPath) -> int:
 
 
 def _may_be_empty(path: KeyPath) -> bool:
-    """Tell whether this is a queue or a pool, which is declared even if nothing is said of it."""
+    """Return whether this is a queue or a pool, which is declared even without settings."""
     inner = path[2:] if path[0] == "namespaces" else path
     return len(inner) == 2 and inner[0] in ("queues", "pools")
 

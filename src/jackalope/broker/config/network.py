@@ -1,7 +1,7 @@
 """Exposure: where a broker may listen, and with which certificate.
 
-Owns the rule that nobody is served on a network by accident: beyond this machine a broker needs
-keys and TLS, unless it is told to do without.
+Owns the rule that no client is served on a network by accident: beyond this machine a broker needs
+keys and TLS, unless it is configured to do without.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jackalope.broker.config.schema import Config, TlsConfig
 
 @lru_cache(1_000)
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address."""
+    """Return whether only this machine reaches an address."""
     if host == "localhost":
         return True
     try:
@@ -26,12 +26,12 @@ def is_loopback(host: str) -> bool:
 
 
 def may_be_open(config: Config) -> bool:
-    """Tell whether the broker may let everybody in while it has no key."""
+    """Return whether the broker may accept every client while it has no key."""
     return config.auth.insecure or not list(_exposed(config))
 
 
 def exposure_problems(config: Config, *, has_keys: bool) -> list[str]:
-    """List what is missing for the places where the broker shall listen, and what to do."""
+    """List what is missing for the addresses where the broker must listen, and what to do."""
     if config.auth.insecure:
         return []
     problems = []
@@ -80,7 +80,7 @@ def server_context(tls: TlsConfig, client_ca: str = "") -> ssl.SSLContext | None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # Asked for a password, it would wait at a terminal that nobody looks at.
+        # Asked for a password, it would wait at an unattended terminal.
         context.load_cert_chain(tls.cert, tls.key, password=_no_password)
     except (OSError, ValueError) as error:
         raise ValueError(f"tls.cert {tls.cert}, tls.key {tls.key}: {_reason(error)}") from None
@@ -99,7 +99,7 @@ def _ask_clients(context: ssl.SSLContext, client_ca: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return why a file cannot be used, without what Python says around it."""
+    """Return why a file cannot be used, without the text that Python adds."""
     return getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
 
 

@@ -16,7 +16,7 @@ KeyPath = tuple[str, ...]
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What became of a key of the file."""
+    """The effect of a key of the file."""
 
     key: str
     message: str

@@ -1,9 +1,9 @@
-"""The chronicle: what the log says about tasks, workers and queues.
+"""The event log: log lines about tasks, workers and queues.
 
-Owns the words and their levels. It hears every durable record, and looks at workers and queues once
-a second. At tens of thousands of tasks a second nobody reads a line for each of them, and writing
-those would cost more than the tasks: what goes beyond some lines a second is counted, and the count
-is one line. That a volatile task, such as a call or its answer, came and went well is for debug.
+Owns the texts and their levels. It receives every durable record, and checks workers and queues
+once a second. At tens of thousands of tasks a second a line for each of them is of no use, and
+would cost more than the tasks: what exceeds some lines a second is counted, and the count is one
+line. That a volatile task, such as a call or its answer, came and succeeded is logged at debug.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ log = structlog.get_logger(component="broker")
 
 LINES_PER_SECOND_MAX = 100
 
-#: A queue is said to fill up from this part of its depth limit on.
+#: A queue is reported to fill up from this part of its depth limit on.
 DEPTH_WARNING = 0.8
 
 _WATCH_EVERY_S = 1.0
@@ -82,7 +82,7 @@ _RANKS = {
     LogLevel.TRACE: _TRACE,
 }
 
-#: What is said about a record, and how loudly. Those of `_BY_EVENT` depend on what happened.
+#: The text of a record, and its level. Those of `_BY_EVENT` depend on what happened.
 _WORDS: dict[type, tuple[int, str]] = {
     TaskSubmitted: (_INFO, "task submitted"),
     TaskRevived: (_INFO, "task revived"),
@@ -214,7 +214,7 @@ class Chronicle(Events):
             self._warn_if_slow(record, core)
 
     def settle(self, now_us: int) -> None:
-        """Begin a new second: tell how many lines the last one left out."""
+        """Begin a new second, and log how many lines the last one left out."""
         if self._left_out:
             counts = {message.replace(" ", "_"): n for message, n in self._left_out.items()}
             log.info("lines left out", **counts)
@@ -238,7 +238,7 @@ class Chronicle(Events):
             await broker.read(self.look)
 
     def look(self, engine: Engine) -> None:
-        """Tell which workers came and went, and which queues fill up."""
+        """Log which workers came and went, and which queues fill up."""
         roster = engine.core.roster
         for name in self._workers.keys() - roster.workers.keys():
             del self._workers[name]
@@ -277,7 +277,7 @@ class Chronicle(Events):
                     self._filling.discard(name)
 
 
-#: The logger's methods by name: taken from it when something is said, not before it is set up.
+#: The logger's methods by name: taken from it when something is logged, not before it is set up.
 _METHODS = {_WARN: "warning", _INFO: "info", _DEBUG: "debug"}
 
 

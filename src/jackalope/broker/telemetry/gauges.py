@@ -1,7 +1,7 @@
-"""The census: how full the broker is at this moment.
+"""Gauges: how full the broker is at this moment.
 
-Owns the counting of what is there, as the meter counts what happens. It looks at memory and nowhere
-else, and waits for nothing, so that it also tells how a broker is that cannot go on.
+Owns the counting of what is there, as the meter counts what happens. It reads memory and nothing
+else, and waits for nothing, so that it also reports the state of a broker that cannot go on.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _count_queue(counted: QueueCensus, queue: Queue, core: Core) -> None:
         counted.oldest_ready_us = oldest_us
 
 
-# Charts: the series as points that somebody can look at.
+# Charts: the series as points to display.
 
 SPAN_S_DEFAULT = 3_600
 

@@ -1,8 +1,7 @@
 """The meter: counts what the broker does.
 
-Owns the counters, all of them since the start of the process. It hears the durable records of each
-turn and is told how long turns and flushes took. Knows nothing of how the numbers are shown or
-kept.
+Owns the counters, all of them since the start of the process. It receives the durable records of
+each turn, and how long turns and flushes took. Knows nothing of how the numbers are shown or kept.
 
 It stands on the path of every task, so it only adds to plain integers, by queue and name of the
 task, and sorts the records of a turn by kind first to do so in tight loops. Of an attempt it looks
@@ -133,7 +132,7 @@ class Reading(msgspec.Struct, array_like=True, gc=False):
     submitted: int = 0  # tasks that were accepted
     succeeded: int = 0  # tasks that ended well
     dead: int = 0  # tasks that ended otherwise
-    killed: int = 0  # tasks that somebody ended
+    killed: int = 0  # tasks that a client ended
     failures: int = 0  # attempts that failed
     crashes: int = 0  # attempts that were lost with their worker while they ran
     interruptions: int = 0  # attempts that were handed back, or lost before they began
@@ -142,7 +141,7 @@ class Reading(msgspec.Struct, array_like=True, gc=False):
     queued: Spread = msgspec.field(default_factory=Spread)
     # how long workers had them before they began
     assigned: Spread = msgspec.field(default_factory=Spread)
-    # how long attempts ran, whatever became of them
+    # how long attempts ran, whatever their outcome
     started: Spread = msgspec.field(default_factory=Spread)
     # how long it took from the submit to a good end
     finished: Spread = msgspec.field(default_factory=Spread)
@@ -462,7 +461,7 @@ class Meter:
         return totals
 
     def close(self) -> dict[QueueName, Reading]:
-        """Return what happened in each queue since the last time, and begin anew."""
+        """Return what happened in each queue since the last call, and reset it."""
         opened, self._open = self._open, {}
         self._readings.clear()
         for queue, by_type in opened.items():
@@ -521,7 +520,7 @@ def _count_blob(reading: Reading, body: Body) -> None:
 
 
 def _time_attempt(reading: Reading, task: Task, event: Event, ended_us: int) -> bool:
-    """Count how long the stages of an attempt took that ended now, and tell whether it began."""
+    """Count how long the stages of an attempt took that ended now, and return whether it began."""
     stages = stages_of(task, event, ended_us)
     if stages.started_us:
         reading.started.count(ended_us - stages.started_us)

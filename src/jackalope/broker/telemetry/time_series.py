@@ -1,8 +1,8 @@
 """The series: the meter's readings over time.
 
 Owns which intervals are kept and for how long: every ten seconds for two hours, every five minutes
-for eight days. An interval is closed by whoever drives it, written behind, and added up to a longer
-one when that is complete. Knows nothing of records; the readings come from the meter.
+for eight days. An interval is closed by the caller, written behind, and added up to a longer one
+when that is complete. Knows nothing of records; the readings come from the meter.
 
 What is in an interval that was not yet written is lost in a crash. That costs a chart ten seconds,
 and no task anything.
@@ -58,7 +58,7 @@ class Recent(msgspec.Struct):
 
 
 class LastHour(msgspec.Struct, frozen=True):
-    """What became of tasks in the last hour."""
+    """The outcomes of tasks in the last hour."""
 
     succeeded: int  # how many ended well
     dead: int  # how many died
@@ -119,7 +119,7 @@ class Series:
     def write(self, points: list[Point]) -> None:
         """Store points, add complete intervals up, and drop what is old. In a thread of storage.
 
-        Failing is no fault of the broker: it says so once, and loses the points.
+        A failure does not stop the broker: it is logged once, and the points are lost.
         """
         now_s = self._at_s
         keep = {step_s: now_s - kept_s for step_s, kept_s in KEPT_S.items()}
@@ -135,9 +135,9 @@ class Series:
             self._is_failing = False
 
     def last_hour(self, namespace: str, sees: Callable[[str], bool]) -> LastHour:
-        """Return what became of tasks in the last hour, what has just happened included.
+        """Return the outcomes of tasks in the last hour, what has just happened included.
 
-        Only of the queues that whoever asks sees.
+        Only of the queues that the caller may see.
         """
         succeeded = dead = attempts = ran_us = 0
         for past in self._recent:
@@ -247,7 +247,7 @@ def _in_order(interval: dict[int, Reading]) -> Reading:
 
 
 def _reading(point: Point) -> Reading:
-    """Return what a point says; nothing if it says nothing that can be understood."""
+    """Return the content of a point; nothing if it cannot be decoded."""
     try:
         return _decoder.decode(point.body)
     except msgspec.DecodeError:

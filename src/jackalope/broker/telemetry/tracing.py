@@ -1,4 +1,4 @@
-"""The tracer: tells a collector of traces how long tasks waited and ran.
+"""The tracer: report to a collector of traces how long tasks waited and ran.
 
 Owns the spans of the broker. A submitter that traces puts the W3C trace context into the headers of
 its task; to that trace the broker adds, when an attempt ends, one span for the wait and one for the
@@ -36,7 +36,7 @@ _STOP_MS = 3_000
 
 
 class Tracer:
-    """Makes spans of what becomes of tasks, and sends them."""
+    """Makes spans of the attempts of tasks, and sends them."""
 
     def __init__(self, endpoint: str) -> None:
         resource = Resource.create({"service.name": "jackalope", "service.version": __version__})
@@ -48,7 +48,7 @@ class Tracer:
         self._propagator = TraceContextTextMapPropagator()
 
     def take(self, records: list[AnyRecord], core: Core) -> None:
-        """Tell of the attempts that ended in a turn."""
+        """Make spans of the attempts that ended in a turn."""
         for record in records:
             if isinstance(record, AttemptFinished | AttemptEnded):
                 task = core.book.tasks.get(record.task)

@@ -1,6 +1,6 @@
-"""The fleet: pools, groups and what was started for them, as they are shown.
+"""Views of pools: pools, groups and what was started for them.
 
-Owns the way from the core's state to views. Changes nothing.
+Owns the conversion of the core's state to views. Changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jackalope.wire.views import GroupView, LaunchView, PoolView
 
 
 def pool_views(core: Core, namespace: str, sees: Callable[[str], bool]) -> list[PoolView]:
-    """Show the pools of a namespace that whoever asks may see, by the names of their queues."""
+    """Show the pools of a namespace that the caller may see, by the names of their queues."""
     return [
         _pool_view(core, pool, settings)
         for pool, settings in _pools(core)
@@ -75,7 +75,7 @@ def _launch_view(launch: Launch) -> LaunchView:
 
 
 def launch_state(launch: Launch) -> str:
-    """Return how far a launch has come, as its launcher and its workers tell together."""
+    """Return how far a launch has come, as reported by its launcher and its workers."""
     if launch.phase is Phase.ENDED:
         return "ended"
     if launch.phase is Phase.STOPPING or launch.is_stopping:

@@ -1,6 +1,6 @@
-"""Portraits: a task as anybody may see it.
+"""Views of tasks.
 
-Owns the way from a task to its view. Changes nothing.
+Owns the conversion of a task to its view. Changes nothing.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _in_queue(core: Core, queue: Queue, identity: bytes) -> AnswerView | None:
 
 
 def answer_of(core: Core, task: Task) -> AnswerView | None:
-    """Show who has use of a task's result, or is waiting for it; None if nobody else may."""
+    """Show who has use of a task's result, or is waiting for it; None if it is not shared."""
     answer = core.book.answers.by_task.get(task.id)
     if answer is not None:
         return view_of_answer(answer)

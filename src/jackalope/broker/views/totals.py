@@ -1,9 +1,9 @@
 """Totals: how many tasks a list has in all.
 
 Owns the counts that are remembered. Counting looks at every task that matches, so it gets slower as
-history grows, while a page of a list does not. What took long to count is therefore told again for
-a while: pages that are asked for all the time cannot keep the disk busy with counting. What is
-quickly counted is always counted anew.
+history grows, while a page of a list does not. What took long to count is therefore cached for a
+while: pages that are asked for all the time cannot keep the disk busy with counting. What is
+quickly counted is always counted again.
 """
 
 from __future__ import annotations
@@ -87,14 +87,14 @@ class Shared(Generic[T]):
 
             waiting = self._waiting[what] = asyncio.ensure_future(off_loop(begin))
             waiting.add_done_callback(lambda done: self._end(what, done))
-        # Whoever goes takes nothing away from the others.
+        # A caller that is cancelled does not cancel the job for the others.
         answer = await asyncio.shield(waiting)
         async with self._one_by_one:
-            await asyncio.sleep(0)  # All at once they would keep the loop from everybody else.
+            await asyncio.sleep(0)  # All at once they would block the loop for other clients.
         return answer
 
     def _end(self, what: Hashable, done: asyncio.Future[T]) -> None:
-        """Forget a question, also one that could not begin; whoever asked may be gone by now."""
+        """Forget a question, also one that could not begin; its callers may be gone by now."""
         if self._waiting.get(what) is done:
             del self._waiting[what]
         if not done.cancelled():

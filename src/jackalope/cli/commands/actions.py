@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Order:
-    """What shall be done: the action, its past tense, and how."""
+    """What to do: the action, its past tense, and how."""
 
     action: str
     past: str

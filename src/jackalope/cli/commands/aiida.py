@@ -34,7 +34,7 @@ def register(app: typer.Typer, panel: str) -> None:
 
 @dataclass
 class Ways(Options):
-    """How a profile shall use the broker."""
+    """How a profile uses the broker."""
 
     on_lost: Annotated[
         str | None,

@@ -56,7 +56,7 @@ def make_launchers(config: Config) -> dict[str, Launcher]:
 async def start_pools(
     broker: Broker, config: Config, launchers: dict[str, Launcher]
 ) -> PoolService | None:
-    """Tell the broker which launchers there are, if there are any."""
+    """Register the launchers with the broker, if there are any."""
     if not launchers:
         return None
     from jackalope.pools.reconciler import PoolService
@@ -93,5 +93,5 @@ def _amqp_address(config: Config, port: int) -> str:
 
 
 def _here(host: str) -> str:
-    """Return where somebody on the same machine finds what listens at a host."""
+    """Return where a client on the same machine reaches what listens at a host."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  looked for, not used

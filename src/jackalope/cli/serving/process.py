@@ -53,11 +53,11 @@ class Door(Protocol):
     """A way into the broker, once it is open."""
 
     async def stop(self) -> None:
-        """Let nobody in any more, and close."""
+        """Accept no more connections, and close."""
 
 
 async def run_broker(config: Config, *, accepts_loss: bool = False) -> Exit:
-    """Run a broker until told to stop, and return the exit code.
+    """Run a broker until asked to stop, and return the exit code.
 
     Raises:
         Failure: it cannot start, or its storage fails.
@@ -295,7 +295,7 @@ def _cannot_listen(error: OSError, host: str, port: int, flag: str) -> Failure:
 
 
 def _announce(config: Config, door: NativeDoor) -> str:
-    """Say where the native door is, and return that."""
+    """Print the address of the native door, and return it."""
     has_tls = bool(config.tls.cert) and config.native.tls
     address = str(Address(config.native.host, door.port, tls=has_tls))
     level = config.data.durability.value
@@ -306,7 +306,7 @@ def _announce(config: Config, door: NativeDoor) -> str:
 
 
 def _announce_http(config: Config, door: HttpDoor) -> str:
-    """Say where the HTTP door is, and return that."""
+    """Print the address of the HTTP door, and return it."""
     scheme = "https" if config.tls.cert and config.http.tls else "http"
     pages = f"{scheme}://{config.http.host}:{door.port}"
     typer.echo(f"HTTP at {pages}, its description at {pages}/api/docs")
@@ -370,7 +370,7 @@ def _on_signal(stop: asyncio.Event) -> None:
 
 
 async def _run(broker: Broker, doors: list[Door], config: Config, stop: asyncio.Event) -> Exit:
-    """Work until told to stop or unable to go on, and return the exit code."""
+    """Work until asked to stop or unable to go on, and return the exit code."""
     stopping = asyncio.create_task(stop.wait())
     failing = asyncio.create_task(broker.failed())
     await asyncio.wait([stopping, failing], return_when=asyncio.FIRST_COMPLETED)

@@ -1,9 +1,9 @@
-"""Messages: what sessions say to each other beside tasks.
+"""Messages: calls and broadcasts between sessions, next to tasks.
 
-Owns who takes calls and who hears broadcasts here, and which calls of ours wait for a reply. Bodies
-are bytes; what they mean is the matter of whoever sends and takes them. Whoever takes calls or
-hears broadcasts is registered again over each new connection. A call is never repeated: if the
-connection is lost, whoever waits for the reply hears so.
+Owns the handlers of calls and broadcasts of this session, and its calls that wait for a reply.
+Bodies are bytes; sender and receiver define what they mean. Handlers of calls and broadcasts are
+registered again over each new connection. A call is never repeated: if the connection is lost, its
+waiter is passed the error.
 """
 
 from __future__ import annotations

@@ -305,7 +305,7 @@ def copy_of(error: E) -> E:
 
 
 def _is_about_some(error: JackalopeError) -> bool:
-    """Tell whether a part of the parcel may be accepted that was refused as a whole."""
+    """Return whether a part of the parcel may be accepted that was refused as a whole."""
     if isinstance(error, Rejected):
         return error.code in (Code.TOO_LARGE, Code.INVALID, Code.UNKNOWN_BLOB)
     return isinstance(error, ConfigError)

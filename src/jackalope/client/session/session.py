@@ -8,8 +8,8 @@ What is repeated over a new connection, and why that is safe:
 
 - submits: the broker knows tasks by their id and accepts each once (`outbox`);
 - watches: asking twice is asking once (`watches`);
-- questions, and requests that say what shall be rather than what to do, such as pausing a queue;
-- other requests only if they were never sent. Else `ConnectionLost` says that it is not known
+- queries, and idempotent requests that set a state, such as pausing a queue;
+- other requests only if they were never sent. Else `ConnectionLost` is raised: it is not known
   whether they took effect.
 
 A session belongs to one event loop.
@@ -518,7 +518,7 @@ class Session:
         self.on_lost(error)
 
     def _fail(self, error: JackalopeError) -> None:
-        """Tell everybody who waits that it is in vain."""
+        """Fail everything that waits."""
         callers, self._callers = self._callers, []
         for caller in callers:
             if not caller.done():
@@ -548,7 +548,7 @@ class Session:
         wait_for_room: bool,
         timeout_s: float | None,
     ) -> None:
-        """Submit a parcel; tell of what was refused under its index in the whole."""
+        """Submit a parcel; report refusals under their index in the whole."""
         left = list(enumerate(specs, begin))
         within_s = time_for(specs[0], timeout_s)
         async with Within(within_s, lambda: self._no_answer(f"submit of {len(left)} tasks")):

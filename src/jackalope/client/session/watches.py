@@ -1,8 +1,8 @@
 """Watches: who waits for the end of which task, and who follows its progress.
 
-Owns those who wait and the followers. The broker pushes the end of a watched task once; whoever
-still waits when a connection is lost is registered again over the next one, and told at once if the
-end came meanwhile.
+Owns the waiters and the followers. The broker pushes the end of a watched task once; a waiter that
+is left when a connection is lost is registered again over the next one, and notified at once if
+the end came meanwhile.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Configuring: queues, pools and limits that are declared together, all of them or none.
+"""Configuration: declare queues, pools and limits together, all of them or none.
 
-Owns the trial: the declarations are handled by a core that knows the same queues and limits, and
-is then thrown away. So they are judged by the very rules by which they are carried out, in their
+Owns the dry run: the declarations are handled by a core with the same queues and limits, which is
+then discarded. So they are checked by the same rules by which they are carried out, in their
 order, and a refused one leaves nothing behind.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def declare_all(core: Core, command: DeclareAll) -> None:
-    """Carry out every declaration, or none and say which are refused."""
+    """Carry out every declaration, or none and report which are refused."""
     refused = refusals_of(core, command.declarations)
     if not refused:
         for declaration in command.declarations:

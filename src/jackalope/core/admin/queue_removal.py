@@ -1,7 +1,7 @@
 """Removal: deleting queues with what is in them, and emptying them.
 
-Owns what goes with a queue: its tasks, its bindings, its consumers. A task that others wait for
-comes to an end and they hear of it; all others are simply gone.
+Owns what is removed with a queue: its tasks, its bindings, its consumers. A task that others wait
+for is ended, and they are notified; all others are dropped.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def remove_queue(core: Core, command: RemoveQueue) -> None:
     if refusal is not None:
         core.reply(command, refusal)
         return
-    # Before its consumers are told: a client that deletes its own queue waits for this answer.
+    # Before its consumers are notified: a client that deletes its own queue waits for this answer.
     core.reply(command, Dropped(queue.line.size))
     drop_queue(core, queue, command.by)
 
@@ -168,7 +168,7 @@ def _unfinished(core: Core, queue: Queue) -> list[Task]:
 
 
 def _drop(core: Core, tasks: list[Task], by: str) -> None:
-    """Let tasks go; those that somebody waits for come to an end."""
+    """Drop tasks; those that a client or another task waits for are ended instead."""
     lasting: list[TaskId] = []
     volatile: list[TaskId] = []
     for task in tasks:

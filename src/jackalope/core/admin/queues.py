@@ -1,6 +1,6 @@
 """Commands about queues and tags: declaring, pausing, limiting.
 
-Owns which policies are accepted. A queue that is named for the first time comes into being with the
+Owns which policies are accepted. A queue that is named for the first time is created with the
 default policy.
 """
 
@@ -52,7 +52,7 @@ def open_namespace(core: Core, name: str) -> Namespace | Refusal:
 def open_queues(
     core: Core, namespace: str, names: tuple[str, ...], by: str, *, is_used: bool = True
 ) -> Refusal | None:
-    """Make those queues that are not there yet: all of them, or none and say why."""
+    """Create those queues that do not exist yet: all of them, or none and report why."""
     book = core.book
     new = [name for name in dict.fromkeys(names) if book.queue(namespace, name) is None]
     for name in new:

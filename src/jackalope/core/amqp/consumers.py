@@ -1,8 +1,8 @@
 """Consumers: workers of one queue that come and go with their connection.
 
-Owns what a consumer is more than a worker: alone if it wants, first in line by priority, one of
-several of which only one is served, and with a share of slots that it has together with others.
-A queue may go with its last consumer, with its owner, or after a time without use.
+Owns what a consumer has beyond a worker: exclusive access on request, a priority, single active
+consumer (one of several is served), and a number of slots that it shares with other consumers.
+A queue may be deleted with its last consumer, with its owner, or after a time without use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dead letters: what becomes of tasks that a queue could not bring to a good end.
+"""Dead letters: publish tasks that a queue could not complete to another exchange.
 
 A queue may name an exchange for them. The task is published there, in the same batch, with the
 headers `x-death`, which counts its deaths by queue and reason with the latest first, and
@@ -37,7 +37,7 @@ REASONS = {
 
 
 def has_dead_letters(task: Task) -> bool:
-    """Tell whether a task that dies goes anywhere."""
+    """Return whether a task that dies goes anywhere."""
     traits = task.queue.traits
     if traits is not None and traits.dead_letter_exchange is not None:
         return True
@@ -45,7 +45,7 @@ def has_dead_letters(task: Task) -> bool:
 
 
 def dead_letter(core: Core, task: Task, reason: Reason) -> None:
-    """Publish a dead task where its queue says."""
+    """Publish a dead task to the dead-letter exchange of its queue."""
     if reason in REASONS:
         letter = task.letter or letter_of(task)
         spec = TaskSpec(task.id, task.queue.name, task.name, "", task.priority, task.payload)
@@ -53,7 +53,7 @@ def dead_letter(core: Core, task: Task, reason: Reason) -> None:
 
 
 def dead_letter_refused(core: Core, queue: Queue, spec: TaskSpec, letter: Letter) -> None:
-    """Publish a task that a full queue did not take where the queue says."""
+    """Publish a task that a full queue did not take to the queue's dead-letter exchange."""
     _send(core, queue, spec, letter, REASONS[Reason.DISPLACED])
 
 
@@ -149,7 +149,7 @@ def _count(death: Death) -> int:
 
 
 def _is_cycle(queue: str, deaths: list[Death]) -> bool:
-    """Tell whether a task was in a queue before, and nobody has rejected it since."""
+    """Return whether a task was in a queue before, and was not rejected since."""
     name, rejected = long_string(queue), long_string("rejected")
     for place, death in enumerate(deaths):
         if death.get("queue") == name:

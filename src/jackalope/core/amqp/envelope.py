@@ -1,7 +1,7 @@
-"""Letters: how a task that did not come as a message looks to who consumes messages, and back.
+"""AMQP envelopes: present a native task to an AMQP consumer, and a message to a native worker.
 
 Owns the mapping. The name of the task is the type, its id the message id, its headers the headers;
-its payload is the body as it is. What a message says of itself is shown among the headers.
+its payload is the body as it is. The properties of a message are shown among the headers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from jackalope.core.amqp.properties import BadProperties, Raw, field_of, readabl
 from jackalope.core.ids import TaskId
 from jackalope.core.task import Letter, Task
 
-#: The header that shows what a message says of itself.
+#: The header that shows the route and the properties of a message.
 AMQP = "amqp"
 
 _PERSISTENT = b"\2"
@@ -27,8 +27,8 @@ def letter_of(task: Task) -> Letter:
 def letter_to_send(task: Task) -> Letter | None:
     """Return what a task brings along to a worker that is not the first to have it.
 
-    Consumers of a quorum queue are told how often it was given before, as RabbitMQ does: with each
-    delivery but the first, and always if it is taken by `basic.get`.
+    Consumers of a quorum queue receive how often it was delivered before, as with RabbitMQ: with
+    each delivery but the first, and always if it is taken by `basic.get`.
     """
     letter, traits = task.letter, task.queue.traits
     if letter is None or traits is None or traits.arguments.get("x-queue-type") != "quorum":
@@ -59,7 +59,7 @@ def headers_shown(headers: dict[str, Any], letter: Letter | None) -> dict[str, A
 def make_letter(
     queue: str, task_id: TaskId, name: str, headers: dict[str, Any], reply_to: str = ""
 ) -> Letter:
-    """Return a letter for a task of this queue, id, name and headers, answered where it says."""
+    """Return a letter for a task of this queue, id, name and headers, answered at `reply_to`."""
     raw: Raw = {properties.DELIVERY_MODE: _PERSISTENT, properties.MESSAGE_ID: short(task_id.hex())}
     if name:
         raw[properties.TYPE] = short(name)

@@ -1,4 +1,4 @@
-"""Exchanges, bindings and rules: declaring them and taking them back.
+"""Exchanges, bindings and rules: declare and remove them.
 
 Owns the checks. The texts of refusals are close to RabbitMQ's, because programs and people know
 them.
@@ -88,7 +88,7 @@ def queue_of_pool(name: str, namespace: str, pool: str) -> Refusal:
 
 
 def locked(queue: Queue, owner: int) -> Refusal | None:
-    """Refuse a queue that is somebody else's alone."""
+    """Refuse a queue that is exclusive to another connection."""
     if queue.traits is None or queue.traits.owner in (0, owner):
         return None
     return exclusive_to_another(queue)
@@ -123,7 +123,7 @@ def find_open(core: Core, command: Consume | TakeTask | PurgeQueue) -> Queue | N
 
 
 def exclusive_to_another(queue: Queue) -> Refusal:
-    """Refuse a queue that is somebody else's alone, or is not."""
+    """Refuse a queue that is exclusive to another connection, or is not exclusive."""
     message = f"cannot obtain exclusive access to locked queue {told(queue)}"
     return Refusal(
         Code.LOCKED,
@@ -344,7 +344,7 @@ def _foreign(world: Namespace | None, binding: Binding, queues: tuple[str, ...])
     """Refuse a binding unless it stays among these queues and shows them no message of others.
 
     An exchange belongs to them if all that leads from it goes to them, something does, and nothing
-    but publishing leads to it. A predefined one is everybody's.
+    but publishing leads to it. A predefined one belongs to all.
     """
     refusal = not_permitted("exchange", binding.source)
     if world is None or binding.is_to_exchange or binding.to not in queues:
@@ -443,7 +443,7 @@ def clear_rule(core: Core, command: ClearRule) -> None:
 
 
 def _apply_rules(core: Core, world: Namespace, before: list[Rule], by: str) -> None:
-    """Give every queue and exchange what its rule says now."""
+    """Apply the current rule to every queue and exchange."""
     rules = list(world.topology.rules.values())
     for exchange in list(world.topology.exchanges.values()):
         if exchange.name == DEFAULT_EXCHANGE:
@@ -456,7 +456,7 @@ def _apply_rules(core: Core, world: Namespace, before: list[Rule], by: str) -> N
             continue
         policy, traits = queue_terms(queue.traits, rule_of(rules, queue.name, AppliesTo.QUEUES))
         then, _ = queue_terms(queue.traits, rule_of(before, queue.name, AppliesTo.QUEUES))
-        # What was changed at another door stays: a rule changes only what it says itself.
+        # What was changed at another door stays: a rule changes only what it sets itself.
         policy = changed_policy(queue.policy, then, policy)
         if (policy, traits) != (queue.policy, queue.traits):
             core.record(QueueDeclared(core.now_us, world.name, queue.name, policy, by, traits))

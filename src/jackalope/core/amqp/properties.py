@@ -1,4 +1,4 @@
-"""Properties: what an AMQP 0-9-1 message says about itself, as the bytes that were sent.
+"""Properties: the basic properties of an AMQP 0-9-1 message, as the bytes that were sent.
 
 Owns the encoding of basic properties and of field tables. The bytes are kept as they came, so that
 every type survives: a byte array stays a byte array, a short integer a short one. What is read is
@@ -70,11 +70,11 @@ class BadProperties(ValueError):
 class Headline(msgspec.Struct, gc=False):
     """What the broker itself needs to know of the properties."""
 
-    is_persistent: bool = False  # whether the message shall survive a restart
+    is_persistent: bool = False  # whether the message must survive a restart
     priority: int = 0  # the priority that was asked for; 0 if none was
     expiration: str = ""  # the time to live in milliseconds, as it was written
     reply_to: str = ""  # where answers go
-    user_id: str = ""  # who the sender says it is
+    user_id: str = ""  # the user that the sender claims to be
     name: str = ""  # the type of the message
 
 

@@ -1,7 +1,7 @@
 """Publishing: from an exchange to the queues, one task in each.
 
 Owns the way of a message into a queue: which ones it leads to, whether there is room, and what goes
-to make room. All tasks of a message are written down in one batch, so that a confirmation means all
+to make room. All tasks of a message are recorded in one batch, so that a confirmation covers all
 of them.
 """
 
@@ -103,7 +103,7 @@ def _places_of(
 def _is_covered(reached: set[str], queues: tuple[str, ...]) -> bool:
     """Return whether a message leads to some of these queues and to no others.
 
-    One that leads nowhere is refused as well: the difference would tell which queues there are.
+    One that leads nowhere is refused as well: the difference would reveal which queues exist.
     """
     return bool(reached) and reached.issubset(queues)
 
@@ -157,7 +157,7 @@ def copies(value: object) -> list[str]:
 def _publish(
     core: Core, world: Namespace, by: str, message: Publication, places: list[Place]
 ) -> bool:
-    """Put a message into its queues, and tell whether none of them refused it."""
+    """Put a message into its queues, and return whether none of them refused it."""
     raw = message.properties
     if b"BCC" in raw:
         raw = _without_blind_copies(raw)
@@ -202,7 +202,7 @@ def priority_in(queue: Queue, priority: int) -> int:
 def enter(
     core: Core, queue: Queue, spec: TaskSpec, letter: Letter, *, by: str, expires_us: int = -1
 ) -> bool:
-    """Put a task into a queue, and tell whether there was room."""
+    """Put a task into a queue, and return whether there was room."""
     policy, now_us = queue.policy, core.now_us
     if (policy.depth_limit or queue.traits is not None) and not _make_room(
         core, queue, spec, letter
@@ -231,7 +231,7 @@ def enter(
 
 
 def _make_room(core: Core, queue: Queue, spec: TaskSpec, letter: Letter) -> bool:
-    """Tell whether a queue takes a task; note it if older ones have to go for that."""
+    """Return whether a queue takes a task; note it if older ones have to go for that."""
     traits, (length_max, bytes_max) = queue.traits, _limits(queue)
     if length_max is None and not bytes_max:
         return True

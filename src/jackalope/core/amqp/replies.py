@@ -1,9 +1,9 @@
-"""Replies: whoever sends a request to a pool over AMQP gets an answer, whatever becomes of it.
+"""Replies: every request to a pool over AMQP is answered, whatever its outcome.
 
-Owns the answers that the broker gives. A worker that consumes over AMQP answers by itself before it
+Owns the replies that the broker sends. A worker that consumes over AMQP replies by itself before it
 acknowledges. For all others the broker does: with what a worker of another door returned, with its
-error, or with the reason why nobody answered. The header `x-status` says which, as a byte array:
-osrdyne's clients read it so.
+error, or with the reason why no worker answered. The header `x-status` holds which, as a byte
+array, because osrdyne's clients read it so.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PERSISTENT = b"\2"
 def wait_for_replies(core: Core, command: WaitForReplies) -> None:
     """Note that a session waits for direct replies, or does not any more.
 
-    Addresses are secrets, and not used again: after a restart nobody waits at those of before.
+    Addresses are secrets and never reused: after a restart no client waits at an earlier one.
     """
     waiting = core.waiting.setdefault(command.session, set())
     if command.is_over:
@@ -57,7 +57,7 @@ def address_of(session: int, secret: str) -> str:
 
 
 def is_unanswered(core: Core, task: Task, record: object) -> bool:
-    """Tell whether a task that ends by this record is a request that only the broker answers."""
+    """Return whether a task that ends by this record is a request that only the broker answers."""
     if not is_request(task.queue.name, task.letter):
         return False
     if not isinstance(record, AttemptFinished) or task.attempt is None:

@@ -119,7 +119,7 @@ class Topic(Generic[To]):
         _count_up(node.here, to)
 
     def unbind(self, key: str, _: dict[str, Any], to: To) -> None:
-        """Remove a binding, and the words that nobody needs any more."""
+        """Remove a binding, and the words that no other binding uses."""
         path, node = [], self._root
         for word in words_of(key):
             path.append((node, word))
@@ -189,9 +189,9 @@ class ByHeaders(Generic[To]):
 
 
 def fits(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
-    """Tell whether headers are those that a binding asks for.
+    """Return whether headers are those that a binding asks for.
 
-    Names that begin with `x-` are no headers, unless `x-match` says so; no value means any.
+    Names that begin with `x-` are ignored, unless `x-match` includes them; no value means any.
     """
     how = arguments.get("x-match", "all")
     with_x = str(how).endswith("-with-x")

@@ -4,8 +4,8 @@ Owns their shapes and the indexes over them. Only `apply` changes them. A messag
 to an exchange goes to the queues that the bindings lead to, through other exchanges if need be, and
 to each queue once; the exchange of a pool leads to the pool, where its routing key is the key.
 
-The exchanges that every namespace has are not written down: they are always there; nor are those of
-a pool, which come and go with it. A rule gives arguments to the queues and exchanges whose names
+The exchanges that every namespace has are not stored: they always exist; nor are those of a pool,
+which come and go with it. A rule gives arguments to the queues and exchanges whose names
 match a pattern (RabbitMQ calls it a policy).
 """
 
@@ -53,7 +53,7 @@ class Traits(msgspec.Struct, frozen=True, array_like=True):
     length_max: int | None = None  # how many tasks may be ready; None for any number
 
     def is_volatile(self) -> bool:
-        """Tell whether nothing of the queue is ever written to disk."""
+        """Return whether nothing of the queue is ever written to disk."""
         return not self.durable or self.owner > 0
 
 
@@ -161,7 +161,7 @@ class Topology:
     # For `apply` alone.
 
     def put_exchange(self, exchange: Exchange) -> None:
-        """Add an exchange, or change what rules say about it."""
+        """Add an exchange, or change what rules set for it."""
         self.exchanges[exchange.name] = exchange
         if exchange.name not in self._routers:
             self._routers[exchange.name] = ROUTERS[exchange.kind]()
@@ -275,7 +275,7 @@ QUEUE_NAME_BYTES_MAX = 255
 #: Exchanges that lead to nothing but what others bind to them.
 _ORPHANS = "-orphan-xchg"
 
-#: Queues that are osrdyne's alone: whoever opens them takes himself for another manager.
+#: Queues reserved for osrdyne: a client that opens them takes itself for another manager.
 _OWN_QUEUES = ("-orphan", "-dl", "-deadletter", "-activity", "-poison")
 
 
@@ -300,12 +300,12 @@ def can_be_queue(pool: str, key: str) -> bool:
 
 
 def dead_letter_exchange(pool: str) -> str:
-    """Name the exchange to which requests go that nobody could answer."""
+    """Return the name of the exchange for requests that no worker could answer."""
     return f"{pool}-dl-xchg"
 
 
 def second_dead_letter_exchange(pool: str) -> str:
-    """Name the exchange to which they go on: osrdyne's design says `dl`, its code `deadletter`."""
+    """Return the name of the next exchange: `dl` in osrdyne's design, `deadletter` in its code."""
     return f"{pool}-deadletter-xchg"
 
 
@@ -320,7 +320,7 @@ def exchanges_of(pool: str) -> dict[str, Kind]:
 
 
 def own_queues(pool: str) -> tuple[str, ...]:
-    """Name the queues that nobody but the broker would have."""
+    """Return the names of the queues that are reserved for the broker."""
     return tuple(f"{pool}{suffix}" for suffix in _OWN_QUEUES)
 
 
@@ -339,5 +339,5 @@ def lane_of(queues: Mapping[str, Queue], name: str) -> tuple[str, str] | None:
 
 
 def is_request(queue: str, letter: Letter | None) -> bool:
-    """Tell whether a task of a queue came as a request to its pool, which is always answered."""
+    """Return whether a task of a queue came as a request to its pool, which is always answered."""
     return letter is not None and letter.exchange == requests_exchange(queue)

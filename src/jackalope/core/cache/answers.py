@@ -7,15 +7,15 @@ Theory of operation
 ===================
 
 An answer is the result of a task, and stays where results are: in history, its bytes in the blob
-store if they are many. An entry here says which task that is, and as long as it is here, storage
-does not forget the task, whatever its retention. So there is one place for results, one way to get
+store if they are many. An entry here names that task, and as long as it is here, storage does not
+forget the task, whatever its retention. So there is one place for results, one way to get
 them, and what is dropped from the cache costs nothing any more as soon as its retention is over.
 
 Entries stand in the order in which they were last used. `rank` is that order as a number, and is
 stored, so that a restart evicts the same ones.
 
-A task that ended badly has an entry as well. It is no answer, and the next request runs again; it
-is there for whoever asked, went away, and comes back to look.
+A task that failed has an entry as well. It is no answer, and the next request runs again; it is
+kept for a client that sent the request, disconnected, and comes back for the outcome.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class StoredAnswer(msgspec.Struct, array_like=True, gc=False):
     uses: int = 0  # how often it was given to others than the first who asked
     used_us: int = 0  # when the last time
     used_by: str = ""  # to whom
-    # who keeps it from being evicted and from growing too old; empty for nobody
+    # who pinned it, so that it is neither evicted nor grows too old; empty if it is not pinned
     pinned_by: str = ""
 
     def is_good(self, now_us: int) -> bool:
-        """Tell whether it can be given to somebody who asks now."""
+        """Return whether it can answer a request that arrives now."""
         return self.state is State.SUCCEEDED and (bool(self.pinned_by) or now_us < self.until_us)
 
 
@@ -156,7 +156,7 @@ SCHEME = "jackalope.request.1"
 
 IDENTITY_BYTES = 32
 
-#: What the history of a task says when requests were joined to it.
+#: The event in the history of a task when requests were joined to it.
 JOINED = "joined"
 
 
@@ -164,8 +164,8 @@ class Same(StrEnum):
     """What is done about a task when another asks for the same."""
 
     RUN = "run"  # each is run
-    UNIQUE = "unique"  # one at a time: whoever asks for what is under way is joined to it
-    CACHED = "cached"  # and its answer is kept, for whoever asks later
+    UNIQUE = "unique"  # one at a time: a request for what is under way is joined to it
+    CACHED = "cached"  # and its answer is kept, for later requests
     # as `cached`, but an answer that is kept is not good enough. Of a task alone, not of a queue.
     REFRESH = "refresh"
 

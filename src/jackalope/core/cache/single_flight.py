@@ -1,8 +1,8 @@
-"""Requests: one run for all who ask for the same, and its answer for who asks later.
+"""Requests: one run for all clients that request the same, and its answer for later requests.
 
-Owns single flight and what becomes of answers. A request is a submit of a task that has an
-identity. If another task of that identity is under way, or its answer is kept, the submit makes no
-task: the reply names the other one, and whoever asks watches that.
+Owns single flight and the life of answers. A request is a submit of a task that has an identity.
+If another task of that identity is under way, or its answer is kept, the submit creates no task:
+the reply names the other one, and the client watches that.
 
 Two tasks of one identity are never under way at once. An error is not an answer.
 """
@@ -54,7 +54,7 @@ def ask(core: Core, command: SubmitTasks, spec: TaskSpec, queue: Queue) -> Serve
     identity = _identity(spec, options)
     if isinstance(identity, Refusal):
         if options.same is None and not options.identity:
-            return Served(How.BYPASS, spec.id)  # Nobody said that it is a request.
+            return Served(How.BYPASS, spec.id)  # It was not marked as a request.
         return identity
     other = _serve(core, queue, identity, same, command.by)
     if other is None:
@@ -101,7 +101,7 @@ def how_made(options: Options) -> How | None:
 
 
 def is_doubled(task: Task) -> bool:
-    """Tell whether an ended task asks for what another one is running."""
+    """Return whether an ended task asks for what another one is running."""
     other = task.queue.cache.flights.get(task.options.identity, task.id)
     return other != task.id
 
@@ -192,7 +192,7 @@ def act_on_answers(core: Core, command: ActOnAnswers) -> None:
 
 
 def unknown(identity: bytes, namespace: str) -> Refusal:
-    """Refuse a request that nobody has made, or whose answer is no longer kept."""
+    """Refuse a request that is not known, or whose answer is no longer kept."""
     message = f"no request {identity.hex()} in namespace {namespace!r}; send it again"
     return Refusal(Code.UNKNOWN_REQUEST, message)
 

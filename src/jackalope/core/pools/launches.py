@@ -1,9 +1,9 @@
 """Launches: what was started for groups, and what is to be started and stopped next.
 
-Owns the exchange with whoever carries out orders. A launcher reports everything that it ever
-started and that is still there; the answer is what it should start and stop now. So nothing is
-remembered that could be wrong: after a restart of the broker the first report tells what runs, and
-what runs for a key without a group makes one.
+Owns the exchange with the session that carries out orders. A launcher reports everything that it
+ever started and that still exists; the reply is what it must start and stop now. So no state is
+kept that could be wrong: after a restart of the broker the first report contains what runs, and
+what runs for a key without a group creates one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def report_launches(core: Core, command: ReportLaunches) -> None:
         core.reply(command, Orders())
         return
     pools.troubles.pop(command.launcher, None)
-    pools.called.add(command.launcher)  # It has come: nobody need be told before it has its answer.
+    pools.called.add(command.launcher)  # It has reported: no notice is due before the reply.
     for seen in command.seen:
         _see(core, command.launcher, seen)
     _miss(core, command)
@@ -175,7 +175,7 @@ def _starts(core: Core, command: ReportLaunches) -> tuple[StartOrder, ...]:
 
 
 def _stops(core: Core, launcher: str) -> tuple[StopOrder, ...]:
-    """Order to stop what gets no tasks and holds none. Said again until it is gone."""
+    """Order to stop what gets no tasks and holds none. Repeated until it is gone."""
     orders = []
     for launch in core.pools.launches.values():
         if launch.launcher == launcher and can_stop(launch):

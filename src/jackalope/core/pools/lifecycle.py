@@ -6,7 +6,7 @@ and stopped for it that of `launches`.
 Theory of operation
 ===================
 
-A group comes up when a task of its key is ready and nobody takes it, or when somebody says so::
+A group comes up when a task of its key is ready and no worker takes it, or on an explicit command::
 
     inactive --> active                  a task came
     inactive --> waiting --> active      a task came, and there was no place for one more group
@@ -21,7 +21,7 @@ Each change of state has a generation, a number that only grows.
 Places are given out in the order in which groups began to wait. A group that always has something
 to do would keep its place for ever; so when another has waited for a turn, the one that has had its
 place for longest makes room: its workers end what they hold, and it waits in line again. One that
-has held a task for longer than a turn is not asked: nobody knows when that ends, and until then
+has held a task for longer than a turn is not asked: it is not known when that ends, and until then
 neither would get anything done.
 
 A group is never stopped under a task. The hazard, as those know it who watch a queue from outside:
@@ -190,7 +190,7 @@ def _unbind_all(core: Core, pool: Pool) -> None:
 
 
 def _taken_name(core: Core, command: DeclarePool) -> Refusal | None:
-    """Refuse a pool whose exchanges or queues somebody else has."""
+    """Refuse a pool whose names of exchanges or queues are already in use."""
     world = core.book.namespaces.get(command.namespace)
     if world is None:
         return None
@@ -259,7 +259,7 @@ def adopt(core: Core, worker: Worker) -> None:
     if launch is not None:
         launch.workers[worker.id] = worker
         launch.has_joined = True
-        # Before anything can be given to it. It hears of it with the answer to its join.
+        # Before anything can be given to it. It is notified with the reply to its join.
         worker.is_draining = worker.is_draining or launch.is_retired
     elif worker.consumer is not None and not any(
         worker.id in launch.nameless for launch in group.launches.values()
@@ -288,7 +288,7 @@ def unclaimed(group: Group, session: int, pools: Pools) -> Launch | None:
 
 
 def _group_by_label(core: Core, worker: Worker) -> Group | None:
-    """Return the group of a worker that was started by hand, if it says that it has one."""
+    """Return the group of a worker that was started by hand, if its label names one."""
     queue = worker.labels.get(POOL_LABEL, "")
     pool = core.pools.by_name.get((worker.namespace.name, queue))
     if pool is None or queue not in worker.queues or len(worker.keys) != 1:
@@ -322,7 +322,7 @@ def replace_stalled(core: Core, worker: Worker) -> None:
 
 
 def stir(core: Core, group: Group) -> None:
-    """Note that a group that is up does something, though no task says so."""
+    """Record activity of a group that is up, though no task shows it."""
     if group.state in UP:
         group.active_us = core.now_us
         group.pool.idle.pop(group.key, None)
@@ -460,7 +460,7 @@ def _take_turns(core: Core, pool: Pool, coming: int) -> None:
 
 
 def _can_yield(core: Core, group: Group) -> bool:
-    """Tell whether a group has had its turn, and will have ended what it holds before long."""
+    """Return whether a group has had its turn, and will have ended what it holds before long."""
     if group.state not in UP or group.pool.is_pinned(group.key) or not _is_turn_over(core, group):
         return False
     attempts = [task.attempt for worker in group.workers.values() for task in worker.held.values()]
@@ -557,12 +557,12 @@ def _needed(core: Core, group: Group, settings: PoolSettings, ready: int) -> int
 
 
 def is_fast_enough(core: Core, group: Group, settings: PoolSettings, ready: int) -> bool:
-    """Tell whether the workers there are will soon have cleared what waits."""
+    """Return whether the workers there are will soon have cleared what waits."""
     return bool(ready) and group.rate(core.now_us) * settings.clear_within_us >= ready
 
 
 def _aim(core: Core, group: Group, settings: PoolSettings, needed: int) -> None:
-    """Want more workers at once, but fewer only when that has been so for a while."""
+    """Raise the number of workers at once, but lower it only after the shrink delay."""
     if needed >= group.wanted:
         group.wanted, group.shrinks_us = needed, 0
     elif not group.shrinks_us:
@@ -591,7 +591,7 @@ def retire(core: Core, launch: Launch) -> None:
 
 
 def can_stop(launch: Launch) -> bool:
-    """Tell whether a launch can be stopped: it gets no tasks, and holds none."""
+    """Return whether a launch can be stopped: it gets no tasks, and holds none."""
     return launch.is_retired and launch.is_idle()
 
 
@@ -652,7 +652,7 @@ def trouble(core: Core, group: Group) -> str:
 
 
 def call_launcher(core: Core, launcher: str) -> None:
-    """Tell whoever carries out orders that there are some; once, until it comes for them."""
+    """Notify the session that carries out orders; once, until it comes for them."""
     pools = core.pools
     if pools.session and launcher in pools.launchers and launcher not in pools.called:
         pools.called.add(launcher)

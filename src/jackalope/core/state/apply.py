@@ -168,7 +168,7 @@ def _attempt_ended(book: Book, record: AttemptEnded) -> None:
 
 
 def _detail(record: AttemptEnded) -> str:
-    """Say in a line why an attempt ended."""
+    """Return in one line why an attempt ended."""
     error = record.error
     if error is not None:
         return f"{error.type}: {error.message}"[:200]
@@ -207,7 +207,7 @@ def _moved(book: Book, record: TaskMoved) -> None:
 
 
 def _error_of_move(record: TaskMoved) -> Error | None:
-    """Return what a task that died without an attempt died of, if the record says so."""
+    """Return what a task that died without an attempt died of, if the record has it."""
     kind = _DIED_OF.get(record.event)
     return Error(kind, record.detail) if kind and record.detail else None
 
@@ -276,7 +276,7 @@ def _queue_deleted(book: Book, record: QueueDeleted) -> None:
     for answer in list(queue.cache.answers.values()):
         book.answers.leave(queue.cache, answer)
     del book.namespaces[record.namespace].queues[record.queue]
-    # Ended tasks of a volatile queue go by themselves; nobody looks through all others for them.
+    # Ended tasks of a volatile queue leave by themselves; no scan of all others is needed.
     ended = [] if record.is_volatile else [t for t in book.tasks.values() if t.queue is queue]
     for task in ended:
         book.blobs_gone += blobs_of(task)

@@ -65,8 +65,8 @@ class Book:
         # the unfinished tasks that each task is the guardian of
         self.children: dict[TaskId, dict[TaskId, None]] = {}
         self.dependents: dict[TaskId, dict[TaskId, None]] = {}  # the tasks that wait for each task
-        # who is let in, by id. Each change makes another dict, so that whoever keeps the last one
-        # sees that there was a change.
+        # the API keys, by id. Each change makes another dict, so that a reader that keeps the last
+        # one sees that there was a change.
         self.api_keys: dict[str, ApiKey] = {}
         self.answers = Answers()  # the answers that are kept
         self.counters = Counters()
@@ -99,7 +99,7 @@ class Book:
         return None if world is None else world.queues.get(queue)
 
     def may_have_ended(self, task_id: TaskId) -> bool:
-        """Tell whether a task that is not in memory may be one that ended and left it.
+        """Return whether a task that is not in memory may be one that ended and left it.
 
         A time-ordered id greater than every one that ever left is certainly new: this spares the
         submit of fresh tasks a look into storage.
@@ -177,7 +177,7 @@ class Book:
             self.blobs_gone.append(body.blob)
 
     def has_changes(self) -> bool:
-        """Tell whether storage lacks anything."""
+        """Return whether storage lacks anything."""
         return bool(
             self.dirty
             or self.gone

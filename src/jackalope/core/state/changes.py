@@ -96,7 +96,7 @@ class Changes(msgspec.Struct):
     definitions: list[DefinitionRow] = []
 
     def is_empty(self) -> bool:
-        """Tell whether there is nothing to write but the counters."""
+        """Return whether there is nothing to write but the counters."""
         return not (
             self.tasks
             or self.gone
@@ -129,7 +129,7 @@ def definitions_of(world: Namespace) -> Iterable[DefinitionRow]:
 
 
 def is_volatile_binding(world: Namespace, binding: Binding) -> bool:
-    """Tell whether a binding goes at a restart because one of its ends does."""
+    """Return whether a binding goes at a restart because one of its ends does."""
     exchanges = world.topology.exchanges
     if not exchanges[binding.source].durable:
         return True

@@ -87,11 +87,11 @@ class Queue:
         return queue
 
     def is_volatile(self) -> bool:
-        """Tell whether nothing of the queue is ever written to disk."""
+        """Return whether nothing of the queue is ever written to disk."""
         return self.traits is not None and self.traits.is_volatile()
 
     def weigh(self, tasks: dict[TaskId, Task]) -> None:
-        """Weigh all ready tasks anew, because the limit on their bytes has changed."""
+        """Weigh all ready tasks again, because the limit on their bytes has changed."""
         is_limited = self.traits is not None and self.traits.bytes_max
         ready = (tasks.get(task_id) for lane in self.line.lanes.values() for task_id in set(lane))
         self.ready_bytes = (
@@ -109,7 +109,7 @@ class Queue:
             self.depth += change
 
     def is_seen_by(self, command: ActOnAnswers | ActOnTasks | WatchTasks) -> bool:
-        """Tell whether the queue exists for whoever asks: it may be limited to others."""
+        """Return whether the queue is visible to the sender, who may be limited to others."""
         is_there = self.namespace.name == command.namespace
         return is_there and (not command.only or self.name in command.only)
 
@@ -169,7 +169,7 @@ class Namespace:
         self.topology = Topology()  # exchanges, bindings and rules
 
     def is_full(self, tag: str) -> bool:
-        """Tell whether a limited tag lets no further task start."""
+        """Return whether a limited tag lets no further task start."""
         limit = self.limits.get(tag)
         return limit is not None and self.in_flight.get(tag, 0) >= limit
 
@@ -233,7 +233,7 @@ class Namespace:
                     lane.queue.line.reopen(lane, tasks)
 
     def limit_tag(self, tag: str, limit: int, tasks: dict[TaskId, Task]) -> None:
-        """Set, change or (negative) remove the limit of a tag, and line its ready tasks up anew."""
+        """Set, change or (negative) remove the limit of a tag, and queue its ready tasks again."""
         affected = [
             task
             for queue in self.queues.values()

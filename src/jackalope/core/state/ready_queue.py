@@ -9,19 +9,19 @@ The ready tasks of a queue stand in lanes. A lane holds tasks that any worker tr
 key, same limited tags, same worker to avoid. So a tag at its limit closes whole lanes, and a task
 that must wait never stands before one that need not.
 
-A lane says nothing about the names of its tasks, until a worker is about to be given one that it
-does not know. Such a task moves to a lane of its name, and so do later ones of that name while
+A lane may hold tasks of any name, until a worker is about to be given one whose name it does not
+know. Such a task moves to a lane of its name, and so do later ones of that name while
 there is such a lane. A task that avoids a worker has such a lane from the start, because it must be
 known which others can take it.
 
 Within a lane the order is priority, then rank (the moment when the task first became ready, made
 unique). A lane keeps a bucket for each priority in use, and a bitmask of them. In a bucket, tasks
 that become ready for the first time have ever growing ranks and join a deque at its end; a task
-that comes back (a retry, a lost worker) has an old rank and goes to a small heap beside it. The
+that comes back (a retry, a lost worker) has an old rank and goes to a small heap next to it. The
 head is the lesser of the two heads.
 
 Ageing needs no timers: if each span of waiting counts as one step of priority, then the order of
-two tasks never changes while both wait, and comparing `rank - priority * span` tells it. Within a
+two tasks never changes while both wait, and comparing `rank - priority * span` gives it. Within a
 priority that is again the order of ranks, so ageing only compares the heads of the buckets.
 
 Entries leave lazily: a task that is paused or moved to another lane stays behind as an entry that
@@ -173,7 +173,7 @@ class Lane:
                 yield task
 
     def _in_bucket(self, priority: int, tasks: dict[TaskId, Task]) -> Iterator[Task]:
-        """Yield the tasks of a bucket by rank, a repeated one beside itself."""
+        """Yield the tasks of a bucket by rank, a repeated one next to itself."""
         bucket = self._buckets[priority]
         for rank, task_id in merge(sorted(bucket.late), bucket.fresh):
             task = tasks.get(task_id)
@@ -302,7 +302,7 @@ class Line:
     ) -> Task | None:
         """Return the best task in the open lanes of these keys; no keys means any key.
 
-        Lanes for which `is_shut` says so are passed over, and those of other names than these;
+        Lanes for which `is_shut` is true are skipped, and those of other names than these;
         without names, of none. The task may still be of another name if its lane may have any.
         """
         if not self.size:
@@ -371,7 +371,7 @@ class Row:
             self._note_all_heads(tasks)
 
     def best(self, is_shut: Callable[[Lane], bool], tasks: dict[TaskId, Task]) -> Task | None:
-        """Return the best task in the open lanes, but not in those for which `is_shut` says so."""
+        """Return the best task in the open lanes, but not in those for which `is_shut` is true."""
         if len(self.lanes) == 1:
             [lane] = self.lanes.values()
             if lane.closed_by or (lane.avoid and is_shut(lane)):

@@ -41,17 +41,17 @@ class Claim(msgspec.Struct):
 class Consumer(msgspec.Struct):
     """What a worker is more if it is a consumer; see `consumers`."""
 
-    is_exclusive: bool = False  # nobody else may consume the queue
+    is_exclusive: bool = False  # no other consumer may use the queue
     priority: int = 0  # consumers of a greater one are served first
     owner: int = 0  # the session of its connection
     is_waiting: bool = False  # another consumer of the queue is served, and only one is
     is_held: bool = False  # it cannot take more for the moment
     # how many tasks it may still be given that are done with as soon as it has them; None if it
-    # says itself when it is done
+    # acknowledges each one itself
     credit: int | None = None
 
     def can_take(self) -> bool:
-        """Tell whether it can be given a task."""
+        """Return whether it can be given a task."""
         return not (self.is_waiting or self.is_held or self.credit == 0)
 
 
@@ -65,7 +65,7 @@ class Share:
         self.members: dict[Worker, None] = {}
 
     def has_room(self) -> bool:
-        """Tell whether one of them can be given a task now."""
+        """Return whether one of them can be given a task now."""
         return not self.slots or sum(len(worker.held) for worker in self.members) < self.slots
 
 
@@ -115,7 +115,7 @@ class Worker:
         self.lease_us = 0
         self.grace_us = 0
         self.joined_us = 0
-        self.heard_us = 0  # when it was last heard of
+        self.heard_us = 0  # when its last message arrived
         self.is_draining = False
         self.is_ready = True  # whether it takes tasks just now
         # the fence of the task that it helps, which takes a slot; 0 for none, -1 if it cannot
@@ -131,7 +131,7 @@ class Worker:
         self.group: Group | None = None  # the group of a pool that it belongs to, if it does
 
     def has_room(self) -> bool:
-        """Tell whether the worker can be given a task now."""
+        """Return whether the worker can be given a task now."""
         return bool(
             self.session
             and self.is_ready
@@ -156,15 +156,15 @@ class Crew:
         self._lowest = 0
 
     def serves(self, key: str) -> bool:
-        """Tell whether the crew takes tasks of this key; without keys of its own it takes any."""
+        """Return whether the crew takes tasks of this key; without keys of its own it takes any."""
         return not self.keys or key in self.keys
 
     def knows(self, name: str) -> bool:
-        """Tell whether the crew takes tasks of this name; if it has said none it takes any."""
+        """Return whether the crew takes tasks of this name; if it has named none it takes any."""
         return self.names is None or name in self.names
 
     def takes(self, lane: Lane) -> bool:
-        """Tell whether the crew takes the tasks of a lane, by what the lane says of them."""
+        """Return whether the crew takes the tasks of a lane, by the lane's key and name."""
         if self.keys and lane.key not in self.keys:
             return False
         return lane.task_name is None or self.knows(lane.task_name)
@@ -313,7 +313,7 @@ class Roster:
                     self.deliveries.set_sooner(worker.session, at_us)
 
     def has_other(self, namespace: str, queue: str, lane: Lane, worker: str) -> bool:
-        """Tell whether another worker than this one, busy or not, takes the tasks of a lane."""
+        """Return whether another worker than this one, busy or not, takes the tasks of a lane."""
         return any(
             member.id != worker and not member.is_draining and bool(member.slots or member.claims)
             for crew in self.crews(namespace, queue)

@@ -2,7 +2,7 @@
 
 Owns deadlines, one for each key at most. Knows nothing of what they are for.
 
-A heap orders the deadlines and a dict tells which of its entries still count. Moving or cancelling
+A heap orders the deadlines and a dict holds which of its entries still count. Moving or cancelling
 a deadline leaves a stale entry behind; when more than half of the heap is stale it is rebuilt, so
 both stay proportional to what is really set.
 """

@@ -1,8 +1,8 @@
 """Actions: what people do with tasks from outside.
 
 Owns hold, play, pause, kill, retry and purge, for tasks that are named and for those that match a
-filter. What a worker runs is not stopped by decree: the request is written down, travels to the
-worker, and the task tells the truth until the worker has spoken.
+filter. What a worker runs is not marked as stopped at once: the request is recorded and sent to the
+worker, and the task keeps its real state until the worker has reported.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _select(
 
 
 def _is_so_already(task: Task, action: Action) -> bool:
-    """Tell whether an action would change nothing: a filter passes such tasks over."""
+    """Return whether an action would change nothing: a filter passes such tasks over."""
     if task.attempt is not None:
         asked = task.attempt.request
         return asked is not None and asked.signal.value == action.value
@@ -244,7 +244,7 @@ def _on_terms(options: Options, terms: RetryTerms, policy: Policy) -> Options:
 
 
 def _terms_problem(command: ActOnTasks, terms: RetryTerms) -> str:
-    """Say what is wrong with the terms of an action, if anything."""
+    """Return what is wrong with the terms of an action, if anything."""
     if command.action is not Action.RETRY:
         return f"terms: go with retry, not with {command.action}"
     bounds = (

@@ -45,7 +45,7 @@ def offer_tags(core: Core, task: Task) -> None:
 
 
 def offer_shunned(core: Core, worker: Worker) -> None:
-    """Note that tasks which avoid somebody can no longer count on this worker instead."""
+    """Re-offer lanes whose tasks avoid another worker, now that this one is unavailable."""
     for name in worker.queues:
         queue = worker.namespace.queues.get(name)
         if queue is not None:
@@ -53,7 +53,7 @@ def offer_shunned(core: Core, worker: Worker) -> None:
 
 
 def drain(core: Core, worker: Worker) -> None:
-    """Give a worker nothing more, and tell it so."""
+    """Give a worker nothing more, and notify it."""
     worker.is_draining = True
     if worker.crew is not None:
         worker.crew.place(worker)
@@ -90,7 +90,7 @@ def feed(core: Core, worker: Worker) -> None:
 
 
 def _feed_once(core: Core, worker: Worker) -> bool:
-    """Give a worker the best task that it may have, and tell whether there was one."""
+    """Give a worker the best task that it may have, and return whether there was one."""
     best = None
     queues = worker.namespace.queues
     for name in worker.queues:
@@ -121,7 +121,7 @@ def _serve_lane(core: Core, lane: Lane) -> None:
 def _serve_lanes(core: Core, lanes: dict[Lane, None]) -> None:
     """Give out the tasks of several lanes, the best of all first.
 
-    Within a queue its own rule of ageing tells which that is; across queues only priority and rank
+    Within a queue its ageing rule decides which that is; across queues only priority and rank
     mean the same. Room only shrinks meanwhile, so a lane for which there is none is done with.
     """
     heads: dict[Queue, list[tuple[int, int, Lane, Task]]] = {}
@@ -164,7 +164,7 @@ def _give_one(core: Core, task: Task, worker: Worker) -> None:
 
 
 def _is_shut(core: Core, worker: Worker, lane: Lane) -> bool:
-    """Tell whether the tasks of a lane, which failed on this worker, can wait for another."""
+    """Return whether the tasks of a lane, which failed on this worker, can wait for another."""
     queue = lane.queue
     return lane.avoid == worker.id and core.roster.has_other(
         queue.namespace.name, queue.name, lane, worker.id
@@ -185,7 +185,7 @@ def _least_loaded(core: Core, lane: Lane) -> Worker | None:
 
 
 def _only_one(core: Core, lane: Lane) -> Worker | None:
-    """Return the worker that a lane avoids, if nobody else serves it and this one has room."""
+    """Return the worker that a lane avoids, if no other serves it and this one has room."""
     queue = lane.queue
     worker = core.roster.workers.get((queue.namespace.name, lane.avoid))
     if worker is None or worker.crew is None or not worker.has_room():
@@ -195,7 +195,7 @@ def _only_one(core: Core, lane: Lane) -> Worker | None:
 
 
 def _expire(core: Core, task: Task) -> bool:
-    """End a task whose time is over instead of giving it out, and tell whether that was so."""
+    """End a task that has expired instead of assigning it, and return whether it had."""
     if not task.expires_us or task.expires_us > core.now_us:
         return False
     core.end_task(TaskMoved(core.now_us, task.id, Event.EXPIRE, State.DEAD, reason=Reason.EXPIRED))
@@ -246,7 +246,7 @@ def _assign(core: Core, task: Task, worker: Worker) -> None:
 
 
 def _begin(core: Core, task: Task, worker: Worker, consumer: Consumer) -> None:
-    """Write down what a consumer never says: that it has begun, or that it will not answer.
+    """Record what a consumer never reports: that it has begun, or that it will not answer.
 
     What a pool is asked has begun: if the consumer is lost, that has cost a worker. A body in the
     blob store is still to be loaded, and goes with the task: there the door answers.

@@ -1,7 +1,7 @@
 """Attempts: what workers report about the tasks they hold.
 
-Owns the fence. Every report names the fence of the lease it speaks for; one that is not the task's
-present lease, because the task was given to another or has ended, changes nothing and is refused.
+Owns the fence. Every report carries the fence of its lease; one that is not the task's current
+lease, because the task was given to another worker or has ended, changes nothing and is refused.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def lose(core: Core, task: Task, cause: str) -> None:
 
 
 def release(core: Core, task: Task, by: str = "", after_us: int = 0) -> None:
-    """Settle an attempt that was interrupted through nobody's fault."""
+    """Settle an attempt that was interrupted without a failure of task or worker."""
     decision = after_interruption(task, core.now_us, after_us)
     end_attempt(core, task, Event.RELEASE, decision, by=by)
 
@@ -274,7 +274,7 @@ def _fail(core: Core, task: Task, fail: Fail) -> None:
     end_attempt(core, task, Event.FAIL, decision, error=error)
 
 
-# Retries: what becomes of a task whose attempt did not succeed.
+# Retries: the next state of a task whose attempt did not succeed.
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
@@ -353,8 +353,8 @@ def _as_asked(task: Task) -> Decision | None:
 def _retries(task: Task, *, is_asked: bool) -> int:
     """Return how many failures are tried again.
 
-    A policy without retries says that an error is an answer. A worker that asks for another try has
-    given none, so it is obeyed all the same, but not for ever. A task's own settings always count.
+    Under a policy without retries an error is an answer. A worker that asks for a retry has given
+    no answer, so the retry is granted, but not for ever. A task's own settings always count.
     """
     own = task.options.retry
     if own is not None:

@@ -1,4 +1,4 @@
-"""Submission: accepting tasks, and letting them go when what they wait for has ended.
+"""Submission: accept tasks, and release them when their dependencies have ended.
 
 Owns the checks of a submitted task and the state in which its life begins.
 """
@@ -72,7 +72,7 @@ def submit_tasks(core: Core, command: SubmitTasks) -> None:
 
 
 def become(core: Core, task: Task, result: Body) -> None:
-    """Make a task of the result of another, if the policy of its queue says so.
+    """Create a task from the result of another, if the policy of its queue asks for it.
 
     It counts against no depth limit: the work is already accepted.
     """
@@ -122,7 +122,7 @@ def unfinished(core: Core, options: Options) -> list[TaskId]:
 
 
 def open_state(task: Task, now_us: int) -> State:
-    """Return where a task goes when nobody holds it back."""
+    """Return the state that a task enters when it is not held."""
     if task.waiting_for:
         return State.WAITING
     return State.SCHEDULED if task.due_us > now_us else State.READY
@@ -266,7 +266,7 @@ def _asked(options: Options) -> Options:
 
 
 def _check_links(core: Core, command: SubmitTasks, options: Options) -> Refusal | None:
-    """Check what a task says about others: its alias, parent and dependencies."""
+    """Check the references of a task to others: its alias, parent and dependencies."""
     tasks, world = core.book.tasks, core.book.namespaces.get(command.namespace)
     if world is not None and options.alias in world.aliases:
         holder = tasks.get(world.aliases[options.alias])

@@ -1,7 +1,7 @@
-"""Watches: who wants to hear when a task ends, and how far it has come until then.
+"""Watches: the sessions to notify when a task ends, and of its progress until then.
 
-Owns the waiting sessions. Volatile: a session that comes back asks again, and is told at once about
-what has ended meanwhile.
+Owns the waiting sessions. Volatile: a session that comes back watches again, and is notified at
+once of what has ended meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Watches:
-    """The sessions that watch each task, and whether they want to hear of its progress too."""
+    """The sessions that watch each task, and whether they asked for its progress too."""
 
     def __init__(self) -> None:
         self.by_task: dict[TaskId, dict[int, bool]] = {}
@@ -34,7 +34,7 @@ class Watches:
         self._by_session.setdefault(session, {})[task_id] = None
 
     def has_room(self, task_id: TaskId, session: int) -> bool:
-        """Tell whether a session may watch a task, if it does not already."""
+        """Return whether a session may watch a task, if it does not already."""
         sessions = self.by_task.get(task_id, {})
         return len(sessions) < WATCHES_PER_TASK_MAX or session in sessions
 
@@ -57,7 +57,7 @@ class Watches:
 
 
 def watch_tasks(core: Core, command: WatchTasks) -> None:
-    """Watch tasks; an end, or progress that was made, is told at once."""
+    """Watch tasks; an end, or progress that was made, is sent at once."""
     refused = []
     for index, task_id in enumerate(command.tasks):
         task = core.book.tasks.get(task_id)
@@ -79,14 +79,14 @@ def watch_tasks(core: Core, command: WatchTasks) -> None:
 
 
 def tell_progress(core: Core, task_id: TaskId) -> None:
-    """Tell everybody who wants to hear of it how far a task has come."""
+    """Send the progress of a task to the sessions that asked for it."""
     for session, is_wanted in core.watches.by_task.get(task_id, {}).items():
         if is_wanted:
             core.effects.append(SendToSession(session, _progressed(core, task_id)))
 
 
 def tell_watchers(core: Core, task: Task) -> None:
-    """Tell everybody who watches a task that it has ended."""
+    """Notify all sessions that watch a task of its end."""
     for session in core.watches.take(task.id):
         core.effects.append(SendToSession(session, _ended(task)))
 

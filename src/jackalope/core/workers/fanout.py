@@ -1,8 +1,8 @@
 """Helping: workers that are idle help the task of another with its fan-out.
 
 Owns who helps whom. Volatile, as workers are: an owner asks again after a lost connection, and a
-helper says whom it helps when it joins. What is helped with, and how far that is, the core does not
-know: items go from worker to worker.
+helper reports whom it helps when it joins. The core knows neither the items nor their progress:
+they go from worker to worker.
 
 Theory of operation. The owner of a fan-out asks for up to so many helpers. It proves by the fence
 that it runs the task, and that it is the worker by its session, or over another one by the secret
@@ -10,13 +10,13 @@ with which the worker joined: fences are small numbers, and can be guessed. A he
 that serves the queue of what it is to run, which may be another than the task's, and has a free
 slot; it helps one owner at a time, and the slot is taken while it does.
 Free workers are asked before they are given tasks, for the fan-out with the fewest helpers first.
-If nobody is free, and another fan-out has at least two helpers more, one of those is called back.
+If no worker is free, and another fan-out has at least two helpers more, one of those is reclaimed.
 
-A fan-out is over when its owner says so, or when the session that asked is closed. Helpers are not
-told then: their connection to the owner ends, and each says itself when it is free. So a slot is
-never given out twice, and a helper that falls silent is given up as the worker that it is.
+A fan-out is over when its owner reports it, or when the session that asked is closed. Helpers are
+not notified: their connection to the owner ends, and each reports itself when it is free. So a slot
+is never assigned twice, and a helper that falls silent is given up as the worker that it is.
 
-Between two commands this always holds: no fan-out wants a helper while a worker that it may have
+Between two commands this always holds: no fan-out lacks a helper while a worker that it may have
 has a slot free.
 """
 
@@ -104,7 +104,7 @@ class Fanout:
         return self.wanted - len(self.helpers)
 
     def may_have(self, worker: Worker) -> bool:
-        """Tell whether a worker could help, if it had a slot free."""
+        """Return whether a worker could help, if it had a slot free."""
         return (
             worker.namespace is self.task.queue.namespace
             and self.queue in worker.queues
@@ -117,7 +117,7 @@ class Fanout:
 
 
 def request_helpers(core: Core, command: RequestHelpers) -> None:
-    """Take on a fan-out, or change how many helpers it wants; with 0 it is over."""
+    """Register a fan-out, or change how many helpers it asks for; with 0 it is over."""
     task = core.book.tasks.get(command.task)
     attempt = None if task is None else task.attempt
     if task is None or attempt is None or not _is_lease(command, task):
@@ -215,7 +215,7 @@ def resume_help(core: Core, worker: Worker, fence: int) -> None:
 
 
 def _take_on(fanout: Fanout, worker: Worker) -> None:
-    """Count a worker that says that it helps; one that nobody can have asked helps nobody."""
+    """Count a worker that reports that it helps; clear the report if it cannot have been asked."""
     if worker.namespace is fanout.task.queue.namespace and fanout.queue in worker.queues:
         fanout.helpers[worker.id] = worker
     else:
@@ -252,7 +252,7 @@ def lend(core: Core) -> None:
 
 
 def _is_alive(fanout: Fanout) -> bool:
-    """Tell whether the attempt still has its lease. Looked at late, so that ends stay cheap."""
+    """Return whether the attempt still has its lease. Looked at late, so that ends stay cheap."""
     attempt = fanout.task.attempt
     return attempt is not None and attempt.fence == fanout.fence
 
@@ -285,7 +285,7 @@ def _ask(core: Core, fanout: Fanout, worker: Worker) -> None:
 
 
 def _call_back(core: Core, wanting: list[Fanout]) -> None:
-    """Call back a helper of somebody who has two more than one who wants some, one at a time."""
+    """Reclaim one helper from a fan-out that has at least two more than the neediest one."""
     richest = max(core.fanouts.values(), key=lambda fanout: len(fanout.helpers))
     if len(richest.helpers) < 2:
         return

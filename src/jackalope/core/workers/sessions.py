@@ -3,14 +3,14 @@
 Owns who counts as alive. Theory of operation:
 
 A worker is known by its name; a session is one connection of it. The first join of a session
-settles what both sides believe: what the worker says it runs and the book says it holds goes on;
+reconciles both sides: what the worker reports as running and the book has as held goes on;
 what only the book has is lost; what only the worker has must be dropped. Joining again in the same
 session (a repeated message) settles nothing, because what was assigned since then is on its way.
 
 Death is never guessed from how long a task takes. A closed session is given up after its grace, a
 silent one after its lease, and each heartbeat or report proves life. When the broker itself was not
-running for a while (a suspended machine, a clock that jumped), that time counts against nobody: see
-`Core.handle`.
+running for a while (a suspended machine, a clock that jumped), that time counts against no worker:
+see `Core.handle`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def join_worker(core: Core, command: JoinWorker, consumer: Consumer | None = Non
 
 
 def heartbeat(core: Core, command: Heartbeat) -> None:
-    """Note that a worker is alive; tell one that is not known any more to join again."""
+    """Record that a worker is alive; ask one that is not known any more to join again."""
     worker = core.worker_of(command)
     if worker is None:
         core.effects.append(SendToSession(command.session, LeaseLost()))
@@ -184,7 +184,7 @@ def close_session(core: Core, command: CloseSession) -> None:
 
 
 def drain_worker(core: Core, command: DrainWorker) -> None:
-    """Give a worker nothing more, and tell it so."""
+    """Give a worker nothing more, and notify it."""
     worker = core.roster.workers.get((command.namespace, command.worker))
     if worker is None:
         message = f"no worker {command.worker!r} in namespace {command.namespace!r}"
@@ -251,7 +251,7 @@ def recover(core: Core, command: Recover) -> None:
 
 
 def forgive_silence(core: Core, gap_us: int) -> None:
-    """Let time in which the broker did not run count against nobody."""
+    """Extend the deadlines of workers by the time in which the broker did not run."""
     for worker in core.roster.workers.values():
         worker.heard_us += gap_us
     for timers in (core.roster.orphans, core.roster.resumes):
@@ -306,7 +306,7 @@ def _queues_of(core: Core, command: JoinWorker) -> set[str]:
 
 
 def _bind(core: Core, worker: Worker, command: JoinWorker) -> None:
-    """Tie a worker to its new session and to what it says about itself."""
+    """Tie a worker to its new session and to what it reports about itself."""
     roster = core.roster
     if worker.session and worker.session != command.session:
         roster.sessions.pop(worker.session, None)
@@ -333,7 +333,7 @@ def _bind(core: Core, worker: Worker, command: JoinWorker) -> None:
 def _settle(
     core: Core, worker: Worker, holding: list[Held]
 ) -> tuple[tuple[Held, ...], tuple[Held, ...]]:
-    """Compare what a worker runs with what the book says, and return what goes on and what not."""
+    """Compare what a worker runs with the book, and return what goes on and what not."""
     resumed, drop = [], []
     for held in holding:
         task = worker.held.get(held.task)
@@ -349,7 +349,7 @@ def _settle(
 
 
 def _repeat_requests(core: Core, worker: Worker) -> None:
-    """Tell a worker again what is asked of it and its attempts, in case it never heard."""
+    """Send a worker its pending requests again, in case it never received them."""
     if worker.is_draining:
         core.effects.append(SendToSession(worker.session, DrainAsked()))
     for task in worker.held.values():

@@ -1,7 +1,7 @@
 """One channel of an AMQP connection: methods in, commands out; answers in, methods out.
 
 Owns the state of a channel: consumers, deliveries that are not answered, confirmations, the message
-that is just arriving. Declarations are in `declaring`, messages in `publishing`.
+that is just arriving. Declarations are in `declare`, messages in `publish`.
 
 A channel acts on one method at a time. While one waits for the broker's answer, those behind it
 wait as well, so that each acts on what the one before has done and answers keep their order.
@@ -103,7 +103,7 @@ class Channel:
         self.unanswered.clear()
 
     def fail(self, fault: AmqpError) -> None:
-        """Close the channel because of what the peer did, and wait for it to have heard."""
+        """Close the channel because of an error of the peer, and wait for its acknowledgement."""
         if self._is_closed:
             return
         if isinstance(fault, ConnectionFault):
@@ -122,7 +122,7 @@ class Channel:
     # For outlets and declarations.
 
     def is_closed(self) -> bool:
-        """Tell whether nothing is to be said on the channel any more."""
+        """Return whether nothing more may be sent on the channel."""
         return self._is_closed
 
     def wait(self) -> None:
@@ -285,7 +285,7 @@ class Channel:
             self.send("basic.consume-ok", consumer_tag=tag)
 
     def _tell_waiting(self, *, is_over: bool) -> Refusal | None:
-        """Tell the door, whose other channels reply, and the broker who waits for replies."""
+        """Register the reply address with the broker, and with the door, whose channels reply."""
         address, connection = self.reply_to[0], self.connection
         if not address:
             return None
@@ -356,7 +356,7 @@ class Channel:
             self.ack(args["delivery_tag"], args["multiple"])
 
     def ack(self, tag: int, multiple: bool) -> None:
-        """Say that deliveries are done."""
+        """Report that deliveries are done."""
         for delivery in self._answered(tag, is_multiple=multiple):
             outlet, task, fence, answer = delivery
             if answer is not None:

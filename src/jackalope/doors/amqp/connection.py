@@ -1,9 +1,9 @@
 """One connection of the AMQP door: frames in, commands out.
 
-Owns the bytes of one peer, its greeting, its channels, and the limits that keep it from harming
-others: a peer that does not read is given nothing more; one that sends more than a turn takes is
-not read from meanwhile. Nor is one that publishes while there is no room for more, and that is
-told so (`connection.blocked`); while nothing at all can be written, everybody waits.
+Owns the bytes of one peer, its handshake, its channels, and the limits that keep it from harming
+others: a peer that does not read is sent nothing more; one that sends more than a turn takes is
+not read from meanwhile. Nor is one that publishes while there is no room for more; it is sent
+`connection.blocked`. While nothing at all can be written, all connections wait.
 
 Messages and acknowledgements that arrive together become one command of each kind: messages first,
 so that what follows from a task is there before the task is done with.
@@ -49,7 +49,7 @@ _HOLDING_MESSAGES = (_BODIES, _OVERLOAD, _SHORTAGE)
 _WRITE_HIGH_BYTES = 1024 * 1024
 _OVERLOADED_S = 0.05
 _CLOSE_S = 2.0
-#: A consumer lives as long as its connection; the core hears so from time to time.
+#: A consumer lives as long as its connection; the core is sent a heartbeat from time to time.
 _BEAT_EVERY_US = HOUR
 
 Done = Callable[[Answered], None]
@@ -66,10 +66,10 @@ class Connection(asyncio.Protocol):
         frame_bytes_max: the largest frame, as agreed.
         channels: those that are open, by number.
         awaiting: the numbers of channels that wait for an answer of the broker.
-        user: who the peer says it is.
-        properties: what the peer says about itself.
+        user: the user that the peer claims to be.
+        properties: what the peer reports about itself.
         opened_us: since when it is there.
-        certificate: what the peer has shown of itself and somebody trusted has signed.
+        certificate: the certificate of the peer, verified against a trusted authority.
     """
 
     def __init__(self, door: AmqpDoor) -> None:
@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def ask(self, command: AnyCommand, done: Done, who: Principal | None = None) -> None:
-        """Put a command into the inbox, after all that came before; `done` hears the answer."""
+        """Put a command into the inbox, after all earlier ones; pass the answer to `done`."""
         self.flush()
         command.session, command.ref = self.session, self.new_ref(done)
         if self._publishing:
@@ -201,7 +201,7 @@ class Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self.release, _ANSWER)
 
     def new_ref(self, done: Done) -> int:
-        """Return the ref of a command whose answer `done` shall hear."""
+        """Return the ref of a command whose answer is passed to `done`."""
         self._refs += 1
         self._asked[self._refs] = done
         return self._refs
@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
             if now_us - self._begun_us > self.door.terms.hello_us:
                 self.abort()
             return
-        # When it came or went since the last look nobody noted: the peer has the benefit of it.
+        # The time of traffic since the last check is not recorded: decide in the peer's favour.
         self._heard_us = now_us if self._is_heard else self._heard_us
         self._sent_us = self._looked_us if self._is_sent else self._sent_us
         self._is_heard, self._is_sent, self._looked_us = False, False, now_us
@@ -246,18 +246,18 @@ class Connection(asyncio.Protocol):
             self.end("the API key is over; or there was none, and one is needed now")
 
     def end(self, why: str) -> None:
-        """Tell the peer why, and close."""
+        """Report the reason to the peer, and close."""
         self.fail(ConnectionFault(320, why))
 
     def abort(self) -> None:
-        """Close without a word."""
+        """Close without notice."""
         if self._transport is not None:
             self._transport.abort()
 
     # Frames.
 
     def _go_on(self) -> None:
-        """Act on the frames that have arrived, unless something speaks against it."""
+        """Act on the frames that have arrived, unless the connection is held."""
         while self._frames and not self._holds:
             kind, number, payload = self._frames[0]
             if self.awaiting and (number in self.awaiting or not number):
@@ -341,7 +341,7 @@ class Connection(asyncio.Protocol):
             raise ConnectionFault(504, "expected 'channel.open'", *ids)
 
     def _on_closing(self, kind: int, number: int, payload: bytes) -> None:
-        """Wait for the peer to have heard of the end; nothing else counts any more."""
+        """Wait for the peer to acknowledge the close; ignore everything else."""
         if kind == amqp.METHOD and not number:
             name = amqp.decode_method(payload).name
             if name == "connection.close":
@@ -356,7 +356,7 @@ class Connection(asyncio.Protocol):
         self._items_left -= 1
 
     def finish(self, session: int, task: TaskId, fence: int, result: bytes = b"") -> None:
-        """Say that a task is done, together with others."""
+        """Report that a task is done, together with others."""
         self._finishing.setdefault(session, []).append(Finish(task, fence, result))
         self._items_left -= 1
 
@@ -381,7 +381,7 @@ class Connection(asyncio.Protocol):
         self._send()
 
     def _post_messages(self) -> bool:
-        """Hand messages to the broker, unless they must wait; tell whether that was so."""
+        """Submit messages to the broker, unless they must wait; return whether it was done."""
         if not self._holds.isdisjoint(_HOLDING_MESSAGES):
             return False
         waiting = sum(map(len, self._publishing.values()))
@@ -436,7 +436,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def release(self, why: str) -> None:
-        """Go on, unless something else speaks against it."""
+        """Go on, unless something else holds the connection."""
         self._holds.discard(why)
         if self._transport is None:
             return
@@ -451,7 +451,7 @@ class Connection(asyncio.Protocol):
         self._tell_blocked(shortage)
 
     def _tell_blocked(self, why: str) -> None:
-        """Tell the peer that it has to wait, or that it has no longer."""
+        """Send the peer `blocked` or `unblocked`."""
         if self.can("connection.blocked") and bool(why) != self._is_blocked:
             name = "connection.blocked" if why else "connection.unblocked"
             self.write(amqp.encode_method(0, name, **({"reason": why} if why else {})))
@@ -474,11 +474,11 @@ class Connection(asyncio.Protocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def is_read(self) -> bool:
-        """Tell whether the peer reads what it is sent."""
+        """Return whether the peer reads what it is sent."""
         return not self._stuck_since_us
 
     def can(self, capability: str) -> bool:
-        """Tell whether the peer understands something that the specification does not have."""
+        """Return whether the peer has a capability that is not in the specification."""
         capabilities = self.properties.get("capabilities")
         return isinstance(capabilities, dict) and bool(capabilities.get(capability))
 
@@ -501,7 +501,7 @@ class Connection(asyncio.Protocol):
         self.heartbeat_s = heartbeat_s
 
     def fail(self, fault: AmqpError) -> None:
-        """Tell the peer what it did, take everything back, and wait for it to have heard."""
+        """Report the error to the peer, release everything, and wait for its acknowledgement."""
         if self._is_closing or self._transport is None:
             return
         self._is_closing = True

@@ -43,8 +43,8 @@ def consumer_of(channel: Channel, name: str, tag: str, args: dict[str, Any]) -> 
         raise ConnectionFault(540, f"{where} does not support global qos")
     slots = channel.prefetch or PREFETCH_MAX
     if key is not None:
-        # By its user a worker says which launch it came of. One that names no prefetch is given one
-        # request at a time: what it dies of shall cost no other request a try.
+        # The user name of a worker identifies its launch. One that sets no prefetch is given one
+        # request at a time: a request that kills it must not cost another request a try.
         labels |= {POOL_LABEL: queue, LAUNCH_LABEL: connection.user}
         slots = channel.prefetch or (PREFETCH_MAX if channel.share[1] else 1)
     return Consume(

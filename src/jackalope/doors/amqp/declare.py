@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def _plain(channel: Channel, method: Method, answer: str) -> Callable[[Answered], None]:
-    """Return what sends an answer that says nothing but yes, unless none is wanted."""
+    """Return a callback that sends an empty confirmation, unless none is wanted."""
 
     def done(_: Answered) -> None:
         if not method.args.get("no_wait", False):
@@ -40,7 +40,7 @@ def _plain(channel: Channel, method: Method, answer: str) -> Callable[[Answered]
 
 
 def _counted(channel: Channel, method: Method, answer: str) -> Callable[[Answered], None]:
-    """Return what sends an answer that says how many messages are gone."""
+    """Return a callback that sends an answer with the number of messages removed."""
 
     def done(body: Answered) -> None:
         if isinstance(body, Dropped) and not method.args["no_wait"]:
@@ -149,7 +149,7 @@ def declare_queue(channel: Channel, method: Method) -> None:
 
 
 def _declare_reply_to(channel: Channel, method: Method) -> None:
-    """Tell whether somebody still waits for direct replies: this is how a server asks."""
+    """Answer whether a client still waits for direct replies: an RPC server asks this way."""
     name, connection = method.args["queue"], channel.connection
     if name != REPLY_TO and name not in connection.door.replies:
         raise ChannelFault(404, f"no queue '{name}' in vhost '{connection.vhost}'")

@@ -1,7 +1,7 @@
 """Outlets: where the broker's tasks become deliveries of a channel.
 
-Owns the session of a consumer, and of who takes tasks one by one; large bodies are loaded on the
-way, in order. What a delivery is told by on the channel, `Delivery` remembers.
+Owns the session of a consumer, or of a client that gets tasks one by one; large bodies are loaded
+on the way, in order. `Delivery` stores what identifies a delivery on the channel.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Outlet:
         self.broker.close_session(self.session)
 
     def answered(self) -> None:
-        """Note that a delivery was answered; a session that nobody needs any more is closed."""
+        """Note that a delivery was answered; close the session if it is no longer needed."""
         self.unanswered -= 1
         self.close_if_done()
 
@@ -135,7 +135,7 @@ class Outlet:
         """Take an answer."""
 
     def on_cancelled(self) -> None:
-        """Hear that the queue is gone."""
+        """Handle the removal of the queue."""
 
     def on_loaded(self) -> None:
         """Continue after the last large body was handed over."""
@@ -238,7 +238,7 @@ class Subscription(Outlet):
         self.broker.post(StopConsuming(session=self.session, ref=1), THE_BROKER)
 
     def on_reply(self, reply: Reply) -> None:
-        """Tell the peer that the consumer is there, or is not; or that it has stopped."""
+        """Report to the peer that the consumer was added, was refused, or has stopped."""
         channel = self.channel
         if isinstance(reply.body, Refusal):
             channel.refuse(reply.body, BASIC, 20)
@@ -262,7 +262,7 @@ class Subscription(Outlet):
         self.close_if_done()
 
     def on_cancelled(self) -> None:
-        """Tell the peer that the queue is gone, if it wants to hear that."""
+        """Notify the peer that the queue is gone, if it supports that notification."""
         channel = self.channel
         if channel.subscriptions.get(self.tag) is self:
             channel.retire(self)
@@ -290,7 +290,7 @@ class Taker(Outlet):
     """Who takes the tasks of a queue one by one."""
 
     def on_reply(self, reply: Reply) -> None:
-        """Tell the peer that there is nothing, or why not."""
+        """Report to the peer that there is no message, or the reason for a refusal."""
         if isinstance(reply.body, Refusal):
             self.channel.drop_taker(self)
             self.channel.refuse(reply.body, BASIC, 70)
@@ -298,7 +298,7 @@ class Taker(Outlet):
             self.on_given_back()
 
     def on_given_back(self) -> None:
-        """Tell the peer that there is nothing."""
+        """Report to the peer that there is no message."""
         self.channel.send("basic.get-empty")
         self.channel.go_on()
 

@@ -1,8 +1,8 @@
-"""The greeting of an AMQP connection: who is there, what is agreed, and which virtual host.
+"""The handshake of an AMQP connection: authentication, negotiated limits, virtual host.
 
-Owns the four steps before a connection is open, and the ways to prove who one is. The password is
-the token of an API key, or a certificate has the name of one; a broker without keys lets everybody
-in.
+Owns the four steps before a connection is open, and the authentication mechanisms. The password is
+the token of an API key, or a certificate has the name of one; a broker without keys accepts every
+client.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _CAPABILITIES = (
 #: The way to prove who one is by a certificate.
 _EXTERNAL = "EXTERNAL"
 
-#: The kinds of names of a certificate, beside the common one, that are names of whoever has it.
+#: Kinds of subject alternative names, besides the common name, that identify the holder.
 _NAMES = ("DNS", "email", "URI")
 
-#: The virtual host that every client asks for unless told otherwise.
+#: The virtual host that every client asks for by default.
 ROOT = "/"
 
 
@@ -65,7 +65,7 @@ class Greeting:
         self._expected = "connection.start-ok"
 
     def hear(self, head: bytes) -> bool:
-        """Answer the first bytes of a peer, and tell whether it speaks this protocol."""
+        """Answer the first bytes of a peer, and return whether it speaks this protocol."""
         if head != amqp.HEADER:
             if len(head) == len(amqp.HEADER) or not amqp.HEADER.startswith(head):
                 self._connection.write(amqp.HEADER)
@@ -96,7 +96,7 @@ class Greeting:
         )
 
     def take(self, method: amqp.Method) -> bool:
-        """Take the next step, and tell whether the connection is open."""
+        """Take the next step, and return whether the connection is open."""
         if method.name == "connection.close":
             self._connection.write(amqp.encode_method(0, "connection.close-ok"))
             self._connection.hang_up()
@@ -177,7 +177,7 @@ class Greeting:
 
 
 def _credentials(mechanism: str, response: bytes) -> tuple[str, str]:
-    """Return who the peer says it is, and what proves that."""
+    """Return the user that the peer claims to be, and the proof."""
     try:
         if mechanism == "PLAIN":
             _, user, password = response.split(b"\0")

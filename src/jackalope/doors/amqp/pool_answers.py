@@ -1,9 +1,9 @@
-"""Answers: what a consumer publishes to a caller of another door, who waits for a task's end.
+"""Pool answers: replies that an AMQP consumer publishes to a caller connected by another door.
 
 Owns the address that such a task of a pool is given, and the answer from when it is published until
 the delivery is acknowledged: only then it is the result of the task. If the consumer is lost before
-that, or gives the task back, the answer is forgotten, and whoever has the task next answers. Parts
-of an answer are passed on at once, and not kept.
+that, or returns the task, the answer is discarded, and the next consumer of the task answers. Parts
+of an answer are forwarded at once, and not stored.
 
 Only the connection that has the delivery can answer it, so an address need not be a secret.
 """
@@ -55,7 +55,7 @@ class Answer:
 
 
 def take(connection: Connection, message: Publication) -> bool:
-    """Keep a message that answers a delivery of this connection, and tell whether it does.
+    """Store a message if it answers a delivery of this connection, and return whether it does.
 
     Raises:
         ChannelFault: the channel keeps too much already.
@@ -78,7 +78,7 @@ def take(connection: Connection, message: Publication) -> bool:
 
 
 def give(channel: Channel, delivery: Delivery, answer: Answer) -> None:
-    """Hand the answer to a delivery that is acknowledged to whoever waits for it."""
+    """Send the answer to an acknowledged delivery to the caller that waits for it."""
     connection, outlet = channel.connection, delivery.outlet
     if answer.error is not None:
         connection.flush()
@@ -126,7 +126,7 @@ def _pass_on(connection: Connection, delivery: Delivery, answer: Answer, body: b
 
 
 def _told(raw: bytes) -> tuple[str, bool]:
-    """Return how a worker says it went, well unless it says otherwise, and whether more follows."""
+    """Return the status that a worker reports, OK by default, and whether more follows."""
     try:
         headers = properties.headers_of(properties.split(raw))
         status = properties.value(headers["x-status"]) if "x-status" in headers else OK

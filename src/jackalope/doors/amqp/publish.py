@@ -38,7 +38,7 @@ class Publisher:
 
     Attributes:
         is_arriving: a message has begun to arrive, and is not complete.
-        is_confirming: the peer is told which messages are safe.
+        is_confirming: the peer is sent a confirmation of messages that are durable.
         is_transacting: messages and answers wait for a commit.
     """
 
@@ -125,7 +125,7 @@ class Publisher:
             properties,
             body,
             args["mandatory"],
-            # What a pool is asked is kept, whatever its sender says: it will be answered.
+            # A request to a pool is stored, whatever its sender asks: it will be answered.
             known.is_persistent or self._is_request(args["exchange"]),
             known.priority,
             _expiration_us(known.expiration),
@@ -148,14 +148,14 @@ class Publisher:
 
     def _publish(self, message: Publication) -> None:
         is_direct = message.key.startswith(REPLY_TO) and not message.exchange
-        # To the broker a direct reply leads nowhere: it need not hear of one that has arrived,
+        # To the broker a direct reply leads nowhere: it need not be sent one that has arrived,
         # unless a confirmation of it must keep its place among others.
         has_arrived = is_direct and (take(self._connection, message) or self._reply(message))
         if not has_arrived or self.is_confirming:
             self._connection.publish(self._channel, message)
 
     def _reply(self, message: Publication) -> bool:
-        """Hand a direct reply over, and tell whether somebody waited for it."""
+        """Deliver a direct reply, and return whether a client was waiting for it."""
         waiting = self._connection.door.replies.get(message.key)
         if waiting is None or not self._connection.principal.may(Permission.SUBMIT_TASKS):
             return False
@@ -168,7 +168,7 @@ class Publisher:
     # Handing over to the broker.
 
     def post(self, messages: list[Publication]) -> None:
-        """Hand messages to the broker, which tells what becomes of them."""
+        """Submit messages to the broker, which reports the outcome of each."""
         connection = self._connection
         command = PublishMessages(
             session=connection.session,
@@ -191,7 +191,7 @@ class Publisher:
             self._channel.refuse(refusal, amqp.BASIC, 40)
 
     def _tell(self, messages: list[Publication], first: int, body: Answered) -> None:
-        """Tell the peer what became of its messages."""
+        """Report the outcome of its messages to the peer."""
         channel = self._channel
         if isinstance(body, Refusal):
             channel.refuse(body, amqp.BASIC, 40)
@@ -248,7 +248,7 @@ class Publisher:
         self.is_transacting = True
 
     def hold_back(self, answer: Callable[..., None], *args: Any) -> bool:
-        """Hold an answer to deliveries back if there is a transaction, and tell whether."""
+        """Hold back an answer to deliveries in a transaction, and return whether there is one."""
         if self.is_transacting:
             if len(self._held_answers) >= TRANSACTION_ITEMS_MAX:
                 raise ChannelFault(406, f"more than {TRANSACTION_ITEMS_MAX} in one transaction")
@@ -256,7 +256,7 @@ class Publisher:
         return self.is_transacting
 
     def commit(self) -> None:
-        """Let go what was held back, and tell the peer once it is durable."""
+        """Submit what was held back, and answer the peer once it is durable."""
         self._refuse_without_transaction()
         messages, self._held_messages = self._held_messages, []
         answers, self._held_answers = self._held_answers, []
@@ -294,7 +294,7 @@ def unexpected() -> ConnectionFault:
 
 
 def _expiration_us(text: str) -> int:
-    """Return how long a message may wait; negative if it does not say."""
+    """Return how long a message may wait; negative if not specified."""
     if not text:
         return -1
     if text.isascii() and text[0] == "-" and text[1:].isdigit():

@@ -1,6 +1,6 @@
-"""The AMQP door: listens, lets connections in, and keeps an eye on all of them.
+"""The AMQP door: listens, accepts connections, and supervises all of them.
 
-Owns what a connection is granted, and who waits for direct replies; `listener` has the rest.
+Owns what a connection is granted, and who waits for direct replies; `tcp_listener` has the rest.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ class AmqpDoor(Listener[Connection]):
             connection.look(now_us, shortage)
 
 
-# The roll: the connections of the AMQP door, as it tells others of them.
+# The roll: the connections of the AMQP door, as shown to other modules.
 
 _PROTOCOL = "AMQP 0-9-1"
 
 
 class Roll:
-    """Everybody who is connected to an AMQP door."""
+    """All connections of an AMQP door."""
 
     def __init__(self, door: AmqpDoor) -> None:
         self._door = door
@@ -97,7 +97,7 @@ class Roll:
         return [self._link(each) for each in self._door.connections if each.session]
 
     def close(self, name: str, why: str) -> bool:
-        """Close a connection, and tell whether there was one of this name."""
+        """Close a connection, and return whether there was one of this name."""
         for each in list(self._door.connections):
             if each.session and self._name(each) == name:
                 each.end(why)

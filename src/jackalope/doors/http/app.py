@@ -101,7 +101,7 @@ class Direct:
 
     A layer of the framework costs little, and all of them together as much as most routes. So what
     is found and is one of ours is called right here, and answered by the same handlers if it fails.
-    All else goes the whole way: paths that nobody knows, WebSockets, hosts with unusual names.
+    All else goes the whole way: unknown paths, WebSockets, hosts with unusual names.
     """
 
     def __init__(self, app: Litestar) -> None:
@@ -143,7 +143,7 @@ class Direct:
 
 
 def _is_plain(route: object) -> TypeGuard[HTTPRouteHandler]:
-    """Tell whether a route is one of ours.
+    """Return whether a route is one of ours.
 
     They are functions of the request and of parts of its path, and return a response. Routes of the
     framework can be more than that, and at every request it looks for all of it: dependencies,

@@ -166,7 +166,7 @@ async def receiving(
         bytes_max: the largest that is taken.
         part: of a form, the part that is the body; all others are fields. Their names are taken in
             small letters, however they are written.
-        on_chunk: called as it comes in, so that whoever sends can be seen to be alive.
+        on_chunk: called as it comes in, so that the sender is known to be alive.
 
     Raises:
         Refused: it is too large, or the broker has no room for it.
@@ -208,7 +208,7 @@ def too_large(bytes_max: int) -> Refusal:
 
 
 def refuse_announced(request: AnyRequest, bytes_max: int) -> None:
-    """Refuse a body that says it is too large before any of it is taken."""
+    """Refuse a body whose declared size is too large before any of it is read."""
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > bytes_max:
         raise Rejected(413, too_large(bytes_max).message, headers=_CLOSE)
@@ -296,8 +296,8 @@ async def body_response(
     """Answer with a payload or result, or the part of it that the request asks for.
 
     Knows `Range`, `If-Range` and `If-None-Match`. For `HEAD`, the route must take it; the answer
-    then has the headers alone. `on_chunk` is called as it goes out, so that whoever reads can be
-    seen to be alive.
+    then has the headers alone. `on_chunk` is called as it goes out, so that the reader is
+    known to be alive.
 
     Raises:
         Rejected: the range lies outside.
@@ -308,7 +308,7 @@ async def body_response(
     sent = {
         "Accept-Ranges": "bytes",
         "ETag": tag,
-        # It comes from somebody else: a browser must not take it for a page of ours.
+        # Its content is not trusted: a browser must not take it for a page of ours.
         "X-Content-Type-Options": "nosniff",
         "Content-Disposition": "attachment",
     }
@@ -342,7 +342,7 @@ async def body_chunks(blobs: BlobKeeper, body: Body) -> AsyncIterator[bytes]:
 
 
 def etag_of(body: Body) -> str:
-    """Return what tells a body from any other, as HTTP writes it."""
+    """Return the entity tag of a body."""
     if isinstance(body, BlobRef):
         return f'"{body.digest or body.blob}"'
     return f'"{blake2b(body, digest_size=16).hexdigest()}"'
@@ -401,7 +401,7 @@ async def _read_on(
 ) -> AsyncIterator[bytes]:
     """Yield the rest of a blob: the next chunk is read when the one before it is on its way.
 
-    A fault in the middle breaks the connection, so that nobody takes the part for the whole.
+    A fault in the middle breaks the connection, so that no client takes the part for the whole.
     """
     while chunk:
         yield chunk

@@ -1,7 +1,7 @@
-"""Errors of the HTTP door: one body for every no, and one place that gives each its status.
+"""Errors of the HTTP door: one body for every refusal, and one map to status codes.
 
-Owns the map from refusals to status codes. Whoever refuses raises `Refused` with a refusal of the
-core, or `Rejected` for what only HTTP knows; nobody else writes an error body.
+Owns the map from refusals to status codes. A handler that refuses raises `Refused` with a refusal
+of the core, or `Rejected` for what only HTTP knows; no other module writes an error body.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def error_response(
     retry_after_s: float | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response[ErrorBody]:
-    """Make the answer that says no."""
+    """Make the response of a refusal."""
     sent = dict(headers or {})
     if status in (429, 503):
         # Whole seconds, at least one: a client that waits for nothing would come right back.

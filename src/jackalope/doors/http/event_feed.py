@@ -1,7 +1,7 @@
-"""Feeds: what happens, on its way to one reader.
+"""Feeds: events on their way to one reader.
 
-Owns the room that events have while their reader is busy. A reader that is too slow loses the
-latest and is told how many; it never makes the broker wait, nor grow.
+Owns the buffer of events while their reader is busy. A reader that is too slow loses the latest
+and is sent their number; it never makes the broker wait, nor its memory grow.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class Feed:
         self._wake.set()
 
     def _take(self, events: list[Happened]) -> None:
-        # What comes after a gap would be told before it: once something is missed, all is, until
-        # the reader has heard of it.
+        # What comes after a gap would be sent before it: once something is missed, all is, until
+        # the reader was notified.
         room = 0 if self._missed else EVENTS_WAITING_MAX - len(self._waiting)
         self._waiting.extend(events[:room])
         self._missed += max(0, len(events) - room)

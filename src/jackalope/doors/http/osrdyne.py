@@ -1,7 +1,7 @@
 """What osrdyne answers over HTTP, so that its clients need no change: which workers are ready.
 
 Owns the paths and their shapes; the numbers are those of pools. `/health` is the door's own and has
-another shape: who wants osrdyne's takes `/osrdyne` for the address of its API.
+another shape: a client that needs osrdyne's takes `/osrdyne` for the address of its API.
 """
 
 from __future__ import annotations

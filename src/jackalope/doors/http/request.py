@@ -1,7 +1,7 @@
 """Requests and answers: how JSON, parameters and ids come in, and how JSON goes out.
 
-Owns the checks that every route of the API shares: the type and the size of a body, parameters that
-nobody knows, ids that cannot be. What a shape may hold is said once, by the shape.
+Owns the checks that every route of the API shares: the type and the size of a body, unknown
+parameters, malformed ids. What a struct may hold is declared once, in the struct.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Q = TypeVar("Q", bound=msgspec.Struct)
 NAMESPACE_HEADER = "X-Jackalope-Namespace"
 NAMESPACE_PARAMETER = "namespace"
 
-#: The header by which a client says what it is called, for histories.
+#: The header with the name of a client, for histories.
 CLIENT_HEADER = "X-Jackalope-Client"
 
 _NAMESPACE = re.compile(rf"[!-~]{{1,{NAME_CHARS_MAX}}}")
@@ -64,7 +64,7 @@ def door_of(connection: Connected) -> HttpDoor:
 
 
 def namespace_of(connection: Connected) -> str:
-    """Return the namespace that a request is about: the header says, or else the query."""
+    """Return the namespace of a request: from the header, or else from the query."""
     named = _header(connection, _NAMESPACE_NAME)
     if named is None and connection.scope["query_string"]:
         named = connection.query_params.get(NAMESPACE_PARAMETER)
@@ -217,7 +217,7 @@ def answer(body: object, status: int = 200, headers: dict[str, str] | None = Non
 
 
 def nothing(status: int = 204) -> Response[None]:
-    """Answer that it is done, and that there is nothing to say."""
+    """Answer that it is done, with an empty body."""
     return Response(None, status_code=status)
 
 
@@ -236,7 +236,7 @@ def _number_fields(shape: type[msgspec.Struct]) -> dict[str, Any]:
     return {name: whole[name] for name in meant}
 
 
-# Methods: the answer to OPTIONS, which says what a path knows.
+# Methods: the answer to OPTIONS, which lists the methods of a path.
 
 
 def with_options(handlers: Sequence[ControllerRouterHandler]) -> list[ControllerRouterHandler]:

@@ -39,10 +39,10 @@ class HttpDoor:
         self.port = self.settings.port  # where it listens, once started
         self.desk = Desk(broker)  # the session of all actioners
         self.fleet = Fleet(broker)  # the sessions of workers that have nothing but HTTP
-        self.feeds: set[Feed] = set()  # whoever listens to what happens
+        self.feeds: set[Feed] = set()  # the open subscriptions to events
         self.traffic = Traffic()  # how many requests come
         self.visits = Visits(broker.access)  # browsers that have signed in
-        # set when the door closes; whoever waits or streams ends then
+        # set when the door closes; waiting and streaming requests end then
         self.closing = asyncio.Event()
         self._listener = Listener(self.settings, tls)
 
@@ -58,7 +58,7 @@ class HttpDoor:
         await self._listener.start(self.traffic.over(Gate(self._application(), self)))
 
     async def stop(self) -> None:
-        """Let nobody in any more, end what waits, finish what is under way, and close."""
+        """Accept no more connections, end what waits, finish what is under way, and close."""
         self.closing.set()
         self.desk.close()
         self.fleet.close()

@@ -1,8 +1,8 @@
 """The desk: where requests of actioners become commands, and answers find their requests.
 
-Owns one session of the broker for all of them, and whoever waits for the end of a task. Decides
-nothing. When the broker ends the session (it was rebuilt after a full disk), everybody who waits is
-told, and the next request opens another.
+Owns one session of the broker for all of them, and the requests that wait for the end of a task.
+Decides nothing. When the broker ends the session (it was rebuilt after a full disk), all waiting
+requests fail, and the next request opens another session.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Desk:
                     del self._waiting[task]
 
     def close(self) -> None:
-        """Tell everybody who waits that the door closes, and give the session back."""
+        """Fail everything that waits because the door closes, and close the session."""
         if self._session:
             self.broker.close_session(self._session)
         self.end("the broker stops; ask again later")
@@ -106,7 +106,7 @@ class Desk:
                         told.set_result(effect.message)
 
     def end(self, why: str) -> None:
-        """Tell everybody who waits that there is no answer."""
+        """Fail everything that waits: there will be no answer."""
         self._session = 0
         refusal = Refusal(Code.STORAGE_FAILED, why, SECOND)
         for answer in self._asked.values():

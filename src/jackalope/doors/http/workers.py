@@ -5,12 +5,12 @@ connection to lose: it lives by its requests. Each of them proves it alive, an o
 proving it, and its lease ends when it is silent. Theory of operation:
 
 1. The first request of a worker opens its session and joins. So does the first after a restart of
-   the broker: what the book says the worker holds is then taken to be still running, because its
-   fences prove every later word about it. A worker that starts anew says so, with `join`: what it
-   does not name is given to others.
-2. A claim waits for tasks. Whoever asked may be gone by the time they come: then what is left of
-   the claim is cancelled, and what was given for it is handed back at once.
-3. Signals and the wish that it drains wait for the next request of the worker, whatever it is.
+   the broker: what the book lists as held by the worker is then taken to be still running, because
+   its fences prove every later report. A worker that starts again sends `join`: what it does not
+   name is given to others.
+2. A claim waits for tasks. The client may be gone by the time they come: then what is left of the
+   claim is cancelled, and what was given for it is handed back at once.
+3. Signals and the request to drain wait for the next request of the worker, whatever it is.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ class HttpWorker:
         self._signals: dict[TaskId, SignalAsked] = {}
         self._touched_us = 0
         self._ended: Refusal | None = None
-        self.is_draining = False  # it shall finish what it has, and claim nothing more
+        self.is_draining = False  # it must finish what it has, and claim nothing more
         self.is_gone = False
 
     def is_of(self, principal: Principal) -> bool:
-        """Tell whether it came in with the key of a principal."""
+        """Return whether it came in with the key of a principal."""
         return self._key == principal.key
 
     # Asking.
@@ -126,7 +126,7 @@ class HttpWorker:
     async def claim(
         self, number: int, wait_us: int, leaving: asyncio.Future[None]
     ) -> list[Assignment]:
-        """Wait for tasks; none if the time is over first, or if whoever asked leaves."""
+        """Wait for tasks; return none if the time is over first, or if the client leaves."""
         if self._ended is not None:
             raise Refused(self._ended)  # Since its last answer; there would not be another one.
         ref = next(self._refs)
@@ -186,7 +186,7 @@ class HttpWorker:
             self._post(ReleaseAttempts(attempts=held))
 
     def take_signals(self) -> list[SignalAsked]:
-        """Return what was asked of the worker since the last time, and note that it was told."""
+        """Return what was asked of the worker since the last time, and note that it was sent."""
         signals, self._signals = list(self._signals.values()), {}
         for asked in signals:
             delivered = AnswerSignal(task=asked.task, fence=asked.fence, answer=Answer.DELIVERED)
@@ -236,7 +236,7 @@ class HttpWorker:
                 claim.over.set_result(None)
 
     def end(self, why: str) -> None:
-        """Tell everybody who waits that the session is over."""
+        """Fail everything that waits: the session is over."""
         self.is_gone = True
         self._broker.access.leave(self._stay)
         refusal = self._ended = Refusal(Code.STALE_SESSION, f"{why}; claim again")
@@ -265,7 +265,7 @@ class Fleet:
         self._joining: dict[tuple[str, str], asyncio.Lock] = {}
 
     async def join(self, join: JoinWorker) -> Joined:
-        """Let a worker begin anew: what it does not say it holds is given to others.
+        """Join a worker that starts again: what it does not name as held is given to others.
 
         Raises:
             Refused: it is not let in.
@@ -276,7 +276,7 @@ class Fleet:
             return joined
 
     async def worker(self, namespace: str, name: str, queues: tuple[str, ...] = ()) -> HttpWorker:
-        """Return a worker. One that is not known joins with what the book says it holds."""
+        """Return a worker. An unknown one joins with what the book lists as held by it."""
         known = self._owned(namespace, name)
         if known is not None:
             return known
@@ -302,7 +302,7 @@ class Fleet:
             return worker
 
     def close(self) -> None:
-        """Tell every worker that waits that the door closes."""
+        """Notify every waiting worker that the door closes."""
         for worker in self._workers.values():
             worker.end("the broker stops")
         self._workers.clear()

@@ -301,12 +301,12 @@ def unfit(bodies: list[Body], body_bytes_max: int) -> Refusal | None:
 
 
 def has_uploaded(bodies: list[Body]) -> bool:
-    """Tell whether one of the bodies names what was uploaded before."""
+    """Return whether one of the bodies names what was uploaded before."""
     return any(type(body) is not bytes for body in bodies)
 
 
 def has_large(bodies: list[Body]) -> bool:
-    """Tell whether one of the bodies must go to the blob store."""
+    """Return whether one of the bodies must go to the blob store."""
     return any(type(body) is bytes and len(body) > INLINE_BYTES_MAX for body in bodies)
 
 
@@ -348,7 +348,7 @@ def refuse_oversized(blob: BlobRef, body_bytes_max: int) -> None:
 
 
 def without_body(session: int, effect: Effect, fault: StorageFault) -> AnyCommand | None:
-    """Return what becomes of a task whose payload cannot be had; None if it is no such effect.
+    """Return the command for a task whose payload is unavailable; None for other effects.
 
     While the store is away the attempt is handed back for a while, through no fault of the task;
     the worker has its slot for others. When the payload is lost, trying again would not help.

@@ -69,14 +69,14 @@ log = structlog.get_logger(component="native")
 QUERIES_AT_ONCE_MAX = 100
 
 #: How many requests of one connection, and tasks in them, one turn takes. More wait for the next
-#: turn, and the peer is not read from meanwhile: nobody can crowd out the others.
+#: turn, and the peer is not read from meanwhile: no peer can crowd out the others.
 REQUESTS_PER_TURN_MAX = 256
 TASKS_PER_TURN_MAX = 5_000
 
 #: The largest frame of a peer that has not said who it is.
 HELLO_BYTES_MAX = 64 * 1024
 
-#: How many numbers a worker may tell about itself with a heartbeat.
+#: How many numbers a worker may report about itself with a heartbeat.
 STATS_MAX = 64
 
 #: Where writing pauses, so that the broker notices a slow reader early.
@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
     # The transport's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let the peer in, or tell it that there is no room."""
+        """Accept the peer, or refuse it because there is no room."""
         self._transport = transport  # type: ignore[assignment]
         if not self._door.enter(self):
             most = self._door.terms.max_connections
@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
             if now_us - self._opened_us > terms.hello_us:
                 self.end("no HELLO came in time", notice="error")
         elif self._stuck_since_us:
-            # It is not read from while it does not read, so its silence says nothing.
+            # It is not read from while it does not read, so its silence means nothing.
             if now_us - self._stuck_since_us > terms.stuck_us:
                 self._cut_off()
         elif now_us - self._heard_us > 3 * terms.heartbeat_us and not self._is_holding:
@@ -212,25 +212,25 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def end(self, why: str, notice: str = "goodbye") -> None:
-        """Tell the peer why, and close."""
+        """Report the reason to the peer, and close."""
         self._write(Notice(notice, why))
         self._close()
 
     def touch(self) -> bool:
-        """Take a heartbeat that came over the pulse; tell whether the session is still there."""
+        """Take a heartbeat that came over the pulse; return whether the session still exists."""
         if self._transport is not None:
             self._heard_us = self._broker.steady_us()
             self._broker.post(HeartbeatCommand(session=self.session), self._principal)
         return self._transport is not None
 
     def deliver(self, effects: list[Effect]) -> None:
-        """Send what the core has to say, in as few frames as the order allows."""
+        """Send the effects of the core, in as few frames as their order allows."""
         blob = self._outgoing.add(effects, self._gather)
         self._write_bytes(self._outgoing.take())
         if blob is not None:
             self._run(self._load(blob))
 
-    # What the peer says.
+    # Messages of the peer.
 
     def _go_on(self) -> None:
         """Act on what has arrived, as far as this turn allows."""
@@ -260,7 +260,7 @@ class Connection(asyncio.Protocol):
         self._read_on()
 
     def _read_on(self) -> None:
-        """Read from the peer again, unless something speaks against it."""
+        """Read from the peer again, unless something holds the connection."""
         if self._transport is not None and not self._is_holding and not self._stuck_since_us:
             self._transport.resume_reading()
 
@@ -338,7 +338,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _let_in(self, hello: Hello) -> bool:
-        """Open a session for a peer that may come in, and tell whether it may."""
+        """Open a session for a peer that is authorized, and return whether it is."""
         found = self._broker.access.admit(hello.token, self._broker.now_us())
         if isinstance(found, Principal):
             key = found.key
@@ -358,7 +358,7 @@ class Connection(asyncio.Protocol):
         if len(beat.stats) > STATS_MAX:
             self._on_malformed(Malformed(beat.ref, f"a heartbeat has at most {STATS_MAX} numbers"))
         elif self._beats_for is not None:
-            # A worker counts on it that an answer begins the lease anew.
+            # A worker relies on an answer renewing the lease.
             if self._beats_for.touch() and beat.ref:
                 self._write(Ack(beat.ref, Accepted()))
         elif not self.session:
@@ -370,7 +370,7 @@ class Connection(asyncio.Protocol):
             self._broker.post(command, self._principal)
 
     def _is_beat_due(self) -> bool:
-        """Tell whether the core should hear of a beat: once a second is enough."""
+        """Return whether to pass a beat on to the core: once a second is enough."""
         if self._heard_us - self._beat_us < SECOND:
             return False
         self._beat_us = self._heard_us
@@ -395,7 +395,7 @@ class Connection(asyncio.Protocol):
         if is_uploaded:
             refusal = refusal or self._streams.unknown(bodies)
         if (refusal is not None or is_large or is_uploaded) and self._principal.key is not None:
-            # Nothing is stored for a peer, nor told to it, before it is known that it may send it.
+            # Nothing is stored for a peer, nor sent to it, before it is known that it may send it.
             refusal = self._forbidden(commands) or refusal
         if refusal is None and is_uploaded:
             self._streams.claim(commands)

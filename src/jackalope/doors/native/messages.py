@@ -2,7 +2,7 @@
 
 Owns the translation between frames and the switchboard, and which permission each frame needs.
 Sending a message makes others do something, as submitting a task does; taking calls is work; and
-hearing broadcasts is reading. Messages go to the whole namespace, so a key for some queues alone
+receiving broadcasts is reading. Messages go to the whole namespace, so a key for some queues alone
 does not cover them.
 """
 
@@ -86,7 +86,7 @@ class Messaging:
     # From the switchboard.
 
     def is_slow(self) -> bool:
-        """Tell whether the peer does not read what it is sent."""
+        """Return whether the peer does not read what it is sent."""
         return self._is_stuck()
 
     def called(self, call: int, recipient: str, body: bytes) -> None:
@@ -94,7 +94,7 @@ class Messaging:
         self._write(Called(call, recipient, body))
 
     def replied(self, ref: int, stage: CallStage, body: bytes) -> None:
-        """Hand over a word on a call of this peer."""
+        """Send the peer a reply to one of its calls."""
         self._write(CallReplied(ref, stage, body))
 
     def heard(self, subject: str, sender: str, body: bytes, missed: int) -> None:
@@ -124,7 +124,7 @@ def _needs(message: Messages) -> list[Permission]:
     return [Permission.READ_TASKS]
 
 
-# Listening: what one connection wants to hear of what happens.
+# Subscriptions: the events that one connection asks for.
 
 
 class Listening:
@@ -139,7 +139,7 @@ class Listening:
     def begin(
         self, events: Happenings, principal: Principal, namespace: str, message: Subscribe
     ) -> None:
-        """Hear what the message asks for, in place of what was asked for before."""
+        """Subscribe to what the message asks for, in place of the earlier subscription."""
         self.end(events)
         self._subscription = Subscription(
             self._take, namespace, message.queue, message.task, queues=principal.queues
@@ -147,7 +147,7 @@ class Listening:
         events.subscribe(self._subscription)
 
     def end(self, events: Happenings) -> None:
-        """Hear nothing any more."""
+        """End the subscription."""
         if self._subscription is not None:
             events.unsubscribe(self._subscription)
 

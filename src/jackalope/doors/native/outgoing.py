@@ -1,7 +1,7 @@
 """What goes out to one peer: effects as frames, in their order, none larger than agreed.
 
-Owns the way from effects to frames. A body that is a blob must be loaded first; what was said after
-it waits for it, so that a signal never overtakes the assignment it is about.
+Owns the way from effects to frames. A body that is a blob must be loaded first; later effects wait
+for it, so that a signal never overtakes the assignment it is about.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The native door: listens, lets connections in, and keeps an eye on all of them.
+"""The native door: listens, accepts connections, and supervises all of them.
 
 Owns what a connection is granted, and the pulses by which one connection keeps the session of
-another alive; `listener` has the rest.
+another alive; `tcp_listener` has the rest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Launchers: how workers are started and stopped on one kind of machine.
 
 Owns the choice between them by the settings of the broker. Each launcher is a module of its own and
-knows no other; `ports` says what all of them owe. The clients that some of them need are extras,
+knows no other; `launcher` defines their duties. The clients that some of them need are extras,
 and are loaded when such a launcher is made.
 """
 
@@ -28,12 +28,12 @@ def make_launcher(settings: Mapping[str, object], home: Path, owner: str) -> Lau
     """Make a launcher. Nothing is opened or started before it is first used.
 
     Args:
-        settings: `type`, and what that launcher can be told.
+        settings: `type`, and the settings of that launcher.
         home: a folder that belongs to this launcher alone; it is made when there is need for it.
         owner: the broker that it works for: what another one started is left alone.
 
     Raises:
-        ValueError: a setting is wrong, or an extra is missing; the text says what to do.
+        ValueError: a setting is wrong, or an extra is missing; the text has what to do.
     """
     read = read_settings(settings)
     match read:

@@ -3,12 +3,12 @@
 Owns what a container is made of, the orders to Docker and the meaning of a container's state.
 
 A container is named after its owner and its worker, so that of two orders for one worker Docker
-itself lets only one through. It is not removed when it ends, for its exit code and last words are
-asked for then; `stop` removes it. An image that is missing is fetched beside the orders: workers
+itself lets only one through. It is not removed when it ends, because its exit code and last output
+are read then; `stop` removes it. An image that is missing is fetched next to the orders: workers
 that wait for it are listed as starting.
 
-What happens to containers is told by Docker's events; what happens to workers that have none yet,
-or none any more, is told here.
+Changes of containers are reported by Docker's events; changes of workers that have none yet, or
+none any more, are reported here.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ PHASES = {
 
 #: What changes the list.
 EVENTS = ("start", "die", "destroy")
-#: How long to listen: a connection may have died without a word.
+#: How long to listen: a connection may have died without notice.
 WATCH_US_MAX = 5 * MINUTE
 
 ENDINGS_EVERY_S = 0.5
 WORDS_LINES_MAX = 10
 WORDS_LENGTH_MAX = 2000
-#: What the client gives as a status when it finds nobody.
+#: The status that the client returns when it cannot reach Docker.
 _OUT_OF_REACH = 900
 _EXIT_CODE = re.compile(r"\((\d+)\)")
 
@@ -136,10 +136,10 @@ class DockerLauncher:
         return [known[worker] for worker in sorted(known)]
 
     async def watch(self, changed: Callable[[], None]) -> None:
-        """Tell of changes for a while.
+        """Report changes for a while.
 
         Raises:
-            LaunchFailed: Docker does not tell of them.
+            LaunchFailed: Docker does not report them.
         """
         wanted = {"type": ["container"], "event": EVENTS, "label": [f"{OWNER}={self._owner}"]}
         filters = {"filters": msgspec.json.encode(wanted).decode()}
@@ -298,7 +298,7 @@ class DockerLauncher:
             try:
                 await self._container(worker).delete(force=True, v=True)
             except DockerError as error:
-                # 409: somebody is already at it.
+                # 409: the removal is already in progress.
                 if error.status not in {404, 409}:
                     raise
         self._words.pop(worker, None)
@@ -328,7 +328,7 @@ class DockerLauncher:
 
     @asynccontextmanager
     async def _order(self, what: str, timeout_us: int = 0) -> AsyncIterator[None]:
-        """Give an order its time, and tell in one way what goes wrong with it."""
+        """Limit the time of an order, and raise `LaunchFailed` for whatever goes wrong with it."""
         limit_s = (timeout_us or self._settings.timeout_us) / SECOND
         where = self._settings.host or "its usual place"
         try:
@@ -357,7 +357,7 @@ class _ImageMissing(Exception):
 
 
 def _nobody_watches() -> None:
-    """Tell nobody of a change: whoever does not watch looks often."""
+    """Ignore a change: without a watch, the list is polled often."""
 
 
 def container_config(
@@ -365,7 +365,7 @@ def container_config(
 ) -> dict[str, Any]:
     """Describe a worker's container as Docker's API has it."""
     host: dict[str, Any] = {
-        # A worker that is the first process would not hear SIGTERM otherwise.
+        # A worker that is the first process would not receive SIGTERM otherwise.
         "Init": True,
         "RestartPolicy": {"Name": "no"},
         "Binds": list(settings.volumes),

@@ -1,8 +1,8 @@
-"""Endings: those that were asked to end, and are ended by force when their grace is over.
+"""Graceful stop: workers that were asked to end are killed when their grace period is over.
 
-One task watches all of them, and is there only while somebody is to end. It knows who is to end and
-until when; how to look, to kill and to forget is the launcher's. It outlives no launcher: what has
-not ended by then runs on, and whoever comes later decides again.
+One task watches all of them, and exists only while a worker is to end. It knows which workers are
+to end and until when; how to check, to kill and to forget is the launcher's. It outlives no
+launcher: what has not ended by then runs on, and the next launcher decides again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Endings:
         self._kill_at.pop(worker, None)
 
     async def close(self) -> None:
-        """Watch nobody any more."""
+        """Stop watching."""
         self._kill_at.clear()
         watching, self._watching = self._watching, None
         if watching is not None:

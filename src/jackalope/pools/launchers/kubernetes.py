@@ -1,6 +1,6 @@
 """The Kubernetes launcher: workers are pods of deployments.
 
-Owns the orders to the cluster and the meaning of what it says; `manifests` has the objects.
+Owns the orders to the cluster and the meaning of its answers, and the objects that it sends.
 
 With autoscaling `fixed`, each worker is a deployment of one pod, and the broker decides how many
 there are. With `hpa` or `keda`, each group is a deployment that an autoscaler makes larger and
@@ -8,8 +8,8 @@ smaller between its limits. An autoscaler belongs to its deployment and goes wit
 missing or left over, after a crash between two orders, is made or removed when the list is asked
 for.
 
-A pod that ends is started again by the cluster: nothing is ever listed as ended, but why it does
-not come up is told.
+A pod that ends is started again by the cluster: nothing is ever listed as ended, but the reason
+why it does not come up is reported.
 
 A watch is on deployments and pods, from the moment of a list. It is over when the cluster ends
 either, as it does now and then, or no longer knows that moment: the next one begins with a list.
@@ -47,7 +47,7 @@ ScaledObject = create_namespaced_resource("keda.sh", "v1alpha1", "ScaledObject",
 #: How many objects come in one answer.
 PAGE = 500
 DETAIL_LENGTH_MAX = 2000
-#: How long the cluster is asked to tell of changes before it ends a watch.
+#: How long the cluster is asked to report changes before it ends a watch.
 WATCH_S = 300
 #: The moment to watch from is too long ago.
 _GONE = 410
@@ -137,10 +137,10 @@ class KubernetesLauncher:
         return sorted((each for each in entries if each), key=lambda each: each.worker)
 
     async def watch(self, changed: Callable[[], None]) -> None:
-        """Tell of changes until the cluster ends it.
+        """Report changes until the cluster ends the watch.
 
         Raises:
-            LaunchFailed: the cluster does not tell of them.
+            LaunchFailed: the cluster does not report them.
         """
         what = "watch deployments and pods"
         async with AsyncExitStack() as stack:
@@ -254,7 +254,7 @@ class KubernetesLauncher:
 
     @asynccontextmanager
     async def _order(self, what: str, limit_s: float = 0) -> AsyncIterator[AsyncClient]:
-        """Give an order its time, and tell in one way what goes wrong with it."""
+        """Limit the time of an order, and raise `LaunchFailed` for whatever goes wrong with it."""
         limit_s = limit_s or self._settings.timeout_us / SECOND
         client = self._open()
         try:
@@ -287,14 +287,14 @@ class _WatchOver(Exception):
 
 
 class _About(msgspec.Struct):
-    """An object that a watch tells of, as far as it is looked at: only of an error."""
+    """An object that a watch reports, as far as it is read: only that of an error."""
 
     code: int = 0
     message: str = ""
 
 
 class _Told(msgspec.Struct):
-    """What a watch tells."""
+    """An event of a watch."""
 
     type: str
     object: _About
@@ -312,7 +312,7 @@ async def _tell(stream: httpx2.Response, changed: Callable[[], None]) -> None:
 
 
 async def _until_one_ends(doing: Iterable[Coroutine[None, None, None]]) -> None:
-    """Wait until one ends, or all should have: a connection may have died without a word."""
+    """Wait until one ends, or all should have: a connection may have died without notice."""
     tasks = [asyncio.create_task(each, name="jackalope-watch") for each in doing]
     try:
         ended, _ = await asyncio.wait(
@@ -344,14 +344,14 @@ def _phase_of(deployment: Deployment) -> Phase:
 
 
 def _refusal(deployment: Deployment) -> str:
-    """Say why a deployment has no pods, such as a quota."""
+    """Return why a deployment has no pods, such as a quota."""
     conditions = (deployment.status and deployment.status.conditions) or []
     failures = (each for each in conditions if each.type == "ReplicaFailure")
     return next((each.message or each.reason or "" for each in failures), "")
 
 
 def _troubles(pods: Iterable[Pod]) -> dict[str, str]:
-    """Say, for each deployment, why its pods do not run."""
+    """Return, for each deployment, why its pods do not run."""
     found = {}
     for pod in pods:
         name = ((pod.metadata and pod.metadata.labels) or {}).get(NAME, "")

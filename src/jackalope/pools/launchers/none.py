@@ -1,4 +1,4 @@
-"""The launcher `none`: workers are started by hand, or by somebody else.
+"""The launcher `none`: workers are started by hand, or by another program.
 
 It takes every order and carries out none; what runs is known by the sessions of workers alone.
 """

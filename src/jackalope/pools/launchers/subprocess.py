@@ -1,14 +1,14 @@
 """The subprocess launcher: workers are processes on the broker's machine.
 
-Owns their start, their end and what is said of them; `worker_folder` has the files, `process` knows
-who a process is.
+Owns their start, their end and what is reported about them; `worker_state` has the files,
+and identifies a process.
 
 A worker is started by a shell of a few lines that does nothing but wait for it and write down its
 exit code. So how a worker ended is known even if no broker ran at that moment, and whether a worker
 was started by this broker or by one before makes no difference. Both are in a session of their own:
 what the worker started itself can be ended with it, and a Ctrl-C for the broker is none for them.
 
-To stop, the worker alone is told (SIGTERM): it may have children that it wants to finish. After the
+To stop, only the worker is sent SIGTERM: it may have children that it must finish. After the
 grace the whole session is killed.
 """
 
@@ -166,7 +166,7 @@ class SubprocessLauncher:
         return {name: value for name, value in os.environ.items() if not name.startswith(_OWN)}
 
     def _spawn(self, launch: Launch, env: dict[str, str]) -> None:
-        """Start the shell that starts the worker, unless somebody did."""
+        """Start the shell that starts the worker, unless it was started already."""
         where = Path(self._settings.folder or Path.cwd()).absolute()
         command = self._settings.command
         self._check_program(command[0], where, env)
@@ -248,14 +248,14 @@ class SubprocessLauncher:
             return (Phase.RUNNING if is_running else Phase.ENDED), process
         pid = self._spawned.get(folder.worker)
         if pid is None:
-            # A broker before us made the folder. Either its shell is about to speak, or none came.
+            # A broker before us made the folder. Either its shell is about to write, or none came.
             is_coming = time.time() - folder.made_at() < START_S_MAX
         else:
             is_coming = pid in self._unreaped
         return (Phase.STARTING if is_coming else Phase.ENDED), None
 
     def _left_of(self, folder: WorkerFolder, process: Process) -> Sequence[Process]:
-        """Return what still runs of a worker: somebody may have killed the shell alone."""
+        """Return what still runs of a worker: the shell alone may have been killed."""
         return session_members({process.pid: f"{MARK}={folder.worker}"})
 
     def _how_it_ended(self, folder: WorkerFolder) -> str:
@@ -326,7 +326,7 @@ def _last_look(folder: WorkerFolder) -> Process | None:
 
 
 def _signal_of(code: int) -> str:
-    """Name the signal of which a shell tells by an exit code."""
+    """Return the name of the signal that a shell reports by an exit code."""
     try:
         return f" ({signal.Signals(code - 128).name})" if code > 128 else ""
     except ValueError:

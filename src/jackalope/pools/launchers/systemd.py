@@ -4,8 +4,8 @@ Owns the orders to `systemctl`, the files that an instance reads and the meaning
 What a worker may use, who it is and where it runs is the template's, which an administrator writes.
 
 The instance is the worker's id. Systemd knows no labels, so those are kept in a file for each
-worker in the launcher's folder; a unit without one is somebody else's. The variables of a worker
-are in a file that the template names (`EnvironmentFile=`), readable for its owner alone.
+worker in the launcher's folder; a unit without one belongs to another owner. The variables of a
+worker are in a file that the template names (`EnvironmentFile=`), readable for its owner alone.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class SystemdLauncher:
         self._env_of(worker).unlink(missing_ok=True)
         self._words.pop(worker, None)
 
-    # What systemd says.
+    # Output of systemd.
 
     def _unit(self, worker: str) -> str:
         return f"{self._settings.unit}@{worker}.service"
@@ -240,7 +240,7 @@ class SystemdLauncher:
         return await self._run(self._settings.systemctl, manager, "--no-ask-password", *words)
 
     async def _run(self, program: str, *words: str) -> str:
-        """Run a program of systemd, and return what it says.
+        """Run a program of systemd, and return its output.
 
         Raises:
             LaunchFailed: it is not there, fails, or takes too long.
@@ -288,7 +288,7 @@ def read_properties(block: str) -> dict[str, str]:
 
 
 def phase_of(state: State) -> Phase:
-    """Tell how far a unit has come."""
+    """Return the phase of a unit."""
     phase = PHASES.get(state.get("ActiveState", ""), Phase.ENDED)
     # An order that waits for its turn is a job; the unit is still what it was before.
     has_job = state.get("Job", "") not in {"", "0"}
@@ -296,7 +296,7 @@ def phase_of(state: State) -> Phase:
 
 
 def how_it_ended(state: State) -> str:
-    """Say why a unit does not run."""
+    """Return why a unit does not run."""
     if state.get("LoadState", "loaded") != "loaded":
         return f"its unit is {state['LoadState']}"
     result, status = state.get("Result", "success"), state.get("ExecMainStatus", "0")

@@ -5,7 +5,7 @@ Owns the files and their meaning, no process. Each file has one writer:
 - `labels`: who it is, by the launcher, before anything is started. A folder appears with it at
   once, by a rename, so that of two orders for one worker only one comes through.
 - `process`: its own line of `/proc/PID/stat`, by the process itself before it becomes a worker. So
-  there is no moment at which it runs and nobody could find it.
+  there is no moment at which it runs and could not be found.
 - `exit`: the exit code, by what waits for the worker.
 - `log`: all that it prints. It is cut by the launcher when it grows too long.
 """
@@ -58,7 +58,7 @@ class WorkerFolder:
 
     @classmethod
     def retired_in(cls, home: Path) -> list[WorkerFolder]:
-        """Return the folders that somebody retired and did not come to remove."""
+        """Return the folders that were retired and not yet removed."""
         found = [cls(home, path.name.removeprefix(_GONE)) for path in home.glob(f"{_GONE}*")]
         for folder in found:
             folder.path = home / f"{_GONE}{folder.worker}"
@@ -97,7 +97,7 @@ class WorkerFolder:
         return self._labels if self._labels.worker == self.worker else None
 
     def is_there(self) -> bool:
-        """Tell whether it was launched and not forgotten."""
+        """Return whether it was launched and not forgotten."""
         return self.path.exists()
 
     def made_at(self) -> float:
@@ -108,11 +108,11 @@ class WorkerFolder:
             return 0.0
 
     def has_begun(self) -> bool:
-        """Tell whether a process is there, even if it has not finished saying which one."""
+        """Return whether a process is there, even if it has not finished writing its identity."""
         return (self.path / "process").exists()
 
     def process(self) -> Process | None:
-        """Return the process, once it has said which one it is."""
+        """Return the process, once it has written its identity."""
         if self._process is None:
             try:
                 text = (self.path / "process").read_text(errors="replace")
@@ -182,14 +182,14 @@ class WorkerFolder:
             return b""
 
 
-# Processes of this machine that may be nobody's children any more: who they are, and signals.
+# Processes of this machine that may have lost their parent: their identity, and signals.
 
 PROC = Path("/proc")
 
 # Places in /proc/PID/stat, counted from behind the name, which may hold anything.
 _STATE, _SESSION, _BEGAN = 0, 3, 19
 
-#: A zombie has ended: it waits for its parent to hear of it.
+#: A zombie has ended: it waits for its parent to reap it.
 _ENDED_STATES = frozenset("ZXx")
 
 
@@ -200,7 +200,7 @@ class Process(msgspec.Struct, frozen=True):
     began: int
 
     def is_alive(self) -> bool:
-        """Tell whether it still runs."""
+        """Return whether it still runs."""
         fields = _stat(self.pid)
         return fields is not None and _is(self, fields) and fields[_STATE] not in _ENDED_STATES
 
@@ -235,7 +235,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 def has_ended(pid: int) -> bool:
-    """Tell whether a child of ours has ended, and let it go if so."""
+    """Return whether a child of ours has ended, and reap it if so."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
@@ -259,7 +259,7 @@ def read_stat(line: str) -> Process | None:
 def session_members(sessions: Mapping[int, str]) -> list[Process]:
     """Return what runs in some sessions and has their mark, NAME=VALUE, in its environment.
 
-    The number of a session is used again as well: the mark tells whether it is the one meant.
+    The number of a session is used again as well: the mark shows whether it is the one meant.
     """
     found = []
     for name in [path.name for path in PROC.iterdir()] if sessions else ():

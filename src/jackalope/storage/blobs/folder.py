@@ -1,7 +1,7 @@
 """Blobs in a folder: payloads and results that are too large for a row.
 
 Owns the files below `blobs/`. A blob is written under a temporary name, synced, and then renamed:
-a file with a proper name is whole. The name is chance, followed by the checksum of the bytes; the
+a file with a proper name is whole. The name is random, followed by the checksum of the bytes; the
 file holds the bytes and nothing else.
 """
 

@@ -4,7 +4,7 @@ Owns the objects below one prefix of one bucket::
 
     <prefix>/owner                        which broker this prefix belongs to
     <prefix>/blobs/<name>                 a blob
-    <prefix>/incoming/<until>-<name>      what somebody sent over a link, and no task names yet
+    <prefix>/incoming/<until>-<name>      what a client sent over a link, and no task names yet
 
 An object appears when its upload is complete, so one with a name is whole. Its bytes are checked
 against the digest of the reference. Large ones are uploaded in parts; parts that a crash left
@@ -178,7 +178,7 @@ class S3Place:
         return f"s3://{self.bucket}/{self.prefix}"
 
     def settings(self) -> S3Config:
-        """Return what obstore wants to know."""
+        """Return the settings for obstore."""
         settings: S3Config = {"disable_bulk_delete": True, "region": self.region}
         if self.endpoint:
             settings["endpoint"] = self.endpoint
@@ -201,7 +201,7 @@ class S3Blobs(Blobs, Links):
 
         Args:
             place: where.
-            owner: what tells this broker from all others; the same each time it starts.
+            owner: what identifies this broker; the same each time it starts.
             link_life_s: how long a link is to be good for.
 
         Raises:
@@ -293,7 +293,7 @@ class S3Blobs(Blobs, Links):
                 yield key
 
     def clear(self) -> int:
-        """Remove parts that crashed uploads left behind, and what came over links for nobody."""
+        """Remove parts that crashed uploads left behind, and unclaimed uploads over links."""
         self.claim()
         removed = 0
         for key in list(self._keys("incoming")):

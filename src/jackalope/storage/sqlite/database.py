@@ -8,7 +8,7 @@ because it swallows their errors; ours run before a write once enough has gather
 
 After a write that failed without being taken back for certain (a failed sync, above all) nothing
 more is written until the file is opened again. Opening moves whatever an earlier process left in
-the WAL into the file and syncs it, so that nothing is believed that only the system's cache holds.
+the WAL into the file and syncs it, so that nothing is relied on that only the system's cache holds.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Database:
         wal_bytes_max: int,
     ) -> None:
         self.file = str(path) if path else "memory"  # what to call it in messages
-        # about how much has gathered in the WAL; whoever writes adds to it, and when it reaches
+        # about how much has gathered in the WAL; each writer adds to it, and when it reaches
         # `wal_bytes_max` the next write checkpoints first
         self.wal_bytes = 0
         self._path = path
@@ -122,7 +122,7 @@ class Database:
         """Lend the writer for one statement, which is its own transaction."""
         with self._lock, self._writing():
             if self.wal_bytes >= self._wal_bytes_max:
-                # Waits for nobody: what a reader still needs is left to the next time.
+                # Does not wait: what a reader still needs is left to the next time.
                 self._checkpoint("PASSIVE")
             yield self._writer
 
@@ -336,6 +336,6 @@ def keep_private(folder: Path) -> None:
 
 
 def free_bytes(folder: Path) -> int:
-    """Return how much of the disk of a folder is free for whoever asks."""
+    """Return how much of the disk of a folder is free for this user."""
     disk = os.statvfs(folder)
     return disk.f_bavail * disk.f_frsize

@@ -187,7 +187,7 @@ class SqliteHistory:
         sort = Sort(sort)
         after = from_cursor(namespace, wanted, sort, cursor) if cursor else None
         columns = WHOLE if with_bodies else WITHOUT_BODIES
-        # One more than asked for tells whether there is a next page.
+        # One more than asked for shows whether there is a next page.
         sql, params = page_query(
             namespace, wanted, sort, limit=limit + 1, after=after, offset=offset, columns=columns
         )

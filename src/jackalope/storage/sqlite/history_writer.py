@@ -3,9 +3,9 @@
 Owns the statements that change the tables. Reading is in `history`; a process that does nothing but
 this is `writer_process`.
 
-Rows are written many to a statement. That is not for the sake of SQLite: Python's module lets go
-of the interpreter at each statement and gets it back when another thread yields, which takes long
-while that is busy.
+Rows are written many to a statement. That is not for the sake of SQLite: Python's module releases
+the GIL at each statement and gets it back when another thread yields, which takes long while that
+is busy.
 """
 
 # Only names of our own are put into statements; values are always parameters.
@@ -33,7 +33,7 @@ from jackalope.storage.sqlite.schema import (
     to_columns,
 )
 
-#: About how much a row adds to the WAL beside payload and result: columns and index pages.
+#: About how much a row adds to the WAL besides payload and result: columns and index pages.
 _ROW_BYTES = 1024
 
 FORGET = f"""
@@ -91,7 +91,7 @@ class Writer:
         self._db.sync()
 
     def close(self) -> None:
-        """Let go of nothing: the file is closed by whoever opened it."""
+        """No-op; the owner closes the file."""
 
     def _write_tasks(self, connection: sqlite3.Connection, rows: list[TaskRow]) -> list[str]:
         """Write over what is stored of tasks, and return the blobs that they let go of."""

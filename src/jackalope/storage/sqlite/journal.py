@@ -7,7 +7,7 @@ append to a plain file costs. Damage is found by a checksum on every batch (`rea
 the WAL before SQLite sees it (`jackalope.storage.sqlite.wal_check`).
 
 At level `interval`, appends are not synced one by one: a thread syncs what was appended at least
-once an interval. If it fails, the next append says so.
+once an interval. If it fails, the next append raises the fault.
 """
 
 import zlib

@@ -1,6 +1,6 @@
 """Salvage: making a readable journal of a damaged one, as far as that goes.
 
-Only for a start that accepts loss. What was found is kept beside the new file under another name,
+Only for a start that accepts loss. What was found is kept next to the new file under another name,
 so that nothing is destroyed. Which batches are lost is found out when they are read.
 """
 

@@ -1,7 +1,7 @@
 """The tables of the history: `tasks.db`, and how it is opened.
 
-Owns the schema, its versions and what brings an older file up to date. What a task looks like in
-columns is said by `jackalope.storage.sqlite.schema`.
+Owns the schema, its versions, the migrations of older files, and the mapping of tasks to columns
+(`to_columns`, `from_columns`).
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def inline_bytes(row: TaskRow) -> int:
 
 
 def is_kept(row: TaskRow) -> bool:
-    """Tell whether a task is to be stored: not when it ended and is to be forgotten at once."""
+    """Return whether a task is to be stored: not when it ended and is to be forgotten at once."""
     outcome = row.outcome
     return row.state not in ENDED or outcome is None or outcome.forget_us > outcome.ended_us
 

@@ -3,7 +3,7 @@
 Owns the file. Does not know what the numbers are.
 
 The numbers are for people to look at. They need no journal: a crash may cost those of the last
-seconds, and a file that is damaged is put aside, because no broker should stay away for the sake of
+seconds, and a file that is damaged is put aside, because a broker must not fail to start because of
 its charts.
 """
 

@@ -1,8 +1,8 @@
-"""Wal: tells a damaged write-ahead log from one that merely ends.
+"""WAL check: distinguish a damaged write-ahead log from one that merely ends.
 
 SQLite reads a WAL up to the first frame whose checksum is wrong, and takes that for the end: right
 after a torn write, but silent loss of everything behind when the damage is in the middle. This
-module reads the file before SQLite does and tells the two apart. It changes nothing.
+module reads the file before SQLite does and distinguishes the two. It changes nothing.
 
 Theory of operation
 ===================
@@ -10,17 +10,17 @@ Theory of operation
 The format is https://www.sqlite.org/fileformat2.html#the_write_ahead_log. The file has a header and
 frames, one a page. The frames of one round carry the two salts of the header; behind them may stand
 frames of an earlier round, with other salts. Checksums are cumulative. The last frame of each
-transaction says so.
+transaction is marked as such.
 
 With a sync at every commit, a transaction begins only when the one before is on the disk. So a
 crash can tear the last transaction and no other: at and behind the first bad frame, at most one
 frame of the current round can be a commit. Two or more mean that something was there and was
 damaged.
 
-What cannot be told: damage to the very last transaction looks exactly like a torn write, and so
+What cannot be detected: damage to the very last transaction looks exactly like a torn write, and so
 does damage to the mark on the second last commit itself.
 
-Without a sync at every commit the system may write in any order, and this check says nothing.
+Without a sync at every commit the system may write in any order, and this check proves nothing.
 """
 
 import struct
@@ -33,7 +33,7 @@ from jackalope.storage.sqlite.database import PAGE_BYTES
 
 _HEADER = struct.Struct(">8I")
 _FRAME = struct.Struct(">6I")
-#: The lowest bit of the magic number says in which byte order the checksums count.
+#: The lowest bit of the magic number is the byte order of the checksums.
 _MAGIC = 0x377F0682
 _WORD_MASK = 0xFFFFFFFF
 
@@ -41,7 +41,7 @@ Pair = tuple[int, int]
 
 
 class _Header(NamedTuple):
-    """What the header says: the size of pages, the salts of the round, where checksums begin."""
+    """The header's fields: the size of pages, the salts of the round, where checksums begin."""
 
     page_bytes: int
     salts: Pair
@@ -82,7 +82,7 @@ def _scan(header: _Header | None, frames: Iterator[_Frame]) -> tuple[int, int]:
     is_good = header is not None
     good_count = commits_lost = 0
     for frame in frames:
-        # Without a header, the first frame tells what round it is.
+        # Without a header, the first frame has the salts of the round.
         salts = salts or frame.salts
         if is_good:
             sums = _add(sums, frame.summed, words)
@@ -95,7 +95,7 @@ def _scan(header: _Header | None, frames: Iterator[_Frame]) -> tuple[int, int]:
 
 
 def _parse_header(raw: bytes) -> _Header | None:
-    """Return what the header says, or None when it is damaged or not there."""
+    """Return the fields of the header, or None when it is damaged or not there."""
     if len(raw) < _HEADER.size:
         return None
     magic, _, page_bytes, _, *pairs = _HEADER.unpack(raw)

@@ -1,4 +1,4 @@
-"""History that a scribe writes: the broker's end of it.
+"""The writer process of history: the broker's end of it.
 
 Owns the process. It ends with its broker, and holds the lock of the data folder as long as it
 lives, so that no other broker finds a history that is still being written. If it is lost, the
@@ -118,10 +118,10 @@ class Scribed:
             self._end(_END_S)
 
     def _answer(self, line: Line, last: msgspec.Struct) -> Done:
-        """Say the last word of something, and return what became of it.
+        """Send the last message of an operation, and return its outcome.
 
         Raises:
-            StorageFault: as it was raised over there.
+            StorageFault: as it was raised in the other process.
         """
         line.say(last)
         answer = line.hear()
@@ -135,7 +135,7 @@ class Scribed:
     def _ready(self) -> Line:
         must(not self._is_closed, "nothing is written to a history that is closed")
         if self._broken is not None:
-            # Whatever becomes of the process: nothing more is written until the file is opened.
+            # Whatever the state of the process: nothing more is written until the file is opened.
             raise type(self._broken)(*self._broken.args) from self._broken
         if self._line is None:
             self._start()
@@ -170,7 +170,7 @@ class Scribed:
             theirs.close()
 
     def _give_up(self) -> None:
-        """Make sure that whoever did not answer writes nothing any more."""
+        """Make sure that a process that did not answer writes nothing any more."""
         if self._line is not None:
             self._line.close()
             self._line = None

@@ -3,9 +3,9 @@
 `python -m jackalope.storage.sqlite.writer_process` runs it; the broker starts it.
 
 Python has one interpreter a process, and to make rows of tasks takes a quarter of what all the rest
-of their lives takes; in the broker's own process, whoever waits for an answer would wait for that
-as well. Whoever reads history needs no scribe: readers of SQLite see whole writes only, whichever
-process they are in.
+of their lives takes; in the broker's own process, a client that waits for an answer would wait for
+that as well. Reading history needs no writer process: readers of SQLite see whole writes only,
+whichever process they are in.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from jackalope.storage.sqlite.writer_protocol import (
     Tasks,
 )
 
-#: Where there are too few cores, whoever waits for the broker comes before what is written behind.
+#: Where there are too few cores, clients of the broker come before what is written behind.
 _NICE = 5
 
 
 def serve(writer: Writer, line: Line) -> NoReturn:
-    """Do what is said, until nobody is there any more.
+    """Carry out orders until the other end is closed.
 
     Raises:
-        Lost: that is now.
+        Lost: the other end was closed.
     """
     while True:
         said = line.hear()
@@ -63,7 +63,7 @@ def _do(writer: Writer, line: Line, said: Begin | Forget | Sync) -> Done:
             return Done(writer.write(said.sequence, said.changes, pieces))
         finally:
             for _ in pieces:
-                pass  # What is still said of a write that has failed.
+                pass  # What still arrives for a write that has failed.
     if isinstance(said, Forget):
         forgotten = writer.forget(said.before_us, said.limit)
         return Done(forgotten.blobs, forgotten.count)
@@ -79,7 +79,7 @@ def _pieces(line: Line) -> Iterator[list[TaskRow]]:
 def main(arguments: list[str]) -> None:
     """Run the process: file, line, parent."""
     path, line, parent = arguments
-    # It ends with its broker, which has something to write yet when both are told to end.
+    # It ends with its broker, which still has something to write when both are signalled.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     die_with_parent(int(parent))

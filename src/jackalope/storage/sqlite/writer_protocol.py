@@ -1,6 +1,6 @@
-"""What a broker and its scribe say to each other, and the line between them.
+"""The messages between a broker and its writer process, and the line between them.
 
-A write is said in pieces, so that neither end ever holds a second copy of everything that is to be
+A write is sent in pieces, so that neither end ever holds a second copy of everything that is to be
 written.
 """
 
@@ -47,7 +47,7 @@ class Sync(msgspec.Struct, tag=True):
 
 
 class Done(msgspec.Struct, tag=True):
-    """It is done: so many tasks are gone, and nobody owns these blobs any more."""
+    """It is done: so many tasks are gone, and these blobs have no owner any more."""
 
     blobs: list[str] = []
     count: int = 0
@@ -60,17 +60,17 @@ class Failed(msgspec.Struct, tag=True):
     message: str
 
 
-#: What a scribe hears, and what a broker hears.
+#: What a writer process receives, and what a broker receives.
 Orders = Begin | Tasks | End | Forget | Sync
 Answers = Done | Failed
 
 
 class Lost(Exception):
-    """There is nobody at the other end."""
+    """The other end of the line is closed."""
 
 
 class Line:
-    """One end of the line: says and hears one message at a time."""
+    """One end of the line: sends and receives one message at a time."""
 
     def __init__(self, end: socket.socket, heard: Any) -> None:
         self._end = end
@@ -79,7 +79,7 @@ class Line:
         self._decode = msgspec.msgpack.Decoder(heard).decode
 
     def say(self, message: msgspec.Struct) -> None:
-        """Say something."""
+        """Send a message."""
         data = self._encode(message)
         try:
             self._end.sendall(_LENGTH.pack(len(data)) + data)
@@ -87,10 +87,10 @@ class Line:
             raise Lost from error
 
     def hear(self) -> Any:
-        """Return what the other end says next.
+        """Return the next message of the other end.
 
         Raises:
-            Lost: it says nothing any more.
+            Lost: the other end is closed.
         """
         return self._decode(self._read(*_LENGTH.unpack(self._read(_LENGTH.size))))
 

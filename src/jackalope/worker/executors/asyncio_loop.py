@@ -69,7 +69,7 @@ class LoopExecutor:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def stop(self, attempt: Attempt, level: int) -> str:
-        """Cancel an attempt; say why it may go on if that was tried before.
+        """Cancel an attempt; return why it may go on if that was tried before.
 
         A coroutine can catch its cancellation, so the second try is the same as the first.
         """
@@ -98,7 +98,7 @@ class LoopExecutor:
         return "".join(traceback.format_stack(frame)) if frame is not None else ""
 
     def close(self) -> None:
-        """Stop the loop, and cancel what is left on it. Nobody will hear of that any more."""
+        """Stop the loop, and cancel what is left on it, without any further report."""
         self._is_closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
 

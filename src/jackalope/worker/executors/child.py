@@ -55,7 +55,7 @@ from jackalope.worker.resource_usage import rss_bytes
 
 UNFIT = 2
 
-#: A task may report its progress in every turn of a tight loop; the worker hears it this often.
+#: A task may report its progress in every turn of a tight loop; the worker is sent it this often.
 _PROGRESS_EVERY_S = 0.05
 
 
@@ -138,7 +138,7 @@ class Child:
             time.sleep(_PROGRESS_EVERY_S)
 
     def _say_latest(self) -> None:
-        """Pass on what the attempt said last, if the parent has not heard it."""
+        """Send the last progress of the attempt, if the parent has not received it."""
         with self._telling:
             word, self._latest = self._latest, None
             if word is not None:
@@ -202,9 +202,9 @@ class Child:
             raise SoftTimeout("the soft time-out is over")
 
     def _tell(self) -> None:
-        """Have the parent told that the task knows it must stop.
+        """Notify the parent that the task knows it must stop.
 
-        Here a signal may have interrupted anything, the sending of a word included: so a thread
+        Here a signal may have interrupted anything, the sending of a message included: so a thread
         that waits for this byte sends it.
         """
         self._rings += 1
@@ -217,7 +217,7 @@ class Child:
             os.write(answered, b"!")
 
     def _end_rings(self) -> None:
-        """Wait until the parent has been told, so that it hears of the end after that."""
+        """Wait until the parent was notified, so that it receives the end after that."""
         while self._rings:
             self._rings -= len(os.read(self._answered, 1))
 
@@ -228,7 +228,7 @@ class Child:
             with self._speaking:
                 self._parent.sendall(packet(word))
         except OSError:
-            os._exit(1)  # The parent is gone, and with it whoever would want this.
+            os._exit(1)  # The parent is gone: no process would read this.
 
     def _next(self) -> Assignment | None:
         packet = self._packet()

@@ -1,7 +1,7 @@
 """The channel between a worker and a process that runs tasks for it.
 
 Owns the messages: the worker sends where the process is, then assignments, one at a time; the
-process answers with what becomes of each. MessagePack behind a length; never pickle.
+process answers with the outcome of each. MessagePack behind a length; never pickle.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Progressed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The task has been told to stop: its own code has seen it, or will when it next runs."""
+    """The task was asked to stop: its own code has seen it, or will when it next runs."""
 
 
 class Rested(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -47,7 +47,7 @@ from jackalope.worker.executors.exit_status import (
 
 CHILD_COMMAND = (sys.executable, "-m", "jackalope.worker.executors.child")
 
-#: Where a process is that nobody has told.
+#: The surroundings of a process that was sent none.
 _NOWHERE = Surroundings(address=Address("localhost"), worker="")
 
 #: How long a process that has hung up may take to be gone.
@@ -315,7 +315,7 @@ class Child:
         return ended
 
     def _autopsy(self, attempt: Attempt, ended: Exit) -> Outcome:
-        """Say how an attempt ended whose process is gone."""
+        """Return the outcome of an attempt whose process is gone."""
         status = ended.status
         if attempt.cause is not None:
             force = "forced: " if self._is_killed else ""

@@ -26,7 +26,7 @@ def run_coroutine(
 
     Args:
         coroutine: the coroutine.
-        catch_signals: called with whom to tell of signals while it runs, then with None.
+        catch_signals: called with the handler of signals while it runs, then with None.
         told: called when it is cancelled.
     """
     ride = Ride()

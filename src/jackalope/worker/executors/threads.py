@@ -3,9 +3,9 @@
 Owns a pool of daemon threads, started as they are needed: a function that never returns must not
 keep the worker from exiting.
 
-A thread cannot be stopped from outside. What can be done is done in this order: the context says
+A thread cannot be stopped from outside. What can be done is done in this order: the context sets
 `is_cancelled`; then `Cancelled` is raised in the thread, which works while it runs Python code;
-then the truth is told, that it goes on.
+then it is reported that the thread still runs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ThreadExecutor:
             self._waiting.put(attempt)
 
     def stop(self, attempt: Attempt, level: int) -> str:
-        """Ask an attempt to stop; say why it may go on if everything was tried."""
+        """Ask an attempt to stop; return why it may go on if everything was tried."""
         if level == 0:
             return ""  # The cause stands in the attempt, where its context shows it.
         if level == 1:
@@ -114,7 +114,7 @@ class Gate:
             if self._is_thrown:
                 for _ in range(_TURNS):
                     pass
-        except BaseException:  # noqa: BLE001  whatever it is, nobody is there for it any more
+        except BaseException:  # noqa: BLE001  whatever it is, nothing waits for it any more
             self._is_open = False
 
 

@@ -2,10 +2,10 @@
 
 Owns the helper's end of the connection. The connection and its heartbeats live in a thread of their
 own; the items are computed where a task of that function would be: on the loop, in a thread or in a
-process. For whoever runs it, a stint is an attempt with the number 0, which no task ever has.
+process. For the executor, a stint is an attempt with the number 0, which no task ever has.
 
-A stint is over when the owner says so, when the connection ends, or when this worker is told to
-stop; whatever was in hand is then computed by somebody else.
+A stint is over when the owner ends it, when the connection ends, or when this worker is asked to
+stop; items in hand are then computed by other peers.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ SILENT_BEATS_MAX = 10
 
 _CLOSE_S = 1.0
 
-#: How often a thread that waits for items looks whether it shall stop.
+#: How often a thread that waits for items checks whether it must stop.
 _LOOK_S = 0.25
 
 Work = tuple[Calculation, int, int, bytes]
 
 
 class CannotHelp(JackalopeError):
-    """The worker cannot help this owner; the message says why."""
+    """The worker cannot help this owner; the message has the reason."""
 
 
 class Order(msgspec.Struct, frozen=True, array_like=True):
@@ -151,7 +151,7 @@ class _Stint:
         work: asyncio.Queue[Work | None] = asyncio.Queue()
 
         def put(item: Work | None) -> None:
-            with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+            with suppress(RuntimeError):  # The loop is closed: nothing waits any more.
                 loop.call_soon_threadsafe(work.put_nowait, item)
 
         line.start(put)
@@ -269,7 +269,7 @@ class Line(asyncio.Protocol):
             await self._hang_up()
 
     async def _hang_up(self) -> None:
-        """Send what is waiting to be sent, and close; without a word if that takes long."""
+        """Send what is waiting to be sent, and close; without notice if that takes long."""
         if self._transport is None:
             return
         self._transport.close()
@@ -374,7 +374,7 @@ class Line(asyncio.Protocol):
 
 
 def _mismatch(definition: TaskDefinition | None, asked: TaskDefinition, begin: Begin) -> str:
-    """Say why this worker must not run the owner's function; nothing if it may."""
+    """Return why this worker must not run the owner's function; empty if it may."""
     if definition is None:
         return f"this worker has no task {begin.function!r}"
     if (definition.isolation, definition.is_async) != (asked.isolation, asked.is_async):

@@ -2,7 +2,7 @@
 
 Owns that every item is merged exactly once, however often it was computed, and how large a batch
 is. Knows neither sockets nor threads but for its lock: it is called from whichever thread has
-something to say, and calls `on_work` and `on_news` without the lock.
+something to report, and calls `on_work` and `on_news` without the lock.
 
 Theory of operation. Items come in batches, in order. A batch waits, is held by one peer or more,
 and is done when each of its items has a result. The first result of an item counts, and later ones
@@ -86,7 +86,7 @@ class Batch:
         self.missing = count  # how many results have not
 
     def put(self, at: int, value: Any) -> bool:
-        """Take the result of one item, and tell whether it was the first."""
+        """Store the result of one item, and return whether it was the first."""
         if not self.results:
             self.results = [_MISSING] * self.count
         if self.results[at] is not _MISSING:
@@ -96,12 +96,12 @@ class Batch:
         return True
 
     def is_open(self, at: int) -> bool:
-        """Tell whether an item has no result yet."""
+        """Return whether an item has no result yet."""
         return self.missing > 0 and (not self.results or self.results[at] is _MISSING)
 
 
 class Ledger:
-    """What becomes of the items of one `map`."""
+    """The state and outcome of the items of one `map`."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class Ledger:
         *,
         busy_us: int = 0,
     ) -> None:
-        """Take what a peer says of a batch, or of a part of it. Said again, it counts no more."""
+        """Take the report of a peer on a batch, or on a part of it. Ignore repeated reports."""
         with self._lock:
             batch = self._batches.get(number)
             if batch is None:
@@ -260,7 +260,7 @@ class Ledger:
         return len(self._held.get(peer, ()))
 
     def give_back(self, peer: object, *, is_lost: bool) -> None:
-        """Let others have the batches of a peer that is lost, or that says nothing."""
+        """Offer the batches of a peer that is lost, or silent, to others."""
         with self._lock:
             held = self._held.get(peer, {})
             for batch in held.values():
@@ -294,7 +294,7 @@ class Ledger:
             self.done += 1
 
     def _settle(self, batch: Batch) -> bool:
-        """See to a batch whose last result may have come; tell whether there is something new."""
+        """Check a batch whose last result may have come; return whether there is something new."""
         while not batch.missing:
             if self._batches.pop(batch.number, None) is None:
                 return False

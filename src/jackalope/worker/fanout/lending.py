@@ -71,12 +71,12 @@ class Helping:
             self._executors[stint.isolation].run([attempt])
 
     def close(self) -> None:
-        """Help no more, and nobody else."""
+        """End the stint, and accept no other."""
         self._is_closed = True
         self.stop(Cause.DRAIN)
 
     def stop(self, cause: Cause) -> None:
-        """End the stint. What is in hand is computed by somebody else."""
+        """End the stint. Items in hand are computed by other peers."""
         attempt = self._attempt
         if attempt is not None and attempt.cause is None:
             attempt.cause = cause
@@ -105,7 +105,7 @@ class Helping:
 
 
 class _Ear:
-    """Hears how a stint ends, on whichever thread, and says so on the loop."""
+    """Receives the end of a stint, on whichever thread, and passes it to the loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, ended: Callable[[Attempt, Outcome], None]
@@ -114,17 +114,17 @@ class _Ear:
         self._ended = ended
 
     def began(self, _: Attempt) -> None:
-        """Do nothing: nobody waits for that."""
+        """Do nothing: nothing waits for that."""
 
     def ended(self, attempt: Attempt, outcome: Outcome) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._ended, attempt, outcome)
 
     def progressed(self, _: Attempt, __: float | None, ___: str) -> None:
-        """Do nothing: the progress is the owner's to tell."""
+        """Do nothing: the owner reports the progress."""
 
     def acknowledged(self, _: Attempt) -> None:
-        """Do nothing: nobody waits for that."""
+        """Do nothing: nothing waits for that."""
 
     def rested(self, _: Attempt, *, is_resting: bool) -> None:
         """Do nothing: a helper keeps its slot."""

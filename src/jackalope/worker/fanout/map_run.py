@@ -1,4 +1,4 @@
-"""A run: one `map` of a fan-out, as those see it who compute its items.
+"""A run: one `map` of a fan-out, as seen by the processes that compute its items.
 
 Owns what the function, its fixed arguments and its results are, on both sides of the encoding.
 """
@@ -39,20 +39,20 @@ class Run:
         self.task = task  # the task that was given, as its application knows it
         self.definition = definition  # the function
         self.fixed = fixed  # the arguments that are the same for all items
-        self.ledger = ledger  # what becomes of the items
+        self.ledger = ledger  # the state of the items
         definition.shape.kind_of_first()
         definition.shape.check((None,), fixed)
         self._encoded = encode_value("msgpack", fixed) if fixed else b""
         self._returns = GenericAlias(list, (definition.shape.returns,))
         prints = likeness_of(definition)
-        self.begin = Begin(number, definition.name, prints, self._encoded)  # what helpers are told
+        self.begin = Begin(number, definition.name, prints, self._encoded)  # what helpers are sent
 
     def calculation(self) -> Calculation:
         """Return what computes items here."""
         return Calculation(self.definition, self._encoded)
 
     def values(self, data: bytes) -> list[Any]:
-        """Decode results into what the function says that it returns, where that is possible."""
+        """Decode results into the declared return type of the function, where that is possible."""
         try:
             values = decode_value("msgpack", data, self._returns)
         except DecodeFailed:

@@ -1,8 +1,8 @@
-"""The hub of a fan-out: where its helpers come to.
+"""The hub of a fan-out: where its helpers connect.
 
-Owns a thread with an event loop: the door for helpers, the line to the broker that asks for them,
-and the clock that notices silence. Everything else happens at its callers' pace; what they call
-from their own thread says so.
+Owns a thread with an event loop: the listener for helpers, the connection to the broker that asks
+for them, and the timer that notices silence. Everything else happens at its callers' pace; what
+they call from their own thread is documented as such.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Hub:
         self._call(self._begin, run)
 
     def fits(self, definition: TaskDefinition) -> bool:
-        """Tell whether helpers that came for an earlier run can do this one."""
+        """Return whether helpers that came for an earlier run can do this one."""
         before = self._definition
         return before is None or (before.isolation, before.is_async) == (
             definition.isolation,
@@ -171,7 +171,7 @@ class Hub:
                 await self._server.wait_closed()
 
     async def _part(self) -> None:
-        """Let the helpers go; without a word where that takes long."""
+        """Release the helpers; without notice where that takes long."""
         for peer in list(self._peers):
             peer.end()
         with suppress(TimeoutError):
@@ -367,7 +367,7 @@ class Hub:
 
 
 class _Ear:
-    """Hears what becomes of stints that this worker does for itself."""
+    """Receives the outcome of stints that this worker runs for itself."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub

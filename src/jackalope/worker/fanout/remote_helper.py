@@ -53,13 +53,13 @@ class Desk(Protocol):
         """What helpers may prove themselves with."""
 
     def welcomed(self, peer: RemotePeer) -> None:
-        """Hear that a helper has come."""
+        """Handle the arrival of a helper."""
 
     def lost(self, peer: RemotePeer) -> None:
-        """Hear that a helper has gone."""
+        """Handle the loss of a helper."""
 
     def refused(self, peer: RemotePeer, why: str) -> None:
-        """Hear that a helper cannot do what was asked."""
+        """Handle the refusal of a helper that cannot do what was asked."""
 
 
 class RemotePeer(asyncio.Protocol):
@@ -82,7 +82,7 @@ class RemotePeer(asyncio.Protocol):
     # From the hub.
 
     def begin(self, run: Run) -> None:
-        """Tell what is to be done. Whoever could do it before need not say so again."""
+        """Send what is to be done. A helper that could do it before need not confirm again."""
         self._run, self._is_ready = run, run.begin.likeness in self._can
         self._send(run.begin)
         self.feed()
@@ -103,7 +103,7 @@ class RemotePeer(asyncio.Protocol):
             self._send(Items(run.number, batch.number, batch.data))
 
     def check(self, now: float) -> None:
-        """See how long it has been silent, and let it hear from us."""
+        """Check how long it has been silent, and send it a sign of life."""
         silent_s = now - self._heard_at
         if not self.worker:
             if silent_s > GREET_S:
@@ -124,7 +124,7 @@ class RemotePeer(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """End without a word."""
+        """End without notice."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -144,7 +144,7 @@ class RemotePeer(asyncio.Protocol):
             for kind, body in self._reader.feed(data):
                 self._take(owner_codec.decode(kind, body))
         except (FrameError, DecodeFailed, ValueError):
-            self.abort()  # Whatever it is, it does not speak as a helper does.
+            self.abort()  # Whatever it is, it does not follow the protocol of helpers.
 
     def connection_lost(self, _: Exception | None) -> None:
         if self._run is not None:

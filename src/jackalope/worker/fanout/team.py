@@ -1,7 +1,7 @@
 """The team: a task and its helpers, as the task's code uses them.
 
 Owns the way from a user's items to the ledger and from there to the user, in coroutines and in
-plain functions, and what is told about the progress.
+plain functions, and the reports of progress.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: How often a plain function that waits for results looks whether it shall stop.
+#: How often a plain function that waits for results checks whether it must stop.
 _LOOK_S = 0.25
-#: How often the progress of a fan-out is told.
+#: How often the progress of a fan-out is reported.
 _TELL_S = 0.5
 
 
@@ -112,7 +112,7 @@ class Team:
             retries: how often an item that failed is tried again.
             on_error: what an item does that has failed for good: `fail` the whole, or `collect`:
                 then its result is an `ItemError`.
-            total: how many items there are, for the progress, where `len(items)` does not tell.
+            total: how many items there are, for the progress, where `len(items)` is not available.
         """
         if self._is_over:
             raise ConfigError("these helpers are gone; use them inside their with block")
@@ -172,7 +172,7 @@ class Team:
             raise JackalopeError("another map of these helpers was called since; read that one")
 
     def begin(self, run: Run) -> list[LocalPeer]:
-        """Let everybody begin with a run, and return those who compute here."""
+        """Start all peers on a run, and return those that compute here."""
         surroundings, definition = self._attempt.surroundings, run.definition
         must_be_apart = definition.isolation == "process" and not (
             surroundings is None or surroundings.is_isolated
@@ -200,7 +200,7 @@ class Team:
             self._hub.finish()
 
     def tell(self, ledger: Ledger, rate: float) -> None:
-        """Tell how far a run has come."""
+        """Report how far a run has come."""
         if not self._has_progress:
             return
         total, done = ledger.total, ledger.done
@@ -211,7 +211,7 @@ class Team:
         self._context.progress(percent, f"{of}, {rate:.0f}/s, {helpers}{way}")
 
     def raise_if_cancelled(self) -> None:
-        """End here if somebody wants the task to stop."""
+        """Raise `Cancelled` if the task was asked to stop."""
         self._context.raise_if_cancelled()
 
 
@@ -233,7 +233,7 @@ class TeamResults(Generic[R]):
 
     @property
     def is_running(self) -> bool:
-        """Tell whether somebody reads, and more may come."""
+        """Return whether a consumer reads, and more may come."""
         return self._is_begun and not self._is_over
 
     def __iter__(self) -> Iterator[R]:
@@ -276,7 +276,7 @@ class TeamResults(Generic[R]):
             self._room.set()
 
         def wake() -> None:
-            with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+            with suppress(RuntimeError):  # The loop is closed: nothing waits any more.
                 loop.call_soon_threadsafe(look)
 
         self._begin(wake)

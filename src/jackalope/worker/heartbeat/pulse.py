@@ -2,14 +2,14 @@
 
 A task may hold the interpreter of its worker for minutes: then no thread of the worker can send a
 heartbeat, though it is as alive as can be. This program sends them on its behalf, over a connection
-of its own. It knows nothing of messages: it is told which bytes to send.
+of its own. It knows nothing of messages: it is given the bytes to send.
 
 It is run as a plain file, imports as little as it can, and lives exactly as long as its parent: it
 ends when its standard input does or when it is left to another parent. While the parent is stopped
-(as by SIGSTOP) or dead and not yet buried it says nothing, because then the worker must lose its
+(as by SIGSTOP) or dead and not yet reaped it sends nothing, because then the worker must lose its
 lease.
 
-Lines on standard input tell it what to do:
+It takes orders as lines on standard input:
 
 - `host port every_s hello beat`, the last two in hexadecimal, replaces what it does. Over TLS there
   follow `verify` or `trust`, and the file of authorities, if there is one, in hexadecimal too.
@@ -99,7 +99,7 @@ class Pulse:
                 self._beat(self._target)
 
     def _listen(self) -> bool:
-        """Wait for orders or until a beat is due; tell whether the parent is still there."""
+        """Wait for orders or until a beat is due; return whether the parent is still there."""
         wait_s = min(_STEP_S, self._guard.left_s())
         if self._target is not None:
             wait_s = min(wait_s, max(0.0, self._due - now()))
@@ -144,7 +144,7 @@ class Pulse:
             self._hang_up()
 
     def _hear(self) -> None:
-        """Read what the broker says, of which nothing but answers matters here."""
+        """Read what the broker sends, of which nothing but answers matters here."""
         try:
             data = b"" if self._socket is None else self._socket.recv(_READ_BYTES)
         except OSError:
@@ -171,7 +171,7 @@ class Pulse:
 
 
 class Guard:
-    """Knows until when the broker gives the worker's tasks to nobody else."""
+    """Knows until when the broker gives the worker's tasks to no other worker."""
 
     def __init__(self) -> None:
         self.limit_s = 0.0  # for how long after a heartbeat was sent that was answered
@@ -182,7 +182,7 @@ class Guard:
         self._heard = b""
 
     def begin(self, limit_s: float, until: float) -> None:
-        """Count what is answered from now on. What was sent before says nothing of the worker."""
+        """Count answers from now on. Heartbeats sent before prove nothing about the worker."""
         self._until = until if self._until is None else max(self._until, until)
         self.limit_s = limit_s
         self._is_counting = True
@@ -201,7 +201,7 @@ class Guard:
         self._sent.append(now())
 
     def note_heard(self, data: bytes) -> None:
-        """Take what the broker said: heartbeats are answered in the order in which they came."""
+        """Take the answers of the broker: heartbeats are answered in the order they came."""
         self._heard += data
         while len(self._heard) > _LENGTH_BYTES:
             end = _LENGTH_BYTES + int.from_bytes(self._heard[:_LENGTH_BYTES], "big")
@@ -220,12 +220,12 @@ class Guard:
         return max(0.0, self._until - now())
 
     def is_over(self) -> bool:
-        """Tell whether the worker holds tasks that may be given to others soon."""
+        """Return whether the worker holds tasks that may be given to others soon."""
         return self.is_holding and self._until is not None and now() >= self._until
 
 
 def now() -> float:
-    """Return the time of a clock that nobody sets, and that goes on while the machine sleeps."""
+    """Return the time of a monotonic clock that goes on while the machine sleeps."""
     return time.clock_gettime(_CLOCK)
 
 

@@ -1,7 +1,7 @@
-"""The pulse keeper: sees to it that the worker has a pulse.
+"""The pulse keeper: keeps the heartbeat process of a worker running.
 
-Owns the process of `pulse`: starts it, starts it again if it dies, and tells it for which session
-it beats.
+Owns the process of `pulse`: starts it, starts it again if it dies, and sends it the session to
+keep alive.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _codec = peer_codec()
 
 
 def _tls_words(address: Address) -> tuple[str, ...]:
-    """Say how the connection is encrypted; nothing where it is plain."""
+    """Return how the connection is encrypted; empty where it is plain."""
     if not address.tls:
         return ()
     ca_file = str(Path(address.ca_file).absolute()) if address.ca_file else ""

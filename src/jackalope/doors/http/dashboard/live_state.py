@@ -1,7 +1,7 @@
-"""The pulse: a namespace as it is now, told to a page as often as it changes.
+"""The pulse: the current state of a namespace, sent to a page as often as it changes.
 
 Owns how often that is. It costs the same whether a task a second is done or a hundred thousand: the
-events of single tasks are told elsewhere, to whoever wants them.
+events of single tasks have an endpoint of their own (`rest/events`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jackalope.doors.http.rest.queues import QueueShown, show_queue
 from jackalope.doors.http.rest.stats import StatsShown, show_stats
 from jackalope.doors.http.rest.workers import WorkerShown, show_worker
 
-#: How often a page is told what has changed, and how often that nothing has.
+#: How often a page is sent what has changed, and how often that nothing has.
 BEAT_S = 1.0
 QUIET_BEATS = 5
 
@@ -40,8 +40,8 @@ class Pulse(msgspec.Struct, tag_field="type", tag="pulse"):
 
     sequence: int  # grows whenever anything durable happens
     stats: StatsShown  # the namespace in numbers
-    queues: list[QueueShown]  # all that whoever asks may see
-    rates: dict[str, float]  # how many tasks a second ended well in each queue, of late
+    queues: list[QueueShown]  # all that the client may see
+    rates: dict[str, float]  # how many tasks a second recently succeeded in each queue
     workers: list[WorkerShown]  # those that are there, and those that left a while ago
     trouble: str  # why no new task is taken in, or nothing written; empty if that is not so
 
@@ -81,7 +81,7 @@ async def take_pulse(socket: Socket) -> Pulse:
     """Return the namespace as it is now.
 
     Raises:
-        Refused: whoever asks may not read it.
+        Refused: the client may not read it.
         Rejected: it cannot be the name of a namespace.
     """
     broker, namespace = door_of(socket).broker, namespace_of(socket)
@@ -116,7 +116,7 @@ async def _beat(socket: Socket, pulse: Pulse) -> None:
 
 
 async def _until_gone(socket: Socket) -> None:
-    """Return when the page is gone; it has nothing to say."""
+    """Return when the page is gone; it sends nothing."""
     with suppress(WebSocketDisconnect):
         while True:
             await socket.receive_data("text")

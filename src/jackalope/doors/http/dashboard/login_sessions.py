@@ -1,8 +1,8 @@
-"""Visits: browsers that have signed in, and the cookies by which they are known.
+"""Login sessions of browsers ("visits"), and the cookies that identify them.
 
 Owns the table of visits. It is kept in memory alone and is bounded: a restart, or too many others,
-signs a browser out. The cookie says nothing; whoever takes a copy of the table cannot make one of
-it, because the table has only hashes. A visit ends with its key.
+signs a browser out. The cookie is opaque, and cannot be made from a copy of the table, because the
+table has only hashes. A visit ends with its key.
 
 A browser sends a cookie with whatever any page makes it send. So a visit alone changes nothing: a
 request that is not a mere question must bring a header that other pages cannot make it send, and a
@@ -41,7 +41,7 @@ class Visit(msgspec.Struct, frozen=True):
 
 
 class Visits:
-    """Everybody who has signed in."""
+    """All browsers that have signed in."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -93,7 +93,7 @@ class Visits:
 
 
 def is_meant(scope: Scope, headers: dict[bytes, bytes]) -> bool:
-    """Tell whether a request with a cookie was made by a page of the door itself."""
+    """Return whether a request with a cookie was made by a page of the door itself."""
     if scope["type"] == ScopeType.WEBSOCKET:
         origin = urlsplit(headers.get(b"origin", b"").decode("latin-1")).netloc
         return origin.lower() == headers.get(b"host", b"").decode("latin-1").lower()

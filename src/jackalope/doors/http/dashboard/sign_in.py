@@ -32,7 +32,7 @@ class SignIn(msgspec.Struct, forbid_unknown_fields=True):
 class Visitor(msgspec.Struct):
     """Who asks, and what they may do."""
 
-    needs_key: bool  # nobody is let in without a key, and none was shown
+    needs_key: bool  # a key is required, and none was sent
     name: str | None  # what the key is called; None where no key is needed
     permissions: list[Permission]  # what is permitted
     queues: tuple[str, ...]  # the queues that is limited to; none means all

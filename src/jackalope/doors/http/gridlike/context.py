@@ -105,7 +105,7 @@ class Grid:
         raise Problem(404, f"There is no job with the key {key}")
 
     async def has_id(self, key: str) -> bool:
-        """Tell whether a key is the id of a job, which is the key of jobs that were given none."""
+        """Return whether a key is the id of a job, which is the default key of a job."""
         task_id = as_task_id(key)
         if task_id is None:
             return False
@@ -217,7 +217,7 @@ class Roll:
             self._gone[entry] = monotonic()
 
     def entries(self) -> list[Entry]:
-        """Return everybody who is listed."""
+        """Return all workers that are listed."""
         self._forget()
         return [*self._entries, *self._gone]
 

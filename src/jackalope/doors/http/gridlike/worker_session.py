@@ -1,8 +1,8 @@
-"""The session of a worker: what its socket says, as commands; and what comes back, as jobs.
+"""The session of a worker: messages of its socket become commands, effects become jobs.
 
 Owns the name, the lease and the one job of a connected worker. Knows nothing of sockets. The lease
-is that of the connection: as long as it is open the worker counts as alive, however long it says
-nothing, because a worker of GridLike knows no heartbeat.
+is that of the connection: as long as it is open the worker counts as alive, however long it is
+silent, because a worker of GridLike has no heartbeat.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class WorkerSession:
     # Coming and going.
 
     def admit(self, token: str) -> str:
-        """Check the token of a worker, and say what is wrong with it, if anything."""
+        """Check the token of a worker, and return what is wrong with it, if anything."""
         wanted = self._grid.settings.token
         if wanted and hmac.compare_digest(token.encode(), wanted.encode()):
             return ""
@@ -155,11 +155,11 @@ class WorkerSession:
             raise self._goodbye
 
     def heartbeat(self) -> None:
-        """Tell the broker that the worker is there."""
+        """Send the broker a heartbeat of the worker."""
         self._post(Heartbeat())
 
     def set_ready(self, *, is_ready: bool) -> None:
-        """Tell the broker whether the worker can be given a job."""
+        """Report to the broker whether the worker can be given a job."""
         if is_ready is not self.is_ready:
             self.is_ready = is_ready
             self._post(self._joining())
@@ -172,7 +172,7 @@ class WorkerSession:
             self._post(StartAttempts(attempts=[job.held]))
 
     def progress(self, percent: float | None, info: str | None) -> None:
-        """Tell how far the job has come; what is not said stays as it was."""
+        """Report the progress of the job; what is left out stays as it was."""
         job = self.job
         if job is None:
             return
@@ -182,7 +182,7 @@ class WorkerSession:
         self._post(ReportProgress(task=task, fence=fence, percent=job.percent, note=job.info))
 
     def release(self) -> None:
-        """Give the job back: nobody works on it any more."""
+        """Give the job back: the worker no longer runs it."""
         job = self._drop()
         if job is not None:
             self._post(ReleaseAttempts(attempts=[job.held]))
@@ -210,7 +210,7 @@ class WorkerSession:
         self.job, self._entry.job = job, job.held.task
 
     def _drop(self) -> Job | None:
-        """Let go of the job; nothing comes instead until the worker says that it is ready."""
+        """Drop the job; no other is given until the worker reports that it is ready."""
         self.set_ready(is_ready=False)
         job, self.job, self._entry.job = self.job, None, None
         return job
@@ -218,7 +218,7 @@ class WorkerSession:
     # The broker's side.
 
     def deliver(self, effects: list[Effect]) -> None:
-        """Take what the broker has to say."""
+        """Take the effects of the broker."""
         for effect in effects:
             if isinstance(effect, SendToSession):
                 self._on_message(effect.message)
@@ -246,7 +246,7 @@ class WorkerSession:
             self._end(1008, "another worker has joined with this name")
         elif isinstance(message, LeaseLost):
             self._end(1012, "the broker was away for too long; connect again")
-        # A drained worker is given no more, and there is no word to tell it so.
+        # A drained worker is given no more, and the protocol has no message for that.
 
     def _on_signal(self, asked: SignalAsked) -> None:
         """Answer for the worker, which has no word for signals: it loses the job, or keeps it."""

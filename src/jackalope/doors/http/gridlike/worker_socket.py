@@ -1,7 +1,7 @@
-"""The socket of a worker: GridLike's conversation, word for word.
+"""The socket of a worker: GridLike's protocol, message for message.
 
-Owns one connection from its registration to its end. What is said becomes commands (`session`), and
-what comes back is said in GridLike's words.
+Owns one connection from its registration to its end. Messages become commands (`worker_session`), and
+effects become messages of GridLike.
 
 Theory of operation
 ===================
@@ -19,22 +19,22 @@ A text is a message, a binary message is a payload (to the worker) or a result (
 Nothing here names a job: a result belongs to the last payload. Two things follow.
 
 1. `ready` is an answer to a question that may be older than the payload. So the questions are
-   remembered with the number of payloads sent before them; `ready` to an older one says nothing
-   about the job at hand, and `ready` to a later one gives the job back. A worker may also say it
+   stored with the number of payloads sent before them; `ready` to an older one means nothing for
+   the current job, and `ready` to a later one gives the job back. A worker may also send it
    unasked, and then its answers are no longer those of the questions: each looks like the answer to
    a later one. So it is asked again when it was not asked, and a worker that has given back n jobs
-   has to say n + 1 times that it is ready before the next is taken from it.
+   has to send `ready` n + 1 times before the next is taken from it.
 2. A job that was taken away (deleted, say) is still being worked on, and its result will come. It
-   is thrown away: until the worker has sent one, failed, or said that it is ready, it is given
-   nothing else.
+   is discarded: until the worker has sent one, failed, or reported `ready`, it is given nothing
+   else.
 
 A worker can keep track of its attempts: it registers with the fields `job` and `attempt`, null as
-long as it has none, and is told both before each payload::
+long as it has none, and is sent both before each payload::
 
     <- {"code":5,"job":"...","attempt":7}
 
 When it comes back over another connection and names the attempt that it has, the job is its own
-again if nothing has happened to it (see `roll`). It is asked for its status like any other: `busy`
+again if nothing has happened to it (see `context`). It is asked for its status like any other: `busy`
 keeps the job, and so does the result itself; `ready` gives it back. If the attempt is over, its
 result is thrown away like that of a job that was taken away.
 """
@@ -87,7 +87,7 @@ ID_CHARS_MAX = NAME_CHARS_MAX - 16
 
 _REGISTRATION_CHARS_MAX = 64 * 1024
 
-#: How often the broker is told that the connection is there.
+#: How often the broker is sent a heartbeat of the connection.
 _HEARTBEAT_S = 10.0
 #: How many questions without an answer are remembered.
 _QUESTIONS_MAX = 1_000
@@ -147,7 +147,7 @@ class WorkerSocket:
     # Registration.
 
     async def _register(self) -> None:
-        """Let the worker say who it is, and let it in."""
+        """Wait for the registration of the worker, and accept it."""
         grace_s = self._grid.settings.kick_after_us / SECOND
         loop = asyncio.get_running_loop()
         until = loop.time() + grace_s
@@ -159,7 +159,7 @@ class WorkerSocket:
             raise Goodbye(1008, f"not registered within {grace_s:g} s") from None
         problem = self._read_registration(message)
         if problem:
-            # Not at once: whoever guesses tokens has to wait.
+            # Not at once: a client that guesses tokens has to wait.
             self._entry.standing = Standing.FAILED_REGISTRATION
             await asyncio.sleep(max(0.0, until - loop.time()))
             raise Goodbye(1008, problem)
@@ -171,7 +171,7 @@ class WorkerSocket:
         self._entry.standing = Standing.REGISTERED
 
     def _read_registration(self, message: dict[str, Any]) -> str:
-        """Take what a worker says of itself, or say what is wrong with it."""
+        """Read the registration of a worker, or return what is wrong with it."""
         text = message.get("text") or ""
         # Anybody can send this: it is not worth reading if it is that long.
         fields = read_message(text) if len(text) <= _REGISTRATION_CHARS_MAX else None
@@ -194,7 +194,7 @@ class WorkerSocket:
     # The conversation.
 
     async def _talk(self) -> None:
-        """Listen, speak and tick, until one of them ends."""
+        """Receive, send and tick, until one of them ends."""
         parts = [
             asyncio.create_task(part, name=f"gridlike-{self._entry.worker}")
             for part in (self._listen(), self._speak(), self._tick(), self._session.ended())
@@ -252,7 +252,7 @@ class WorkerSocket:
         self._session.set_ready(is_ready=True)
 
     def _give_back(self) -> bool:
-        """Take the job from a worker that says that it is ready, once that is beyond doubt."""
+        """Take the job from a worker that reports `ready`, once that is beyond doubt."""
         self._readies += 1
         if self._readies <= self._given_back:
             self._ask()
@@ -307,7 +307,7 @@ class WorkerSocket:
         self._ask()
 
     def _is_too_early(self) -> bool:
-        """Tell whether a job is on its way, so that the worker cannot speak of it yet."""
+        """Return whether a job is on its way, so that the worker cannot report on it yet."""
         return self._is_sending or (self._session.job is not None and not self._owes)
 
     async def _take_pieces(self, message: dict[str, Any], job: Job | None, upload: Upload) -> None:
@@ -359,7 +359,7 @@ class WorkerSocket:
 
     def _on_job(self, job: Job) -> None:
         if self._owes:
-            # Its last job was taken away, and the broker gave it this one before it heard that the
+            # Its last job was taken away, and the broker gave it this one before it knew that the
             # worker still has the other, whose result would pass for that of this one.
             self._session.release()
             return
@@ -418,7 +418,7 @@ class WorkerSocket:
         await self._socket.send(fragment)
 
     async def _tick(self) -> None:
-        """Tell the broker that the connection is there, and ask again what was not answered."""
+        """Send the broker a heartbeat, and repeat questions that were not answered."""
         loop = asyncio.get_running_loop()
         again_s = self._grid.settings.ask_every_us / SECOND
         while True:

@@ -26,7 +26,7 @@ from jackalope.doors.http.management.conventions import (
 _READ = {"permission": Permission.READ_TASKS}
 _ADMIN = {"permission": Permission.ADMIN}
 
-#: By which a client says why it closes a connection.
+#: The header in which a client gives the reason to close a connection.
 _REASON_HEADER = "X-Reason"
 _REASON_CHARS_MAX = 200
 

@@ -31,7 +31,7 @@ from jackalope.core.refusals import Code
 from jackalope.core.values import shape_problem
 from jackalope.doors.http.session import Desk
 
-#: The version that we speak like.
+#: The version that we emulate.
 SPOKEN_VERSION = "3.10.8"
 
 NODE = "jackalope@localhost"
@@ -41,7 +41,7 @@ DEFAULT_VHOST = "/"
 #: How the default exchange, whose name is empty, is called in paths.
 DEFAULT_EXCHANGE_IN_PATHS = "amq.default"
 
-#: How the core says where something is.
+#: How the core names the place of something.
 _NAMESPACE = re.compile(r"in namespace '([^']*)'")
 
 _JSON = "application/json"
@@ -67,22 +67,22 @@ def answer(body: object, status: int = 200, headers: dict[str, str] | None = Non
 
 
 def nothing(status: int = 204, headers: dict[str, str] | None = None) -> Nothing:
-    """Answer that it is done, and that there is nothing to say."""
+    """Answer that it is done, with an empty body."""
     return Response(None, status_code=status, headers=headers)
 
 
 def not_found() -> Problem:
-    """Say that what the path names is not there."""
+    """Return the error for a path that names nothing."""
     return Problem(404, "Object Not Found", "Not Found")
 
 
 def bad(reason: str) -> Problem:
-    """Say what is wrong with a request."""
+    """Return the error for a malformed request."""
     return Problem(400, "bad_request", reason)
 
 
 def problem_of(refused: Refused) -> Problem:
-    """Say a refusal of the core in RabbitMQ's words."""
+    """Translate a refusal of the core into RabbitMQ's error."""
     code = refused.refusal.code
     message = _NAMESPACE.sub(
         lambda found: f"in vhost '{vhost_of(found[1])}'", refused.refusal.message
@@ -128,7 +128,7 @@ def key_of(binding: Binding) -> str:
 
 
 async def read_json(request: Asked) -> dict[str, Any]:
-    """Read the body of a request, which is an object whatever its type says.
+    """Read the body of a request, which is an object whatever its content type.
 
     Raises:
         Problem: it is no JSON, or no object.
@@ -327,7 +327,7 @@ class Room:
             raise problem_of(refused) from None
 
     async def has(self, look: Callable[[Engine], object]) -> bool:
-        """Tell whether something is there."""
+        """Return whether something is there."""
         try:
             await self.broker.read(look)
         except Problem as problem:
@@ -356,7 +356,7 @@ class Room:
         ]
 
     def close_link(self, name: str, why: str) -> bool:
-        """Close a connection, and tell whether there was one."""
+        """Close a connection, and return whether there was one."""
         return any(link.name == name for link in self.links()) and self._links.close(name, why)
 
     def consumers(self, vhost: str | None = None, queue: str | None = None) -> list[Item]:

@@ -184,9 +184,9 @@ def _written(body: bytes, encoding: str) -> tuple[str, str]:
 ROUTES = [publish, get_messages]
 
 
-# The hand: takes messages off a queue for somebody who wants to look at them.
+# The hand: takes messages off a queue for a client that inspects them.
 
-#: What can become of messages that were looked at.
+#: Outcomes of messages that were inspected.
 MODES = ("ack_requeue_true", "reject_requeue_true", "ack_requeue_false", "reject_requeue_false")
 
 _REJECTED = Error("Rejected", "it was rejected over the management API")
@@ -206,7 +206,7 @@ class Hand:
         self._session = broker.open_session(self)
 
     async def take(self) -> tuple[Assignment, int] | None:
-        """Take the next message, and tell how many are left; None if there is none.
+        """Take the next message, and return how many are left; None if there is none.
 
         Raises:
             Problem: the broker refuses.
@@ -285,7 +285,7 @@ class Hand:
                 self._told.put_nowait(effect.message)
 
     def end(self, why: str) -> None:
-        """Hear that there will be no answer."""
+        """Fail what waits: there will be no answer."""
         refusal = Refusal(Code.STORAGE_FAILED, why, SECOND)
         self._told.put_nowait(Reply(self._session, 0, refusal))
 

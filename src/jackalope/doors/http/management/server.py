@@ -1,7 +1,7 @@
 """The door of the management API: its application, its gate and its life.
 
-Owns who is let in: the password of Basic authentication is the token of an API key, as over AMQP,
-and a broker without keys lets everybody in. Owns the one place that writes errors, too.
+Owns authentication: the password of Basic authentication is the token of an API key, as over AMQP,
+and a broker without keys accepts every client. Owns the one place that writes errors, too.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ManagementDoor:
         await self._listener.start(_gate(build(self._room, self._settings), self._broker))
 
     async def stop(self) -> None:
-        """Let nobody in any more, finish what is under way, and close."""
+        """Accept no more connections, finish what is under way, and close."""
         self._room.desk.close()
         await self._listener.stop()
 
@@ -95,7 +95,7 @@ def build(room: Room, settings: HttpConfig) -> Litestar:
 
 
 def _guarded(app: ASGIApp) -> ASGIApp:
-    """Let nobody to a route who lacks its permission."""
+    """Refuse a request that lacks the permission of its route."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         guard(scope["route_handler"])

@@ -44,13 +44,13 @@ _DURABLE = Traits()
 def worlds(
     engine: Engine, vhost: str | None = None, needs: Permission = Permission.READ_TASKS
 ) -> list[Namespace]:
-    """Return the namespaces that whoever acts may look at: all, or the one of a virtual host.
+    """Return the namespaces that the client may read: all, or the one of a virtual host.
 
     A virtual host need not be made: it is empty until something is in it. The default one is
     always among them.
 
     Raises:
-        Problem: whoever acts may not look at this one.
+        Problem: the client may not read this one.
     """
     there = engine.core.book.namespaces
     principal = acting.get()
@@ -65,7 +65,7 @@ def worlds(
 
 
 def queues(world: Namespace) -> Iterator[Queue]:
-    """Yield the queues of a namespace that whoever acts may see, by name."""
+    """Yield the queues of a namespace that the client may see, by name."""
     yield from (queue for name, queue in sorted(world.queues.items()) if sees(name))
 
 
@@ -216,10 +216,10 @@ def show_rule(world: Namespace, rule: Rule) -> Item:
 
 
 def is_given(exchange: Exchange) -> bool:
-    """Tell whether an exchange is always there, and so belongs to no definition."""
+    """Return whether an exchange is always there, and so belongs to no definition."""
     return exchange.name in GIVEN_NAMES
 
 
 def owned(queue: Queue) -> bool:
-    """Tell whether a queue is of one connection alone, and so belongs to no definition."""
+    """Return whether a queue is of one connection alone, and so belongs to no definition."""
     return queue.traits is not None and queue.traits.owner > 0

@@ -1,12 +1,12 @@
-"""Access over HTTP: who sends a request, what the route permits, how often.
+"""Access over HTTP: authentication, permissions of routes, rate limits.
 
-Owns the gate that every request passes first, and the guard that looks at each route. The gate
-finds out who is there and counts its requests; the guard compares that with the permission that the
-route names in its `opt`. A route that names none is for administrators: to be open, it says `None`.
+Owns the gate that every request passes first, and the guard that checks each route. The gate
+authenticates the client and counts its requests; the guard compares its permissions with the one
+that the route names in its `opt`. A route that names none is for administrators; `None` opens it.
 
-Browsers bring requests that nobody here meant to send: a page of somewhere else can make them post
-a form to this machine, or open a WebSocket. While no key is needed, a request must therefore come
-from a page of the door itself, or from none, and must call the door by a name that is its own.
+Browsers send requests that their user did not mean to send: a page of another site can make them
+post a form to this machine, or open a WebSocket. While no key is needed, a request must therefore
+come from a page of the door itself, or from none, and its host must be a name of the door.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NOT_MEANT = (
     "header X-Jackalope-Client as well, and open WebSockets from a page of this door"
 )
 
-#: What every answer says to browsers, unless it says otherwise itself.
+#: Security headers of every response, unless it sets them itself.
 _SECURITY: dict[bytes, bytes] = {
     b"x-content-type-options": b"nosniff",
     b"x-frame-options": b"DENY",
@@ -67,7 +67,7 @@ def _owns_none(_: str) -> bool:
 
 
 class Stranger(Principal):
-    """Somebody who was not let in, and sees what needs no key."""
+    """A client that was not authenticated, and sees only what needs no key."""
 
     __slots__ = ("refusal",)
 
@@ -214,7 +214,7 @@ async def _send_away(scope: Scope, send: Send, *, has_begun: bool) -> None:
 
 
 def guard(route: BaseRouteHandler) -> None:
-    """Let nobody to a route who lacks its permission."""
+    """Refuse a request that lacks the permission of its route."""
     named = route.opt.get("permission", Permission.ADMIN)
     principal = acting.get()
     if not named or principal.key is None:
@@ -244,7 +244,7 @@ def _bearer(principal: Principal, scope: Scope) -> str:
         parsed = ip_address(address)
     except ValueError:
         return address
-    # Whoever has one address of version 6 has 2^64 of them.
+    # A client with one IPv6 address has 2^64 of them.
     return address if parsed.version == 4 else str(int(parsed) >> 64)
 
 
@@ -260,7 +260,7 @@ def _too_often(share: Share | None) -> Rejected | None:
 
 
 def _with_headers(send: Send, share: Share | None) -> Send:
-    """Add what every answer says."""
+    """Add the headers of every response."""
 
     async def sending(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):

@@ -24,7 +24,7 @@ class Share(msgspec.Struct, frozen=True):
     wait_s: float = 0.0  # when the next request may come; 0 if this one was in order
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Tell it in the headers that clients know."""
+        """Return the share as the usual rate-limit headers."""
         return [
             (b"x-ratelimit-limit", str(self.limit).encode()),
             (b"x-ratelimit-remaining", str(self.remaining).encode()),
@@ -49,7 +49,7 @@ class Rates:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def take(self, bearer: str, now_s: float) -> Share | None:
-        """Count one request of a bearer; None if nobody counts."""
+        """Count one request of a bearer; return None if there is no limit."""
         if not self._per_s:
             return None
         bucket = self._buckets.get(bearer)

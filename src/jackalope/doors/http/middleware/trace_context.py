@@ -17,7 +17,7 @@ from jackalope.doors.http.request import Connected
 
 _PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
-#: What the W3C asks everybody to take at least.
+#: The minimum that the W3C requires everyone to accept.
 _STATE_CHARS_MAX = 512
 
 

@@ -1,8 +1,8 @@
 """Health: whether the broker is there, and whether it can write and take new tasks.
 
-Owns what is said about it. It looks at memory alone and waits for nothing, so that it answers while
-the broker has more to do than it can, or cannot go on. Whoever asks needs no key; without one where
-one is needed it hears no more than yes or no.
+Owns the health report. It reads memory alone and waits for nothing, so that it answers while the
+broker is overloaded or cannot continue. A client needs no API key; where keys are required, a
+client without one receives only the status, healthy or not.
 """
 
 from __future__ import annotations

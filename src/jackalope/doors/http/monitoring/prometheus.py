@@ -1,8 +1,8 @@
-"""Metrics: the broker's numbers in the words of Prometheus.
+"""Metrics: the broker's numbers in the Prometheus text format.
 
 Owns the names. The numbers are those of the meter, the census and the traffic, which know nothing
-of Prometheus: nothing here is touched while tasks run, only when somebody asks. A scrape looks at
-the numbers in one go on the loop, and writes its text in another thread.
+of Prometheus: nothing here is touched while tasks run, only at a scrape. A scrape reads the
+numbers in one go on the loop, and writes its text in another thread.
 
 `tq_…` are names that dashboards for other task queues know; their statuses are those of the REST
 API. Ours begin with `jackalope_`. Counters begin at zero when the broker starts.

@@ -1,7 +1,7 @@
 """The description of the API: OpenAPI 3.1, made of the shapes that the routes read and write.
 
-Owns what a route says about itself (`spec`) and how that becomes one document. A route that says
-nothing is left out. The schemas come from the same structs that check requests, so they are true.
+Owns what a route declares about itself (`spec`) and how that becomes one document. A route without
+it is left out. The schemas come from the same structs that check requests, so they are true.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Spec(msgspec.Struct, frozen=True):
 
 
 def spec(permission: str, answer: Any = None, **more: Any) -> dict[str, Any]:
-    """Say what a route needs and what it does; for the `opt` of its handler."""
+    """Declare what a route needs and what it does; for the `opt` of its handler."""
     return {"permission": permission, "spec": Spec(answer, **more)}
 
 
 def describe(app: Litestar) -> dict[str, Any]:
-    """Describe every route that says something about itself."""
+    """Describe every route that declares a `spec`."""
     described = list(_routes(app))
     shapes = {shape for _, _, handler in described for shape in _shapes_of(handler.opt["spec"])}
     schemas, components = msgspec.json.schema_components(sorted(shapes, key=str), ref_template=_REF)

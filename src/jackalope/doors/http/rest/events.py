@@ -30,7 +30,7 @@ from jackalope.doors.http.request import (
 from jackalope.doors.http.rest.schemas import STATUS, Id, MaybeName, Status, Time, about, to_time
 from jackalope.wire.messages import Happened
 
-#: How often a stream that has nothing to tell says that it is still there.
+#: How often an idle stream sends a sign of life.
 _QUIET_S = 15.0
 
 _GOING_AWAY = 1001

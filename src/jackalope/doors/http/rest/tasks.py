@@ -205,7 +205,7 @@ async def find(request: Asked, task_id: str) -> tuple[TaskView, tuple[Body, Body
     """Find a task that a path names, with its payload and result.
 
     Raises:
-        Refused: there is none that whoever asks may see.
+        Refused: there is none that the requester may see.
     """
     about_it = About(id=task_id_of(task_id))
     return await task_and_bodies(door_of(request).broker, namespace_of(request), about_it)
@@ -362,7 +362,7 @@ async def _after_waiting(
     try:
         return await find(request, task_id)
     except Refused:
-        # Its policy keeps nothing: what the end told is all there is.
+        # Its policy keeps nothing: what the end reported is all there is.
         view = msgspec.structs.replace(found[0], state=ended.state, reason=ended.reason)
         return view, (b"", ended.result)
 

@@ -82,7 +82,7 @@ async def upload_link(request: AnyRequest) -> Answer:
 
 
 async def body_of_ticket(request: AnyRequest, ticket: str) -> Body:
-    """Return the body that a ticket stands for, if it was given to whoever sends the request.
+    """Return the body that a ticket stands for, if the ticket was issued to the requester.
 
     Raises:
         Refused: it stands for nothing.
@@ -140,7 +140,7 @@ class Ticket(msgspec.Struct, frozen=True):
 
 
 async def give_ticket(blobs: BlobKeeper, links: Links, owner: str, now_s: int) -> Ticket:
-    """Give somebody a ticket, and the link to send a body to.
+    """Issue a ticket, and the link to send a body to.
 
     Args:
         blobs: the keeper of the store.

@@ -1,6 +1,6 @@
 """Working over REST: claim, beat, report. With this, `curl` can be a worker.
 
-Owns the shapes and the routes; `fleet` has the sessions.
+Owns the shapes and the routes; `workers` has the sessions.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from jackalope.doors.http.rest.upload_links import UploadLink, body_of_ticket, u
 from jackalope.doors.http.session import of_kind
 from jackalope.doors.http.workers import HttpWorker
 
-#: How many numbers a worker may tell about itself.
+#: How many numbers a worker may report about itself.
 _STATS_MAX = 64
 
 _Lease = Annotated[

@@ -107,7 +107,7 @@ class Listener:
         )
 
     async def stop(self) -> None:
-        """Let nobody in any more, finish what is under way, and close."""
+        """Accept no more connections, finish what is under way, and close."""
         server, self._server = self._server, None
         if self._looking is not None:
             self._looking.cancel()
@@ -134,7 +134,7 @@ class PieceProtocol(WSProtocol):
     is_in_pieces = False
 
     def handle_connect(self, event: Request) -> None:
-        """Tell the application, which has not begun yet, that there can be pieces."""
+        """Notify the application, which has not begun yet, that there can be pieces."""
         super().handle_connect(event)
         extensions: dict[str, Any] = self.scope["extensions"] or {}
         extensions[EXTENSION] = {}
@@ -186,7 +186,7 @@ def probe(connection: socket.socket | None) -> None:
         "TCP_KEEPIDLE": PROBE_AFTER_S,
         "TCP_KEEPINTVL": PROBE_EVERY_S,
         "TCP_KEEPCNT": PROBES,
-        # Of data that nobody acknowledges, probes tell nothing.
+        # Probes do not detect data that the peer never acknowledges.
         "TCP_USER_TIMEOUT": 1_000 * (PROBE_AFTER_S + PROBES * PROBE_EVERY_S),
     }
     for name, value in options.items():
@@ -278,7 +278,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, patience: Patience, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.logger = _log  # What a peer does wrong is told to the peer, not to the log.
+        self.logger = _log  # An error of a peer is reported to the peer, not logged.
         self._patience = patience
         self._phase = Phase.HEAD
         self._since_s = self.loop.time()
@@ -288,7 +288,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._is_over = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Let the peer in, or tell it that there is no room."""
+        """Accept the peer, or refuse it because there is no room."""
         super().connection_made(transport)
         self._gathering = Gathering(transport, self.loop)
         if len(self.connections) > self._patience.max_connections:
@@ -408,7 +408,7 @@ class PatientProtocol(HttpToolsProtocol):
         if not is_answered and not self.transport.is_closing():
             self.transport.write(_answer(status, message))
         if cycle is not None and not cycle.response_complete:
-            # Whoever reads the body in there hears that no more comes, and says nothing more.
+            # The application that reads the body is notified that it ended, and sends nothing more.
             cycle.disconnected = True
             cycle.message_event.set()
         self.transport.close()
