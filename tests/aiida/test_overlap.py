@@ -30,8 +30,8 @@ LEASE_S = 6.0
 WORKER = """
 import sys, threading, time
 import kiwipy
-from jackalope.aiida.processes import ProcessCommunicator
-from jackalope.aiida.traits import Traits
+from jackalope.aiida.process_communicator import ProcessCommunicator
+from jackalope.kiwipy.task_traits import Traits
 
 address, path, lease_s = sys.argv[1:]
 

@@ -25,7 +25,7 @@ from tests.aiida.harness import result_of
 STARTING = """
 import sys
 from pathlib import Path
-from jackalope.aiida.own_broker import OwnBroker
+from jackalope.aiida.local_broker import OwnBroker
 broker = OwnBroker(Path(sys.argv[1]))
 broker.ensure_running()
 print(broker.pid())

@@ -28,7 +28,7 @@ from jackalope.core.task import Error
 from tests.core.driving import Driver, spec, task_id
 
 #: What only the broker itself sends.
-OWN = {c.Tick, c.Recover, c.CloseSession, c.FollowPools, c.ReportLaunches}
+OWN = {c.Tick, c.Recover, c.CloseSession, c.DeclareAll, c.FollowPools, c.ReportLaunches}
 
 #: The sessions: of the client whose key is limited, and of those that it must not meet.
 STRANGER, HOLDER, OWNER = 7, 8, 9
@@ -203,8 +203,12 @@ def test_every_command_declares_what_it_needs_and_has_a_sample() -> None:
 
 
 def test_the_broker_s_own_commands_are_for_no_key() -> None:
+    needed: dict[type, dict[str, Any]] = {
+        c.ReportLaunches: {"launcher": "l"},
+        c.DeclareAll: {"declarations": []},
+    }
     for kind in OWN:
-        command = kind(launcher="l") if kind is c.ReportLaunches else kind()
+        command = kind(**needed.get(kind, {}))
         refusal = who(*Permission).admit(command)
         assert refusal is not None
         assert refusal.code is Code.FORBIDDEN

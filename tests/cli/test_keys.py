@@ -131,8 +131,8 @@ ADDRESSES = {
 def test_no_address_is_shown_with_its_credentials(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "300")  # A table that is cut or wrapped would prove nothing.
-    file = tmp_path / "addresses.yaml"
+    monkeypatch.chdir(tmp_path)  # With a short name nothing in the table is cut or wrapped.
+    file = Path("a.yaml")
     shown = {}
     for component, settings in ADDRESSES.items():
         file.write_text(yaml.safe_dump({component: settings}))

@@ -2,7 +2,14 @@
 
 import pytest
 
-from jackalope.core.commands import Command, DeclareAll, DeclarePool, DeclareQueue, LimitTag
+from jackalope.core.commands import (
+    Command,
+    DeclareAll,
+    DeclarePool,
+    DeclareQueue,
+    FollowPools,
+    LimitTag,
+)
 from jackalope.core.effects import Accepted
 from jackalope.core.refusals import Code
 from tests.core.driving import Driver
@@ -53,3 +60,13 @@ def test_what_is_there_already_counts() -> None:
     answer = driver.send(circle)
     assert isinstance(answer, Accepted)
     assert [(place, refusal.code) for place, refusal in answer.refused] == [(0, Code.POLICY_CYCLE)]
+
+
+def test_a_pool_may_name_a_launcher_that_is_there() -> None:
+    driver = Driver()
+    pool = DeclarePool(queue="a", changes={"launcher": "local"})
+    answer = driver.send(DeclareAll(declarations=[pool]))
+    assert isinstance(answer, Accepted)
+    assert [refusal.code for _, refusal in answer.refused] == [Code.WRONG_STATE]
+    driver.send(FollowPools(launchers=("local",), session=5))
+    assert driver.send(DeclareAll(declarations=[pool])) == Accepted(1)

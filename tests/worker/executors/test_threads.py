@@ -108,7 +108,7 @@ def test_a_tracer_gets_through_after_threads_ran_and_were_stopped() -> None:
     script = """
 import sys
 from jackalope.worker.attempt import Cause
-from jackalope.worker.thread_executor import ThreadExecutor
+from jackalope.worker.executors.threads import ThreadExecutor
 from tests.worker.executors.stage import Ear, attempt_at, until
 
 ear, executor = Ear(), ThreadExecutor()

@@ -34,6 +34,7 @@ def declaration_problems(config: Config) -> list[str]:
     """Return what a broker without any queue would refuse of a configuration."""
     core = Core()
     core.default_policy = config.queue_defaults.policy()
+    core.pools.launchers = tuple(config.launchers)
     wanted = Declarations(config)
     return wanted.problems(refusals_of(core, wanted.command.declarations))
 

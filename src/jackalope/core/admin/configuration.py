@@ -44,9 +44,10 @@ def refusals_of(core: Core, declarations: Iterable[Command]) -> list[tuple[int, 
 
 
 def _trial_of(core: Core) -> Core:
-    """Return a core that knows the queues and limits of another one, and no task."""
+    """Return a core with the queues, limits and launchers of another one, and no task."""
     trial = type(core)()
     trial.default_policy = core.default_policy
+    trial.pools.launchers = core.pools.launchers
     worlds = core.book.namespaces.values()
     trial.book.restore(
         Counters(),

@@ -1,7 +1,7 @@
 """The socket of a worker: GridLike's protocol, message for message.
 
-Owns one connection from its registration to its end. Messages become commands (`worker_session`), and
-effects become messages of GridLike.
+Owns one connection from its registration to its end. Messages become commands (`worker_session`),
+and effects become messages of GridLike.
 
 Theory of operation
 ===================
@@ -34,9 +34,9 @@ long as it has none, and is sent both before each payload::
     <- {"code":5,"job":"...","attempt":7}
 
 When it comes back over another connection and names the attempt that it has, the job is its own
-again if nothing has happened to it (see `context`). It is asked for its status like any other: `busy`
-keeps the job, and so does the result itself; `ready` gives it back. If the attempt is over, its
-result is thrown away like that of a job that was taken away.
+again if nothing has happened to it (see `context`). It is asked for its status like any other:
+`busy` keeps the job, and so does the result itself; `ready` gives it back. If the attempt is over,
+its result is thrown away like that of a job that was taken away.
 """
 
 from __future__ import annotations
