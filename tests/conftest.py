@@ -1,5 +1,6 @@
 """What holds for all tests: how hard Hypothesis tries, which files begin, what is stored."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,11 @@ from jackalope.core.records import decode_batch, encode_batch
 from tests import profiles
 
 profiles.load()
+
+# A shell starts what runs in the background with interrupts ignored, and every program that a test
+# starts would inherit that: none of them could be ended as by Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Their files take longest: begun last, one of them would run on alone at the end.
 _FIRST = [Path(__file__).parent / name for name in ("aiida", "simulation", "acceptance")]
