@@ -149,7 +149,12 @@ def test_a_coroutine_function_is_a_subscriber(our_switch: Switch) -> None:
     assert result_of(communicator.task_send(4)) == 8
 
 
-def test_a_cancelled_future_does_not_acknowledge(switch: Switch) -> None:
+def test_a_cancelled_future_does_not_acknowledge(
+    switch: Switch, request: pytest.FixtureRequest
+) -> None:
+    if not switch.is_ours:
+        reason = "on a busy machine kiwipy over RabbitMQ acknowledges it now and then"
+        request.applymarker(pytest.mark.xfail(strict=False, reason=reason))
     sender, taker, other = (switch.connect() for _ in range(3))
     started: kiwipy.Future = kiwipy.Future()
     inbox = Inbox(lambda _: started)
