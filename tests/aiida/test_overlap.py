@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from jackalope.aiida.process_communicator import ProcessCommunicator
-from jackalope.kiwipy.task_traits import Traits
+from jackalope.kiwipy.task_traits import TaskTraits
 from tests.acceptance.harness import House, wait_until
 from tests.aiida.harness import PATIENCE_S
 from tests.aiida.test_processes import continue_
@@ -31,7 +31,7 @@ WORKER = """
 import sys, threading, time
 import kiwipy
 from jackalope.aiida.process_communicator import ProcessCommunicator
-from jackalope.kiwipy.task_traits import Traits
+from jackalope.kiwipy.task_traits import TaskTraits
 
 address, path, lease_s = sys.argv[1:]
 
@@ -50,7 +50,10 @@ def take(_, task):
     return kiwipy.Future()
 
 communicator = ProcessCommunicator(
-    {"address": address}, lambda pid: Traits(str(pid)), lease=float(lease_s), async_task_timeout=60
+    {"address": address},
+    lambda pid: TaskTraits(str(pid)),
+    lease=float(lease_s),
+    async_task_timeout=60,
 )
 communicator.add_task_subscriber(take)
 print("ready", flush=True)
@@ -146,7 +149,7 @@ class Bench:
     def send(self) -> None:
         """Send the task that continues the process."""
         params = {"address": self.address}
-        with ProcessCommunicator(params, lambda pid: Traits(str(pid))) as sender:
+        with ProcessCommunicator(params, lambda pid: TaskTraits(str(pid))) as sender:
             sender.task_send(continue_(1), no_reply=True)
 
     def close(self) -> None:

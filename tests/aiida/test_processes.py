@@ -12,15 +12,15 @@ import pytest
 
 from jackalope.aiida.process_communicator import QUEUE, ProcessCommunicator, pid_of, traits_of
 from jackalope.client.app import Jackalope
-from jackalope.kiwipy.task_traits import PLAIN, Traits
+from jackalope.kiwipy.task_traits import PLAIN, TaskTraits
 from tests.acceptance.harness import wait_until
 from tests.aiida.harness import PATIENCE_S, Inbox, result_of
 
 #: Processes by their pk: the second and third are calculations inside of the first.
 KNOWN = {
-    1: Traits("1", "Chain", 150, is_parent=True),
-    2: Traits("2", "Add", 151, ("computer:daint",)),
-    3: Traits("3", "Add", 151, ("computer:daint",)),
+    1: TaskTraits("1", "Chain", 150, is_parent=True),
+    2: TaskTraits("2", "Add", 151, ("computer:daint",)),
+    3: TaskTraits("3", "Add", 151, ("computer:daint",)),
 }
 
 
@@ -69,7 +69,7 @@ def test_what_continues_no_process_has_no_traits(task: Any) -> None:
 
 
 def test_a_process_that_cannot_be_looked_up_still_has_its_pk() -> None:
-    assert traits_of(continue_(99), KNOWN.__getitem__) == Traits(alias="99")
+    assert traits_of(continue_(99), KNOWN.__getitem__) == TaskTraits(alias="99")
 
 
 def test_a_process_is_found_by_its_pk(world: World) -> None:

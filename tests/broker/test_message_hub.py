@@ -8,8 +8,8 @@ from jackalope.broker.message_hub import (
     MESSAGE_BYTES_MAX,
     PENDING_PER_CALL_MAX,
     RECIPIENTS_PER_SESSION_MAX,
+    MessageHub,
     Seat,
-    Switchboard,
 )
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
@@ -38,11 +38,11 @@ class Line:
 
 
 @pytest.fixture
-def board() -> Switchboard:
-    return Switchboard()
+def board() -> MessageHub:
+    return MessageHub()
 
 
-def sit(board: Switchboard, namespace: str = "default") -> tuple[Seat, Line]:
+def sit(board: MessageHub, namespace: str = "default") -> tuple[Seat, Line]:
     line = Line()
     return board.sit(namespace, line), line
 
@@ -52,7 +52,7 @@ def code_of(outcome: object) -> Code:
     return outcome.code
 
 
-def test_recipients_of_a_session_are_limited(board: Switchboard) -> None:
+def test_recipients_of_a_session_are_limited(board: MessageHub) -> None:
     seat, _ = sit(board)
     names = tuple(f"r{number}" for number in range(RECIPIENTS_PER_SESSION_MAX))
     assert board.listen(seat, names, ()) is None
@@ -62,14 +62,14 @@ def test_recipients_of_a_session_are_limited(board: Switchboard) -> None:
     assert board.listen(seat, ("one more",), ()) is None
 
 
-def test_interests_of_a_session_are_limited(board: Switchboard) -> None:
+def test_interests_of_a_session_are_limited(board: MessageHub) -> None:
     seat, _ = sit(board)
     interests = tuple(Interest(subject=f"s{n}") for n in range(INTERESTS_PER_SESSION_MAX))
     assert board.listen(seat, (), interests) is None
     assert code_of(board.listen(seat, (), (Interest(),))) is Code.TOO_MANY
 
 
-def test_calls_that_wait_are_limited(board: Switchboard) -> None:
+def test_calls_that_wait_are_limited(board: MessageHub) -> None:
     caller, _ = sit(board)
     callee, line = sit(board)
     board.listen(callee, ("clerk",), ())
@@ -82,7 +82,7 @@ def test_calls_that_wait_are_limited(board: Switchboard) -> None:
     assert board.call(other, 1, "clerk", b"") is None
 
 
-def test_bodies_are_limited(board: Switchboard) -> None:
+def test_bodies_are_limited(board: MessageHub) -> None:
     caller, heard = sit(board)
     callee, line = sit(board)
     board.listen(callee, ("clerk",), (Interest(),))
@@ -98,7 +98,7 @@ def test_bodies_are_limited(board: Switchboard) -> None:
     assert board.waiting_calls() == 0
 
 
-def test_names_are_limited(board: Switchboard) -> None:
+def test_names_are_limited(board: MessageHub) -> None:
     seat, _ = sit(board)
     longest, longer = "n" * NAME_CHARS_MAX, "n" * (NAME_CHARS_MAX + 1)
     assert board.listen(seat, (longest,), (Interest(longest, longest),)) is None
@@ -109,7 +109,7 @@ def test_names_are_limited(board: Switchboard) -> None:
     assert code_of(board.broadcast(seat.namespace, longer, "", b"")) is Code.INVALID
 
 
-def test_a_call_is_put_off_only_so_often(board: Switchboard) -> None:
+def test_a_call_is_put_off_only_so_often(board: MessageHub) -> None:
     caller, heard = sit(board)
     callee, line = sit(board)
     board.listen(callee, ("clerk",), ())
@@ -122,7 +122,7 @@ def test_a_call_is_put_off_only_so_often(board: Switchboard) -> None:
     assert heard.replies[-1] == (1, CallStage.RESULT, b"end")
 
 
-def test_only_the_recipient_replies(board: Switchboard) -> None:
+def test_only_the_recipient_replies(board: MessageHub) -> None:
     caller, heard = sit(board)
     callee, line = sit(board)
     thief, _ = sit(board)
@@ -132,7 +132,7 @@ def test_only_the_recipient_replies(board: Switchboard) -> None:
     assert heard.replies == []
 
 
-def test_nothing_is_left_of_who_has_gone(board: Switchboard) -> None:
+def test_nothing_is_left_of_who_has_gone(board: MessageHub) -> None:
     seats = [sit(board, namespace)[0] for namespace in ("one", "one", "two")]
     for seat in seats:
         board.listen(seat, ("clerk", "cook"), (Interest(), Interest("ada")))

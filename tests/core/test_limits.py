@@ -429,7 +429,7 @@ def test_departed_workers_max(crowd: Driver) -> None:
 
 def test_tallies_per_namespace_max(crowd: Driver) -> None:
     """The one that ended nothing for longest is forgotten, in storage too."""
-    tallies = crowd.core.book.world("default").tallies
+    tallies = crowd.core.book.namespace("default").tallies
     for session in range(1, TALLIES_PER_NAMESPACE_MAX + 1):
         tallies[f"worker {session}"] = Tally(succeeded=1, at_us=session)
     crowd.join("worker 1", 1)
@@ -731,7 +731,7 @@ def test_bindings_per_namespace_max(crowd: Driver) -> None:
     crowd.send(OpenQueue(queue="q", durable=True))
     for number in range(BINDINGS_PER_NAMESPACE_MAX):
         crowd.send(Bind(binding=Binding("amq.direct", "q", key=str(number))))
-    assert len(crowd.core.book.world("default").topology.bindings) == BINDINGS_PER_NAMESPACE_MAX
+    assert len(crowd.core.book.namespace("default").topology.bindings) == BINDINGS_PER_NAMESPACE_MAX
     more = Bind(binding=Binding("amq.direct", "q", key="more"))
     assert_refused(crowd, crowd.send(more), Code.TOO_MANY, BINDINGS_PER_NAMESPACE_MAX)
 

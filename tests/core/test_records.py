@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jackalope.core.amqp.routing import Kind
-from jackalope.core.amqp.topology import AppliesTo, Binding, Exchange, Overflow, Rule, Traits
+from jackalope.core.amqp.topology import AmqpTraits, AppliesTo, Binding, Exchange, Overflow, Rule
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.cache.answers import Same, StoredAnswer
 from jackalope.core.lifecycle import Event, Reason, State
@@ -57,15 +57,15 @@ from jackalope.core.state.apply import APPLIERS
 from jackalope.core.task import (
     Attempt,
     BlobRef,
+    Envelope,
     Error,
-    Happening,
-    Letter,
+    HistoryEntry,
     OnDependency,
     Options,
     Outcome,
-    Request,
     Retry,
     Signal,
+    SignalRequest,
     Stage,
     TaskRow,
     TaskSpec,
@@ -93,9 +93,9 @@ OPTIONS = Options(
     identity=b"i" * 32,
 )
 
-LETTER = Letter("exchange", "key", b"\x10\x00\x02")
+LETTER = Envelope("exchange", "key", b"\x10\x00\x02")
 
-TRAITS = Traits(
+TRAITS = AmqpTraits(
     durable=False,
     auto_delete=True,
     owner=1,
@@ -138,9 +138,9 @@ ROW = TaskRow(
     attempts=10,
     guardian=task_id(4),
     avoid="w1",
-    attempt=Attempt(11, "w2", 12, 13, Request(Signal.KILL, "ada", 14, Stage.DELIVERED)),
+    attempt=Attempt(11, "w2", 12, 13, SignalRequest(Signal.KILL, "ada", 14, Stage.DELIVERED)),
     outcome=Outcome(b"result", Error("E", "message", "trace"), Reason.FAILED, 15, 16),
-    history=[Happening(17, "kill", "ada", "detail")],
+    history=[HistoryEntry(17, "kill", "ada", "detail")],
     letter=LETTER,
 )
 

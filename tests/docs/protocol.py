@@ -41,8 +41,8 @@ from jackalope.core.lifecycle import Reason, State
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import (
     BlobRef,
+    Envelope,
     Error,
-    Letter,
     OnDependency,
     Options,
     Retry,
@@ -120,7 +120,7 @@ PARTS: tuple[type[msgspec.Struct], ...] = (
     Error,
     RetryTerms,
     Assignment,
-    Letter,
+    Envelope,
     TaskEnded,
     Happened,
     Interest,
@@ -144,7 +144,7 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
     views.ErrorView,
     views.ProgressView,
     views.RequestView,
-    views.HappeningView,
+    views.HistoryEntryView,
     views.ExplanationView,
     views.CauseView,
     views.QueueView,

@@ -19,7 +19,7 @@ from jackalope.broker import engine, message_hub, queries, service
 from jackalope.broker.blobs import manager
 from jackalope.broker.telemetry import meter
 from jackalope.core import limits
-from jackalope.core.amqp.topology import Binding, Exchange, Rule, Traits
+from jackalope.core.amqp.topology import AmqpTraits, Binding, Exchange, Rule
 from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.core import STALL_US
 from jackalope.core.lifecycle import ENDED, LEASED, RESTING, TRANSITIONS, Event, Reason, State
@@ -30,13 +30,13 @@ from jackalope.core.refusals import Code
 from jackalope.core.task import (
     Attempt,
     BlobRef,
+    Envelope,
     Error,
-    Happening,
-    Letter,
+    HistoryEntry,
     Options,
     Outcome,
-    Request,
     Retry,
+    SignalRequest,
     TaskRow,
     TaskSpec,
 )
@@ -64,12 +64,12 @@ PARTS: tuple[type[msgspec.Struct], ...] = (
     Error,
     TaskRow,
     Attempt,
-    Request,
+    SignalRequest,
     Outcome,
-    Happening,
+    HistoryEntry,
     StoredAnswer,
-    Letter,
-    Traits,
+    Envelope,
+    AmqpTraits,
     Exchange,
     Binding,
     Rule,

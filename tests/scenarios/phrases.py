@@ -10,7 +10,7 @@ from typing import Any
 
 from jackalope.core import commands, effects, records
 from jackalope.core.amqp import properties
-from jackalope.core.amqp.topology import Binding, Traits
+from jackalope.core.amqp.topology import AmqpTraits, Binding
 from jackalope.core.commands.amqp import ClearRule, OpenQueue, SetRule
 from jackalope.core.durations import NEVER
 from jackalope.core.lifecycle import Event, State
@@ -83,12 +83,12 @@ def tell_settings(settings: Policy | PoolSettings, default: Policy | PoolSetting
     return " ".join(told)
 
 
-def tell_traits(traits: Traits) -> str:
+def tell_traits(traits: AmqpTraits) -> str:
     """Tell what traits have that the default has not, arguments apart."""
     told = []
-    for name in Traits.__struct_fields__:
+    for name in AmqpTraits.__struct_fields__:
         value = getattr(traits, name)
-        if value != getattr(Traits(), name) and name != "arguments":
+        if value != getattr(AmqpTraits(), name) and name != "arguments":
             is_time = name.endswith("_us")
             told.append(f"{name.removesuffix('_us')}={_plain(value, is_time=is_time)}")
     return " ".join(told)

@@ -10,13 +10,13 @@ from jackalope.core.task import (
     Attempt,
     BlobRef,
     Error,
-    Happening,
+    HistoryEntry,
     OnDependency,
     Options,
     Outcome,
-    Request,
     Retry,
     Signal,
+    SignalRequest,
     TaskRow,
 )
 
@@ -57,7 +57,7 @@ def make_row(number: int, **fields: Any) -> TaskRow:
         "avoid": "",
         "attempt": None,
         "outcome": Outcome(b"result", ended_us=5_000, forget_us=FOREVER_US) if is_ended else None,
-        "history": [Happening(1_000 + number, "submit", "client")],
+        "history": [HistoryEntry(1_000 + number, "submit", "client")],
     }
     return TaskRow(**values | fields)
 
@@ -92,9 +92,9 @@ def make_full_row(number: int) -> TaskRow:
         attempts=6,
         guardian=task_id(93),
         avoid="worker 7",
-        attempt=Attempt(12, "worker 8", 7, 8, Request(Signal.KILL, "ann", 9)),
+        attempt=Attempt(12, "worker 8", 7, 8, SignalRequest(Signal.KILL, "ann", 9)),
         outcome=Outcome(BlobRef("result-blob", 80_000), Error("ValueError", "no", "trace")),
-        history=[Happening(1, "submit", "ann"), Happening(2, "fail", "worker 7", "no")],
+        history=[HistoryEntry(1, "submit", "ann"), HistoryEntry(2, "fail", "worker 7", "no")],
     )
 
 

@@ -27,7 +27,7 @@ from jackalope.transport.address import Address
 from jackalope.transport.connection import Connection
 from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.messages import Act, Ended, Hello, Manage, Message, Query, Submit, Watch
-from jackalope.wire.views import ExplanationView, HappeningView, TaskView, WorkerView
+from jackalope.wire.views import ExplanationView, HistoryEntryView, TaskView, WorkerView
 from jackalope.worker.executors.run_coroutine import new_event_loop
 from tests.worker.application import app
 
@@ -150,9 +150,9 @@ class House:
     async def view(self, task: TaskId) -> TaskView:
         return msgspec.convert(await self._ask(Query(0, "task", {"id": task})), TaskView)
 
-    async def history(self, task: TaskId) -> list[HappeningView]:
+    async def history(self, task: TaskId) -> list[HistoryEntryView]:
         lines = await self._ask(Query(0, "history", {"id": task}))
-        return msgspec.convert(lines, list[HappeningView])
+        return msgspec.convert(lines, list[HistoryEntryView])
 
     async def explain(self, task: TaskId) -> list[str]:
         """Return the kinds of reasons why a task is as it is, with their sentences."""

@@ -17,7 +17,7 @@ from jackalope.core.limits import NAME_CHARS_MAX, TAG_CHARS_MAX
 from jackalope.core.task import PRIORITY_DEFAULT
 from jackalope.kiwipy.communicator import JackalopeCommunicator
 from jackalope.kiwipy.futures import levels_of
-from jackalope.kiwipy.task_traits import PLAIN, Traits
+from jackalope.kiwipy.task_traits import PLAIN, TaskTraits
 
 log = logging.getLogger("jackalope.aiida")
 
@@ -35,7 +35,7 @@ _WAITING = ".waiting"
 #: What a process takes as the wish to end it.
 _KILL = {"intent": "kill", "message": "Its task was killed", "force_kill": False}
 
-LookUp = Callable[[int], Traits]
+LookUp = Callable[[int], TaskTraits]
 
 
 class ProcessCommunicator(JackalopeCommunicator):
@@ -103,7 +103,7 @@ def pid_of(task: Any) -> int | None:
     return pid if isinstance(pid, int) else None
 
 
-def traits_of(task: Any, look_up: LookUp) -> Traits:
+def traits_of(task: Any, look_up: LookUp) -> TaskTraits:
     """Return what is known about a task."""
     pid = pid_of(task)
     if pid is None:
@@ -113,7 +113,7 @@ def traits_of(task: Any, look_up: LookUp) -> Traits:
     except Exception:
         # What it is called and when it runs is not worth a process.
         log.exception("process %s cannot be looked up: its task has no more than its pk", pid)
-        return Traits(alias=str(pid))
+        return TaskTraits(alias=str(pid))
 
 
 def _on_dropped(alias: str) -> None:
@@ -143,7 +143,7 @@ class Lookup:
     def __init__(self) -> None:
         self._depths: dict[int, int] = {}
 
-    def __call__(self, pid: int) -> Traits:
+    def __call__(self, pid: int) -> TaskTraits:
         """Return what is known about a process.
 
         Its pk is its alias, its label its name; a calculation is tagged with its computer; and the
@@ -151,7 +151,7 @@ class Lookup:
         """
         kind, label, computer = _about(pid)
         tag = f"{COMPUTER_TAG}{computer}"[:TAG_CHARS_MAX] if computer else ""
-        return Traits(
+        return TaskTraits(
             alias=str(pid),
             name=(label or kind.rstrip(".").rpartition(".")[2])[:NAME_CHARS_MAX],
             priority=PRIORITY_DEFAULT + min(self._depth(pid), _DEPTH_MAX),

@@ -283,17 +283,17 @@ class Engine:
     def find(self, namespace: str, task_id: TaskId, alias: str = "") -> Task | None:
         """Find a task by its id or alias, in memory or else in history."""
         book = self.core.book
-        world = book.namespaces.get(namespace)
-        if world is None:
+        ns = book.namespaces.get(namespace)
+        if ns is None:
             return None
         if alias:
-            if alias not in world.aliases:
+            if alias not in ns.aliases:
                 book.recall(self.history.find_aliases(namespace, [alias]))
-            task_id = world.aliases.get(alias, NO_TASK)
+            task_id = ns.aliases.get(alias, NO_TASK)
         elif task_id not in book.tasks:
             book.recall(self.history.find([task_id]))
         task = book.tasks.get(task_id)
-        return task if task is not None and task.queue.namespace is world else None
+        return task if task is not None and task.queue.namespace is ns else None
 
     def _recall(self, command: AnyCommand) -> None:
         """Put ended tasks back into memory that the command names and storage has."""

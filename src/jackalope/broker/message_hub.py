@@ -76,7 +76,7 @@ class _Call:
     pending: int = 0
 
 
-class Switchboard:
+class MessageHub:
     """Hands messages from session to session."""
 
     def __init__(self) -> None:

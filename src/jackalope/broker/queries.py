@@ -48,7 +48,7 @@ from jackalope.wire.views import (
     BatchView,
     CauseView,
     ExplanationView,
-    HappeningView,
+    HistoryEntryView,
     LimitView,
     PoolView,
     QueueView,
@@ -197,11 +197,11 @@ def _queues_meant(about: About) -> tuple[str, ...]:
     return tuple(queue for queue in about.queues if queue in seen) or ("",)
 
 
-async def _history(broker: Broker, namespace: str, about: About) -> list[HappeningView]:
+async def _history(broker: Broker, namespace: str, about: About) -> list[HistoryEntryView]:
     happened = await broker.read(
         lambda engine: whole_history(engine.core, _find(engine, namespace, about))
     )
-    return [HappeningView(h.at_us, h.what, h.by, h.detail) for h in happened]
+    return [HistoryEntryView(h.at_us, h.what, h.by, h.detail) for h in happened]
 
 
 async def _explain(broker: Broker, namespace: str, about: About) -> ExplanationView:
@@ -233,8 +233,8 @@ async def _namespaces(broker: Broker, _: str, __: About) -> list[str]:
 
 async def _queues(broker: Broker, namespace: str, about: About) -> list[QueueView]:
     def ask(engine: Engine) -> list[QueueView]:
-        world = engine.core.book.namespaces.get(namespace)
-        queues = [] if world is None else sorted(world.queues.values(), key=lambda q: q.name)
+        ns = engine.core.book.namespaces.get(namespace)
+        queues = [] if ns is None else sorted(ns.queues.values(), key=lambda q: q.name)
         return [
             _queue_view(engine, queue)
             for queue in queues
@@ -249,8 +249,8 @@ async def _workers(broker: Broker, namespace: str, _: About) -> list[WorkerView]
         roster = engine.core.roster
         here = [
             worker_view(worker, engine.core.fanouts.get(worker.helps))
-            for (world, _), worker in roster.workers.items()
-            if world == namespace and any(map(sees, worker.queues))
+            for (ns, _), worker in roster.workers.items()
+            if ns == namespace and any(map(sees, worker.queues))
         ]
         if acting.get().queues:
             return sorted(
@@ -270,10 +270,10 @@ async def _workers(broker: Broker, namespace: str, _: About) -> list[WorkerView]
 
 async def _limits(broker: Broker, namespace: str, _: About) -> list[LimitView]:
     def ask(engine: Engine) -> list[LimitView]:
-        world = engine.core.book.namespaces.get(namespace) or Namespace(namespace)
+        ns = engine.core.book.namespaces.get(namespace) or Namespace(namespace)
         return [
-            LimitView(tag, limit, world.in_flight.get(tag, 0))
-            for tag, limit in sorted(world.limits.items())
+            LimitView(tag, limit, ns.in_flight.get(tag, 0))
+            for tag, limit in sorted(ns.limits.items())
         ]
 
     return await broker.read(ask)
@@ -299,10 +299,10 @@ async def _batches(broker: Broker, namespace: str, about: About) -> list[BatchVi
 
 async def _stats(broker: Broker, namespace: str, _: About) -> StatsView:
     def ask(engine: Engine) -> StatsView:
-        world = engine.core.book.namespaces.get(namespace) or Namespace(namespace)
+        ns = engine.core.book.namespaces.get(namespace) or Namespace(namespace)
         counts = dict.fromkeys(State, 0)
         ended: Counter[State] = Counter()
-        seen = [queue for queue in world.queues.values() if sees(queue.name)]
+        seen = [queue for queue in ns.queues.values() if sees(queue.name)]
         for queue in seen:
             ended.update(queue.ended)
             for state, number in queue.counts.items():

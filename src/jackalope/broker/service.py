@@ -27,7 +27,7 @@ from jackalope.broker.blobs.manager import BlobKeeper
 from jackalope.broker.config.schema import LimitsConfig
 from jackalope.broker.engine import Engine, Flush, Turn
 from jackalope.broker.events import Events
-from jackalope.broker.message_hub import Switchboard
+from jackalope.broker.message_hub import MessageHub
 from jackalope.broker.telemetry.meter import Meter
 from jackalope.broker.telemetry.time_series import Series
 from jackalope.broker.views.totals import Shared, Totals
@@ -82,7 +82,7 @@ _STUCK_DISK_US = 10 * SECOND
 _PLACE_EVERY_S = 1.0
 
 
-class Outlet(Protocol):
+class SessionHandler(Protocol):
     """Where the effects of a session go: the door's side of a connection."""
 
     def deliver(self, effects: list[Effect]) -> None:
@@ -123,7 +123,7 @@ class Broker:
         self.access = access or Access()  # who may come in, and what they may do
         self.access.follow(self.engine.core.book)
         self._admission = Admission(storage.room_bytes, free_bytes_min)
-        self._outlets: dict[int, Outlet] = {}
+        self._outlets: dict[int, SessionHandler] = {}
         self._sessions = 0
         self._inbox: list[AnyCommand] = []
         self._inbox_items = 0
@@ -143,7 +143,7 @@ class Broker:
         self._settled_core: object = None
         self._is_stopping = False
         self.events = Events()  # what happened, for subscribers
-        self.switchboard = Switchboard()  # hands messages from session to session
+        self.switchboard = MessageHub()  # hands messages from session to session
         self.meter = Meter()  # how much happened, and how long it took
         self.totals = Totals()  # how many tasks lists have. For the thread of history.
         self.lists: Shared[TaskPage] = Shared()  # the lists that clients wait for
@@ -206,7 +206,7 @@ class Broker:
 
     # For the doors.
 
-    def open_session(self, outlet: Outlet) -> int:
+    def open_session(self, outlet: SessionHandler) -> int:
         self._sessions += 1
         self._outlets[self._sessions] = outlet
         return self._sessions

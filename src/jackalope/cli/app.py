@@ -71,7 +71,7 @@ Namespace = Annotated[
         "-n",
         envvar="JACKALOPE_NAMESPACE",
         metavar="NAME",
-        help="The closed world of queues, workers and tasks to look at.",
+        help="The namespace (its own queues, workers and tasks) to use.",
         show_default="default",
     ),
 ]

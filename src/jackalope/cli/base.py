@@ -99,7 +99,7 @@ Namespace = Annotated[
         "--namespace",
         "-n",
         metavar="NAME",
-        help="The closed world of queues, workers and tasks to look at.",
+        help="The namespace (its own queues, workers and tasks) to use.",
         rich_help_panel=_PANEL,
         show_default=False,
     ),

@@ -47,7 +47,7 @@ from jackalope.wire.views import (
     ApiKeyView,
     BatchView,
     ExplanationView,
-    HappeningView,
+    HistoryEntryView,
     LimitView,
     PoolView,
     QueueView,
@@ -134,9 +134,9 @@ class Backend:
         }
         return await self._ask("tasks", TaskPage, **about)
 
-    async def history(self, task_id: TaskId) -> list[HappeningView]:
+    async def history(self, task_id: TaskId) -> list[HistoryEntryView]:
         """Show what happened to a task."""
-        return await self._ask("history", list[HappeningView], id=task_id)
+        return await self._ask("history", list[HistoryEntryView], id=task_id)
 
     async def explain(self, task_id: TaskId) -> ExplanationView:
         """Show why a task is as it is."""

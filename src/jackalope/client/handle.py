@@ -26,7 +26,7 @@ from jackalope.core.lifecycle import State
 from jackalope.core.task import BlobRef
 from jackalope.errors import Rejected, TaskFailed
 from jackalope.tasks.context import resting
-from jackalope.wire.views import ExplanationView, HappeningView, ProgressView, TaskView
+from jackalope.wire.views import ExplanationView, HistoryEntryView, ProgressView, TaskView
 
 if TYPE_CHECKING:
     from jackalope.client.app import Jackalope
@@ -175,9 +175,9 @@ class Handle(Generic[R_co]):
         """Return why the task is as it is: what it waits for, and who is ahead of it."""
         return await self.app.query("explain", {"id": self.id}, ExplanationView)
 
-    async def history(self) -> list[HappeningView]:
+    async def history(self) -> list[HistoryEntryView]:
         """Return what has happened to the task, oldest first."""
-        return await self.app.query("history", {"id": self.id}, list[HappeningView])
+        return await self.app.query("history", {"id": self.id}, list[HistoryEntryView])
 
     async def progress(self) -> AsyncGenerator[ProgressView, None]:
         """Yield the task's progress as the worker tells it, until the task ends.

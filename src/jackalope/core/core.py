@@ -97,7 +97,7 @@ from jackalope.core.state.queue import Queue
 from jackalope.core.state.ready_queue import Lane
 from jackalope.core.state.roster import Roster, Worker
 from jackalope.core.state.timers import Timers
-from jackalope.core.task import Letter, Task, TaskSpec
+from jackalope.core.task import Envelope, Task, TaskSpec
 from jackalope.core.tasks import actions, attempts, submit, watches
 from jackalope.core.tasks.assign import serve
 from jackalope.core.tasks.attempts import Progress
@@ -142,7 +142,7 @@ class Core:
         self.deserted: dict[tuple[str, str], None] = {}
         self.crowded: dict[Queue, None] = {}  # queues that it may have made fuller than they may be
         # tasks that a full queue did not take, and that are dead letters
-        self.refused: list[tuple[Queue, TaskSpec, Letter]] = []
+        self.refused: list[tuple[Queue, TaskSpec, Envelope]] = []
         # requests to pools that it ended, and that the broker answers
         self.unanswered: list[Task] = []
         # the addresses at which sessions wait for direct replies, by session

@@ -14,7 +14,7 @@ from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy
 from jackalope.core.pools.settings import PoolSettings
 from jackalope.core.refusals import Refusal
-from jackalope.core.task import Body, Error, Letter, Options, Signal
+from jackalope.core.task import Body, Envelope, Error, Options, Signal
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -158,7 +158,7 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempt: int
     timeout_us: int
     claim: int = 0  # the ref of the claim that it answers, or 0
-    letter: Letter | None = None  # what it brings along if it came as an AMQP message
+    letter: Envelope | None = None  # what it brings along if it came as an AMQP message
 
 
 class SignalAsked(msgspec.Struct, frozen=True, gc=False):

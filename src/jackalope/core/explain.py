@@ -18,7 +18,7 @@ from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.limits import AHEAD_COUNT_MAX
 from jackalope.core.pools.lifecycle import trouble
 from jackalope.core.pools.settings import NO_LAUNCHER, GroupState
-from jackalope.core.task import Attempt, Happening, Task, lease_of
+from jackalope.core.task import Attempt, HistoryEntry, Task, lease_of
 
 if TYPE_CHECKING:
     from jackalope.core.core import Core
@@ -83,12 +83,12 @@ def explain(core: Core, task: Task) -> Explanation:
     return Explanation(task.id, task.state, tuple(causes))
 
 
-def history(task: Task) -> list[Happening]:
+def history(task: Task) -> list[HistoryEntry]:
     """Return what happened to a task, when and by whom, from its submission on."""
-    return [Happening(task.created_us, "submit", task.by), *(task.history or ())]
+    return [HistoryEntry(task.created_us, "submit", task.by), *(task.history or ())]
 
 
-def whole_history(core: Core, task: Task) -> list[Happening]:
+def whole_history(core: Core, task: Task) -> list[HistoryEntry]:
     """Return the same with how its request was served, and the last use of the kept answer.
 
     Uses leave no line of their own: there may be any number of them.
@@ -98,7 +98,7 @@ def whole_history(core: Core, task: Task) -> list[Happening]:
     if how is not None:
         submitted = msgspec.structs.replace(submitted, detail=f"request: {how}")
     if answer is not None and (hits := answer.uses - joined(task)) > 0:
-        rest.append(Happening(answer.used_us, How.HIT, answer.used_by, str(hits)))
+        rest.append(HistoryEntry(answer.used_us, How.HIT, answer.used_by, str(hits)))
     return [submitted, *rest]
 
 
@@ -131,14 +131,14 @@ def _why_resting(task: Task) -> Cause:
 
 
 def _why_ready(core: Core, task: Task) -> list[Cause]:
-    queue, world = task.queue, task.queue.namespace
+    queue, namespace = task.queue, task.queue.namespace
     causes = []
     if queue.paused_by:
         text = f"queue {queue.name!r} is paused by {queue.paused_by}"
         causes.append(Cause(Why.QUEUE_PAUSED, text, {"by": queue.paused_by}))
     for tag in sorted(set(task.options.tags)):
-        if world.is_full(tag):
-            limit, held = world.limits[tag], world.in_flight.get(tag, 0)
+        if namespace.is_full(tag):
+            limit, held = namespace.limits[tag], namespace.in_flight.get(tag, 0)
             text = f"tag {tag!r} is at its limit: {held} of {limit} in flight"
             facts: dict[str, str | int] = {"tag": tag, "limit": limit, "in_flight": held}
             causes.append(Cause(Why.TAG_AT_LIMIT, text, facts))
@@ -155,8 +155,10 @@ def _why_ready(core: Core, task: Task) -> list[Cause]:
 
 
 def _why_no_worker(core: Core, task: Task) -> list[Cause]:
-    queue, world = task.queue, task.queue.namespace
-    crews = [crew for crew in core.roster.crews(world.name, queue.name) if crew.serves(task.key)]
+    queue, namespace = task.queue, task.queue.namespace
+    crews = [
+        crew for crew in core.roster.crews(namespace.name, queue.name) if crew.serves(task.key)
+    ]
     workers = [worker for crew in crews for worker in crew.members.values()]
     if not workers:
         which = f"key {task.key!r}" if task.key else "tasks without a key"

@@ -36,9 +36,9 @@ def check(core: Core) -> None:
     fences = Counter(task.attempt.fence for task in core.book.tasks.values() if task.attempt)
     must(all(n == 1 for n in fences.values()), "a fence has one holder", fences)
     must(all(f <= core.book.counters.fence for f in fences), "fences are counted", fences)
-    for world in core.book.namespaces.values():
-        _check_namespace(core, world)
-        for queue in world.queues.values():
+    for namespace in core.book.namespaces.values():
+        _check_namespace(core, namespace)
+        for queue in namespace.queues.values():
             _check_queue(queue, by_queue.pop(queue, []))
     must(not by_queue, "every task is in a known queue", by_queue)
     _check_links(core)
@@ -106,8 +106,8 @@ def _check_cache(queue: Queue, unfinished: list[Task]) -> None:
 def _check_answers(core: Core) -> None:
     kept = {
         answer.task: answer
-        for world in core.book.namespaces.values()
-        for queue in world.queues.values()
+        for namespace in core.book.namespaces.values()
+        for queue in namespace.queues.values()
         for answer in queue.cache.answers.values()
     }
     answers = core.book.answers
@@ -118,23 +118,30 @@ def _check_answers(core: Core) -> None:
     must(len(answers.expiry) <= len(kept), "and nothing else has", len(kept))
 
 
-def _check_namespace(core: Core, world: Namespace) -> None:
+def _check_namespace(core: Core, namespace: Namespace) -> None:
     leased = [
         task
         for task in core.book.tasks.values()
-        if task.queue.namespace is world and task.attempt is not None
+        if task.queue.namespace is namespace and task.attempt is not None
     ]
     in_flight = Counter(tag for task in leased for tag in set(task.options.tags))
-    must(world.in_flight == in_flight, "tags count what is leased", world.in_flight, in_flight)
-    held = {(worker, task) for worker, tasks in world.leases.items() for task in tasks}
+    must(
+        namespace.in_flight == in_flight,
+        "tags count what is leased",
+        namespace.in_flight,
+        in_flight,
+    )
+    held = {(worker, task) for worker, tasks in namespace.leases.items() for task in tasks}
     must(held == {(lease_of(t).worker, t.id) for t in leased}, "leases are indexed", held)
-    for queue in world.queues.values():
+    for queue in namespace.queues.values():
         for lane in queue.line.lanes.values():
-            full = sum(world.is_full(tag) for tag in lane.tags)
+            full = sum(namespace.is_full(tag) for tag in lane.tags)
             must(lane.closed_by == full, "full tags close lanes", lane.name, lane.closed_by, full)
             for tag in lane.tags:
-                must(lane in world.limited_lanes[tag], "a limited lane is known to its tag", tag)
-    for alias, task_id in world.aliases.items():
+                must(
+                    lane in namespace.limited_lanes[tag], "a limited lane is known to its tag", tag
+                )
+    for alias, task_id in namespace.aliases.items():
         must(task_id in core.book.tasks, "an alias names a task in memory", alias)
 
 

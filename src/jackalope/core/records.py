@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import msgspec
 
-from jackalope.core.amqp.topology import Binding, Exchange, Rule, Traits
+from jackalope.core.amqp.topology import AmqpTraits, Binding, Exchange, Rule
 from jackalope.core.api_key import ApiKey
 from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.ids import TaskId, is_volatile
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.policy import Policy
 from jackalope.core.pools.settings import PoolSettings
-from jackalope.core.task import Body, Error, Letter, Signal, Stage, TaskRow, TaskSpec
+from jackalope.core.task import Body, Envelope, Error, Signal, Stage, TaskRow, TaskSpec
 
 #: The version of the encoding, the first element of every encoded batch.
 FORMAT = 1
@@ -35,7 +35,7 @@ class QueueDeclared(Record, tag="queue"):
     queue: str
     policy: Policy
     by: str = ""
-    traits: Traits | None = None
+    traits: AmqpTraits | None = None
 
 
 class QueueDeleted(Record, tag="unqueue"):
@@ -84,7 +84,7 @@ class TaskSubmitted(Record, tag="submit"):
     batch: int
     expires_us: int = 0
     waiting_for: tuple[TaskId, ...] = ()
-    letter: Letter | None = None
+    letter: Envelope | None = None
 
 
 class TaskMoved(Record, tag="move"):

@@ -108,7 +108,7 @@ class TaskSpec(msgspec.Struct, array_like=True, gc=False):
     options: Options | None = None
 
 
-class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a task brings along that came as an AMQP message."""
 
     exchange: str  # where it was published
@@ -141,7 +141,7 @@ class Stage(StrEnum):
     REFUSED = "refused"
 
 
-class Request(msgspec.Struct, frozen=True, array_like=True):
+class SignalRequest(msgspec.Struct, frozen=True, array_like=True):
     """A signal on its way to a running task."""
 
     signal: Signal
@@ -157,7 +157,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     worker: str
     assigned_us: int
     started_us: int = 0
-    request: Request | None = None
+    request: SignalRequest | None = None
     times_out_us: int = 0
 
 
@@ -171,7 +171,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     forget_us: int = 0
 
 
-class Happening(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class HistoryEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One line of a task's history: what happened, when, by whom."""
 
     at_us: int
@@ -208,8 +208,8 @@ class TaskRow(msgspec.Struct, array_like=True, gc=False):
     avoid: str
     attempt: Attempt | None
     outcome: Outcome | None
-    history: list[Happening]
-    letter: Letter | None = None
+    history: list[HistoryEntry]
+    letter: Envelope | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -247,9 +247,9 @@ class Task(msgspec.Struct, gc=False):
     avoid: str = ""  # the worker on which it last failed
     attempt: Attempt | None = None  # the lease, while a worker holds it
     outcome: Outcome | None = None  # what the last attempt or the end left
-    history: list[Happening] | None = None  # what happened after it was submitted
+    history: list[HistoryEntry] | None = None  # what happened after it was submitted
     lane: Lane | None = None  # where it stands in line while it is ready
-    letter: Letter | None = None  # what it brings along if it came as an AMQP message
+    letter: Envelope | None = None  # what it brings along if it came as an AMQP message
 
 
 def lease_of(task: Task) -> Attempt:

@@ -35,7 +35,7 @@ from jackalope.kiwipy.queue import Queue
 from jackalope.kiwipy.serialization import DECODER, ENCODER, Coding, Decoder, Encoder
 from jackalope.kiwipy.subscribers import at_home
 from jackalope.kiwipy.task_queue import ListedTask, TaskQueue, listed_tasks
-from jackalope.kiwipy.task_traits import PLAIN, Traits
+from jackalope.kiwipy.task_traits import PLAIN, TaskTraits
 from jackalope.log_setup import follow_host
 from jackalope.wire.messages import CallReplied, CallStage, Heard, Interest
 
@@ -66,7 +66,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
         decoder: Decoder = DECODER,
         testing_mode: bool = False,
         async_task_timeout: float = TASK_TIMEOUT_S,
-        describe: Callable[[Any], Traits] = lambda _: PLAIN,
+        describe: Callable[[Any], TaskTraits] = lambda _: PLAIN,
         is_plain: bool = False,
         lease: float = 0.0,
     ) -> None:

@@ -38,14 +38,14 @@ from jackalope.errors import ConnectionLost, JackalopeError, Rejected
 from jackalope.kiwipy.futures import Reply, levels_of
 from jackalope.kiwipy.serialization import Coding, Envelope, Response
 from jackalope.kiwipy.subscribers import at_home
-from jackalope.kiwipy.task_traits import PARENT_HEADER, PLAIN, TASK_NAME, Traits
+from jackalope.kiwipy.task_traits import PARENT_HEADER, PLAIN, TASK_NAME, TaskTraits
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.transport.address import Address
 from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.messages import Act, Manage, Query
 from jackalope.wire.views import ProgressView
 from jackalope.worker.attempt import Attempt, Cause, Failed, Finished, Stopped
-from jackalope.worker.session import Membership, Standing
+from jackalope.worker.session import JoinTerms, Membership
 from jackalope.worker.workload import RESTING_MAX, Executor, Workload
 
 log = logging.getLogger("jackalope.aiida")
@@ -128,7 +128,7 @@ class Queue:
     # Sending.
 
     async def send(
-        self, task: Any, *, no_reply: bool, traits: Traits = PLAIN
+        self, task: Any, *, no_reply: bool, traits: TaskTraits = PLAIN
     ) -> kiwipy.Future | None:
         """Send a task; it is durable when this returns.
 
@@ -284,7 +284,7 @@ class Queue:
             address = self._session.address
             self._workload = QueueWorkload(Source(address), self)
             name = f"kiwipy-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-            standing = self._guarded(Standing(address, name, (self.name,)))
+            standing = self._guarded(JoinTerms(address, name, (self.name,)))
             self._membership = Membership(standing, self._workload)
             self._membership.on_unwanted = self._on_unwanted
             self._membership.start()
@@ -295,7 +295,7 @@ class Queue:
                 raise kiwipy.DeliveryFailed(str(error)) from error
         return self._workload, self._membership
 
-    def _guarded(self, standing: Standing) -> Standing:
+    def _guarded(self, standing: JoinTerms) -> JoinTerms:
         """See to it that this process has ended before its tasks are given to another."""
         if not self._lease_s:
             return standing

@@ -1,4 +1,4 @@
-"""Traits: what a sender knows about a task besides its body.
+"""TaskTraits: what a sender knows about a task besides its body.
 
 Owns the names. kiwipy's tasks have none of this; a sender that knows the kind of its tasks, as
 AiiDA's plugin does, adds them, and the broker can name, order and limit its tasks.
@@ -18,7 +18,7 @@ PARENT_HEADER = "parent"
 
 
 @dataclass(frozen=True, slots=True)
-class Traits:
+class TaskTraits:
     """What is known about a task."""
 
     # a name of its own. While a task with it is unfinished, another one is not sent.
@@ -34,4 +34,4 @@ class Traits:
         return None if options == NO_OPTIONS else options
 
 
-PLAIN = Traits()
+PLAIN = TaskTraits()

@@ -72,7 +72,7 @@ from jackalope.core.lifecycle import State
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.records import AnyRecord
 from jackalope.core.refusals import Refusal
-from jackalope.core.task import BlobRef, Body, Error, Happening, Options
+from jackalope.core.task import BlobRef, Body, Error, HistoryEntry, Options
 from jackalope.core.task import Task as CoreTask
 from jackalope.embedded import EmbeddedBroker
 from jackalope.errors import Rejected, TaskFailed
@@ -151,7 +151,7 @@ class VirtualHandle(Generic[R]):
         """Say why the task is as it is."""
         return explain(self._broker.core, self._task)
 
-    def history(self) -> list[Happening]:
+    def history(self) -> list[HistoryEntry]:
         """Return what happened to it."""
         return history(self._task)
 

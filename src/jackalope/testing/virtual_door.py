@@ -31,7 +31,7 @@ from jackalope.errors import ConnectionLost
 from jackalope.transport.connection import Connection
 from jackalope.wire.frames import FRAME_BYTES_MAX, VERSION, FrameReader
 from jackalope.wire.messages import Ack, Hello, Message, Query, Welcome
-from jackalope.wire.views import CauseView, ExplanationView, HappeningView
+from jackalope.wire.views import CauseView, ExplanationView, HistoryEntryView
 
 if TYPE_CHECKING:
     from jackalope.client.admin import Administration
@@ -200,9 +200,9 @@ def _explanation(core: Core, task: Task) -> ExplanationView:
     return ExplanationView(explained.task, explained.state, causes)
 
 
-def _history(core: Core, task: Task) -> list[HappeningView]:
+def _history(core: Core, task: Task) -> list[HistoryEntryView]:
     happened = whole_history(core, task)
-    return [HappeningView(h.at_us, h.what, h.by, h.detail) for h in happened]
+    return [HistoryEntryView(h.at_us, h.what, h.by, h.detail) for h in happened]
 
 
 _QUESTIONS: dict[str, Callable[[Core, Task], Any]] = {

@@ -95,7 +95,7 @@ class Hello(Message):
     """The first frame of a connection."""
 
     version: int = VERSION  # the newest protocol that the sender speaks
-    namespace: str = DEFAULT_NAMESPACE  # the closed world that this session acts in
+    namespace: str = DEFAULT_NAMESPACE  # the namespace that this session acts in
     token: str = ""  # what proves who the sender is, where the broker asks for it
     name: str = ""  # who acts, for histories and lists
     agent: str = ""  # program and version, for people

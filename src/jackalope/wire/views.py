@@ -122,7 +122,7 @@ class TaskPage(msgspec.Struct, frozen=True):
     total: int | None = None  # how many there are on all pages, if that was asked for
 
 
-class HappeningView(msgspec.Struct, frozen=True, omit_defaults=True):
+class HistoryEntryView(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of a task's history."""
 
     at_us: int

@@ -27,7 +27,7 @@ from jackalope.worker.executors.run_coroutine import new_event_loop
 from jackalope.worker.executors.threads import ThreadExecutor
 from jackalope.worker.fanout.lending import Helping
 from jackalope.worker.resource_usage import Processor, rss_bytes
-from jackalope.worker.session import Membership, Standing
+from jackalope.worker.session import JoinTerms, Membership
 from jackalope.worker.settings import WorkerSettings, fitting_concurrency
 from jackalope.worker.workload import Executor, Workload
 
@@ -141,7 +141,7 @@ class Runtime:
         self._helping = Helping(
             source, executors, self._workload, worker=settings.name, stop_s=settings.stop_s
         )
-        standing = Standing(
+        standing = JoinTerms(
             address=self._address,
             worker=settings.name,
             queues=self._queues,

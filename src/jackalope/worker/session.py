@@ -60,7 +60,7 @@ _PASSING = frozenset({Code.TOO_MANY, Code.STORAGE_FAILED, Code.OVERLOADED, Code.
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JoinTerms:
     """As what a worker joins."""
 
     address: Address  # where the broker is, and who we are there
@@ -79,7 +79,7 @@ class Standing:
 class Membership:
     """One worker's standing with the broker."""
 
-    def __init__(self, standing: Standing, workload: Workload) -> None:
+    def __init__(self, standing: JoinTerms, workload: Workload) -> None:
         self._standing = standing
         self._workload = workload
         self._workload.on_forgotten = self._rejoin

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jackalope.broker.telemetry.meter import Reading, Spread
+from jackalope.broker.telemetry.meter import Histogram, Reading
 
 sizes = st.lists(st.integers(0, 2**62), max_size=50)
 
 
-def spread_of(numbers: list[int]) -> Spread:
-    spread = Spread()
+def spread_of(numbers: list[int]) -> Histogram:
+    spread = Histogram()
     for number in numbers:
         spread.count(number)
     return spread
@@ -48,7 +48,7 @@ def test_negative_numbers_count_as_none() -> None:
 
 
 def test_empty_spread_says_zero() -> None:
-    assert (Spread().mean(), Spread().quantile(0.99)) == (0, 0)
+    assert (Histogram().mean(), Histogram().quantile(0.99)) == (0, 0)
 
 
 def test_time_goes_on_and_queues_stand_beside_each_other() -> None:

@@ -12,7 +12,7 @@ from jackalope.core.lifecycle import Reason, State
 from jackalope.core.limits import RETRIES_ASKED_MAX
 from jackalope.core.policy import OnLost, Policy
 from jackalope.core.state.queue import Namespace, Queue
-from jackalope.core.task import Attempt, Options, Request, Retry, Signal, Stage, Task
+from jackalope.core.task import Attempt, Options, Retry, Signal, SignalRequest, Stage, Task
 from jackalope.core.tasks.attempts import Decision, after_failure, after_interruption, after_loss
 from tests.core.driving import NOW_US, Driver, task_id
 from tests.profiles import examples
@@ -39,7 +39,7 @@ def attempted(
     stage: Stage = Stage.REQUESTED,
 ) -> Task:
     """Return a task that a worker holds."""
-    request = None if signal is None else Request(signal, "ada", NOW_US, stage)
+    request = None if signal is None else SignalRequest(signal, "ada", NOW_US, stage)
     return Task(
         task_id(1),
         Queue(Namespace("n"), "q", policy),

@@ -127,7 +127,7 @@ def test_history_and_explanation(tmp_path: Path) -> None:
             peer = await house.peer("lena")
             (task,) = await peer.submit(spec())
             await peer.ask_ok(Act(0, Action.HOLD, (task,)))
-            happened = await _ask(peer, "history", list[views.HappeningView], id=task)
+            happened = await _ask(peer, "history", list[views.HistoryEntryView], id=task)
             assert [(h.what, h.by) for h in happened] == [("submit", "lena"), ("hold", "lena")]
             explained = await _ask(peer, "explain", views.ExplanationView, id=task)
             assert (explained.task, explained.state) == (task, "held")

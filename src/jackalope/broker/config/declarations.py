@@ -42,8 +42,8 @@ def declaration_problems(config: Config) -> list[str]:
 def _declarations(config: Config) -> list[tuple[str, AnyCommand]]:
     """Return the commands that declare what is configured, each with its key."""
     commands: list[tuple[str, AnyCommand]] = []
-    for namespace, world in config.namespaces.items():
-        for queue, settings in world.queues.items():
+    for namespace, ns in config.namespaces.items():
+        for queue, settings in ns.queues.items():
             declare = DeclareQueue(
                 queue=queue,
                 changes=dict(settings.changes),
@@ -52,10 +52,10 @@ def _declarations(config: Config) -> list[tuple[str, AnyCommand]]:
                 by=_BY,
             )
             commands.append((key_of(("namespaces", namespace, "queues", queue)), declare))
-        for queue, changes in world.pools.items():
+        for queue, changes in ns.pools.items():
             pool = DeclarePool(queue=queue, changes=dict(changes), namespace=namespace, by=_BY)
             commands.append((key_of(("namespaces", namespace, "pools", queue)), pool))
-        for tag, limit in world.limits.items():
+        for tag, limit in ns.limits.items():
             command = LimitTag(tag=tag, limit=limit, namespace=namespace, by=_BY)
             commands.append((key_of(("namespaces", namespace, "limits", tag)), command))
     return commands

@@ -257,16 +257,16 @@ def _build(values: dict[KeyPath, Any]) -> Config:
             tree[path[0]][name] = value
             continue
         _, namespace, kind, name, *field = path
-        world = namespaces.setdefault(namespace, {"queues": {}, "limits": {}, "pools": {}})
+        ns = namespaces.setdefault(namespace, {"queues": {}, "limits": {}, "pools": {}})
         if kind == "limits":
-            world["limits"][name] = value
+            ns["limits"][name] = value
             continue
         if kind == "pools":
-            pool = world["pools"].setdefault(name, {})
+            pool = ns["pools"].setdefault(name, {})
             if field:
                 pool[pool_field(field[0])] = value
             continue
-        queue = world["queues"].setdefault(name, {"changes": {}})
+        queue = ns["queues"].setdefault(name, {"changes": {}})
         if field:
             _put_policy(queue, field[0], value)
     components: dict[str, Any] = {name: COMPONENTS[name](**tree[name]) for name in tree}
@@ -276,11 +276,11 @@ def _build(values: dict[KeyPath, Any]) -> Config:
         queue_defaults=QueueConfig(**defaults),
         namespaces={
             name: NamespaceConfig(
-                {queue: QueueConfig(**fields) for queue, fields in world["queues"].items()},
-                world["limits"],
-                world["pools"],
+                {queue: QueueConfig(**fields) for queue, fields in ns["queues"].items()},
+                ns["limits"],
+                ns["pools"],
             )
-            for name, world in namespaces.items()
+            for name, ns in namespaces.items()
         },
     )
 

@@ -260,16 +260,16 @@ class Chronicle(Events):
         self._look_at_queues(engine)
 
     def _look_at_queues(self, engine: Engine) -> None:
-        for world in engine.core.book.namespaces.values():
-            for queue in world.queues.values():
-                limit, name = queue.policy.depth_limit, (world.name, queue.name)
+        for namespace in engine.core.book.namespaces.values():
+            for queue in namespace.queues.values():
+                limit, name = queue.policy.depth_limit, (namespace.name, queue.name)
                 is_filling = bool(limit) and queue.depth >= limit * DEPTH_WARNING
                 if is_filling and name not in self._filling:
                     self._filling.add(name)
                     log.warning(
                         "queue fills up",
                         queue=queue.name,
-                        namespace=world.name,
+                        namespace=namespace.name,
                         depth=queue.depth,
                         depth_limit=limit,
                     )

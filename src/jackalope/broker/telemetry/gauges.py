@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jackalope.broker.telemetry.meter import Reading, Spread
+from jackalope.broker.telemetry.meter import Histogram, Reading
 from jackalope.broker.telemetry.time_series import COARSE_S, FINE_S, KEPT_S
 from jackalope.core.durations import SECOND
 from jackalope.core.lifecycle import LEASED, State
@@ -67,7 +67,9 @@ def take_census(broker: Broker) -> Census:
     """Count what is there now."""
     core, meter = broker.engine.core, broker.meter
     queues: dict[QueueName, QueueCensus] = {}
-    there = [queue for world in core.book.namespaces.values() for queue in world.queues.values()]
+    there = [
+        queue for namespace in core.book.namespaces.values() for queue in namespace.queues.values()
+    ]
     for queue in there:
         counted = queues.setdefault(meter.name_of(queue), QueueCensus(Counter()))
         _count_queue(counted, queue, core)
@@ -91,7 +93,9 @@ def take_census(broker: Broker) -> Census:
 def count_pending(core: Core) -> int:
     """Return how many tasks wait."""
     return sum(
-        queue.depth for world in core.book.namespaces.values() for queue in world.queues.values()
+        queue.depth
+        for namespace in core.book.namespaces.values()
+        for queue in namespace.queues.values()
     )
 
 
@@ -232,7 +236,7 @@ def _point(at_s: int, step_s: int, reading: Reading) -> PointView:
     )
 
 
-def _spread(spread: Spread) -> SpreadView | None:
+def _spread(spread: Histogram) -> SpreadView | None:
     number = spread.number()
     if not number:
         return None

@@ -81,7 +81,7 @@ def ready_since(task: Task, assigned_us: int) -> int:
 BUCKETS = 64
 
 
-class Spread(msgspec.Struct, array_like=True, gc=False):
+class Histogram(msgspec.Struct, array_like=True, gc=False):
     """How large something was: how often it was in which bucket, and how much altogether.
 
     Times are in microseconds.
@@ -97,7 +97,7 @@ class Spread(msgspec.Struct, array_like=True, gc=False):
         else:
             self.buckets[0] += 1
 
-    def add(self, other: Spread) -> None:
+    def add(self, other: Histogram) -> None:
         self.total += other.total
         for bucket, number in enumerate(other.buckets):
             if number:
@@ -138,13 +138,13 @@ class Reading(msgspec.Struct, array_like=True, gc=False):
     interruptions: int = 0  # attempts that were handed back, or lost before they began
     retries: int = 0  # tasks that are tried once more after one of these
     # how long tasks were ready before a worker had them
-    queued: Spread = msgspec.field(default_factory=Spread)
+    queued: Histogram = msgspec.field(default_factory=Histogram)
     # how long workers had them before they began
-    assigned: Spread = msgspec.field(default_factory=Spread)
+    assigned: Histogram = msgspec.field(default_factory=Histogram)
     # how long attempts ran, whatever their outcome
-    started: Spread = msgspec.field(default_factory=Spread)
+    started: Histogram = msgspec.field(default_factory=Histogram)
     # how long it took from the submit to a good end
-    finished: Spread = msgspec.field(default_factory=Spread)
+    finished: Histogram = msgspec.field(default_factory=Histogram)
     reasons: dict[str, int] = {}  # why tasks are dead
     blobs: int = 0  # payloads and results that went to the blob store
     blob_bytes: int = 0  # their size
@@ -221,13 +221,13 @@ class Machine(msgspec.Struct):
     records: int = 0  # how many facts were stored
     bytes: int = 0  # how many bytes these took
     # how long it took to make a batch durable
-    append: Spread = msgspec.field(default_factory=Spread)
-    batch: Spread = msgspec.field(default_factory=Spread)  # how many records a batch had
+    append: Histogram = msgspec.field(default_factory=Histogram)
+    batch: Histogram = msgspec.field(default_factory=Histogram)  # how many records a batch had
     # how long it took to write changes to history
-    flush: Spread = msgspec.field(default_factory=Spread)
+    flush: Histogram = msgspec.field(default_factory=Histogram)
     flushed: int = 0  # the last batch that history has
     faults: int = 0  # how often storage failed
-    lag: Spread = msgspec.field(default_factory=Spread)  # how late the event loop was
+    lag: Histogram = msgspec.field(default_factory=Histogram)  # how late the event loop was
 
 
 class Meter:
@@ -257,12 +257,12 @@ class Meter:
                 count(self, by_kind[kind])
 
     def _count_submits(self, records: list[TaskSubmitted]) -> None:
-        world, queue, name, reading = "", "", "", _NOWHERE
+        namespace, queue, name, reading = "", "", "", _NOWHERE
         for record in records:
             spec = record.spec
-            if spec.name != name or spec.queue != queue or record.namespace != world:
-                world, queue, name = record.namespace, spec.queue, spec.name
-                reading = self._reading_of(world, queue, name)
+            if spec.name != name or spec.queue != queue or record.namespace != namespace:
+                namespace, queue, name = record.namespace, spec.queue, spec.name
+                reading = self._reading_of(namespace, queue, name)
             reading.submitted += 1
             if type(spec.payload) is not bytes:
                 _count_blob(reading, spec.payload)
@@ -284,7 +284,7 @@ class Meter:
             else:
                 waited_us = record.at_us - ready_since(task, record.at_us)
             if waited_us > 0:
-                # `Spread.count`, without the call; below as well.
+                # `Histogram.count`, without the call; below as well.
                 waited.total += waited_us
                 waited.buckets[waited_us.bit_length()] += 1
             else:

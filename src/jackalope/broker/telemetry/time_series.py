@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from jackalope.broker.telemetry.meter import TIMES, Meter, QueueName, Reading, Spread
+from jackalope.broker.telemetry.meter import TIMES, Histogram, Meter, QueueName, Reading
 from jackalope.core.durations import SECOND
 from jackalope.core.lifecycle import LEASED
 from jackalope.storage import Point, StorageFault
@@ -147,8 +147,8 @@ class Series:
                 dead += past.dead
                 attempts += past.attempts
                 ran_us += past.ran_us
-        for (world, queue), reading in self._meter.open.items():
-            if world == namespace and sees(queue):
+        for (ns, queue), reading in self._meter.open.items():
+            if ns == namespace and sees(queue):
                 succeeded += reading.succeeded
                 dead += reading.dead
                 attempts += reading.started.number()
@@ -169,8 +169,8 @@ class Series:
                 break
             if past.namespace == namespace:
                 done[past.queue] += past.succeeded
-        for (world, queue), reading in self._meter.open.items():
-            if world == namespace:
+        for (ns, queue), reading in self._meter.open.items():
+            if ns == namespace:
                 done[queue] += reading.succeeded
         span_s = max(1.0, min(now_us / SECOND - first_s, (now_us - since_us) / SECOND))
         return {
@@ -203,8 +203,8 @@ class Series:
 
     def _look(self, readings: dict[QueueName, Reading], core: Core) -> None:
         """Note how full the queues are, and how many workers each namespace has."""
-        for world in core.book.namespaces.values():
-            for queue in world.queues.values():
+        for ns in core.book.namespaces.values():
+            for queue in ns.queues.values():
                 leased = sum(queue.counts[state] for state in LEASED)
                 name = self._meter.name_of(queue)
                 if queue.depth or leased or name in readings:
@@ -212,7 +212,7 @@ class Series:
                     reading.depth += queue.depth
                     reading.leased += leased
             # There is a point for every interval in which the broker ran, whatever happened.
-            readings.setdefault((world.name, ""), Reading())
+            readings.setdefault((ns.name, ""), Reading())
         for namespace, _ in core.roster.workers:
             readings.setdefault((namespace, ""), Reading()).workers += 1
 
@@ -264,6 +264,6 @@ def _trimmed(reading: Reading) -> Reading:
     return msgspec.structs.replace(reading, **times)
 
 
-def _without_tail(spread: Spread) -> Spread:
+def _without_tail(spread: Histogram) -> Histogram:
     used = max((n for n, number in enumerate(spread.buckets, 1) if number), default=0)
-    return Spread(spread.total, spread.buckets[:used])
+    return Histogram(spread.total, spread.buckets[:used])

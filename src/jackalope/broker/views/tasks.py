@@ -95,8 +95,8 @@ def list_answers(
     core: Core, namespace: str, *, queue: str, name: str, version: str, limit: int
 ) -> list[AnswerView]:
     """Show the answers that are kept, queue by queue, the most recently used first."""
-    world = core.book.namespaces.get(namespace)
-    queues = [] if world is None else sorted(world.queues.values(), key=lambda each: each.name)
+    ns = core.book.namespaces.get(namespace)
+    queues = [] if ns is None else sorted(ns.queues.values(), key=lambda each: each.name)
     found = (
         view_of_answer(answer)
         for each in queues
@@ -111,14 +111,14 @@ def find_answer(
     core: Core, namespace: str, *, identity: bytes = b"", task: TaskId = NO_TASK
 ) -> AnswerView | None:
     """Show a request by its identity or its task: the task that is under way, or the answer."""
-    world = core.book.namespaces.get(namespace)
-    if world is None:
+    ns = core.book.namespaces.get(namespace)
+    if ns is None:
         return None
     if not identity:
         answer = core.book.answers.by_task.get(task)
         is_here = answer is not None and answer.namespace == namespace and sees(answer.queue)
         return view_of_answer(answer) if answer is not None and is_here else None
-    for queue in world.queues.values():
+    for queue in ns.queues.values():
         if sees(queue.name):
             view = _in_queue(core, queue, identity)
             if view is not None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from jackalope.core.effects import TaskEnded
     from jackalope.core.ids import TaskId
     from jackalope.wire.messages import Happened, Progressed
-    from jackalope.wire.views import ExplanationView, HappeningView, TaskView
+    from jackalope.wire.views import ExplanationView, HistoryEntryView, TaskView
 
 _TEXT_CHARS_MAX = 2_000
 
@@ -417,7 +417,7 @@ async def history(backend: "Backend", screen: "Screen", task: Task) -> None:
     screen.show(to_plain(happened), lambda: _draw_history(happened))
 
 
-def _draw_history(happened: "list[HappeningView]") -> "RenderableType":
+def _draw_history(happened: "list[HistoryEntryView]") -> "RenderableType":
     from jackalope.cli.formatting import brief, clock, span
     from jackalope.cli.output import dim, table
 

@@ -48,14 +48,14 @@ def _trial_of(core: Core) -> Core:
     trial = type(core)()
     trial.default_policy = core.default_policy
     trial.pools.launchers = core.pools.launchers
-    worlds = core.book.namespaces.values()
+    namespaces = core.book.namespaces.values()
     trial.book.restore(
         Counters(),
-        [queue.to_row() for world in worlds for queue in world.queues.values()],
+        [queue.to_row() for namespace in namespaces for queue in namespace.queues.values()],
         [
-            LimitRow(world.name, tag, limit)
-            for world in worlds
-            for tag, limit in world.limits.items()
+            LimitRow(namespace.name, tag, limit)
+            for namespace in namespaces
+            for tag, limit in namespace.limits.items()
         ],
         [],
     )

@@ -113,23 +113,23 @@ def purge_queue(core: Core, command: PurgeQueue) -> None:
 
 def drop_queue(core: Core, queue: Queue, by: str) -> None:
     """Remove a queue, its tasks, its bindings and its consumers."""
-    world = queue.namespace
+    namespace = queue.namespace
     _drop(core, _unfinished(core, queue), by)
     sources = []
-    for binding in world.topology.to_target(queue.name, is_exchange=False):
-        volatile = is_volatile_binding(world, binding)
-        core.record(Unbound(core.now_us, world.name, binding, volatile))
+    for binding in namespace.topology.to_target(queue.name, is_exchange=False):
+        volatile = is_volatile_binding(namespace, binding)
+        core.record(Unbound(core.now_us, namespace.name, binding, volatile))
         sources.append(binding.source)
-    core.record(QueueDeleted(core.now_us, world.name, queue.name, by, queue.is_volatile()))
-    core.idle.cancel((world.name, queue.name))
+    core.record(QueueDeleted(core.now_us, namespace.name, queue.name, by, queue.is_volatile()))
+    core.idle.cancel((namespace.name, queue.name))
     if queue.traits is not None and queue.traits.owner in core.owned:
-        core.owned[queue.traits.owner].pop((world.name, queue.name), None)
+        core.owned[queue.traits.owner].pop((namespace.name, queue.name), None)
     for worker in consumers_of(core, queue):
         if worker.consumer is not None:
             core.effects.append(SendToSession(worker.session, ConsumerCancelled()))
             core.roster.remove(worker, core.now_us, "queue deleted")
     for source in dict.fromkeys(sources):
-        drop_unused(core, world, source)
+        drop_unused(core, namespace, source)
 
 
 def _in_use(core: Core, queue: Queue, command: RemoveQueue) -> Refusal | None:

@@ -46,7 +46,7 @@ def open_queue(
 def open_namespace(core: Core, name: str) -> Namespace | Refusal:
     """Find a namespace, or make it; while it is empty that need not be written down."""
     found = core.book.namespaces.get(name)
-    return found or _no_namespace(core, name, is_used=True) or core.book.world(name)
+    return found or _no_namespace(core, name, is_used=True) or core.book.namespace(name)
 
 
 def open_queues(
@@ -136,8 +136,8 @@ def limit_tag(core: Core, command: LimitTag) -> None:
         message = f"a tag must have 1 to {TAG_CHARS_MAX} characters, got {len(command.tag)}"
         core.reply(command, Refusal(Code.INVALID, message))
         return
-    world = core.book.namespaces.get(command.namespace)
-    limits = {} if world is None else world.limits
+    namespace = core.book.namespaces.get(command.namespace)
+    limits = {} if namespace is None else namespace.limits
     if command.tag not in limits and len(limits) >= LIMITED_TAGS_PER_NAMESPACE_MAX:
         message = f"{len(limits)} tags have limits; remove one before limiting another"
         core.reply(command, Refusal(Code.TOO_MANY, message))
@@ -150,8 +150,8 @@ def limit_tag(core: Core, command: LimitTag) -> None:
     limit = max(command.limit, -1)
     if limits.get(command.tag, -1) != limit:
         core.record(TagLimited(core.now_us, command.namespace, command.tag, limit, command.by))
-        world = core.book.namespaces[command.namespace]
-        for queue in world.queues.values():
+        namespace = core.book.namespaces[command.namespace]
+        for queue in namespace.queues.values():
             offer_queue(core, queue)
     core.reply(command, Accepted())
 
@@ -183,9 +183,9 @@ def no_room(
         if there + count > core.queues_by_use_max:
             message = f"there are {there} queues; declare queue {name!r} before it is used"
             return Refusal(Code.TOO_MANY, f"{message}, or raise limits.queues_by_use")
-    world = core.book.namespaces.get(namespace)
-    if world is not None and len(world.queues) + count > QUEUES_PER_NAMESPACE_MAX:
-        message = f"namespace {namespace!r} has {len(world.queues)} queues; delete one first"
+    ns = core.book.namespaces.get(namespace)
+    if ns is not None and len(ns.queues) + count > QUEUES_PER_NAMESPACE_MAX:
+        message = f"namespace {namespace!r} has {len(ns.queues)} queues; delete one first"
         return Refusal(Code.TOO_MANY, message)
     return None
 

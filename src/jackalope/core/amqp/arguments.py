@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from jackalope.core.amqp.topology import AppliesTo, Exchange, Overflow, Rule, Traits
+from jackalope.core.amqp.topology import AmqpTraits, AppliesTo, Exchange, Overflow, Rule
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.limits import COUNT_MAX, NAME_CHARS_MAX, TIME_US_MAX
 from jackalope.core.policy import PRESETS, Policy
@@ -174,7 +174,7 @@ def rule_of(rules: Iterable[Rule], name: str, applies_to: AppliesTo) -> Rule | N
     return min(fitting, key=lambda rule: (-rule.priority, rule.name), default=None)
 
 
-def queue_terms(traits: Traits, rule: Rule | None) -> tuple[Policy, Traits]:
+def queue_terms(traits: AmqpTraits, rule: Rule | None) -> tuple[Policy, AmqpTraits]:
     """Return the policy and the traits of a queue, from its arguments and its rule."""
     own, given = traits.arguments, {} if rule is None else rule.definition
 

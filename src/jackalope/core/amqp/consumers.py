@@ -30,7 +30,7 @@ from jackalope.core.amqp.exchanges import (
     queue_of_pool,
     told,
 )
-from jackalope.core.amqp.topology import AppliesTo, Traits, requests_queue
+from jackalope.core.amqp.topology import AmqpTraits, AppliesTo, requests_queue
 from jackalope.core.commands import ClaimTasks, JoinWorker
 from jackalope.core.commands.amqp import (
     Consume,
@@ -71,7 +71,7 @@ def consume(core: Core, command: Consume) -> None:
     if queue is None:
         return
     others = consumers_of(core, queue, command.key)
-    traits = queue.traits or Traits()
+    traits = queue.traits or AmqpTraits()
     is_single = traits.single_active
     # As with RabbitMQ, a quorum queue has no exclusive consumers, and does not refuse to have one.
     is_exclusive = command.exclusive and type_of(traits.arguments) != QUORUM
@@ -246,36 +246,36 @@ def _open_key(core: Core, command: OpenQueue, key: str) -> Queue | Refusal:
 
 
 def _open(core: Core, command: OpenQueue) -> Queue | Refusal:
-    world = open_namespace(core, command.namespace)
-    if isinstance(world, Refusal):
-        return world
-    queue = world.queues.get(command.queue)
+    namespace = open_namespace(core, command.namespace)
+    if isinstance(namespace, Refusal):
+        return namespace
+    queue = namespace.queues.get(command.queue)
     if queue is not None:
         refusal = locked(queue, command.owner)
         if refusal is None and not command.passive:
             refusal = _different(queue, command)
         return refusal or queue
     if command.passive:
-        return absent_queue(core, world.name, command.queue)
+        return absent_queue(core, namespace.name, command.queue)
     if not command.may_make:
         return not_permitted("queue", command.queue)
-    return _unfit(core, command) or _make(core, world, command)
+    return _unfit(core, command) or _make(core, namespace, command)
 
 
-def _make(core: Core, world: Namespace, command: OpenQueue) -> Queue:
-    wanted = Traits(
+def _make(core: Core, namespace: Namespace, command: OpenQueue) -> Queue:
+    wanted = AmqpTraits(
         durable=command.durable,
         auto_delete=command.auto_delete,
         owner=command.owner if command.exclusive else 0,
         arguments=command.arguments,
     )
-    rule = rule_of(world.topology.rules.values(), command.queue, AppliesTo.QUEUES)
+    rule = rule_of(namespace.topology.rules.values(), command.queue, AppliesTo.QUEUES)
     policy, traits = queue_terms(wanted, rule)
-    record = QueueDeclared(core.now_us, world.name, command.queue, policy, command.by, traits)
+    record = QueueDeclared(core.now_us, namespace.name, command.queue, policy, command.by, traits)
     core.record(record)
     if traits.owner:
-        core.owned.setdefault(traits.owner, {})[world.name, command.queue] = None
-    return world.queues[command.queue]
+        core.owned.setdefault(traits.owner, {})[namespace.name, command.queue] = None
+    return namespace.queues[command.queue]
 
 
 def _unfit(core: Core, command: OpenQueue) -> Refusal | None:
@@ -286,8 +286,8 @@ def _unfit(core: Core, command: OpenQueue) -> Refusal | None:
         message = f"queue name '{command.queue}' contains reserved prefix 'amq.*'"
         return Refusal(Code.FORBIDDEN, message)
     where = f"queue '{command.queue}' in namespace '{command.namespace}'"
-    world = core.book.namespaces.get(command.namespace)
-    if world is not None and (pool := world.topology.reserved.get(command.queue)):
+    namespace = core.book.namespaces.get(command.namespace)
+    if namespace is not None and (pool := namespace.topology.reserved.get(command.queue)):
         return queue_of_pool(command.queue, command.namespace, pool)
     arguments = command.arguments
     problem = argument_problem(arguments, where) or type_problem(arguments, where)
@@ -312,7 +312,7 @@ def _not_of_quorum(command: OpenQueue, where: str) -> str:
 
 def _different(queue: Queue, command: OpenQueue) -> Refusal | None:
     """Refuse to find a queue as something that it is not."""
-    before = queue.traits or Traits()
+    before = queue.traits or AmqpTraits()
     if command.exclusive != (before.owner > 0):
         return exclusive_to_another(queue)
     for what, now, then in (

@@ -18,7 +18,7 @@ from jackalope.core.amqp.topology import dead_letter_exchange, is_request, reque
 from jackalope.core.durations import SECOND
 from jackalope.core.lifecycle import Reason
 from jackalope.core.limits import COUNT_MAX
-from jackalope.core.task import Letter, TaskSpec
+from jackalope.core.task import Envelope, TaskSpec
 
 if TYPE_CHECKING:
     from jackalope.core.core import Core
@@ -52,12 +52,12 @@ def dead_letter(core: Core, task: Task, reason: Reason) -> None:
         _send(core, task.queue, spec, letter, REASONS[reason])
 
 
-def dead_letter_refused(core: Core, queue: Queue, spec: TaskSpec, letter: Letter) -> None:
+def dead_letter_refused(core: Core, queue: Queue, spec: TaskSpec, letter: Envelope) -> None:
     """Publish a task that a full queue did not take to the queue's dead-letter exchange."""
     _send(core, queue, spec, letter, REASONS[Reason.DISPLACED])
 
 
-def _send(core: Core, queue: Queue, spec: TaskSpec, letter: Letter, reason: str) -> None:
+def _send(core: Core, queue: Queue, spec: TaskSpec, letter: Envelope, reason: str) -> None:
     traits = queue.traits
     if traits is not None and traits.dead_letter_exchange is not None:
         _publish(core, queue, spec, letter, reason=reason, exchange=traits.dead_letter_exchange)
@@ -69,10 +69,10 @@ def _send(core: Core, queue: Queue, spec: TaskSpec, letter: Letter, reason: str)
 
 
 def _publish(
-    core: Core, queue: Queue, spec: TaskSpec, letter: Letter, *, reason: str, exchange: str
+    core: Core, queue: Queue, spec: TaskSpec, letter: Envelope, *, reason: str, exchange: str
 ) -> None:
-    world, traits = queue.namespace, queue.traits
-    if exchange not in world.topology.exchanges:
+    namespace, traits = queue.namespace, queue.traits
+    if exchange not in namespace.topology.exchanges:
         return
     try:
         raw = properties.split(letter.properties)
@@ -89,10 +89,10 @@ def _publish(
         headers.pop("CC", None)
     raw.pop(properties.EXPIRATION, None)
     properties.put_headers(raw, dict(sorted(headers.items())))
-    moved = Letter(core.book.share(exchange), core.book.share(key), properties.join(raw))
+    moved = Envelope(core.book.share(exchange), core.book.share(key), properties.join(raw))
     known = properties.headline(moved.properties, is_checked=True)
-    for name, place_key in routes(world, exchange, key, moved.properties):
-        target = world.queues[name]
+    for name, place_key in routes(namespace, exchange, key, moved.properties):
+        target = namespace.queues[name]
         places = {name} if target.pool is None else {name, requests_queue(name, place_key)}
         if reason != "rejected" and any(_is_cycle(each, deaths) for each in places):
             continue
@@ -127,7 +127,7 @@ def _with_death(headers: dict[str, bytes], new: Death) -> list[Death]:
     return deaths
 
 
-def _new_death(at_us: int, raw: Raw, letter: Letter, queue: str, reason: str) -> Death:
+def _new_death(at_us: int, raw: Raw, letter: Envelope, queue: str, reason: str) -> Death:
     headers = properties.headers_of(raw)
     also = copies(properties.value(headers["CC"])) if "CC" in headers else []
     death = {

@@ -11,7 +11,7 @@ from typing import Any
 from jackalope.core.amqp import properties
 from jackalope.core.amqp.properties import BadProperties, Raw, field_of, readable, short
 from jackalope.core.ids import TaskId
-from jackalope.core.task import Letter, Task
+from jackalope.core.task import Envelope, Task
 
 #: The header that shows the route and the properties of a message.
 AMQP = "amqp"
@@ -19,12 +19,12 @@ AMQP = "amqp"
 _PERSISTENT = b"\2"
 
 
-def letter_of(task: Task) -> Letter:
+def letter_of(task: Task) -> Envelope:
     """Return what a task brings along, made of what it is."""
     return make_letter(task.queue.name, task.id, task.name, task.options.headers)
 
 
-def letter_to_send(task: Task) -> Letter | None:
+def letter_to_send(task: Task) -> Envelope | None:
     """Return what a task brings along to a worker that is not the first to have it.
 
     Consumers of a quorum queue receive how often it was delivered before, as with RabbitMQ: with
@@ -37,10 +37,10 @@ def letter_to_send(task: Task) -> Letter | None:
     headers = properties.headers_of(raw)
     headers["x-delivery-count"] = properties.long_number(task.attempts - 1)
     properties.put_headers(raw, headers)
-    return Letter(letter.exchange, letter.key, properties.join(raw))
+    return Envelope(letter.exchange, letter.key, properties.join(raw))
 
 
-def headers_shown(headers: dict[str, Any], letter: Letter | None) -> dict[str, Any]:
+def headers_shown(headers: dict[str, Any], letter: Envelope | None) -> dict[str, Any]:
     """Return the headers of a task as workers and people see them.
 
     Those of a message are its own, and `amqp` has the way that it came and its properties.
@@ -58,7 +58,7 @@ def headers_shown(headers: dict[str, Any], letter: Letter | None) -> dict[str, A
 
 def make_letter(
     queue: str, task_id: TaskId, name: str, headers: dict[str, Any], reply_to: str = ""
-) -> Letter:
+) -> Envelope:
     """Return a letter for a task of this queue, id, name and headers, answered at `reply_to`."""
     raw: Raw = {properties.DELIVERY_MODE: _PERSISTENT, properties.MESSAGE_ID: short(task_id.hex())}
     if name:
@@ -68,4 +68,4 @@ def make_letter(
         raw[properties.CORRELATION_ID] = short(task_id.hex())
     if headers:
         properties.put_headers(raw, {each: field_of(value) for each, value in headers.items()})
-    return Letter("", queue, properties.join(raw))
+    return Envelope("", queue, properties.join(raw))

@@ -75,8 +75,8 @@ def no_queue(name: str, namespace: str) -> Refusal:
 
 def absent_queue(core: Core, namespace: str, name: str) -> Refusal:
     """Refuse a queue that is not there, or that only the broker itself has for a pool."""
-    world = core.book.namespaces.get(namespace)
-    pool = None if world is None else world.topology.reserved.get(name)
+    ns = core.book.namespaces.get(namespace)
+    pool = None if ns is None else ns.topology.reserved.get(name)
     return no_queue(name, namespace) if pool is None else queue_of_pool(name, namespace, pool)
 
 
@@ -147,25 +147,25 @@ def open_exchange(core: Core, command: OpenExchange) -> None:
 
 def _open_exchange(core: Core, command: OpenExchange) -> Refusal | None:
     wanted = command.exchange
-    world = open_namespace(core, command.namespace)
-    if isinstance(world, Refusal):
-        return world
-    before = world.topology.exchanges.get(wanted.name)
+    namespace = open_namespace(core, command.namespace)
+    if isinstance(namespace, Refusal):
+        return namespace
+    before = namespace.topology.exchanges.get(wanted.name)
     if before is not None:
-        return None if command.passive else _different(before, wanted, world.name)
+        return None if command.passive else _different(before, wanted, namespace.name)
     if command.passive:
-        return no_exchange(wanted.name, world.name)
+        return no_exchange(wanted.name, namespace.name)
     if not command.may_make:
         return not_permitted("exchange", wanted.name)
-    refusal = _unfit(world, wanted)
+    refusal = _unfit(namespace, wanted)
     if refusal is None:
-        rule = rule_of(world.topology.rules.values(), wanted.name, AppliesTo.EXCHANGES)
+        rule = rule_of(namespace.topology.rules.values(), wanted.name, AppliesTo.EXCHANGES)
         exchange = exchange_terms(wanted, rule)
-        core.record(ExchangeDeclared(core.now_us, world.name, exchange, command.by))
+        core.record(ExchangeDeclared(core.now_us, namespace.name, exchange, command.by))
     return refusal
 
 
-def _unfit(world: Namespace, exchange: Exchange) -> Refusal | None:
+def _unfit(namespace: Namespace, exchange: Exchange) -> Refusal | None:
     if not 0 < len(exchange.name) <= NAME_CHARS_MAX:
         message = f"an exchange must have a name of 1 to {NAME_CHARS_MAX} characters"
         return Refusal(Code.INVALID, message)
@@ -174,10 +174,10 @@ def _unfit(world: Namespace, exchange: Exchange) -> Refusal | None:
         return Refusal(Code.FORBIDDEN, message)
     alternate = exchange.arguments.get("alternate-exchange", "")
     if not isinstance(alternate, str):
-        where = f"exchange '{exchange.name}' in namespace '{world.name}'"
+        where = f"exchange '{exchange.name}' in namespace '{namespace.name}'"
         message = f"invalid type '{kind_of(alternate)}' for arg 'alternate-exchange' in {where}"
         return Refusal(Code.NOT_EQUIVALENT, message)
-    if len(world.topology.exchanges) - len(GIVEN_NAMES) >= EXCHANGES_PER_NAMESPACE_MAX:
+    if len(namespace.topology.exchanges) - len(GIVEN_NAMES) >= EXCHANGES_PER_NAMESPACE_MAX:
         message = f"there are {EXCHANGES_PER_NAMESPACE_MAX} exchanges; delete one first"
         return Refusal(Code.TOO_MANY, message)
     return None
@@ -228,7 +228,7 @@ def remove_exchange(core: Core, command: RemoveExchange) -> None:
 
 
 def _remove_exchange(core: Core, command: RemoveExchange) -> Refusal | None:
-    world = core.book.namespaces.get(command.namespace)
+    namespace = core.book.namespaces.get(command.namespace)
     if command.exchange == DEFAULT_EXCHANGE:
         message = "operation not permitted on the default exchange"
         return Refusal(Code.FORBIDDEN, message)
@@ -236,42 +236,44 @@ def _remove_exchange(core: Core, command: RemoveExchange) -> Refusal | None:
         where = f"'{command.exchange}' in namespace '{command.namespace}'"
         message = f"deletion of system exchange {where} not allowed"
         return Refusal(Code.FORBIDDEN, message)
-    if world is None or command.exchange not in world.topology.exchanges:
+    if namespace is None or command.exchange not in namespace.topology.exchanges:
         return None
-    if pool := world.topology.reserved.get(command.exchange):
+    if pool := namespace.topology.reserved.get(command.exchange):
         message = f"exchange '{command.exchange}' goes with pool '{pool}'; delete that"
         return Refusal(Code.FORBIDDEN, message)
-    if command.if_unused and next(world.topology.from_source(command.exchange), None):
-        where = f"'{command.exchange}' in namespace '{world.name}'"
+    if command.if_unused and next(namespace.topology.from_source(command.exchange), None):
+        where = f"'{command.exchange}' in namespace '{namespace.name}'"
         return Refusal(Code.IN_USE, f"exchange {where} in use")
-    drop_exchange(core, world, command.exchange, command.by)
+    drop_exchange(core, namespace, command.exchange, command.by)
     return None
 
 
-def drop_exchange(core: Core, world: Namespace, name: str, by: str = "") -> None:
+def drop_exchange(core: Core, namespace: Namespace, name: str, by: str = "") -> None:
     """Delete an exchange, and what led to it or away."""
     bindings = [
-        *world.topology.from_source(name),
-        *world.topology.to_target(name, is_exchange=True),
+        *namespace.topology.from_source(name),
+        *namespace.topology.to_target(name, is_exchange=True),
     ]
-    is_volatile = not world.topology.exchanges[name].durable
+    is_volatile = not namespace.topology.exchanges[name].durable
     sources = []
     for binding in dict.fromkeys(each.name() for each in bindings):
-        found = world.topology.bindings[binding]
-        core.record(Unbound(core.now_us, world.name, found, is_volatile_binding(world, found)))
+        found = namespace.topology.bindings[binding]
+        core.record(
+            Unbound(core.now_us, namespace.name, found, is_volatile_binding(namespace, found))
+        )
         sources.append(found.source)
-    core.record(ExchangeDeleted(core.now_us, world.name, name, by, is_volatile))
+    core.record(ExchangeDeleted(core.now_us, namespace.name, name, by, is_volatile))
     for source in dict.fromkeys(sources):
-        drop_unused(core, world, source)
+        drop_unused(core, namespace, source)
 
 
-def drop_unused(core: Core, world: Namespace, name: str) -> None:
+def drop_unused(core: Core, namespace: Namespace, name: str) -> None:
     """Delete an exchange that goes with its last binding, if that is gone."""
-    exchange = world.topology.exchanges.get(name)
+    exchange = namespace.topology.exchanges.get(name)
     if exchange is None or not exchange.auto_delete:
         return
-    if next(world.topology.from_source(name), None) is None:
-        drop_exchange(core, world, name)
+    if next(namespace.topology.from_source(name), None) is None:
+        drop_exchange(core, namespace, name)
 
 
 # Bindings.
@@ -282,16 +284,16 @@ def bind(core: Core, command: Bind) -> None:
 
 
 def _bind(core: Core, command: Bind) -> Refusal | None:
-    world = open_namespace(core, command.namespace)
-    if isinstance(world, Refusal):
-        return world
-    binding, topology = command.binding, world.topology
-    is_known = binding.name() in topology.bindings or _is_of_pool(world, binding)
+    namespace = open_namespace(core, command.namespace)
+    if isinstance(namespace, Refusal):
+        return namespace
+    binding, topology = command.binding, namespace.topology
+    is_known = binding.name() in topology.bindings or _is_of_pool(namespace, binding)
     refusal = None
     if command.only is not None and not is_known:
-        refusal = _foreign(world, binding, command.only)
-    if refusal is None and not _is_of_pool(world, binding):
-        refusal = _ends(core, world, binding, command.owner)
+        refusal = _foreign(namespace, binding, command.only)
+    if refusal is None and not _is_of_pool(namespace, binding):
+        refusal = _ends(core, namespace, binding, command.owner)
     if refusal is not None or is_known:
         return refusal
     match = binding.arguments.get("x-match", "all")
@@ -305,8 +307,8 @@ def _bind(core: Core, command: Bind) -> Refusal | None:
     if len(topology.bindings) >= BINDINGS_PER_NAMESPACE_MAX:
         message = f"there are {BINDINGS_PER_NAMESPACE_MAX} bindings; remove one first"
         return Refusal(Code.TOO_MANY, message)
-    is_volatile = is_volatile_binding(world, binding)
-    core.record(Bound(core.now_us, world.name, binding, is_volatile))
+    is_volatile = is_volatile_binding(namespace, binding)
+    core.record(Bound(core.now_us, namespace.name, binding, is_volatile))
     return None
 
 
@@ -316,40 +318,44 @@ def unbind(core: Core, command: Unbind) -> None:
 
 
 def _unbind(core: Core, command: Unbind) -> Refusal | None:
-    world = core.book.namespaces.get(command.namespace)
+    namespace = core.book.namespaces.get(command.namespace)
     binding = command.binding
     if command.only is not None:
-        refusal = _foreign(world, binding, command.only)
+        refusal = _foreign(namespace, binding, command.only)
         if refusal is not None:
             return refusal
-    if world is not None and _is_of_pool(world, binding):
-        return queue_of_pool(binding.to, world.name, world.topology.requests[binding.source])
-    if world is None or binding.name() not in world.topology.bindings:
+    if namespace is not None and _is_of_pool(namespace, binding):
+        return queue_of_pool(
+            binding.to, namespace.name, namespace.topology.requests[binding.source]
+        )
+    if namespace is None or binding.name() not in namespace.topology.bindings:
         # As RabbitMQ does since 3.2: what is not there is unbound already.
-        return None if world is None else _default(binding)
-    refusal = _ends(core, world, binding, command.owner)
+        return None if namespace is None else _default(binding)
+    refusal = _ends(core, namespace, binding, command.owner)
     if refusal is None:
-        unbind_one(core, world, binding)
+        unbind_one(core, namespace, binding)
     return refusal
 
 
-def unbind_one(core: Core, world: Namespace, binding: Binding) -> None:
+def unbind_one(core: Core, namespace: Namespace, binding: Binding) -> None:
     """Remove a binding, and its exchange if that goes with it."""
-    is_volatile = is_volatile_binding(world, binding)
-    core.record(Unbound(core.now_us, world.name, binding, is_volatile))
-    drop_unused(core, world, binding.source)
+    is_volatile = is_volatile_binding(namespace, binding)
+    core.record(Unbound(core.now_us, namespace.name, binding, is_volatile))
+    drop_unused(core, namespace, binding.source)
 
 
-def _foreign(world: Namespace | None, binding: Binding, queues: tuple[str, ...]) -> Refusal | None:
+def _foreign(
+    namespace: Namespace | None, binding: Binding, queues: tuple[str, ...]
+) -> Refusal | None:
     """Refuse a binding unless it stays among these queues and shows them no message of others.
 
     An exchange belongs to them if all that leads from it goes to them, something does, and nothing
     but publishing leads to it. A predefined one belongs to all.
     """
     refusal = not_permitted("exchange", binding.source)
-    if world is None or binding.is_to_exchange or binding.to not in queues:
+    if namespace is None or binding.is_to_exchange or binding.to not in queues:
         return refusal
-    topology = world.topology
+    topology = namespace.topology
     exchange = topology.exchanges.get(binding.source)
     if exchange is None or binding.source in GIVEN_NAMES or binding.source in topology.reserved:
         return refusal
@@ -360,7 +366,7 @@ def _foreign(world: Namespace | None, binding: Binding, queues: tuple[str, ...])
         and next(topology.to_target(binding.source, is_exchange=True), None) is None
         and not exchange.alternate
         and all(each.alternate != binding.source for each in topology.exchanges.values())
-        and not any(_sends_dead_letters(each, binding.source) for each in world.queues.values())
+        and not any(_sends_dead_letters(each, binding.source) for each in namespace.queues.values())
     )
     return None if is_own else refusal
 
@@ -376,31 +382,31 @@ def _default(binding: Binding) -> Refusal | None:
     return None
 
 
-def _is_of_pool(world: Namespace, binding: Binding) -> bool:
+def _is_of_pool(namespace: Namespace, binding: Binding) -> bool:
     """Return whether a binding is one that a pool is by itself: its exchange to a key's queue."""
-    pool = world.topology.requests.get(binding.source)
-    if pool is None or binding.is_to_exchange or binding.to in world.queues:
+    pool = namespace.topology.requests.get(binding.source)
+    if pool is None or binding.is_to_exchange or binding.to in namespace.queues:
         return False
     return binding.to == requests_queue(pool, binding.key)
 
 
-def _ends(core: Core, world: Namespace, binding: Binding, owner: int) -> Refusal | None:
+def _ends(core: Core, namespace: Namespace, binding: Binding, owner: int) -> Refusal | None:
     """Refuse a binding one of whose ends is not there, or not to be touched."""
-    exchanges = world.topology.exchanges
+    exchanges = namespace.topology.exchanges
     refusal = _default(binding)
     if refusal is not None:
         return refusal
     for name in (binding.source, *((binding.to,) if binding.is_to_exchange else ())):
         if name not in exchanges:
-            return no_exchange(name, world.name)
+            return no_exchange(name, namespace.name)
     if not binding.is_to_exchange:
-        queue = world.queues.get(binding.to)
+        queue = namespace.queues.get(binding.to)
         if queue is not None:
             return locked(queue, owner)
-        lane = lane_of(world.queues, binding.to)
+        lane = lane_of(namespace.queues, binding.to)
         if lane is not None:
-            return queue_of_pool(binding.to, world.name, lane[0])
-        return absent_queue(core, world.name, binding.to)
+            return queue_of_pool(binding.to, namespace.name, lane[0])
+        return absent_queue(core, namespace.name, binding.to)
     return None
 
 
@@ -409,49 +415,49 @@ def _ends(core: Core, world: Namespace, binding: Binding, owner: int) -> Refusal
 
 def set_rule(core: Core, command: SetRule) -> None:
     """Set a rule, and let it have its effect."""
-    world, rule = open_namespace(core, command.namespace), command.rule
-    if isinstance(world, Refusal):
-        core.reply(command, world)
+    namespace, rule = open_namespace(core, command.namespace), command.rule
+    if isinstance(namespace, Refusal):
+        core.reply(command, namespace)
         return
     problem = rule_problem(rule)
     if problem:
         core.reply(command, Refusal(Code.INVALID, f"rule {rule.name!r}: {problem}"))
         return
-    rules = world.topology.rules
+    rules = namespace.topology.rules
     if rule.name not in rules and len(rules) >= RULES_PER_NAMESPACE_MAX:
         message = f"there are {RULES_PER_NAMESPACE_MAX} rules; clear one first"
         core.reply(command, Refusal(Code.TOO_MANY, message))
         return
     if rules.get(rule.name) != rule:
         before = list(rules.values())
-        core.record(RuleSet(core.now_us, world.name, rule, command.by))
-        _apply_rules(core, world, before, command.by)
+        core.record(RuleSet(core.now_us, namespace.name, rule, command.by))
+        _apply_rules(core, namespace, before, command.by)
     core.reply(command, Accepted())
 
 
 def clear_rule(core: Core, command: ClearRule) -> None:
     """Take a rule back, and its effect with it."""
-    world = core.book.namespaces.get(command.namespace)
-    if world is None or command.rule not in world.topology.rules:
+    namespace = core.book.namespaces.get(command.namespace)
+    if namespace is None or command.rule not in namespace.topology.rules:
         message = f"no rule {command.rule!r} in namespace {command.namespace!r}; list the rules"
         core.reply(command, Refusal(Code.UNKNOWN_RULE, message))
         return
-    before = list(world.topology.rules.values())
-    core.record(RuleCleared(core.now_us, world.name, command.rule, command.by))
-    _apply_rules(core, world, before, command.by)
+    before = list(namespace.topology.rules.values())
+    core.record(RuleCleared(core.now_us, namespace.name, command.rule, command.by))
+    _apply_rules(core, namespace, before, command.by)
     core.reply(command, Accepted())
 
 
-def _apply_rules(core: Core, world: Namespace, before: list[Rule], by: str) -> None:
+def _apply_rules(core: Core, namespace: Namespace, before: list[Rule], by: str) -> None:
     """Apply the current rule to every queue and exchange."""
-    rules = list(world.topology.rules.values())
-    for exchange in list(world.topology.exchanges.values()):
+    rules = list(namespace.topology.rules.values())
+    for exchange in list(namespace.topology.exchanges.values()):
         if exchange.name == DEFAULT_EXCHANGE:
             continue
         changed = exchange_terms(exchange, rule_of(rules, exchange.name, AppliesTo.EXCHANGES))
         if changed != exchange:
-            core.record(ExchangeDeclared(core.now_us, world.name, changed, by))
-    for queue in list(world.queues.values()):
+            core.record(ExchangeDeclared(core.now_us, namespace.name, changed, by))
+    for queue in list(namespace.queues.values()):
         if queue.traits is None:
             continue
         policy, traits = queue_terms(queue.traits, rule_of(rules, queue.name, AppliesTo.QUEUES))
@@ -459,8 +465,8 @@ def _apply_rules(core: Core, world: Namespace, before: list[Rule], by: str) -> N
         # What was changed at another door stays: a rule changes only what it sets itself.
         policy = changed_policy(queue.policy, then, policy)
         if (policy, traits) != (queue.policy, queue.traits):
-            core.record(QueueDeclared(core.now_us, world.name, queue.name, policy, by, traits))
+            core.record(QueueDeclared(core.now_us, namespace.name, queue.name, policy, by, traits))
             core.crowded[queue] = None
             core.watch_idle(queue)
-            core.roster.check_deliveries(world.name, queue.name, core.now_us)
+            core.roster.check_deliveries(namespace.name, queue.name, core.now_us)
             offer_queue(core, queue)

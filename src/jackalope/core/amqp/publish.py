@@ -31,7 +31,7 @@ from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.pools.lifecycle import stir, unclaimed
 from jackalope.core.records import TaskMoved, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.task import PRIORITY_DEFAULT, Body, Letter, TaskSpec, size_of
+from jackalope.core.task import PRIORITY_DEFAULT, Body, Envelope, TaskSpec, size_of
 from jackalope.core.tasks.assign import offer, serve
 
 if TYPE_CHECKING:
@@ -42,27 +42,27 @@ if TYPE_CHECKING:
 
 def publish_messages(core: Core, command: PublishMessages) -> None:
     """Route messages in order, until one fails."""
-    world = open_namespace(core, command.namespace)
-    if isinstance(world, Refusal):
-        core.reply(command, world)
+    namespace = open_namespace(core, command.namespace)
+    if isinstance(namespace, Refusal):
+        core.reply(command, namespace)
         return
     unrouted: list[int] = []
     refused: list[int] = []
     failed = None
     for index, message in enumerate(command.messages):
-        places = _places_of(world, command, message)
+        places = _places_of(namespace, command, message)
         if isinstance(places, Refusal):
             failed = (index, places)
             _drop_blobs(core, command.messages[index:])
             break
-        is_heard = message.exchange in world.topology.activities
+        is_heard = message.exchange in namespace.topology.activities
         if is_heard:
-            hear(core, world, message, command.session)
+            hear(core, namespace, message, command.session)
         if not places:
             core.book.drop_blob(message.blob or b"")
             if message.mandatory and not is_heard:
                 unrouted.append(index)
-        elif not _publish(core, world, command.by, message, places):
+        elif not _publish(core, namespace, command.by, message, places):
             refused.append(index)
     answer = Published(len(command.messages), tuple(unrouted), tuple(refused), failed)
     core.reply(command, answer)
@@ -74,27 +74,27 @@ def _drop_blobs(core: Core, messages: list[Publication]) -> None:
 
 
 def _places_of(
-    world: Namespace, command: PublishMessages, message: Publication
+    namespace: Namespace, command: PublishMessages, message: Publication
 ) -> list[Place] | Refusal:
     if message.exchange == DEFAULT_EXCHANGE and b"CC" not in message.properties:
-        places = [(message.key, "")] if message.key in world.queues else []
+        places = [(message.key, "")] if message.key in namespace.queues else []
     else:
-        exchange = world.topology.exchanges.get(message.exchange)
+        exchange = namespace.topology.exchanges.get(message.exchange)
         if exchange is None:
-            return no_exchange(message.exchange, world.name)
+            return no_exchange(message.exchange, namespace.name)
         if exchange.internal:
-            where = f"'{exchange.name}' in namespace '{world.name}'"
+            where = f"'{exchange.name}' in namespace '{namespace.name}'"
             text = f"cannot publish to internal exchange {where}"
             return Refusal(Code.FORBIDDEN, text)
         if b"CC" in message.properties and (problem := _copies_problem(message.properties)):
             return Refusal(Code.INVALID, problem)
-        places = list(routes(world, message.exchange, message.key, message.properties))
+        places = list(routes(namespace, message.exchange, message.key, message.properties))
         if any(key and not can_be_queue(queue, key) for queue, key in places):
             text = "the key is too long: the queue of its requests would have a name of more than"
             return Refusal(Code.INVALID, f"{text} {QUEUE_NAME_BYTES_MAX} bytes")
     reached = {queue for queue, _ in places}
-    if message.exchange in world.topology.activities:
-        reached.add(world.topology.activities[message.exchange])
+    if message.exchange in namespace.topology.activities:
+        reached.add(namespace.topology.activities[message.exchange])
     if command.only and not (_is_covered(reached, command.only) or _is_reply(message, reached)):
         return Refusal(Code.FORBIDDEN, "the API key does not cover all queues of this message")
     return places
@@ -118,7 +118,7 @@ def _is_reply(message: Publication, reached: set[str]) -> bool:
     return message.key.startswith((GENERATED, REPLY_TO))
 
 
-def routes(world: Namespace, exchange: str, key: str, raw: bytes) -> dict[Place, None]:
+def routes(namespace: Namespace, exchange: str, key: str, raw: bytes) -> dict[Place, None]:
     """Return the places that a message leads to, by its own key and those of CC and BCC."""
 
     def headers() -> dict[str, Any]:
@@ -134,7 +134,7 @@ def routes(world: Namespace, exchange: str, key: str, raw: bytes) -> dict[Place,
         keys += [*copies(present.get("CC")), *copies(present.get("BCC"))]
     places: dict[Place, None] = {}
     for each in keys:
-        places |= world.topology.route(exchange, each, headers, world.queues)
+        places |= namespace.topology.route(exchange, each, headers, namespace.queues)
     return places
 
 
@@ -155,16 +155,16 @@ def copies(value: object) -> list[str]:
 
 
 def _publish(
-    core: Core, world: Namespace, by: str, message: Publication, places: list[Place]
+    core: Core, namespace: Namespace, by: str, message: Publication, places: list[Place]
 ) -> bool:
     """Put a message into its queues, and return whether none of them refused it."""
     raw = message.properties
     if b"BCC" in raw:
         raw = _without_blind_copies(raw)
-    letter = Letter(core.book.share(message.exchange), core.book.share(message.key), raw)
+    letter = Envelope(core.book.share(message.exchange), core.book.share(message.key), raw)
     is_taken, is_blob_taken, task_id = True, False, message.id
     for name, key in places:
-        queue = world.queues[name]
+        queue = namespace.queues[name]
         is_volatile = not message.persistent or queue.is_volatile()
         body: Body = message.body if is_volatile or message.blob is None else message.blob
         spec = TaskSpec(
@@ -200,7 +200,7 @@ def priority_in(queue: Queue, priority: int) -> int:
 
 
 def enter(
-    core: Core, queue: Queue, spec: TaskSpec, letter: Letter, *, by: str, expires_us: int = -1
+    core: Core, queue: Queue, spec: TaskSpec, letter: Envelope, *, by: str, expires_us: int = -1
 ) -> bool:
     """Put a task into a queue, and return whether there was room."""
     policy, now_us = queue.policy, core.now_us
@@ -230,7 +230,7 @@ def enter(
     return True
 
 
-def _make_room(core: Core, queue: Queue, spec: TaskSpec, letter: Letter) -> bool:
+def _make_room(core: Core, queue: Queue, spec: TaskSpec, letter: Envelope) -> bool:
     """Return whether a queue takes a task; note it if older ones have to go for that."""
     traits, (length_max, bytes_max) = queue.traits, _limits(queue)
     if length_max is None and not bytes_max:
@@ -286,9 +286,9 @@ def successor_in(task_id: TaskId, queue: Queue, *, is_volatile: bool) -> TaskId:
 STARTED, READY = "started", "ready"
 
 
-def hear(core: Core, world: Namespace, message: Publication, session: int) -> None:
+def hear(core: Core, namespace: Namespace, message: Publication, session: int) -> None:
     """Take a report that was published over a session."""
-    pool = core.pools.by_name.get((world.name, world.topology.activities[message.exchange]))
+    pool = core.pools.by_name.get((namespace.name, namespace.topology.activities[message.exchange]))
     if pool is None:
         return
     try:
@@ -297,7 +297,7 @@ def hear(core: Core, world: Namespace, message: Publication, session: int) -> No
     except BadProperties:
         return
     group = pool.groups.get(message.key)
-    launch = core.pools.launches.get((world.name, worker))
+    launch = core.pools.launches.get((namespace.name, worker))
     if launch is None and group is not None and not worker:
         launch = unclaimed(group, session, core.pools)
     if launch is not None and launch.group.pool is pool and event in (STARTED, READY):

@@ -21,7 +21,7 @@ from jackalope.core.effects import Accepted, DirectReply, SendToSession
 from jackalope.core.ids import TaskId, successor_id, volatile_id
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.records import AttemptFinished
-from jackalope.core.task import BlobRef, Body, Error, Letter, TaskSpec
+from jackalope.core.task import BlobRef, Body, Envelope, Error, TaskSpec
 
 if TYPE_CHECKING:
     from jackalope.core.commands.amqp import WaitForReplies
@@ -83,7 +83,7 @@ def answer(core: Core, task: Task) -> None:
     _send(core, task.queue, task.letter, _Reply(reply_id, status, body))
 
 
-def answer_refused(core: Core, queue: Queue, spec: TaskSpec, letter: Letter) -> None:
+def answer_refused(core: Core, queue: Queue, spec: TaskSpec, letter: Envelope) -> None:
     """Answer a request that there was no room for."""
     if is_request(queue.name, letter):
         reply_id = successor_id(spec.id, "reply")
@@ -98,7 +98,7 @@ class _Reply(NamedTuple):
     body: Body = b""
 
 
-def _send(core: Core, queue: Queue, letter: Letter, reply: _Reply) -> None:
+def _send(core: Core, queue: Queue, letter: Envelope, reply: _Reply) -> None:
     try:
         asked = properties.split(letter.properties)
     except BadProperties:
@@ -123,7 +123,7 @@ def _send(core: Core, queue: Queue, letter: Letter, reply: _Reply) -> None:
     raw[properties.DELIVERY_MODE] = _PERSISTENT
     reply_id = volatile_id(reply.id) if target.is_volatile() else reply.id
     spec = TaskSpec(reply_id, to, "", "", priority_in(target, 0), reply.body)
-    enter(core, target, spec, Letter("", core.book.share(to), properties.join(raw)), by="reply")
+    enter(core, target, spec, Envelope("", core.book.share(to), properties.join(raw)), by="reply")
 
 
 def _properties(asked: Raw, status: str) -> Raw:

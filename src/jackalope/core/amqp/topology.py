@@ -21,7 +21,7 @@ from jackalope.core.amqp.routing import ROUTERS, Headers, Kind, Router
 
 if TYPE_CHECKING:
     from jackalope.core.state.queue import Queue
-    from jackalope.core.task import Letter
+    from jackalope.core.task import Envelope
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -34,7 +34,7 @@ class Overflow(StrEnum):
     REJECT_DEAD_LETTER = "reject-publish-dlx"
 
 
-class Traits(msgspec.Struct, frozen=True, array_like=True):
+class AmqpTraits(msgspec.Struct, frozen=True, array_like=True):
     """What a queue that was declared over AMQP is, beyond its policy."""
 
     durable: bool = True  # whether it survives a restart
@@ -338,6 +338,6 @@ def lane_of(queues: Mapping[str, Queue], name: str) -> tuple[str, str] | None:
     return None
 
 
-def is_request(queue: str, letter: Letter | None) -> bool:
+def is_request(queue: str, letter: Envelope | None) -> bool:
     """Return whether a task of a queue came as a request to its pool, which is always answered."""
     return letter is not None and letter.exchange == requests_exchange(queue)

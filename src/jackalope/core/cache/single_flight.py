@@ -173,18 +173,18 @@ def act_on_answers(core: Core, command: ActOnAnswers) -> None:
         message = f"older_than_us: must be 0 to {TIME_US_MAX}, got {command.older_than_us}"
         core.reply(command, Refusal(Code.INVALID, message))
         return
-    world = core.book.namespaces.get(command.namespace)
+    namespace = core.book.namespaces.get(command.namespace)
     refused: list[tuple[TaskId, Refusal]] = []
     if command.identities:
         found = []
         for identity in dict.fromkeys(command.identities):
-            answer = None if world is None else _find(world, identity, command)
+            answer = None if namespace is None else _find(namespace, identity, command)
             if answer is None:
                 refused.append((TaskId(identity), unknown(identity, command.namespace)))
             else:
                 found.append(answer)
     else:
-        matching = iter(()) if world is None else _matching(world, command)
+        matching = iter(()) if namespace is None else _matching(namespace, command)
         found = list(islice(matching, TASKS_PER_FILTER_MAX + 1))
     more = len(found) > TASKS_PER_FILTER_MAX
     changed = _change(core, command, found[:TASKS_PER_FILTER_MAX])
@@ -197,16 +197,16 @@ def unknown(identity: bytes, namespace: str) -> Refusal:
     return Refusal(Code.UNKNOWN_REQUEST, message)
 
 
-def _find(world: Namespace, identity: bytes, command: ActOnAnswers) -> StoredAnswer | None:
-    for queue in world.queues.values():
+def _find(namespace: Namespace, identity: bytes, command: ActOnAnswers) -> StoredAnswer | None:
+    for queue in namespace.queues.values():
         answer = queue.cache.answers.get(identity)
         if answer is not None and queue.is_seen_by(command):
             return answer
     return None
 
 
-def _matching(world: Namespace, command: ActOnAnswers) -> Iterator[StoredAnswer]:
-    for queue in world.queues.values():
+def _matching(namespace: Namespace, command: ActOnAnswers) -> Iterator[StoredAnswer]:
+    for queue in namespace.queues.values():
         if command.queue not in ("", queue.name) or not queue.is_seen_by(command):
             continue
         for answer in queue.cache.answers.values():

@@ -1,4 +1,4 @@
-"""Commands: what the world asks of the core.
+"""Commands: what clients and workers ask of the core.
 
 Each has the session it came from and a `ref` that its reply will carry; 0 means that no reply is
 wanted. Everything that can be many is a list. Each declares which permission it needs and how far

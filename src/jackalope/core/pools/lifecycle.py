@@ -154,10 +154,10 @@ def act_on_group(core: Core, command: ActOnGroup) -> None:
 
 def recall_pools(core: Core) -> None:
     """Bring the pools of a book that was just rebuilt to work."""
-    for world in core.book.namespaces.values():
-        for queue in world.queues.values():
+    for namespace in core.book.namespaces.values():
+        for queue in namespace.queues.values():
             if queue.pool is not None:
-                _watch(core, core.pools.pool(world.name, queue.name))
+                _watch(core, core.pools.pool(namespace.name, queue.name))
 
 
 def _watch(core: Core, pool: Pool) -> None:
@@ -181,23 +181,23 @@ def _known(core: Core, command: DeletePool | ActOnGroup) -> Pool | None:
 
 def _unbind_all(core: Core, pool: Pool) -> None:
     """Undo what others have bound to the exchanges of a pool, or these to others."""
-    world = core.book.namespaces[pool.name[0]]
+    namespace = core.book.namespaces[pool.name[0]]
     for exchange in exchanges_of(pool.name[1]):
-        for binding in world.topology.from_source(exchange):
-            unbind_one(core, world, binding)
-        for binding in world.topology.to_target(exchange, is_exchange=True):
-            unbind_one(core, world, binding)
+        for binding in namespace.topology.from_source(exchange):
+            unbind_one(core, namespace, binding)
+        for binding in namespace.topology.to_target(exchange, is_exchange=True):
+            unbind_one(core, namespace, binding)
 
 
 def _taken_name(core: Core, command: DeclarePool) -> Refusal | None:
     """Refuse a pool whose names of exchanges or queues are already in use."""
-    world = core.book.namespaces.get(command.namespace)
-    if world is None:
+    namespace = core.book.namespaces.get(command.namespace)
+    if namespace is None:
         return None
     wanted = (*exchanges_of(command.queue), *own_queues(command.queue))
     for name in wanted:
-        is_there = name in world.topology.exchanges or name in world.queues
-        if is_there and world.topology.reserved.get(name) != command.queue:
+        is_there = name in namespace.topology.exchanges or name in namespace.queues
+        if is_there and namespace.topology.reserved.get(name) != command.queue:
             message = f"the pool would have {name!r}, and there is one; delete it first"
             return Refusal(Code.WRONG_STATE, message)
     return None

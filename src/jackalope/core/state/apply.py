@@ -57,7 +57,7 @@ from jackalope.core.task import (
     Attempt,
     Error,
     Outcome,
-    Request,
+    SignalRequest,
     Task,
     blobs_of,
     lease_of,
@@ -237,7 +237,7 @@ def _purged(book: Book, record: TaskPurged) -> None:
 
 def _signal_requested(book: Book, record: SignalRequested) -> None:
     task = book.tasks[record.task]
-    lease_of(task).request = Request(record.signal, record.by, record.at_us)
+    lease_of(task).request = SignalRequest(record.signal, record.by, record.at_us)
     book.note(task, record.at_us, f"{record.signal} requested", record.by)
 
 
@@ -247,16 +247,16 @@ def _signal_advanced(book: Book, record: SignalAdvanced) -> None:
     request = attempt.request
     if request is None:
         raise BrokenInvariant(f"task {task.id.hex()} has no signal that could advance")
-    attempt.request = Request(request.signal, request.by, request.at_us, record.stage)
+    attempt.request = SignalRequest(request.signal, request.by, request.at_us, record.stage)
     what = f"{request.signal} {record.stage}"
     book.note(task, record.at_us, what, attempt.worker, record.detail)
 
 
 def _queue_declared(book: Book, record: QueueDeclared) -> None:
-    world = book.world(record.namespace)
-    queue = world.queues.get(record.queue)
+    namespace = book.namespace(record.namespace)
+    queue = namespace.queues.get(record.queue)
     if queue is None:
-        queue = world.queues[record.queue] = Queue(world, record.queue, record.policy)
+        queue = namespace.queues[record.queue] = Queue(namespace, record.queue, record.policy)
     ageing_changes = queue.policy.ageing_us != record.policy.ageing_us
     queue.policy = record.policy
     if ageing_changes:
@@ -296,7 +296,7 @@ def _queue_paused(book: Book, record: QueuePaused | QueueResumed) -> None:
 
 
 def _tag_limited(book: Book, record: TagLimited) -> None:
-    book.world(record.namespace).limit_tag(record.tag, record.limit, book.tasks)
+    book.namespace(record.namespace).limit_tag(record.tag, record.limit, book.tasks)
     book.limits_dirty[record.namespace, record.tag] = None
 
 
@@ -306,7 +306,7 @@ def _tasks_dropped(book: Book, record: TasksDropped) -> None:
 
 
 def _exchange_declared(book: Book, record: ExchangeDeclared) -> None:
-    define(book.world(record.namespace), record.exchange)
+    define(book.namespace(record.namespace), record.exchange)
     if record.exchange.durable:
         book.definitions_dirty[record.namespace, "exchange", record.exchange.name] = record.exchange
     else:
@@ -320,7 +320,7 @@ def _exchange_deleted(book: Book, record: ExchangeDeleted) -> None:
 
 
 def _bound(book: Book, record: Bound) -> None:
-    define(book.world(record.namespace), record.binding)
+    define(book.namespace(record.namespace), record.binding)
     if not record.is_volatile:
         book.definitions_dirty[record.namespace, "binding", record.binding.name()] = record.binding
     else:
@@ -334,7 +334,7 @@ def _unbound(book: Book, record: Unbound) -> None:
 
 
 def _rule_set(book: Book, record: RuleSet) -> None:
-    define(book.world(record.namespace), record.rule)
+    define(book.namespace(record.namespace), record.rule)
     book.definitions_dirty[record.namespace, "rule", record.rule.name] = record.rule
 
 

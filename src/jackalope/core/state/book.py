@@ -40,7 +40,7 @@ from jackalope.core.task import (
     BlobRef,
     Body,
     Error,
-    Happening,
+    HistoryEntry,
     Outcome,
     Task,
     TaskRow,
@@ -95,8 +95,8 @@ class Book:
     # Reading.
 
     def queue(self, namespace: str, queue: str) -> Queue | None:
-        world = self.namespaces.get(namespace)
-        return None if world is None else world.queues.get(queue)
+        ns = self.namespaces.get(namespace)
+        return None if ns is None else ns.queues.get(queue)
 
     def may_have_ended(self, task_id: TaskId) -> bool:
         """Return whether a task that is not in memory may be one that ended and left it.
@@ -135,14 +135,14 @@ class Book:
         must(not self.tasks and not self.namespaces, "only an empty book is filled")
         self.counters = counters
         for row in queues:
-            world = self.world(row.namespace)
-            world.queues[row.queue] = Queue.from_row(world, row)
+            namespace = self.namespace(row.namespace)
+            namespace.queues[row.queue] = Queue.from_row(namespace, row)
         for defined in in_order(definitions):
-            define(self.world(defined.namespace), defined.definition)
+            define(self.namespace(defined.namespace), defined.definition)
         for limit in limits:
-            self.world(limit.namespace).limits[limit.tag] = limit.limit
+            self.namespace(limit.namespace).limits[limit.tag] = limit.limit
         for tally in tallies:
-            self.world(tally.namespace).tallies[tally.worker] = Tally(
+            self.namespace(tally.namespace).tallies[tally.worker] = Tally(
                 tally.succeeded, tally.failed, tally.at_us
             )
         self.api_keys = {key.id: key for key in api_keys}
@@ -215,7 +215,7 @@ class Book:
             queues=[queue.to_row() for queue in self.queues_dirty],
             queues_gone=list(self.queues_gone),
             limits=[
-                LimitRow(namespace, tag, self.world(namespace).limits.get(tag, -1))
+                LimitRow(namespace, tag, self.namespace(namespace).limits.get(tag, -1))
                 for namespace, tag in self.limits_dirty
             ],
             blobs=self.blobs_gone,
@@ -293,37 +293,37 @@ class Book:
         if not is_volatile(task.id):
             self.gone[task.id] = task
 
-    def world(self, name: str) -> Namespace:
+    def namespace(self, name: str) -> Namespace:
         """Find or make a namespace."""
-        world = self.namespaces.get(name)
-        if world is None:
-            world = self.namespaces[name] = Namespace(name)
-        return world
+        namespace = self.namespaces.get(name)
+        if namespace is None:
+            namespace = self.namespaces[name] = Namespace(name)
+        return namespace
 
     def from_row(self, row: TaskRow) -> Task:
         """Make a task of its row, not yet indexed."""
-        return from_row(row, self.world(row.namespace).queues[row.queue])
+        return from_row(row, self.namespace(row.namespace).queues[row.queue])
 
     def next_rank(self, at_us: int) -> int:
         """Give out the next place in line: the time, made unique."""
         self.counters.rank = max(self.counters.rank + 1, at_us)
         return self.counters.rank
 
-    def tally(self, world: Namespace, worker: str, at_us: int) -> Tally:
+    def tally(self, namespace: Namespace, worker: str, at_us: int) -> Tally:
         """Return the counts of a worker that has just ended an attempt."""
-        tally = world.tallies.get(worker)
+        tally = namespace.tallies.get(worker)
         if tally is None:
-            forgotten = make_room(world)
+            forgotten = make_room(namespace)
             if forgotten:
-                self.tallies_dirty[world.name, forgotten] = None
-            tally = world.tallies[worker] = Tally()
+                self.tallies_dirty[namespace.name, forgotten] = None
+            tally = namespace.tallies[worker] = Tally()
         tally.at_us = at_us
-        self.tallies_dirty[world.name, worker] = None
+        self.tallies_dirty[namespace.name, worker] = None
         return tally
 
     def tally_row(self, namespace: str, worker: str) -> TallyRow:
         """Return what a worker has done, as a row."""
-        tally = self.world(namespace).tallies.get(worker, NO_TALLY)
+        tally = self.namespace(namespace).tallies.get(worker, NO_TALLY)
         return TallyRow(namespace, worker, tally.succeeded, tally.failed, tally.at_us)
 
     def keep_api_key(self, key: ApiKey) -> None:
@@ -364,13 +364,13 @@ class Book:
     def enter_lease(self, task: Task) -> None:
         """Let a worker hold the lease, and with it a slot of each tag."""
         attempt = lease_of(task)
-        world = task.queue.namespace
-        held = world.leases.get(attempt.worker)
+        namespace = task.queue.namespace
+        held = namespace.leases.get(attempt.worker)
         if held is None:
-            held = world.leases[attempt.worker] = {}
+            held = namespace.leases[attempt.worker] = {}
         held[task.id] = task
         if task.options.tags:
-            world.hold_tags(task)
+            namespace.hold_tags(task)
         if attempt.times_out_us:
             self.timeouts.set(task.id, attempt.times_out_us)
 
@@ -409,10 +409,10 @@ class Book:
 
     def _leave_lease(self, task: Task) -> None:
         """Give back the lease and all that it holds."""
-        world = task.queue.namespace
-        del world.leases[lease_of(task).worker][task.id]
+        namespace = task.queue.namespace
+        del namespace.leases[lease_of(task).worker][task.id]
         if task.options.tags:
-            world.free_tags(task, self.tasks)
+            namespace.free_tags(task, self.tasks)
         self.timeouts.cancel(task.id)
         task.attempt = None
 
@@ -479,7 +479,7 @@ class Book:
 
     def note(self, task: Task, at_us: int, what: str, by: str = "", detail: str = "") -> None:
         """Add a line to the history of a task."""
-        happening = Happening(at_us, what, by, detail)
+        happening = HistoryEntry(at_us, what, by, detail)
         if task.history is None:
             task.history = [happening]
         else:
@@ -503,28 +503,30 @@ def snapshot_of(book: Book) -> Changes:
         ],
         queues=[
             queue.to_row()
-            for _, world in sorted(book.namespaces.items())
-            for _, queue in sorted(world.queues.items())
+            for _, namespace in sorted(book.namespaces.items())
+            for _, queue in sorted(namespace.queues.items())
             if not queue.is_volatile()
         ],
         limits=[
-            LimitRow(world.name, tag, limit)
-            for _, world in sorted(book.namespaces.items())
-            for tag, limit in sorted(world.limits.items())
+            LimitRow(namespace.name, tag, limit)
+            for _, namespace in sorted(book.namespaces.items())
+            for tag, limit in sorted(namespace.limits.items())
         ],
         tallies=[
-            book.tally_row(world.name, worker)
-            for _, world in sorted(book.namespaces.items())
-            for worker in sorted(world.tallies)
+            book.tally_row(namespace.name, worker)
+            for _, namespace in sorted(book.namespaces.items())
+            for worker in sorted(namespace.tallies)
         ],
         api_keys=[key for _, key in sorted(book.api_keys.items())],
         answers=[
             copy(answer)
-            for _, world in sorted(book.namespaces.items())
-            for _, queue in sorted(world.queues.items())
+            for _, namespace in sorted(book.namespaces.items())
+            for _, queue in sorted(namespace.queues.items())
             for answer in queue.cache.answers.values()
         ],
         definitions=[
-            row for _, world in sorted(book.namespaces.items()) for row in definitions_of(world)
+            row
+            for _, namespace in sorted(book.namespaces.items())
+            for row in definitions_of(namespace)
         ],
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jackalope.core.amqp.topology import GIVEN_NAMES, Binding, Exchange, Rule, Traits
+from jackalope.core.amqp.topology import GIVEN_NAMES, AmqpTraits, Binding, Exchange, Rule
 from jackalope.core.api_key import ApiKey
 from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.ids import TaskId
@@ -36,7 +36,7 @@ class QueueRow(msgspec.Struct, array_like=True):
     batch_fill: int
     pool: PoolSettings | None = None
     pins: tuple[str, ...] = ()
-    traits: Traits | None = None
+    traits: AmqpTraits | None = None
 
 
 class LimitRow(msgspec.Struct, array_like=True):
@@ -115,27 +115,27 @@ class Changes(msgspec.Struct):
 # Definitions: what is durable about the topology of a namespace.
 
 
-def definitions_of(world: Namespace) -> Iterable[DefinitionRow]:
+def definitions_of(namespace: Namespace) -> Iterable[DefinitionRow]:
     """Yield what is durable about the topology of a namespace, in an order of its own."""
-    topology = world.topology
+    topology = namespace.topology
     for name, exchange in sorted(topology.exchanges.items()):
         if exchange.durable and (name not in GIVEN_NAMES or exchange.rule):
-            yield DefinitionRow(world.name, "exchange", name, exchange)
+            yield DefinitionRow(namespace.name, "exchange", name, exchange)
     for name, binding in sorted(topology.bindings.items()):
-        if not is_volatile_binding(world, binding):
-            yield DefinitionRow(world.name, "binding", name, binding)
+        if not is_volatile_binding(namespace, binding):
+            yield DefinitionRow(namespace.name, "binding", name, binding)
     for name, rule in sorted(topology.rules.items()):
-        yield DefinitionRow(world.name, "rule", name, rule)
+        yield DefinitionRow(namespace.name, "rule", name, rule)
 
 
-def is_volatile_binding(world: Namespace, binding: Binding) -> bool:
+def is_volatile_binding(namespace: Namespace, binding: Binding) -> bool:
     """Return whether a binding goes at a restart because one of its ends does."""
-    exchanges = world.topology.exchanges
+    exchanges = namespace.topology.exchanges
     if not exchanges[binding.source].durable:
         return True
     if binding.is_to_exchange:
         return not exchanges[binding.to].durable
-    return world.queues[binding.to].is_volatile()
+    return namespace.queues[binding.to].is_volatile()
 
 
 def in_order(rows: Iterable[DefinitionRow]) -> list[DefinitionRow]:
@@ -144,11 +144,11 @@ def in_order(rows: Iterable[DefinitionRow]) -> list[DefinitionRow]:
     return sorted(rows, key=lambda row: kinds.index(row.kind))
 
 
-def define(world: Namespace, definition: Exchange | Binding | Rule | None) -> None:
+def define(namespace: Namespace, definition: Exchange | Binding | Rule | None) -> None:
     """Put an exchange, a binding or a rule into a namespace."""
     if isinstance(definition, Exchange):
-        world.topology.put_exchange(definition)
+        namespace.topology.put_exchange(definition)
     elif isinstance(definition, Binding):
-        world.topology.bind(definition)
+        namespace.topology.bind(definition)
     elif definition is not None:
-        world.topology.rules[definition.name] = definition
+        namespace.topology.rules[definition.name] = definition

@@ -1,4 +1,4 @@
-"""Namespaces and queues: the closed worlds, and the lanes of work in them.
+"""Namespaces and queues: separate sets of queues, and the lanes of work in them.
 
 Owns what belongs to one namespace or one queue: its policy, who is next, what is in flight, what
 the tags allow. Knows nothing of records and commands.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from jackalope.core.amqp.topology import Topology, Traits
+from jackalope.core.amqp.topology import AmqpTraits, Topology
 from jackalope.core.assertions import must
 from jackalope.core.cache.answers import Cache
 from jackalope.core.durations import MILLISECOND, MINUTE, SECOND
@@ -71,7 +71,7 @@ class Queue:
         self.pool: PoolSettings | None = None  # how workers are started for it, if they are
         self.pins: dict[str, None] = {}  # the keys whose groups of workers stay up
         # what it is beyond its policy, if it was declared over AMQP
-        self.traits: Traits | None = None
+        self.traits: AmqpTraits | None = None
         # the bytes of the bodies of ready tasks, if they are limited; see `weigh`
         self.ready_bytes = 0
 
@@ -141,7 +141,7 @@ class Queue:
 
 
 class Namespace:
-    """A closed world of queues, aliases, workers and tags."""
+    """A separate set of queues, aliases, workers and tags."""
 
     __slots__ = (
         "aliases",

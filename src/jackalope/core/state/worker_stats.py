@@ -27,13 +27,13 @@ class Tally(msgspec.Struct, gc=False):
 NO_TALLY = Tally()
 
 
-def make_room(world: Namespace) -> str:
+def make_room(namespace: Namespace) -> str:
     """Forget the worker that ended nothing for longest, if there is no room for one more.
 
     Returns:
         Its name, or nothing.
     """
-    tallies = world.tallies
+    tallies = namespace.tallies
     if len(tallies) < TALLIES_PER_NAMESPACE_MAX:
         return ""
     oldest = min(tallies, key=lambda worker: (tallies[worker].at_us, worker))

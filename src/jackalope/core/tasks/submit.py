@@ -79,9 +79,9 @@ def become(core: Core, task: Task, result: Body) -> None:
     target = task.queue.policy.result_becomes
     if not target:
         return
-    world = task.queue.namespace
+    namespace = task.queue.namespace
     # Declared with the policy that names it, and kept for as long as one does.
-    queue = world.queues[target]
+    queue = namespace.queues[target]
     options = Options(headers=task.options.headers, tags=task.options.tags, parent=task.id)
     spec = TaskSpec(
         successor_id(task.id, target),
@@ -267,9 +267,9 @@ def _asked(options: Options) -> Options:
 
 def _check_links(core: Core, command: SubmitTasks, options: Options) -> Refusal | None:
     """Check the references of a task to others: its alias, parent and dependencies."""
-    tasks, world = core.book.tasks, core.book.namespaces.get(command.namespace)
-    if world is not None and options.alias in world.aliases:
-        holder = tasks.get(world.aliases[options.alias])
+    tasks, namespace = core.book.tasks, core.book.namespaces.get(command.namespace)
+    if namespace is not None and options.alias in namespace.aliases:
+        holder = tasks.get(namespace.aliases[options.alias])
         message = f"alias {options.alias!r} is taken; choose another"
         if holder is not None and not _is_hidden(holder, command):
             message = (
@@ -279,7 +279,7 @@ def _check_links(core: Core, command: SubmitTasks, options: Options) -> Refusal 
         return Refusal(Code.DUPLICATE_ALIAS, message)
     if options.parent:
         parent = tasks.get(options.parent)
-        if parent is None or parent.queue.namespace is not world or _is_hidden(parent, command):
+        if parent is None or parent.queue.namespace is not namespace or _is_hidden(parent, command):
             message = f"parent {options.parent.hex()} is not a task of this namespace"
             return Refusal(Code.UNKNOWN_TASK, message)
         if parent.state in ENDED:
@@ -290,7 +290,7 @@ def _check_links(core: Core, command: SubmitTasks, options: Options) -> Refusal 
             return Refusal(Code.STALE_FENCE, message + "; stop working on it")
     for dependency in options.depends_on:
         found = tasks.get(dependency)
-        if found is None or found.queue.namespace is not world or _is_hidden(found, command):
+        if found is None or found.queue.namespace is not namespace or _is_hidden(found, command):
             message = f"dependency {dependency.hex()} is not a task of this namespace"
             return Refusal(Code.UNKNOWN_DEPENDENCY, message + "; submit it first")
     return None

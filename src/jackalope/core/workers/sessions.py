@@ -236,15 +236,15 @@ def give_up_resume(core: Core, name: tuple[str, str], why: str = "closed") -> No
 
 def recover(core: Core, command: Recover) -> None:
     """Settle what was leased when the broker stopped: keep it for the grace, or put it back."""
-    for world in core.book.namespaces.values():
-        for held in list(world.leases.values()):
+    for namespace in core.book.namespaces.values():
+        for held in list(namespace.leases.values()):
             for task in list(held.values()):
                 policy = task.queue.policy
                 if policy.on_restart is OnRestart.REQUEUE:
                     release(core, task, by="restart of the broker")
                 else:
                     core.roster.orphans.set(task.id, core.now_us + policy.restart_grace_us)
-        for queue in world.queues.values():
+        for queue in namespace.queues.values():
             core.watch_idle(queue)
     recall_pools(core)
     core.reply(command, Accepted())
@@ -300,8 +300,8 @@ def _queues_of(core: Core, command: JoinWorker) -> set[str]:
     """Return the queues that a worker of this name serves, or has leases of."""
     worker = core.roster.workers.get((command.namespace, command.worker))
     served = set() if worker is None else set(worker.queues)
-    world = core.book.namespaces.get(command.namespace)
-    held = {} if world is None else world.leases.get(command.worker, {})
+    namespace = core.book.namespaces.get(command.namespace)
+    held = {} if namespace is None else namespace.leases.get(command.worker, {})
     return served | {task.queue.name for task in held.values()}
 
 

@@ -24,8 +24,10 @@ PREFETCH_MAX = 65_535
 
 def place_of(connection: Connection, name: str) -> tuple[str, str | None]:
     """Return the queue that a name means, and the key if it means the requests of a pool."""
-    world = connection.broker.engine.core.book.namespaces.get(connection.namespace)
-    lane = None if world is None or name in world.queues else lane_of(world.queues, name)
+    namespace = connection.broker.engine.core.book.namespaces.get(connection.namespace)
+    lane = (
+        None if namespace is None or name in namespace.queues else lane_of(namespace.queues, name)
+    )
     return (name, None) if lane is None else lane
 
 

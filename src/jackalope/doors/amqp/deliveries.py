@@ -25,7 +25,7 @@ from jackalope.core.effects import (
 )
 from jackalope.core.ids import TaskId
 from jackalope.core.refusals import Refusal
-from jackalope.core.task import BlobRef, Body, Error, Letter
+from jackalope.core.task import BlobRef, Body, Envelope, Error
 from jackalope.doors.amqp.errors import ChannelFault
 from jackalope.doors.amqp.pool_answers import Answer
 from jackalope.storage import OutOfReach, StorageFault
@@ -143,7 +143,7 @@ class Outlet:
     def on_given_back(self) -> None:
         """Continue after a task was handed back whose body cannot be loaded."""
 
-    def send(self, tag: int, given: Assignment, letter: Letter, body: bytes) -> None:
+    def send(self, tag: int, given: Assignment, letter: Envelope, body: bytes) -> None:
         """Write a delivery."""
 
     # Deliveries.
@@ -271,7 +271,7 @@ class Subscription(Outlet):
             self.is_stopped = True
             self.close_if_done()
 
-    def send(self, tag: int, given: Assignment, letter: Letter, body: bytes) -> None:
+    def send(self, tag: int, given: Assignment, letter: Envelope, body: bytes) -> None:
         """Write `basic.deliver`."""
         channel = self.channel
         exchange, key, route = self._route
@@ -302,7 +302,7 @@ class Taker(Outlet):
         self.channel.send("basic.get-empty")
         self.channel.go_on()
 
-    def send(self, tag: int, given: Assignment, letter: Letter, body: bytes) -> None:
+    def send(self, tag: int, given: Assignment, letter: Envelope, body: bytes) -> None:
         """Write `basic.get-ok`."""
         channel = self.channel
         queue = self.broker.engine.core.book.queue(channel.connection.namespace, self.queue)

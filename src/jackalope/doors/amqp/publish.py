@@ -134,8 +134,8 @@ class Publisher:
 
     def _is_request(self, exchange: str) -> bool:
         book = self._connection.broker.engine.core.book
-        world = book.namespaces.get(self._connection.namespace) if exchange else None
-        return world is not None and exchange in world.topology.requests
+        namespace = book.namespaces.get(self._connection.namespace) if exchange else None
+        return namespace is not None and exchange in namespace.topology.requests
 
     def _with_address(self, properties: bytes) -> bytes:
         """Put the address under which this channel waits for replies into properties."""

@@ -358,7 +358,7 @@ def _leases_of(engine: Engine, namespace: str, worker: str) -> tuple[list[Held],
     if known is not None and known.session:
         message = f"worker {worker!r} works over another connection; choose another name"
         raise Refused(Refusal(Code.STALE_SESSION, message))
-    world = engine.core.book.namespaces.get(namespace)
-    tasks = list(world.leases.get(worker, {}).values()) if world is not None else []
+    ns = engine.core.book.namespaces.get(namespace)
+    tasks = list(ns.leases.get(worker, {}).values()) if ns is not None else []
     holding = [Held(task.id, lease_of(task).fence) for task in tasks]
     return holding, tuple(sorted({task.queue.name for task in tasks}))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from jackalope.broker.access import Principal
 from jackalope.broker.events import Events as Happenings
 from jackalope.broker.events import Subscription
-from jackalope.broker.message_hub import Seat, Switchboard
+from jackalope.broker.message_hub import MessageHub, Seat
 from jackalope.core.api_key import Permission
 from jackalope.core.effects import Accepted
 from jackalope.core.refusals import Code, Refusal
@@ -41,7 +41,7 @@ class Messaging:
 
     def __init__(
         self,
-        switchboard: Switchboard,
+        switchboard: MessageHub,
         write: Callable[[Message], None],
         is_stuck: Callable[[], bool],
     ) -> None:

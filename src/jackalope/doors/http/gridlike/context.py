@@ -57,7 +57,7 @@ class Grid:
         self.door = door  # where it is served
         self.broker = door.broker
         self.settings = door.gridlike  # its part of the configuration
-        self.namespace = door.gridlike.namespace  # the world of all jobs
+        self.namespace = door.gridlike.namespace  # of all jobs
         self.roll = Roll(door.gridlike)  # the workers that are connected, or were a moment ago
         self._declaring = asyncio.Lock()
         self._compared: set[str] = set()
@@ -273,8 +273,8 @@ class Roll:
 
 def counts_of(book: Book, namespace: str, worker_id: str) -> tuple[int, int]:
     """Return how many jobs the workers of an id have done, and how many they failed at."""
-    world = book.namespaces.get(namespace)
-    tallies = {} if world is None else world.tallies
+    ns = book.namespaces.get(namespace)
+    tallies = {} if ns is None else ns.tallies
     succeeded = failed = last = 0
     for number, name in _numbered(worker_id):
         tally = tallies.get(name)

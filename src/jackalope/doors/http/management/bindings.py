@@ -161,9 +161,9 @@ def _between(source: str, kind: str, target: str) -> Callable[[Binding], bool]:
 async def _list(request: Asked, vhost: str | None, fits: Callable[[Binding], bool]) -> Answer:
     def look(engine: Engine) -> list[views.Item]:
         return [
-            views.show_binding(world, binding)
-            for world in views.worlds(engine, vhost)
-            for binding in views.bindings(world)
+            views.show_binding(namespace, binding)
+            for namespace in views.namespaces(engine, vhost)
+            for binding in views.bindings(namespace)
             if fits(binding)
         ]
 
@@ -180,11 +180,11 @@ async def _find(
     """
 
     def look(engine: Engine) -> tuple[views.Item, Binding]:
-        world = views.worlds(engine, vhost)[0]
-        for binding in views.bindings(world):
+        namespace = views.namespaces(engine, vhost)[0]
+        for binding in views.bindings(namespace):
             # The key may have come as it was told, or encoded once more.
             if fits(binding) and key_of(binding) in (key, named(key)):
-                return views.show_binding(world, binding), binding
+                return views.show_binding(namespace, binding), binding
         raise not_found()
 
     return await room_of(request).broker.read(look)

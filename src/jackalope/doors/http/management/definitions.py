@@ -75,39 +75,39 @@ async def import_vhost(request: Asked, vhost: FromPath[str]) -> Nothing:
 
 
 def _export(engine: Engine, vhost: str | None) -> Item:
-    worlds = views.worlds(engine, vhost)
+    namespaces = views.namespaces(engine, vhost)
     return {
         "rabbit_version": SPOKEN_VERSION,
         "rabbitmq_version": SPOKEN_VERSION,
         "product_name": "Jackalope",
         "users": [],
-        "vhosts": [{"name": vhost_of(world.name)} for world in worlds],
+        "vhosts": [{"name": vhost_of(namespace.name)} for namespace in namespaces],
         "permissions": [],
         "topic_permissions": [],
         "parameters": [],
         "global_parameters": [],
         "policies": [
-            views.show_rule(world, rule)
-            for world in worlds
-            for _, rule in sorted(world.topology.rules.items())
+            views.show_rule(namespace, rule)
+            for namespace in namespaces
+            for _, rule in sorted(namespace.topology.rules.items())
         ],
         "queues": [
             _picked(views.show_queue(engine.core, queue, with_numbers=False), _QUEUE)
-            for world in worlds
-            for queue in views.queues(world)
+            for namespace in namespaces
+            for queue in views.queues(namespace)
             if not views.owned(queue)
         ],
         "exchanges": [
-            _picked(views.show_exchange(world, exchange), _EXCHANGE)
-            for world in worlds
-            for _, exchange in sorted(world.topology.exchanges.items())
+            _picked(views.show_exchange(namespace, exchange), _EXCHANGE)
+            for namespace in namespaces
+            for _, exchange in sorted(namespace.topology.exchanges.items())
             if not views.is_given(exchange)
         ],
         "bindings": [
-            views.show_binding(world, binding, with_key=False)
-            for world in worlds
-            for binding in views.bindings(world)
-            if binding.source and (binding.is_to_exchange or not _is_owned(world, binding))
+            views.show_binding(namespace, binding, with_key=False)
+            for namespace in namespaces
+            for binding in views.bindings(namespace)
+            if binding.source and (binding.is_to_exchange or not _is_owned(namespace, binding))
         ],
     }
 
@@ -120,8 +120,8 @@ def _picked(item: Item, names: tuple[str, ...]) -> Item:
     return {name: item[name] for name in names}
 
 
-def _is_owned(world: Any, binding: Binding) -> bool:
-    return views.owned(world.queues[binding.to])
+def _is_owned(namespace: Any, binding: Binding) -> bool:
+    return views.owned(namespace.queues[binding.to])
 
 
 async def _import(request: Asked, vhost: str | None) -> Nothing:

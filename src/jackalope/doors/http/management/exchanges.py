@@ -49,9 +49,9 @@ async def list_exchanges(request: Asked, vhost: FromPath[str]) -> Answer:
 async def _list(request: Asked, vhost: str | None) -> Answer:
     def look(engine: Engine) -> list[views.Item]:
         return [
-            views.show_exchange(world, exchange)
-            for world in views.worlds(engine, vhost)
-            for _, exchange in sorted(world.topology.exchanges.items())
+            views.show_exchange(namespace, exchange)
+            for namespace in views.namespaces(engine, vhost)
+            for _, exchange in sorted(namespace.topology.exchanges.items())
         ]
 
     return listed(request, await room_of(request).broker.read(look))
@@ -64,7 +64,7 @@ async def read_exchange(request: Asked, vhost: FromPath[str], name: FromPath[str
 
     def look(engine: Engine) -> views.Item:
         exchange = views.exchange_in(engine, *where)
-        return views.show_exchange(views.worlds(engine, where[0])[0], exchange)
+        return views.show_exchange(views.namespaces(engine, where[0])[0], exchange)
 
     return shown(request, await room_of(request).broker.read(look))
 

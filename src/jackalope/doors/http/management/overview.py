@@ -115,7 +115,7 @@ async def list_extensions() -> Answer:
 async def test_aliveness(request: Asked, vhost: FromPath[str]) -> Answer:
     """Tell whether messages can be written and read."""
     room = room_of(request)
-    await room.broker.read(lambda engine: views.worlds(engine, named(vhost)))
+    await room.broker.read(lambda engine: views.namespaces(engine, named(vhost)))
     return _health(room)
 
 
@@ -142,7 +142,7 @@ async def list_vhosts(request: Asked) -> Answer:
     """List the virtual hosts."""
 
     def look(engine: Engine) -> list[Item]:
-        return [_show_vhost(world) for world in views.worlds(engine)]
+        return [_show_vhost(namespace) for namespace in views.namespaces(engine)]
 
     return listed(request, await room_of(request).broker.read(look))
 
@@ -152,7 +152,7 @@ async def read_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
     """Show a virtual host."""
     where = named(vhost)
     found = await room_of(request).broker.read(
-        lambda engine: _show_vhost(views.worlds(engine, where)[0])
+        lambda engine: _show_vhost(views.namespaces(engine, where)[0])
     )
     return shown(request, found)
 
@@ -181,12 +181,12 @@ async def delete_vhost(request: Asked, vhost: FromPath[str]) -> Nothing:
 
 def _removals(engine: Engine, vhost: str) -> list[AnyMessaging]:
     """Return what removes everything from a virtual host."""
-    world = views.worlds(engine, vhost)[0]
-    namespace, topology = world.name, world.topology
-    if not (world.queues or topology.rules or topology.exchanges.keys() - GIVEN_NAMES):
+    ns = views.namespaces(engine, vhost)[0]
+    namespace, topology = ns.name, ns.topology
+    if not (ns.queues or topology.rules or topology.exchanges.keys() - GIVEN_NAMES):
         raise not_found()
     return [
-        *(RemoveQueue(queue=name, namespace=namespace, by=by()) for name in world.queues),
+        *(RemoveQueue(queue=name, namespace=namespace, by=by()) for name in ns.queues),
         *(
             RemoveExchange(exchange=name, namespace=namespace, by=by())
             for name in topology.exchanges
@@ -197,8 +197,8 @@ def _removals(engine: Engine, vhost: str) -> list[AnyMessaging]:
 
 
 def _totals(engine: Engine) -> Item:
-    worlds = views.worlds(engine)
-    queues = [queue for world in worlds for queue in views.queues(world)]
+    namespaces = views.namespaces(engine)
+    queues = [queue for namespace in namespaces for queue in views.queues(namespace)]
     leased = sum(queue.counts[state] for queue in queues for state in LEASED)
     total = sum(queue.unfinished() for queue in queues)
     return {
@@ -208,14 +208,14 @@ def _totals(engine: Engine) -> Item:
             "messages_unacknowledged": leased,
         },
         "object_totals": {
-            "exchanges": sum(len(world.topology.exchanges) for world in worlds),
+            "exchanges": sum(len(namespace.topology.exchanges) for namespace in namespaces),
             "queues": len(queues),
         },
     }
 
 
-def _show_vhost(world: Namespace) -> Item:
-    there = list(views.queues(world))
+def _show_vhost(namespace: Namespace) -> Item:
+    there = list(views.queues(namespace))
     leased = sum(queue.counts[state] for queue in there for state in LEASED)
     total = sum(queue.unfinished() for queue in there)
     return {
@@ -224,7 +224,7 @@ def _show_vhost(world: Namespace) -> Item:
         "messages": total,
         "messages_ready": total - leased,
         "messages_unacknowledged": leased,
-        "name": vhost_of(world.name),
+        "name": vhost_of(namespace.name),
         "tags": [],
         "tracing": False,
     }

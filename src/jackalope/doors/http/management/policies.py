@@ -85,9 +85,9 @@ async def list_policies(request: Asked, vhost: FromPath[str]) -> Answer:
 async def _list(request: Asked, vhost: str | None) -> Answer:
     def look(engine: Engine) -> list[views.Item]:
         return [
-            views.show_rule(world, rule)
-            for world in views.worlds(engine, vhost)
-            for _, rule in sorted(world.topology.rules.items())
+            views.show_rule(namespace, rule)
+            for namespace in views.namespaces(engine, vhost)
+            for _, rule in sorted(namespace.topology.rules.items())
         ]
 
     return listed(request, await room_of(request).broker.read(look))
@@ -141,11 +141,11 @@ def rule_of(name: str, body: dict[str, Any]) -> Rule:
 
 
 def _rule(engine: Engine, vhost: str, name: str) -> views.Item:
-    world = views.worlds(engine, vhost)[0]
-    rule = world.topology.rules.get(name)
+    namespace = views.namespaces(engine, vhost)[0]
+    rule = namespace.topology.rules.get(name)
     if rule is None:
         raise not_found()
-    return views.show_rule(world, rule)
+    return views.show_rule(namespace, rule)
 
 
 ROUTES = [list_all_policies, list_policies, read_policy, set_policy, clear_policy]

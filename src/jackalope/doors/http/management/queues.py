@@ -47,8 +47,8 @@ async def _list(request: Asked, vhost: str | None) -> Answer:
 
     def look(engine: Engine) -> list[views.Item]:
         core, items = engine.core, []
-        for world in views.worlds(engine, vhost):
-            for queue in views.queues(world):
+        for namespace in views.namespaces(engine, vhost):
+            for queue in views.queues(namespace):
                 items.append(views.show_queue(core, queue, with_numbers=with_numbers))
                 items += [
                     views.show_requests(core, queue, key, with_numbers=with_numbers)

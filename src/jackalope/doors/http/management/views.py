@@ -15,10 +15,10 @@ from jackalope.core.amqp.consumers import consumers_of
 from jackalope.core.amqp.topology import (
     DEFAULT_EXCHANGE,
     GIVEN_NAMES,
+    AmqpTraits,
     Binding,
     Exchange,
     Rule,
-    Traits,
     lane_of,
     requests_queue,
 )
@@ -38,10 +38,10 @@ from jackalope.doors.http.management.conventions import (
 Item = dict[str, Any]
 
 #: How a queue that was declared by another door looks over AMQP.
-_DURABLE = Traits()
+_DURABLE = AmqpTraits()
 
 
-def worlds(
+def namespaces(
     engine: Engine, vhost: str | None = None, needs: Permission = Permission.READ_TASKS
 ) -> list[Namespace]:
     """Return the namespaces that the client may read: all, or the one of a virtual host.
@@ -64,9 +64,9 @@ def worlds(
     return [there.get(name) or Namespace(name) for name in seen]
 
 
-def queues(world: Namespace) -> Iterator[Queue]:
+def queues(namespace: Namespace) -> Iterator[Queue]:
     """Yield the queues of a namespace that the client may see, by name."""
-    yield from (queue for name, queue in sorted(world.queues.items()) if sees(name))
+    yield from (queue for name, queue in sorted(namespace.queues.items()) if sees(name))
 
 
 def queue_in(engine: Engine, vhost: str, name: str) -> Queue:
@@ -86,7 +86,7 @@ def place_in(
     Raises:
         Problem: there is none of this name.
     """
-    there = worlds(engine, vhost, needs)[0].queues
+    there = namespaces(engine, vhost, needs)[0].queues
     home, key = (name, None) if name in there else lane_of(there, name) or (name, None)
     queue = there.get(home)
     if queue is None or not sees(home):
@@ -132,7 +132,7 @@ def exchange_in(engine: Engine, vhost: str, name: str) -> Exchange:
     Raises:
         Problem: there is none of this name.
     """
-    exchange = worlds(engine, vhost)[0].topology.exchanges.get(name)
+    exchange = namespaces(engine, vhost)[0].topology.exchanges.get(name)
     if exchange is None:
         raise not_found()
     return exchange
@@ -168,7 +168,7 @@ def show_queue(core: Core, queue: Queue, *, with_numbers: bool = True) -> Item:
     }
 
 
-def show_exchange(world: Namespace, exchange: Exchange) -> Item:
+def show_exchange(namespace: Namespace, exchange: Exchange) -> Item:
     """Show an exchange."""
     shown = {
         "arguments": exchange.arguments,
@@ -177,24 +177,26 @@ def show_exchange(world: Namespace, exchange: Exchange) -> Item:
         "internal": exchange.internal,
         "name": exchange.name,
         "type": str(exchange.kind),
-        "vhost": vhost_of(world.name),
+        "vhost": vhost_of(namespace.name),
     }
     return shown | ({"policy": exchange.rule} if exchange.rule else {})
 
 
-def bindings(world: Namespace) -> Iterator[Binding]:
+def bindings(namespace: Namespace) -> Iterator[Binding]:
     """Yield every binding of a namespace, those of the default exchange to each queue included."""
-    yield from (Binding(DEFAULT_EXCHANGE, queue.name, key=queue.name) for queue in queues(world))
-    for _, binding in sorted(world.topology.bindings.items()):
+    yield from (
+        Binding(DEFAULT_EXCHANGE, queue.name, key=queue.name) for queue in queues(namespace)
+    )
+    for _, binding in sorted(namespace.topology.bindings.items()):
         if binding.is_to_exchange or sees(binding.to):
             yield binding
 
 
-def show_binding(world: Namespace, binding: Binding, *, with_key: bool = True) -> Item:
+def show_binding(namespace: Namespace, binding: Binding, *, with_key: bool = True) -> Item:
     """Show a binding."""
     shown = {
         "source": binding.source,
-        "vhost": vhost_of(world.name),
+        "vhost": vhost_of(namespace.name),
         "destination": binding.to,
         "destination_type": "exchange" if binding.is_to_exchange else "queue",
         "routing_key": binding.key,
@@ -203,10 +205,10 @@ def show_binding(world: Namespace, binding: Binding, *, with_key: bool = True) -
     return shown | ({"properties_key": key_of(binding)} if with_key else {})
 
 
-def show_rule(world: Namespace, rule: Rule) -> Item:
+def show_rule(namespace: Namespace, rule: Rule) -> Item:
     """Show a rule, which RabbitMQ calls a policy."""
     return {
-        "vhost": vhost_of(world.name),
+        "vhost": vhost_of(namespace.name),
         "name": rule.name,
         "pattern": rule.pattern,
         "apply-to": str(rule.applies_to),

@@ -17,7 +17,7 @@ import structlog
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
-from jackalope.broker.telemetry.meter import Spread
+from jackalope.broker.telemetry.meter import Histogram
 
 log = structlog.get_logger(component="http")
 
@@ -38,7 +38,7 @@ class Traffic:
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, int]] = Counter()  # by method, path and status
-        self.times: dict[str, Spread] = {}  # how long requests took, by path
+        self.times: dict[str, Histogram] = {}  # how long requests took, by path
         self.in_flight = 0  # requests that are under way
         self.sockets = 0  # WebSockets that are open
         self.sockets_opened: Counter[str] = Counter()  # WebSockets that ever were, by path
@@ -77,7 +77,7 @@ class Traffic:
             self.requests[method if method in _METHODS else OTHER, path, status] += 1
             times = self.times.get(path)
             if times is None:
-                times = self.times[path] = Spread()
+                times = self.times[path] = Histogram()
             times.count(took_us)
             line.debug(
                 "request",

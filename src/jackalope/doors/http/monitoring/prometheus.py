@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 from jackalope import __version__
 from jackalope.broker.access import acting
 from jackalope.broker.telemetry.gauges import Census, take_census
-from jackalope.broker.telemetry.meter import TIMES, Machine, QueueName, Reading, Spread
+from jackalope.broker.telemetry.meter import TIMES, Histogram, Machine, QueueName, Reading
 from jackalope.broker.views.pools import Fleet, take_fleet
 from jackalope.core.durations import SECOND
 from jackalope.doors.http.errors import Rejected
@@ -349,7 +349,7 @@ def _histogram(name: str, about: str, labels: list[str]) -> HistogramMetricFamil
 def _add(
     histogram: HistogramMetricFamily,
     labels: list[str],
-    spread: Spread,
+    spread: Histogram,
     bounds: Sequence[int],
     unit: int = SECOND,
 ) -> None:
