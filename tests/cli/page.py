@@ -10,7 +10,7 @@ import typer
 from jackalope.cli.app import app
 from jackalope.cli.base import Exit
 
-EVERYWHERE = ("broker", "namespace", "token", "format", "form", "help")
+EVERYWHERE = ("broker", "namespace", "token", "ca", "skip_verify", "format", "help")
 
 HEAD = """# Command line
 

@@ -1,16 +1,23 @@
 """The command line as a whole: its commands, the options before them, and how it ends."""
 
+from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jackalope.cli.base import (
-    DEFAULT_BROKER,
-    Common,
+    COMMON,
     Exit,
-    check_format,
+    addressed,
+    alone,
+    call_without_command,
+    common_parameters,
+    connected,
+    declare,
+    hand_down,
     help_text,
     local,
+    opt,
     say_error,
 )
 from jackalope.cli.commands import (
@@ -34,6 +41,7 @@ from jackalope.cli.commands import (
 if TYPE_CHECKING:
     from jackalope.cli.output import Screen
 
+_BROKER = "The broker"
 _OTHER = "Set up"
 
 app = typer.Typer(
@@ -53,86 +61,7 @@ def _show_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
-Broker = Annotated[
-    str | None,
-    typer.Option(
-        "--broker",
-        "-b",
-        envvar="JACKALOPE_BROKER",
-        metavar="ADDRESS",
-        help="Where the broker is, as host:port or jackalope://host:port/namespace.",
-        show_default=DEFAULT_BROKER,
-    ),
-]
-Namespace = Annotated[
-    str | None,
-    typer.Option(
-        "--namespace",
-        "-n",
-        envvar="JACKALOPE_NAMESPACE",
-        metavar="NAME",
-        help="The namespace (its own queues, workers and tasks) to use.",
-        show_default="default",
-    ),
-]
-Token = Annotated[
-    str | None,
-    typer.Option(
-        "--token",
-        envvar="JACKALOPE_TOKEN",
-        metavar="TOKEN",
-        help="What proves who you are.",
-        show_default=False,
-    ),
-]
-CaFile = Annotated[
-    str | None,
-    typer.Option(
-        "--ca",
-        envvar="JACKALOPE_CA",
-        metavar="FILE",
-        help="Over TLS, the authorities that may vouch for the broker.",
-        show_default="those of the system",
-    ),
-]
-SkipVerify = Annotated[
-    bool | None,
-    typer.Option(
-        "--insecure-skip-verify",
-        help="Over TLS, do not check who the broker is. Whoever stands in between can read all.",
-        show_default=False,
-    ),
-]
-FormatOption = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        "-f",
-        envvar="JACKALOPE_FORMAT",
-        metavar="[table|json|yaml]",
-        help="How answers are written.",
-        callback=check_format,
-    ),
-]
-Version = Annotated[
-    bool,
-    typer.Option(
-        "--version", callback=_show_version, is_eager=True, help="Show the version, and end."
-    ),
-]
-
-
-def root(
-    context: typer.Context,
-    *,
-    broker: Broker = None,
-    namespace: Namespace = None,
-    token: Token = None,
-    ca: CaFile = None,
-    skip_verify: SkipVerify = None,
-    form: FormatOption = "table",
-    _version: Version = False,
-) -> None:
+def root(context: typer.Context, **given: Any) -> None:
     """Jackalope: a durable task broker.
 
     Takes work in, keeps it safe, gives each piece to one worker at a time, and tells the truth
@@ -146,7 +75,7 @@ def root(
 
     The options below may stand before or behind a command.
     """
-    context.obj = Common(broker, namespace, token, ca, skip_verify, form)
+    hand_down(context, given)
 
 
 def version(screen: "Screen") -> None:
@@ -164,26 +93,75 @@ def version(screen: "Screen") -> None:
     screen.show(data, f"jackalope {__version__}, Python {python}, {platform.platform()}")
 
 
+def _add(target: typer.Typer, panel: str | None, make: Any, *commands: Any) -> None:
+    """Add commands under the names of their functions."""
+    for command in commands:
+        name = command.__name__.rstrip("_").replace("_", "-")
+        target.command(name, rich_help_panel=panel)(make(command))
+
+
+def _group(name: str, panel: str, about: str = "", alone: Any = None) -> typer.Typer:
+    """Add a group of commands: with its own help, or with what it does without a command."""
+    group = typer.Typer(
+        help=about or None,
+        rich_markup_mode="rich",
+        no_args_is_help=alone is None,
+        invoke_without_command=alone is not None,
+    )
+    if alone is not None:
+        call_without_command(group, alone)
+    app.add_typer(group, name=name, rich_help_panel=panel)
+    return group
+
+
+_version = Annotated[
+    bool, opt("--version", "Show the version, and end.", callback=_show_version, is_eager=True)
+]
+declare(
+    root,
+    [
+        *common_parameters(COMMON, is_root=True),
+        Parameter("version", Parameter.KEYWORD_ONLY, default=False, annotation=_version),
+    ],
+)
 app.callback(help=help_text(root.__doc__ or ""))(root)
-for _module, _panel in (
-    (serve, "Run"),
-    (worker, "Run"),
-    (bench, "Run"),
-    (submit, "Tasks"),
-    (tasks, "Tasks"),
-    (actions, "Act on tasks"),
-    (workers, "The broker"),
-    (queues, "The broker"),
-    (cache, "The broker"),
-    (pools, "The broker"),
-    (stats, "The broker"),
-    (check, _OTHER),
-    (keys, _OTHER),
-    (config, _OTHER),
-    (aiida, _OTHER),
-):
-    _module.register(app, _panel)
-app.command("version", rich_help_panel=_OTHER)(local(version))
+
+_add(app, "Run", alone, serve.serve)
+_add(app, "Run", addressed, worker.worker)
+_add(app, "Run", connected, bench.bench)
+_add(app, "Tasks", connected, submit.submit, tasks.status, tasks.list_, tasks.wait)
+_add(app, "Tasks", connected, tasks.explain, tasks.history, tasks.tail)
+_add(app, "Act on tasks", connected, actions.cancel, actions.kill, actions.pause, actions.play)
+_add(app, "Act on tasks", connected, actions.hold, actions.retry, actions.purge)
+_add(app, _BROKER, connected, workers.workers, workers.drain, queues.batches)
+_add(app, _BROKER, connected, stats.stats, stats.queue_depth, stats.cluster_status)
+_add(app, _OTHER, local, check.check, version)
+_queues = _group("queues", _BROKER, alone=queues.list_queues)
+_add(_queues, None, connected, queues.show, queues.set_, queues.pause, queues.resume, queues.delete)
+_limits = _group("limits", _BROKER, alone=queues.list_limits)
+_limits.command("set")(connected(queues.set_limit))
+_limits.command("remove")(connected(queues.remove_limit))
+_pools = _group("pools", _BROKER, alone=pools.list_pools)
+_add(_pools, None, connected, pools.show, pools.set_, pools.start, pools.stop)
+_add(_pools, None, connected, pools.pin, pools.unpin, pools.delete)
+_cache = _group(
+    "cache",
+    _BROKER,
+    "Look at the answers that are kept for who asks again, pin them and purge them.",
+)
+_add(_cache, None, connected, cache.list_, cache.show, cache.pin, cache.unpin, cache.purge)
+_keys = _group(
+    "keys", _OTHER, "Make, list and revoke API keys. From the first one on, everybody needs one."
+)
+_add(_keys, None, connected, keys.create, keys.list_, keys.revoke)
+_add(_keys, None, local, keys.new, keys.hash_)
+_config = _group("config", _OTHER, "Show the broker's configuration, check it, or begin one.")
+_add(_config, None, local, config.show, config.check, config.init)
+_aiida = _group(
+    "aiida", _OTHER, "Run AiiDA's daemon with this broker, in place of RabbitMQ or ZeroMQ."
+)
+_add(_aiida, None, addressed, aiida.use, aiida.new)
+_add(_aiida, None, local, aiida.status, aiida.revert, aiida.env, aiida.stop)
 
 
 def run(arguments: list[str]) -> int:

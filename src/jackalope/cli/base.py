@@ -13,7 +13,7 @@ import contextlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -82,88 +82,99 @@ class Common:
         )
 
 
-Broker = Annotated[
-    str | None,
-    typer.Option(
-        "--broker",
-        "-b",
-        metavar="ADDRESS",
-        help="Where the broker is, as host:port or jackalope://host:port/namespace.",
-        rich_help_panel=_PANEL,
-        show_default=False,
-    ),
-]
-Namespace = Annotated[
-    str | None,
-    typer.Option(
-        "--namespace",
-        "-n",
-        metavar="NAME",
-        help="The namespace (its own queues, workers and tasks) to use.",
-        rich_help_panel=_PANEL,
-        show_default=False,
-    ),
-]
-Token = Annotated[
-    str | None,
-    typer.Option(
-        "--token",
-        metavar="TOKEN",
-        help="What proves who you are. Better in JACKALOPE_TOKEN, where nobody else sees it.",
-        rich_help_panel=_PANEL,
-        show_default=False,
-    ),
-]
+def opt(
+    usage: str, about: str, panel: str | None = None, *, default: str | bool = True, **more: Any
+) -> Any:
+    """Make an option of how it is used, such as `--queue -q QUEUE`, and of what it means.
 
-CaFile = Annotated[
-    str | None,
-    typer.Option(
-        "--ca",
-        metavar="FILE",
-        help="Over TLS, the authorities that may vouch for the broker.",
-        rich_help_panel=_PANEL,
-        show_default=False,
-    ),
-]
-SkipVerify = Annotated[
-    bool | None,
-    typer.Option(
-        "--insecure-skip-verify",
-        help="Over TLS, do not check who the broker is. Whoever stands in between can read all.",
-        rich_help_panel=_PANEL,
-        show_default=False,
-    ),
-]
+    Args:
+        usage: its names and, unless it is a flag or a plain number, what is given to it.
+        about: its meaning, for people.
+        panel: the part of the help that it is shown in.
+        default: the default as people read it; False shows none.
+        more: passed on to Typer.
+    """
+    names = [each for each in usage.split() if each.startswith("-")]
+    metavar = usage.removeprefix(" ".join(names)).strip() or None
+    return typer.Option(
+        *names, metavar=metavar, help=about, rich_help_panel=panel, show_default=default, **more
+    )
+
+
+def arg(metavar: str, about: str, **more: Any) -> Any:
+    """Make an argument of what it is called and of what it means."""
+    return typer.Argument(metavar=metavar, help=about, **more)
 
 
 def _formats() -> list[str]:
     return ["table", "json", "yaml"]
 
 
-def check_format(value: str | None) -> str | None:
-    """Check the name of a format.
-
-    Raises:
-        typer.BadParameter: it is none.
-    """
+def _check_format(value: str | None) -> str | None:
     if value is not None and value not in _formats():
         raise typer.BadParameter(f"{value!r} is none of {', '.join(_formats())}")
     return value
 
 
-FormatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        "-f",
-        metavar="[table|json|yaml]",
-        help="How the answer is written.",
-        rich_help_panel=_PANEL,
-        show_default=False,
-        callback=check_format,
-        autocompletion=_formats,
+#: The options that every command has, by their fields in `Common`: type, usage, meaning, default.
+COMMON: dict[str, tuple[Any, str, str, str | bool]] = {
+    "broker": (
+        str | None,
+        "--broker -b ADDRESS",
+        "Where the broker is, as host:port or jackalope://host:port/namespace.",
+        DEFAULT_BROKER,
     ),
-]
+    "namespace": (
+        str | None,
+        "--namespace -n NAME",
+        "The namespace (its own queues, workers and tasks) to use.",
+        "default",
+    ),
+    "token": (
+        str | None,
+        "--token TOKEN",
+        "Your API key. Better set JACKALOPE_TOKEN, which no other user can see.",
+        False,
+    ),
+    "ca": (
+        str | None,
+        "--ca FILE",
+        "The certificate authorities to trust with TLS.",
+        "those of the system",
+    ),
+    "skip_verify": (
+        bool | None,
+        "--insecure-skip-verify",
+        "Do not verify the broker's certificate. Anyone in between can read everything.",
+        False,
+    ),
+    "format": (str | None, "--format -f [table|json|yaml]", "How the answer is written.", "table"),
+}
+_CONNECTION = ("broker", "namespace", "token", "ca", "skip_verify")
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def common_parameters(names: Iterable[str], *, is_root: bool = False) -> list[inspect.Parameter]:
+    """Make the common options of a command.
+
+    Those of the root also have a variable in the environment each, and show their defaults.
+    """
+    made = []
+    for name in names:
+        kind, usage, about, default = COMMON[name]
+        more: dict[str, Any] = {"panel": _PANEL, "default": False}
+        if is_root:
+            more = {"default": default}
+            if name != "skip_verify":
+                more["envvar"] = f"JACKALOPE_{name.upper()}"
+        if name == "format":
+            more |= {"callback": _check_format, "autocompletion": _formats}
+        option = opt(usage, about, **more)
+        made.append(
+            inspect.Parameter(name, _KEYWORD, default=None, annotation=Annotated[kind, option])
+        )
+    return made
+
 
 Async = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -181,7 +192,7 @@ def connected(command: Async) -> Callable[..., None]:
 
         finish(run_loop(work()))
 
-    return _with_options(command, run, leading=2, options=_CONNECTION | _FORMAT)
+    return _with_options(command, run, leading=2, common=(*_CONNECTION, "format"))
 
 
 def local(command: Callable[..., Any]) -> Callable[..., None]:
@@ -192,7 +203,7 @@ def local(command: Callable[..., Any]) -> Callable[..., None]:
 
         finish(command(Screen(Format(common.format or "table")), **options))
 
-    return _with_options(command, run, leading=1, options=_FORMAT)
+    return _with_options(command, run, leading=1, common=("format",))
 
 
 def addressed(command: Callable[..., Any]) -> Callable[..., None]:
@@ -201,7 +212,7 @@ def addressed(command: Callable[..., Any]) -> Callable[..., None]:
     def run(common: Common, **options: Any) -> None:
         finish(command(common, **options))
 
-    return _with_options(command, run, leading=1, options=_CONNECTION | _FORMAT)
+    return _with_options(command, run, leading=1, common=(*_CONNECTION, "format"))
 
 
 def alone(command: Callable[..., Any]) -> Callable[..., None]:
@@ -210,17 +221,7 @@ def alone(command: Callable[..., Any]) -> Callable[..., None]:
     def run(_: Common, **options: Any) -> None:
         finish(command(**options))
 
-    return _with_options(command, run, leading=0, options={})
-
-
-_CONNECTION: dict[str, Any] = {
-    "broker": Broker,
-    "namespace": Namespace,
-    "token": Token,
-    "ca": CaFile,
-    "skip_verify": SkipVerify,
-}
-_FORMAT: dict[str, Any] = {"format": FormatOption}
+    return _with_options(command, run, leading=0, common=())
 
 
 class Options:
@@ -228,32 +229,32 @@ class Options:
 
 
 def _with_options(
-    command: Callable[..., Any], run: Callable[..., None], *, leading: int, options: dict[str, Any]
+    command: Callable[..., Any], run: Callable[..., None], *, leading: int, common: Sequence[str]
 ) -> Callable[..., None]:
     """Give a command the common options: Typer sees them behind its own."""
-    signature = inspect.signature(command)
-    own = list(signature.parameters.values())[leading:]
+    own = list(inspect.signature(command).parameters.values())[leading:]
     groups = {each.name: each.annotation for each in own if _is_group(each.annotation)}
     shown = [each for parameter in own for each in _unfold(parameter)]
-    shown += [
-        inspect.Parameter(name, _KEYWORD, default=None, annotation=annotation)
-        for name, annotation in options.items()
-    ]
-    shown.append(inspect.Parameter("context", _KEYWORD, annotation=typer.Context))
+    shown += common_parameters(common)
 
     def call(context: typer.Context, **given: Any) -> None:
-        said = Common(**{name: given.pop(name) for name in options})
+        said = Common(**{name: given.pop(name) for name in common})
         for name, group in groups.items():
             given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
         with failing_well():
             run(said.over(context.find_object(Common) or Common()), **given)
 
-    call.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=shown, return_annotation=None
-    )
-    call.__annotations__ = {each.name: each.annotation for each in shown}
+    declare(call, shown)
     call.__name__, call.__doc__ = command.__name__, help_text(command.__doc__ or "")
     return call
+
+
+def declare(command: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> None:
+    """Have Typer see parameters in place of a command's own, and pass the context."""
+    context = inspect.Parameter("context", _KEYWORD, annotation=typer.Context)
+    shown = [each for each in parameters if each.name != "context"] + [context]
+    command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in shown}
 
 
 def help_text(docstring: str) -> str:
@@ -275,7 +276,18 @@ def hand_down(context: typer.Context, given: dict[str, Any]) -> None:
     context.obj = said.over(context.find_object(Common) or Common())
 
 
-_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+def call_without_command(group: typer.Typer, command: Async) -> None:
+    """Set what a group does when it is called without a command of its own."""
+    alone = connected(command)
+
+    def call(context: typer.Context, **given: Any) -> None:
+        if context.invoked_subcommand is None:
+            alone(context=context, **given)
+        else:
+            hand_down(context, given)
+
+    declare(call, list(inspect.signature(alone).parameters.values()))
+    group.callback(help=alone.__doc__)(call)
 
 
 def _is_group(annotation: Any) -> bool:

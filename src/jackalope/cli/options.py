@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
-
-from jackalope.cli.base import Exit, Failure, Options
+from jackalope.cli.base import Exit, Failure, Options, arg, opt
 
 if TYPE_CHECKING:
     from jackalope.cli.broker_client import Backend
@@ -42,36 +40,16 @@ STATE_SETS = {
 
 SORTS = ("created", "-created", "ended", "-ended", "priority", "-priority")
 
-Task = Annotated[
-    str,
-    typer.Argument(
-        metavar="TASK",
-        help="A task: its UUID, the beginning of that, or its alias.",
-        show_default=False,
-    ),
-]
-Tasks = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="TASK", help="Tasks: UUIDs, beginnings of them, or aliases.", show_default=False
-    ),
-]
+Task = Annotated[str, arg("TASK", "A task: its UUID, the beginning of that, or its alias.")]
+Tasks = Annotated[list[str], arg("TASK", "Tasks: UUIDs, beginnings of them, or aliases.")]
 SomeTasks = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="TASK",
-        help="Tasks: UUIDs, beginnings of them, or aliases. Or use the options below.",
-        show_default=False,
-    ),
+    arg("TASK", "Tasks: UUIDs, beginnings of them, or aliases. Or use the options below."),
 ]
-Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")
-]
-Every = Annotated[str, typer.Option("--every", metavar="DURATION", help="How often, with --watch.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask whether you are sure.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only say what would be done, and change nothing.")
-]
+Watch = Annotated[bool, opt("--watch -w", "Show it again and again, until Ctrl-C.")]
+Every = Annotated[str, opt("--every DURATION", "How often, with --watch.")]
+Yes = Annotated[bool, opt("--yes -y", "Do not ask whether you are sure.")]
+DryRun = Annotated[bool, opt("--dry-run", "Only say what would be done, and change nothing.")]
 
 
 def seconds(text: str) -> float:
@@ -146,64 +124,29 @@ class Which(Options):
 
     state: Annotated[
         list[str] | None,
-        typer.Option(
-            "--state",
-            "-s",
-            metavar="STATE",
-            help="In this state, or `unfinished`, `pending`, `ended`. May be given again.",
-            rich_help_panel=_PANEL,
+        opt(
+            "--state -s STATE",
+            "In this state, or `unfinished`, `pending`, `ended`. May be given again.",
+            _PANEL,
             autocompletion=_complete_states,
-            show_default=False,
         ),
     ] = None
-    queue: Annotated[
-        str,
-        typer.Option(
-            "--queue", "-q", metavar="QUEUE", help="In this queue.", rich_help_panel=_PANEL
-        ),
-    ] = ""
-    name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="With this name.", rich_help_panel=_PANEL)
-    ] = ""
-    key: Annotated[
-        str, typer.Option("--key", metavar="KEY", help="With this key.", rich_help_panel=_PANEL)
-    ] = ""
-    tag: Annotated[
-        str, typer.Option("--tag", metavar="TAG", help="With this tag.", rich_help_panel=_PANEL)
-    ] = ""
+    queue: Annotated[str, opt("--queue -q QUEUE", "In this queue.", _PANEL)] = ""
+    name: Annotated[str, opt("--name NAME", "With this name.", _PANEL)] = ""
+    key: Annotated[str, opt("--key KEY", "With this key.", _PANEL)] = ""
+    tag: Annotated[str, opt("--tag TAG", "With this tag.", _PANEL)] = ""
     batch: Annotated[
-        int,
-        typer.Option(
-            "--batch",
-            metavar="NUMBER",
-            help="In this batch of --queue.",
-            rich_help_panel=_PANEL,
-            show_default=False,
-        ),
+        int, opt("--batch NUMBER", "In this batch of --queue.", _PANEL, default=False)
     ] = 0
-    parent: Annotated[
-        str,
-        typer.Option(
-            "--parent", metavar="TASK", help="Submitted by this task.", rich_help_panel=_PANEL
-        ),
-    ] = ""
+    parent: Annotated[str, opt("--parent TASK", "Submitted by this task.", _PANEL)] = ""
     text: Annotated[
         str,
-        typer.Option(
-            "--text",
-            metavar="TEXT",
-            help="With this in name, key or alias, or at the beginning of the id.",
-            rich_help_panel=_PANEL,
+        opt(
+            "--text TEXT", "With this in name, key or alias, or at the beginning of the id.", _PANEL
         ),
     ] = ""
     older_than: Annotated[
-        str,
-        typer.Option(
-            "--older-than",
-            metavar="DURATION",
-            help="Submitted longer ago than this, such as 7d.",
-            rich_help_panel=_PANEL,
-        ),
+        str, opt("--older-than DURATION", "Submitted longer ago than this, such as 7d.", _PANEL)
     ] = ""
 
     def is_empty(self) -> bool:

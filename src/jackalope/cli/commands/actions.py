@@ -4,9 +4,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from jackalope.cli.base import Exit, Failure, connected
+from jackalope.cli.base import Exit, Failure, opt
 from jackalope.cli.options import DryRun, SomeTasks, Tasks, Which, Yes, duration_us, find_all
 
 if TYPE_CHECKING:
@@ -61,15 +59,6 @@ _ACTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 
 
-def register(app: typer.Typer, panel: str) -> None:
-    """Add these commands."""
-    app.command("cancel", rich_help_panel=panel)(connected(cancel))
-    for name in _ACTIONS:
-        app.command(name, rich_help_panel=panel)(connected(_command(name)))
-    app.command("retry", rich_help_panel=panel)(connected(retry))
-    app.command("purge", rich_help_panel=panel)(connected(purge))
-
-
 def _command(name: str) -> Callable[..., Coroutine[Any, Any, int]]:
     """Make the command of an action."""
     about, past, examples = _ACTIONS[name]
@@ -92,20 +81,19 @@ def _command(name: str) -> Callable[..., Coroutine[Any, Any, int]]:
     return command
 
 
+kill, pause, play, hold = map(_command, _ACTIONS)
+
+
 async def retry(
     backend: "Backend",
     screen: "Screen",
     *,
     which: Which,
     tasks: SomeTasks = None,
-    retries: Annotated[
-        int | None, typer.Option("--retries", min=0, metavar="N", help="Another number of retries.")
-    ] = None,
-    time_limit: Annotated[
-        str, typer.Option("--timeout", metavar="DURATION", help="Another time limit.")
-    ] = "",
+    retries: Annotated[int | None, opt("--retries N", "Another number of retries.", min=0)] = None,
+    time_limit: Annotated[str, opt("--timeout DURATION", "Another time limit.")] = "",
     priority: Annotated[
-        int | None, typer.Option("--priority", "-p", min=0, max=255, help="Another priority.")
+        int | None, opt("--priority -p", "Another priority.", min=0, max=255)
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -134,7 +122,7 @@ async def purge(
     *,
     which: Which,
     tasks: SomeTasks = None,
-    every: Annotated[bool, typer.Option("--all", help="Every task that has ended.")] = False,
+    every: Annotated[bool, opt("--all", "Every task that has ended.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jackalope.cli.base import Common, Exit, Failure, Options, addressed, local
+from jackalope.cli.base import Common, Exit, Failure, Options, arg, opt
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -15,21 +15,7 @@ if TYPE_CHECKING:
     from jackalope.cli.output import Screen
     from jackalope.core.policy import OnLost
 
-Profile = Annotated[str, typer.Argument(metavar="PROFILE", help="The name of the profile.")]
-
-
-def register(app: typer.Typer, panel: str) -> None:
-    """Add these commands."""
-    aiida = typer.Typer(
-        help="Run AiiDA's daemon with this broker, in place of RabbitMQ or ZeroMQ.",
-        rich_markup_mode="rich",
-        no_args_is_help=True,
-    )
-    for towards in (use, new):
-        aiida.command(towards.__name__)(addressed(towards))
-    for here in (status, revert, env, stop):
-        aiida.command(here.__name__)(local(here))
-    app.add_typer(aiida, name="aiida", rich_help_panel=panel)
+Profile = Annotated[str, arg("PROFILE", "The name of the profile.")]
 
 
 @dataclass
@@ -38,18 +24,17 @@ class Ways(Options):
 
     on_lost: Annotated[
         str | None,
-        typer.Option(
-            "--on-lost",
-            metavar="[continue|pause]",
-            help="Whether a process whose worker died goes on with another, or waits for you.",
-            show_default="as it is; continue at first",
+        opt(
+            "--on-lost [continue|pause]",
+            "Whether a process whose worker died goes on with another, or waits for you.",
+            default="as it is; continue at first",
         ),
     ] = None
     autostart: Annotated[
         bool,
-        typer.Option(
+        opt(
             "--autostart/--no-autostart",
-            help="Whether your own broker is started whenever it is needed and does not run.",
+            "Whether your own broker is started whenever it is needed and does not run.",
         ),
     ] = True
 
@@ -115,9 +100,7 @@ def new(
     common: Common,
     profile: Profile,
     ways: Ways,
-    email: Annotated[
-        str, typer.Option("--email", metavar="EMAIL", help="Who you are, for AiiDA.")
-    ] = "aiida@localhost",
+    email: Annotated[str, opt("--email EMAIL", "Who you are, for AiiDA.")] = "aiida@localhost",
 ) -> None:
     """Make a profile with SQLite storage and this broker: nothing else is needed.
 

@@ -2,35 +2,26 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from jackalope.cli.base import connected
+from jackalope.cli.base import opt
 
 if TYPE_CHECKING:
     from jackalope.cli.broker_client import Backend
     from jackalope.cli.output import Screen
 
 
-def register(app: typer.Typer, panel: str) -> None:
-    """Add this command."""
-    app.command("bench", rich_help_panel=panel)(connected(bench))
-
-
 async def bench(
     backend: "Backend",
     screen: "Screen",
     *,
-    tasks: Annotated[
-        int, typer.Option("--tasks", "-t", min=1, max=10_000_000, help="How many tasks.")
-    ] = 20_000,
+    tasks: Annotated[int, opt("--tasks -t", "How many tasks.", min=1, max=10_000_000)] = 20_000,
     payload_bytes: Annotated[
-        int, typer.Option("--payload-bytes", min=0, max=65_536, help="How large each one is.")
+        int, opt("--payload-bytes", "How large each one is.", min=0, max=65_536)
     ] = 100,
     slots: Annotated[
-        int, typer.Option("--slots", min=1, max=100_000, help="How many the worker holds at once.")
+        int, opt("--slots", "How many the worker holds at once.", min=1, max=100_000)
     ] = 1_000,
     trips: Annotated[
-        int, typer.Option("--trips", min=2, max=100_000, help="How many round trips are timed.")
+        int, opt("--trips", "How many round trips are timed.", min=2, max=100_000)
     ] = 300,
 ) -> None:
     """Measure a broker: submit tasks that do nothing, run them, and print rates and latencies.

@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from jackalope.cli.base import Exit, Failure, connected
+from jackalope.cli.base import Exit, Failure, arg, opt
 from jackalope.cli.options import Yes, duration_us, reading
 
 if TYPE_CHECKING:
@@ -16,27 +14,10 @@ if TYPE_CHECKING:
 
 _IDENTITY_DIGITS = 64
 
-Identities = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="IDENTITY...", help="Of requests, as `cache list` shows them.", show_default=False
-    ),
-]
-Queue = Annotated[str, typer.Option("--queue", "-q", metavar="QUEUE", help="Of this queue.")]
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Of tasks of this name.")]
-Version = Annotated[str, typer.Option("--version", metavar="TEXT", help="Of this version.")]
-
-
-def register(app: typer.Typer, panel: str) -> None:
-    """Add these commands."""
-    cache = typer.Typer(
-        help="Look at the answers that are kept for who asks again, pin them and purge them.",
-        rich_markup_mode="rich",
-        no_args_is_help=True,
-    )
-    for command in (list_, show, pin, unpin, purge):
-        cache.command(command.__name__.rstrip("_"))(connected(command))
-    app.add_typer(cache, name="cache", rich_help_panel=panel)
+Identities = Annotated[list[str], arg("IDENTITY...", "Of requests, as `cache list` shows them.")]
+Queue = Annotated[str, opt("--queue -q QUEUE", "Of this queue.")]
+Name = Annotated[str, opt("--name NAME", "Of tasks of this name.")]
+Version = Annotated[str, opt("--version TEXT", "Of this version.")]
 
 
 async def list_(
@@ -46,7 +27,7 @@ async def list_(
     queue: Queue = "",
     name: Name = "",
     version: Version = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many.")] = 100,
+    limit: Annotated[int, opt("--limit", "How many.", min=1, max=1_000)] = 100,
 ) -> None:
     """List answers: who made them, how often they were used, how long they are good.
 
@@ -61,11 +42,7 @@ async def list_(
 
 
 async def show(
-    backend: "Backend",
-    screen: "Screen",
-    identity: Annotated[
-        str, typer.Argument(metavar="IDENTITY", help="Of a request.", show_default=False)
-    ],
+    backend: "Backend", screen: "Screen", identity: Annotated[str, arg("IDENTITY", "Of a request.")]
 ) -> None:
     """Show one request: the task that has its answer, or that is under way.
 
@@ -101,16 +78,11 @@ async def purge(
     backend: "Backend",
     screen: "Screen",
     *,
-    identities: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[IDENTITY...]", help="Of requests.", show_default=False),
-    ] = None,
+    identities: Annotated[list[str] | None, arg("[IDENTITY...]", "Of requests.")] = None,
     queue: Queue = "",
     name: Name = "",
     version: Version = "",
-    older_than: Annotated[
-        str, typer.Option("--older-than", metavar="DURATION", help="Made longer ago than this.")
-    ] = "",
+    older_than: Annotated[str, opt("--older-than DURATION", "Made longer ago than this.")] = "",
     yes: Yes = False,
 ) -> None:
     """Drop answers, by identity or all that match. Whoever asks next has them made again.

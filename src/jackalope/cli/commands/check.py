@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from jackalope.cli.base import Exit, Failure, local
+from jackalope.cli.base import Exit, Failure, arg
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -14,16 +12,9 @@ if TYPE_CHECKING:
     from jackalope.cli.output import Screen
 
 
-def register(app: typer.Typer, panel: str) -> None:
-    """Add this command."""
-    app.command("check", rich_help_panel=panel)(local(check))
-
-
 def check(
     screen: "Screen",
-    folder: Annotated[
-        str, typer.Argument(metavar="FOLDER", help="The data folder of a broker that is stopped.")
-    ],
+    folder: Annotated[str, arg("FOLDER", "The data folder of a broker that is stopped.")],
 ) -> int:
     """Look for damage in a data folder, without changing anything.
 

@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from jackalope.cli.base import Exit, Failure, local
+from jackalope.cli.base import Exit, Failure, arg, opt
 from jackalope.cli.commands.serve import Flags, bad_config
 
 if TYPE_CHECKING:
@@ -40,24 +38,10 @@ _QUEUES = """
 """
 
 
-def register(app: typer.Typer, panel: str) -> None:
-    """Add these commands."""
-    config = typer.Typer(
-        help="Show the broker's configuration, check it, or begin one.",
-        rich_markup_mode="rich",
-        no_args_is_help=True,
-    )
-    for command in (show, check, init):
-        config.command(command.__name__)(local(command))
-    app.add_typer(config, name="config", rich_help_panel=panel)
-
-
 def show(
     screen: "Screen",
     flags: Flags,
-    changed: Annotated[
-        bool, typer.Option("--changed", help="Only what is not the default.")
-    ] = False,
+    changed: Annotated[bool, opt("--changed", "Only what is not the default.")] = False,
 ) -> None:
     """Show every setting, its value, and where that came from.
 
@@ -112,10 +96,7 @@ def check(screen: "Screen", flags: Flags) -> None:
 
 
 def init(
-    screen: "Screen",
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Where to write it.")
-    ] = "jackalope.yaml",
+    screen: "Screen", file: Annotated[str, arg("FILE", "Where to write it.")] = "jackalope.yaml"
 ) -> None:
     """Write a configuration file with every setting, its default and its meaning.
 

@@ -4,9 +4,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from jackalope.cli.base import Exit, Failure, Options, connected, local
+from jackalope.cli.base import Exit, Failure, Options, arg, opt
 from jackalope.cli.options import Yes, moment_us
 
 if TYPE_CHECKING:
@@ -19,21 +17,7 @@ if TYPE_CHECKING:
 
 _PERMISSIONS = ("submit_tasks", "read_tasks", "cancel_tasks", "work", "admin")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Who will have it, for people.")]
-
-
-def register(app: typer.Typer, panel: str) -> None:
-    """Add these commands."""
-    keys = typer.Typer(
-        help="Make, list and revoke API keys. From the first one on, everybody needs one.",
-        rich_markup_mode="rich",
-        no_args_is_help=True,
-    )
-    for command in (create, list_, revoke):
-        keys.command(command.__name__.rstrip("_"))(connected(command))
-    for offline in (new, hash_):
-        keys.command(offline.__name__.rstrip("_"))(local(offline))
-    app.add_typer(keys, name="keys", rich_help_panel=panel)
+Name = Annotated[str, arg("NAME", "Who will have it, for people.")]
 
 
 @dataclass
@@ -42,33 +26,18 @@ class Rights(Options):
 
     permission: Annotated[
         list[str] | None,
-        typer.Option(
-            "--permission",
-            "-p",
-            metavar=f"[{'|'.join(_PERMISSIONS)}]",
-            help="What it permits; `admin` includes all. May be given again.",
+        opt(
+            f"--permission -p [{'|'.join(_PERMISSIONS)}]",
+            "What it permits; `admin` includes all. May be given again.",
             autocompletion=lambda: list(_PERMISSIONS),
-            show_default=False,
         ),
     ] = None
     queue: Annotated[
         list[str] | None,
-        typer.Option(
-            "--queue",
-            "-q",
-            metavar="QUEUE",
-            help="Only for this queue. May be given again.",
-            show_default="all queues",
-        ),
+        opt("--queue -q QUEUE", "Only for this queue. May be given again.", default="all queues"),
     ] = None
     in_namespace: Annotated[
-        str,
-        typer.Option(
-            "--in-namespace",
-            metavar="NAME",
-            help="Only for this namespace.",
-            show_default="all namespaces",
-        ),
+        str, opt("--in-namespace NAME", "Only for this namespace.", default="all namespaces")
     ] = ""
 
     def make(self, name: str, expires_us: int = 0) -> "tuple[str, ApiKey]":
@@ -105,11 +74,8 @@ async def create(
     rights: Rights,
     expires: Annotated[
         str,
-        typer.Option(
-            "--expires",
-            metavar="WHEN",
-            help="When it is over: a time, or a duration such as 90d.",
-            show_default="never",
+        opt(
+            "--expires WHEN", "When it is over: a time, or a duration such as 90d.", default="never"
         ),
     ] = "",
 ) -> None:
@@ -178,7 +144,7 @@ def _draw(views: "list[ApiKeyView]") -> "RenderableType":
 async def revoke(
     backend: "Backend",
     screen: "Screen",
-    key: Annotated[str, typer.Argument(metavar="ID", help="Its id, as `keys list` shows it.")],
+    key: Annotated[str, arg("ID", "Its id, as `keys list` shows it.")],
     yes: Yes = False,
 ) -> None:
     """Let the bearers of an API key in no more. Their connections end at once.

@@ -2,10 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from jackalope.cli.base import Failure, connected
-from jackalope.cli.commands.queues import call_without_command
+from jackalope.cli.base import Failure, arg
 from jackalope.cli.options import Every, Watch, Yes, every_s, read_changes
 
 if TYPE_CHECKING:
@@ -16,23 +13,10 @@ if TYPE_CHECKING:
     from jackalope.core.pools.settings import PoolSettings
     from jackalope.wire.views import GroupView, PoolView
 
-Queue = Annotated[
-    str, typer.Argument(metavar="QUEUE", help="The queue that the pool is for.", show_default=False)
-]
-Key = Annotated[
-    str, typer.Argument(metavar="KEY", help="A key; '' for tasks without.", show_default=False)
-]
+Queue = Annotated[str, arg("QUEUE", "The queue that the pool is for.")]
+Key = Annotated[str, arg("KEY", "A key; '' for tasks without.")]
 
 _STYLES = {"active": "green", "unbound": "yellow", "waiting": "yellow", "inactive": "dim"}
-
-
-def register(app: typer.Typer, panel: str) -> None:
-    """Add these commands."""
-    pools = typer.Typer(rich_markup_mode="rich", invoke_without_command=True)
-    call_without_command(pools, list_pools)
-    for command in (show, set_, start, stop, pin, unpin, delete):
-        pools.command(command.__name__.rstrip("_"))(connected(command))
-    app.add_typer(pools, name="pools", rich_help_panel=panel)
 
 
 async def list_pools(
@@ -149,12 +133,7 @@ async def set_(
     screen: "Screen",
     queue: Queue,
     changes: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE",
-            help="Settings, such as workers_max=4 or stop_delay=1m.",
-            show_default=False,
-        ),
+        list[str] | None, arg("KEY=VALUE", "Settings, such as workers_max=4 or stop_delay=1m.")
     ] = None,
 ) -> None:
     """Have workers started for a queue, or change how; it takes effect at once.

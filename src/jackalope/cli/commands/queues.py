@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from jackalope.cli.base import Async, Failure, connected, hand_down
+from jackalope.cli.base import Failure, arg, opt
 from jackalope.cli.options import Every, Watch, Yes, every_s, read_changes
 
 if TYPE_CHECKING:
@@ -15,10 +13,8 @@ if TYPE_CHECKING:
     from jackalope.core.policy import Policy
     from jackalope.wire.views import BatchView, LimitView, QueueView
 
-Queue = Annotated[
-    str, typer.Argument(metavar="QUEUE", help="The name of a queue.", show_default=False)
-]
-Tag = Annotated[str, typer.Argument(metavar="TAG", help="A tag.", show_default=False)]
+Queue = Annotated[str, arg("QUEUE", "The name of a queue.")]
+Tag = Annotated[str, arg("TAG", "A tag.")]
 
 #: The columns of counts, and what each adds up.
 _COUNTED = {
@@ -27,36 +23,6 @@ _COUNTED = {
     "later": ("scheduled", "waiting"),
     "stopped": ("held", "paused"),
 }
-
-
-def register(app: typer.Typer, panel: str) -> None:
-    """Add these commands."""
-    queues = typer.Typer(rich_markup_mode="rich", invoke_without_command=True)
-    call_without_command(queues, list_queues)
-    for command in (show, set_, pause, resume, delete):
-        queues.command(command.__name__.rstrip("_"))(connected(command))
-    app.add_typer(queues, name="queues", rich_help_panel=panel)
-    limits = typer.Typer(rich_markup_mode="rich", invoke_without_command=True)
-    call_without_command(limits, list_limits)
-    limits.command("set")(connected(set_limit))
-    limits.command("remove")(connected(remove_limit))
-    app.add_typer(limits, name="limits", rich_help_panel=panel)
-    app.command("batches", rich_help_panel=panel)(connected(batches))
-
-
-def call_without_command(group: typer.Typer, command: Async) -> None:
-    """Say what a group does when it is called without a command of its own."""
-    alone = connected(command)
-
-    def call(context: typer.Context, **given: Any) -> None:
-        if context.invoked_subcommand is None:
-            alone(context=context, **given)
-        else:
-            hand_down(context, given)
-
-    call.__signature__ = alone.__signature__  # type: ignore[attr-defined]
-    call.__annotations__ = alone.__annotations__
-    group.callback(help=alone.__doc__)(call)
 
 
 # Queues.
@@ -149,15 +115,9 @@ async def set_(
     queue: Queue,
     changes: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE",
-            help="Fields of the policy, such as retries=5 or retention=1d.",
-            show_default=False,
-        ),
+        arg("KEY=VALUE", "Fields of the policy, such as retries=5 or retention=1d."),
     ] = None,
-    preset: Annotated[
-        str, typer.Option("--preset", metavar="PRESET", help="Begin with this policy.")
-    ] = "",
+    preset: Annotated[str, opt("--preset PRESET", "Begin with this policy.")] = "",
 ) -> None:
     """Make a queue, or change its policy; it takes effect at once.
 
@@ -260,7 +220,7 @@ async def set_limit(
     backend: "Backend",
     screen: "Screen",
     tag: Tag,
-    limit: Annotated[int, typer.Argument(metavar="N", min=0, help="So many at once; 0 for none.")],
+    limit: Annotated[int, arg("N", "So many at once; 0 for none.", min=0)],
 ) -> None:
     """Let at most so many tasks with a tag run at once.
 
@@ -288,13 +248,8 @@ async def batches(
     backend: "Backend",
     screen: "Screen",
     queue: Queue,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=1_000, help="So many.")] = 20,
-    before: Annotated[
-        int,
-        typer.Option(
-            "--before", metavar="NUMBER", help="Those before this one.", show_default=False
-        ),
-    ] = 0,
+    limit: Annotated[int, opt("--limit -l", "So many.", min=1, max=1_000)] = 20,
+    before: Annotated[int, opt("--before NUMBER", "Those before this one.", default=False)] = 0,
 ) -> None:
     """List the batches of a queue, the latest first.
 

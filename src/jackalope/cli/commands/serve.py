@@ -6,9 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from jackalope.cli.base import Exit, Failure, Options, alone, run_loop
+from jackalope.cli.base import Exit, Failure, Options, opt, run_loop
 
 if TYPE_CHECKING:
     from jackalope.broker.config.loader import Loaded
@@ -22,73 +20,51 @@ def has_http() -> bool:
     return all(find_spec(name) is not None for name in ("litestar", "uvicorn"))
 
 
-def register(app: typer.Typer, panel: str) -> None:
-    """Add this command."""
-    app.command("serve", rich_help_panel=panel)(alone(serve))
-
-
-def _flag(name: str, metavar: str, about: str) -> Any:
-    return typer.Option(name, metavar=metavar, help=about, show_default=False)
-
-
 @dataclass
 class Flags(Options):
     """The settings that can be given on the command line; the others have a file."""
 
     config: Annotated[
         str | None,
-        _flag(
-            "--config", "FILE", "The configuration, YAML or TOML; else JACKALOPE_CONFIG names it."
-        ),
+        opt("--config FILE", "The configuration, YAML or TOML; else JACKALOPE_CONFIG names it."),
     ] = None
-    data: Annotated[str | None, _flag("--data", "FOLDER", "The data folder.")] = None
-    host: Annotated[str | None, _flag("--host", "ADDRESS", "The address to listen on.")] = None
+    data: Annotated[str | None, opt("--data FOLDER", "The data folder.")] = None
+    host: Annotated[str | None, opt("--host ADDRESS", "The address to listen on.")] = None
     port: Annotated[
-        str | None, _flag("--port", "PORT", "The port of the native door; 0 takes a free one.")
+        str | None, opt("--port PORT", "The port of the native door; 0 takes a free one.")
     ] = None
     http_port: Annotated[
-        str | None, _flag("--http-port", "PORT", "The port of the HTTP door; 0 takes a free one.")
+        str | None, opt("--http-port PORT", "The port of the HTTP door; 0 takes a free one.")
     ] = None
-    no_http: Annotated[bool, typer.Option("--no-http", help="Open no HTTP door.")] = False
-    amqp: Annotated[
-        bool, typer.Option("--amqp", help="Open the AMQP 0-9-1 door, on 127.0.0.1:5672.")
-    ] = False
+    no_http: Annotated[bool, opt("--no-http", "Open no HTTP door.")] = False
+    amqp: Annotated[bool, opt("--amqp", "Open the AMQP 0-9-1 door, on 127.0.0.1:5672.")] = False
     amqp_port: Annotated[
-        str | None, _flag("--amqp-port", "PORT", "The port of the AMQP door; 0 takes a free one.")
+        str | None, opt("--amqp-port PORT", "The port of the AMQP door; 0 takes a free one.")
     ] = None
     amqp_management: Annotated[
-        bool,
-        typer.Option(
-            "--amqp-management", help="Serve RabbitMQ's management API too, on 127.0.0.1:15672."
-        ),
+        bool, opt("--amqp-management", "Serve RabbitMQ's management API too, on 127.0.0.1:15672.")
     ] = False
     amqp_management_port: Annotated[
         str | None,
-        _flag(
-            "--amqp-management-port", "PORT", "The port of the management API; 0 takes a free one."
-        ),
+        opt("--amqp-management-port PORT", "The port of the management API; 0 takes a free one."),
     ] = None
     tls_cert: Annotated[
-        str | None, _flag("--tls-cert", "FILE", "The certificate of both doors, in PEM form.")
+        str | None, opt("--tls-cert FILE", "The certificate of both doors, in PEM form.")
     ] = None
-    tls_key: Annotated[
-        str | None, _flag("--tls-key", "FILE", "The private key of the certificate.")
-    ] = None
+    tls_key: Annotated[str | None, opt("--tls-key FILE", "The private key of the certificate.")] = (
+        None
+    )
     insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure", help="Listen beyond this machine even without API keys or without TLS."
-        ),
+        bool, opt("--insecure", "Listen beyond this machine even without API keys or without TLS.")
     ] = False
     durability: Annotated[
-        str | None,
-        _flag("--durability", "[fsync|interval|memory]", "What an acknowledgement promises."),
+        str | None, opt("--durability [fsync|interval|memory]", "What an acknowledgement promises.")
     ] = None
     log_level: Annotated[
-        str | None, _flag("--log-level", "[error|warn|info|debug|trace]", "How much is logged.")
+        str | None, opt("--log-level [error|warn|info|debug|trace]", "How much is logged.")
     ] = None
     log_format: Annotated[
-        str | None, _flag("--log-format", "[auto|json|console]", "How the log looks.")
+        str | None, opt("--log-format [auto|json|console]", "How the log looks.")
     ] = None
 
     def has_amqp(self) -> bool:
@@ -140,9 +116,9 @@ def serve(
     flags: Flags,
     accept_loss: Annotated[
         bool,
-        typer.Option(
+        opt(
             "--accept-loss",
-            help="Start without what is damaged or missing in the journal, and log what that is.",
+            "Start without what is damaged or missing in the journal, and log what that is.",
         ),
     ] = False,
 ) -> int:

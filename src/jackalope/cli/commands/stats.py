@@ -2,9 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from jackalope.cli.base import connected
 from jackalope.cli.options import Every, Watch, every_s
 
 if TYPE_CHECKING:
@@ -16,13 +13,6 @@ if TYPE_CHECKING:
 
 _TIER_COLOURS = {"high": "red", "normal": "cyan", "low": "bright_black"}
 _BAR_COLUMNS = 40
-
-
-def register(app: typer.Typer, panel: str) -> None:
-    """Add these commands."""
-    app.command("stats", rich_help_panel=panel)(connected(stats))
-    app.command("queue-depth", rich_help_panel=panel)(connected(queue_depth))
-    app.command("cluster-status", rich_help_panel=panel)(connected(cluster_status))
 
 
 # Everything at a glance.

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from jackalope.cli.base import Exit, Failure, Options, connected
+from jackalope.cli.base import Exit, Failure, Options, opt
 from jackalope.cli.options import duration_us, find_all, moment_us
 from jackalope.core.cache.answers import Same
 
@@ -25,76 +23,35 @@ _SHARED = "Whether somebody else's will do"
 _NOTES_MAX = 5
 
 
-def register(app: typer.Typer, panel: str) -> None:
-    """Add this command."""
-    app.command("submit", rich_help_panel=panel)(connected(submit))
-
-
 @dataclass
 class Work(Options):
     """What the task is."""
 
-    queue: Annotated[
-        str,
-        typer.Option("--queue", "-q", metavar="QUEUE", help="The queue.", rich_help_panel=_WHAT),
-    ] = "default"
-    name: Annotated[
-        str,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="The function to run, such as app.resize.",
-            rich_help_panel=_WHAT,
-        ),
-    ] = ""
+    queue: Annotated[str, opt("--queue -q QUEUE", "The queue.", _WHAT)] = "default"
+    name: Annotated[str, opt("--name NAME", "The function to run, such as app.resize.", _WHAT)] = ""
     json: Annotated[
         str | None,
-        typer.Option(
-            "--json",
-            "-j",
-            metavar="VALUE",
-            help="Arguments: an object by name, an array in order, anything else is the only one.",
-            rich_help_panel=_WHAT,
-            show_default=False,
+        opt(
+            "--json -j VALUE",
+            "Arguments: an object by name, an array in order, anything else is the only one.",
+            _WHAT,
         ),
     ] = None
-    payload: Annotated[
-        str | None,
-        typer.Option(
-            "--payload",
-            metavar="TEXT",
-            help="Raw bytes.",
-            rich_help_panel=_WHAT,
-            show_default=False,
-        ),
-    ] = None
+    payload: Annotated[str | None, opt("--payload TEXT", "Raw bytes.", _WHAT)] = None
     payload_file: Annotated[
         str | None,
-        typer.Option(
-            "--payload-file",
-            metavar="FILE",
-            help="Raw bytes of a file; - for the standard input.",
-            rich_help_panel=_WHAT,
-            show_default=False,
-        ),
+        opt("--payload-file FILE", "Raw bytes of a file; - for the standard input.", _WHAT),
     ] = None
     from_lines: Annotated[
         str | None,
-        typer.Option(
-            "--from-lines",
-            metavar="FILE",
-            help="A task for each line, which is read as by --json; - for the standard input.",
-            rich_help_panel=_WHAT,
-            show_default=False,
+        opt(
+            "--from-lines FILE",
+            "A task for each line, which is read as by --json; - for the standard input.",
+            _WHAT,
         ),
     ] = None
     raw: Annotated[
-        bool,
-        typer.Option(
-            "--raw",
-            help="With --from-lines: each line is raw bytes, as by --payload.",
-            rich_help_panel=_WHAT,
-        ),
+        bool, opt("--raw", "With --from-lines: each line is raw bytes, as by --payload.", _WHAT)
     ] = False
 
     def bodies(self) -> "Iterator[tuple[bytes, str]]":
@@ -121,100 +78,49 @@ class Work(Options):
 class Terms(Options):
     """How the task wants to be treated."""
 
-    priority: Annotated[
-        int, typer.Option("--priority", "-p", min=0, max=255, help="Higher goes first.")
-    ] = 150
-    key: Annotated[
-        str, typer.Option("--key", metavar="KEY", help="Only for workers that serve this key.")
-    ] = ""
+    priority: Annotated[int, opt("--priority -p", "Higher goes first.", min=0, max=255)] = 150
+    key: Annotated[str, opt("--key KEY", "Only for workers that serve this key.")] = ""
     tag: Annotated[
         list[str] | None,
-        typer.Option(
-            "--tag",
-            metavar="TAG",
-            help="A label whose number in flight can be limited. May be given again.",
-            show_default=False,
-        ),
+        opt("--tag TAG", "A label whose number in flight can be limited. May be given again."),
     ] = None
-    alias: Annotated[
-        str, typer.Option("--alias", metavar="NAME", help="A name for the task itself.")
-    ] = ""
-    delay: Annotated[
-        str,
-        typer.Option(
-            "--delay", metavar="DURATION", help="Not before this long.", rich_help_panel=_WHEN
-        ),
-    ] = ""
+    alias: Annotated[str, opt("--alias NAME", "A name for the task itself.")] = ""
+    delay: Annotated[str, opt("--delay DURATION", "Not before this long.", _WHEN)] = ""
     at: Annotated[
-        str,
-        typer.Option(
-            "--at",
-            metavar="TIME",
-            help="Not before, such as 2030-01-31T08:00 or 08:00.",
-            rich_help_panel=_WHEN,
-        ),
+        str, opt("--at TIME", "Not before, such as 2030-01-31T08:00 or 08:00.", _WHEN)
     ] = ""
     expires: Annotated[
-        str,
-        typer.Option(
-            "--expires",
-            metavar="WHEN",
-            help="Dead unless begun by this time, or within this long.",
-            rich_help_panel=_WHEN,
-        ),
+        str, opt("--expires WHEN", "Dead unless begun by this time, or within this long.", _WHEN)
     ] = ""
-    timeout: Annotated[
-        str,
-        typer.Option(
-            "--timeout",
-            metavar="DURATION",
-            help="How long one attempt may take.",
-            rich_help_panel=_WHEN,
-        ),
-    ] = ""
+    timeout: Annotated[str, opt("--timeout DURATION", "How long one attempt may take.", _WHEN)] = ""
     retries: Annotated[
         int | None,
-        typer.Option(
-            "--retries",
+        opt(
+            "--retries N",
+            "How many failures are tried again.",
+            _WHEN,
             min=0,
-            metavar="N",
-            help="How many failures are tried again.",
-            rich_help_panel=_WHEN,
-            show_default="as the queue says",
+            default="as the queue says",
         ),
     ] = None
     depends_on: Annotated[
         list[str] | None,
-        typer.Option(
-            "--depends-on",
-            metavar="TASK",
-            help="Not before this task has succeeded. May be given again.",
-            rich_help_panel=_WHEN,
-            show_default=False,
-        ),
+        opt("--depends-on TASK", "Not before this task has succeeded. May be given again.", _WHEN),
     ] = None
-    held: Annotated[
-        bool, typer.Option("--held", help="Not before it is played.", rich_help_panel=_WHEN)
-    ] = False
+    held: Annotated[bool, opt("--held", "Not before it is played.", _WHEN)] = False
     same: Annotated[
         Same | None,
-        typer.Option(
-            "--same",
-            metavar="[run|unique|cached|refresh]",
-            help="If others ask for the same: run anyway, share what is under way (unique), also "
+        opt(
+            "--same [run|unique|cached|refresh]",
+            "If others ask for the same: run anyway, share what is under way (unique), also "
             "take an answer that is kept (cached), or have a new one made and kept (refresh).",
-            rich_help_panel=_SHARED,
-            show_default="as the queue says",
+            _SHARED,
+            default="as the queue says",
         ),
     ] = None
     version: Annotated[
         str,
-        typer.Option(
-            "--version",
-            metavar="TEXT",
-            help="Of the code; answers of another version are not the same.",
-            rich_help_panel=_SHARED,
-        ),
+        opt("--version TEXT", "Of the code; answers of another version are not the same.", _SHARED),
     ] = ""
 
     async def options(self, backend: "Backend", queue: str) -> "TaskOptions":
@@ -246,9 +152,7 @@ async def submit(
     screen: "Screen",
     work: Work,
     terms: Terms,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the end, and show the outcome.")
-    ] = False,
+    wait: Annotated[bool, opt("--wait", "Wait for the end, and show the outcome.")] = False,
 ) -> int:
     """Submit a task, or one for each line of a file.
 

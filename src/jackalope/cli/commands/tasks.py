@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from jackalope.cli.base import Exit, Failure, connected
+from jackalope.cli.base import Exit, Failure, arg, opt
 from jackalope.cli.options import (
     SORTS,
     Every,
@@ -33,13 +31,6 @@ if TYPE_CHECKING:
     from jackalope.wire.views import ExplanationView, HistoryEntryView, TaskView
 
 _TEXT_CHARS_MAX = 2_000
-
-
-def register(app: typer.Typer, panel: str) -> None:
-    """Add these commands."""
-    for command in (status, list_tasks, wait, explain, history, tail):
-        name = command.__name__.removesuffix("_tasks")
-        app.command(name, rich_help_panel=panel)(connected(command))
 
 
 # One task.
@@ -167,18 +158,17 @@ def _error(view: "TaskView") -> list[tuple[str, Any]]:
 # Many tasks.
 
 
-async def list_tasks(
+async def list_(
     backend: "Backend",
     screen: "Screen",
     *,
     which: Which,
-    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="At most so many.")] = 20,
+    limit: Annotated[int, opt("--limit -l", "At most so many.", min=1)] = 20,
     sort: Annotated[
         str,
-        typer.Option(
-            "--sort",
-            metavar="ORDER",
-            help=f"One of {', '.join(SORTS)}; a minus turns it round.",
+        opt(
+            "--sort ORDER",
+            f"One of {', '.join(SORTS)}; a minus turns it round.",
             autocompletion=lambda: SORTS,
         ),
     ] = "-created",
@@ -251,7 +241,7 @@ async def wait(
     screen: "Screen",
     tasks: Tasks,
     timeout: Annotated[  # noqa: ASYNC109  it is a text yet
-        str, typer.Option("--timeout", metavar="DURATION", help="Give up after this long.")
+        str, opt("--timeout DURATION", "Give up after this long.")
     ] = "",
 ) -> int:
     """Wait until tasks have ended, and show how.
@@ -438,16 +428,9 @@ def _draw_history(happened: "list[HistoryEntryView]") -> "RenderableType":
 async def tail(
     backend: "Backend",
     screen: "Screen",
-    task: Annotated[
-        str | None,
-        typer.Argument(metavar="TASK", help="Only what happens to this task.", show_default=False),
-    ] = None,
-    queue: Annotated[
-        str, typer.Option("--queue", "-q", metavar="QUEUE", help="Only what happens in this queue.")
-    ] = "",
-    limit: Annotated[
-        int, typer.Option("--limit", "-l", metavar="N", help="End after so many events; 0: never.")
-    ] = 0,
+    task: Annotated[str | None, arg("TASK", "Only what happens to this task.")] = None,
+    queue: Annotated[str, opt("--queue -q QUEUE", "Only what happens in this queue.")] = "",
+    limit: Annotated[int, opt("--limit -l N", "End after so many events; 0: never.")] = 0,
 ) -> None:
     """Show what happens, while it happens.
 

@@ -2,11 +2,9 @@
 
 import os
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
-
-from jackalope.cli.base import Common, Exit, Failure, Options, addressed
+from jackalope.cli.base import Common, Exit, Failure, Options, arg, opt
 from jackalope.cli.options import reading, seconds
 
 _PROCESSES = "Tasks in processes"
@@ -14,77 +12,36 @@ _TIMES = "Times"
 _FANOUT = "Fan-out"
 
 
-def register(app: typer.Typer, panel: str) -> None:
-    """Add this command."""
-    app.command("worker", rich_help_panel=panel)(addressed(worker))
-
-
 @dataclass
 class Service(Options):
     """Whom the worker serves, and who it is."""
 
     queues: Annotated[
-        str,
-        typer.Option(
-            "--queues",
-            "-q",
-            metavar="A,B",
-            help="The queues to serve.",
-            show_default="those of the tasks",
-        ),
+        str, opt("--queues -q A,B", "The queues to serve.", default="those of the tasks")
     ] = ""
-    keys: Annotated[
-        str,
-        typer.Option("--keys", "-k", metavar="A,B", help="The keys to serve.", show_default="all"),
-    ] = ""
+    keys: Annotated[str, opt("--keys -k A,B", "The keys to serve.", default="all")] = ""
     concurrency: Annotated[
         int,
-        typer.Option(
-            "--concurrency",
-            "-c",
+        opt(
+            "--concurrency -c N",
+            "How many tasks to run at once.",
             min=0,
-            metavar="N",
-            help="How many tasks to run at once.",
-            show_default="100 coroutines, else a task a core",
+            default="100 coroutines, else a task a core",
         ),
     ] = 0
-    prefetch: Annotated[
-        int, typer.Option("--prefetch", min=0, metavar="N", help="How many more to keep at hand.")
-    ] = 0
-    tasks: Annotated[
-        int,
-        typer.Option(
-            "--tasks", min=0, metavar="N", help="End after so many tasks.", show_default="never"
-        ),
-    ] = 0
+    prefetch: Annotated[int, opt("--prefetch N", "How many more to keep at hand.", min=0)] = 0
+    tasks: Annotated[int, opt("--tasks N", "End after so many tasks.", min=0, default="never")] = 0
     name: Annotated[
-        str,
-        typer.Option(
-            "--name", metavar="NAME", help="A name nobody else has.", show_default="host-pid-random"
-        ),
+        str, opt("--name NAME", "A name nobody else has.", default="host-pid-random")
     ] = ""
     config: Annotated[
         str,
-        typer.Option(
-            "--config",
-            metavar="FILE",
-            help="A file in the manner of the task queue design; options win over it.",
-            show_default=False,
-        ),
+        opt("--config FILE", "A file in the manner of the task queue design; options win over it."),
     ] = ""
     label: Annotated[
         list[str] | None,
-        typer.Option(
-            "--label",
-            metavar="KEY=VALUE",
-            help="Something to say about itself. May be given again.",
-            show_default=False,
-        ),
+        opt("--label KEY=VALUE", "Something to say about itself. May be given again."),
     ] = None
-
-
-def _time(name: str, about: str) -> Any:
-    return typer.Option(name, metavar="DURATION", help=about, rich_help_panel=_TIMES)
 
 
 @dataclass
@@ -92,21 +49,32 @@ class Times(Options):
     """How long things may take."""
 
     drain_deadline: Annotated[
-        str, _time("--drain-deadline", "How long running tasks may take when it is told to stop.")
+        str,
+        opt(
+            "--drain-deadline DURATION",
+            "How long running tasks may take when it is told to stop.",
+            _TIMES,
+        ),
     ] = "60s"
     stop_deadline: Annotated[
-        str, _time("--stop-deadline", "How long a task may take to obey, before stronger means.")
+        str,
+        opt(
+            "--stop-deadline DURATION",
+            "How long a task may take to obey, before stronger means.",
+            _TIMES,
+        ),
     ] = "5s"
-    lease: Annotated[str, _time("--lease", "How long the broker bears its silence.")] = "30s"
+    lease: Annotated[
+        str, opt("--lease DURATION", "How long the broker bears its silence.", _TIMES)
+    ] = "30s"
     grace: Annotated[
-        str, _time("--grace", "How long the broker waits for it when its connection broke.")
+        str,
+        opt(
+            "--grace DURATION",
+            "How long the broker waits for it when its connection broke.",
+            _TIMES,
+        ),
     ] = "10s"
-
-
-def _process(name: str, metavar: str, about: str, default: str = "never") -> Any:
-    return typer.Option(
-        name, metavar=metavar, help=about, rich_help_panel=_PROCESSES, show_default=default
-    )
 
 
 @dataclass
@@ -115,28 +83,30 @@ class Processes(Options):
 
     memory: Annotated[
         str,
-        _process(
-            "--memory",
-            "SIZE",
+        opt(
+            "--memory SIZE",
             "The memory cap of each, such as 512M. Not of tasks in threads.",
-            "none",
+            _PROCESSES,
+            default="none",
         ),
     ] = ""
     recycle_tasks: Annotated[
-        int, _process("--recycle-tasks", "N", "Replace one after so many tasks.")
+        int,
+        opt("--recycle-tasks N", "Replace one after so many tasks.", _PROCESSES, default="never"),
     ] = 0
     recycle_age: Annotated[
-        str, _process("--recycle-age", "DURATION", "Replace one that is older.")
+        str,
+        opt("--recycle-age DURATION", "Replace one that is older.", _PROCESSES, default="never"),
     ] = ""
     recycle_memory: Annotated[
-        str, _process("--recycle-memory", "SIZE", "Replace one that holds more after a task.")
+        str,
+        opt(
+            "--recycle-memory SIZE",
+            "Replace one that holds more after a task.",
+            _PROCESSES,
+            default="never",
+        ),
     ] = ""
-
-
-def _fanout(name: str, metavar: str, about: str, default: str) -> Any:
-    return typer.Option(
-        name, metavar=metavar, help=about, rich_help_panel=_FANOUT, show_default=default
-    )
 
 
 @dataclass
@@ -145,27 +115,28 @@ class Fanout(Options):
 
     fanout_host: Annotated[
         str,
-        _fanout(
-            "--fanout-host",
-            "HOST",
+        opt(
+            "--fanout-host HOST",
             "Where to listen for helpers.",
-            "the address towards the broker",
+            _FANOUT,
+            default="the address towards the broker",
         ),
     ] = ""
     fanout_advertise: Annotated[
-        str, _fanout("--fanout-advertise", "HOST", "Where helpers shall look.", "the same")
+        str,
+        opt("--fanout-advertise HOST", "Where helpers shall look.", _FANOUT, default="the same"),
     ] = ""
     fanout_cert: Annotated[
         str,
-        _fanout(
-            "--fanout-cert",
-            "FILE",
+        opt(
+            "--fanout-cert FILE",
             "The certificate that helpers see where the broker has TLS.",
-            "one made by openssl",
+            _FANOUT,
+            default="one made by openssl",
         ),
     ] = ""
     fanout_key: Annotated[
-        str, _fanout("--fanout-key", "FILE", "The key of that certificate.", "none")
+        str, opt("--fanout-key FILE", "The key of that certificate.", _FANOUT, default="none")
     ] = ""
 
 
@@ -174,14 +145,11 @@ class Log(Options):
     """What the worker logs."""
 
     log_level: Annotated[
-        str,
-        typer.Option(
-            "--log-level", metavar="[error|warn|info|debug|trace]", help="How much is logged."
-        ),
+        str, opt("--log-level [error|warn|info|debug|trace]", "How much is logged.")
     ] = "info"
-    log_format: Annotated[
-        str, typer.Option("--log-format", metavar="[auto|json|console]", help="How the log looks.")
-    ] = "auto"
+    log_format: Annotated[str, opt("--log-format [auto|json|console]", "How the log looks.")] = (
+        "auto"
+    )
 
     def set_up(self) -> str:
         """Make the log of this process look so, and return its look for others to inherit."""
@@ -197,14 +165,7 @@ class Log(Options):
 def worker(
     common: Common,
     *,
-    application: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:APP",
-            help="Where the tasks are, such as shop.tasks:app.",
-            show_default=False,
-        ),
-    ],
+    application: Annotated[str, arg("MODULE:APP", "Where the tasks are, such as shop.tasks:app.")],
     service: Service,
     times: Times,
     processes: Processes,

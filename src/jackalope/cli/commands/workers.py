@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from jackalope.cli.base import connected
+from jackalope.cli.base import arg, opt
 from jackalope.cli.options import Every, Watch, every_s
 
 if TYPE_CHECKING:
@@ -17,18 +15,10 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 0.3
 
 
-def register(app: typer.Typer, panel: str) -> None:
-    """Add these commands."""
-    app.command("workers", rich_help_panel=panel)(connected(workers))
-    app.command("drain", rich_help_panel=panel)(connected(drain))
-
-
 async def workers(
     backend: "Backend",
     screen: "Screen",
-    all_: Annotated[
-        bool, typer.Option("--all", "-a", help="Also those that are gone, and why.")
-    ] = False,
+    all_: Annotated[bool, opt("--all -a", "Also those that are gone, and why.")] = False,
     watch: Watch = False,
     every: Every = "2s",
 ) -> None:
@@ -80,10 +70,8 @@ def _doing(view: "WorkerView") -> str:
 async def drain(
     backend: "Backend",
     screen: "Screen",
-    worker: Annotated[
-        str, typer.Argument(metavar="WORKER", help="The name of a worker.", show_default=False)
-    ],
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the worker is gone.")] = False,
+    worker: Annotated[str, arg("WORKER", "The name of a worker.")],
+    wait: Annotated[bool, opt("--wait", "Wait until the worker is gone.")] = False,
 ) -> None:
     """Give no more tasks to a worker, and tell it to finish what it has and leave.
 
