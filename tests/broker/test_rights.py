@@ -16,14 +16,13 @@ import pytest
 from jackalope.broker.access import Principal
 from jackalope.broker.queries import QUESTIONS, refuse_question
 from jackalope.core import commands as c
-from jackalope.core.amqp.routing import Kind
-from jackalope.core.amqp.topology import Binding, Exchange, Rule
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import amqp
 from jackalope.core.commands.base import Command, Report, Scope
 from jackalope.core.effects import Reply
 from jackalope.core.filter import Filter
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.exchange import Binding, Exchange, Kind, Rule
 from jackalope.core.task import Error
 from tests.core.driving import Driver, spec, task_id
 

@@ -20,7 +20,7 @@ from jackalope import (
     as_completed,
     gather,
 )
-from jackalope.core.cache.answers import How, identity_of
+from jackalope.core.shapes.request import How, identity_of
 from jackalope.tasks.definition import TaskDefinition
 from tests.client.harness import BrokerProcess, Hand, House, open_house, run
 from tests.client.peer import PATIENCE_S

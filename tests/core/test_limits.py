@@ -9,8 +9,6 @@ import msgspec
 import pytest
 
 from jackalope.core import limits
-from jackalope.core.amqp.routing import Kind
-from jackalope.core.amqp.topology import Binding, Exchange, Rule
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import (
     Action,
@@ -90,7 +88,8 @@ from jackalope.core.limits import (
     WORKERS_MAX,
 )
 from jackalope.core.refusals import Code
-from jackalope.core.state.worker_stats import Tally
+from jackalope.core.shapes.exchange import Binding, Exchange, Kind, Rule
+from jackalope.core.state.queue import Tally
 from jackalope.core.task import BlobRef, Error, encoded_size
 from tests.core.driving import NOW_US, Driver, refusal_in, spec, task_id
 from tests.wire.shapes import nested

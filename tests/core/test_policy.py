@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from jackalope.core.cache.answers import Same
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.durations import DAY, HOUR, MINUTE, NEVER, SECOND
 from jackalope.core.effects import Accepted, Declared
@@ -22,6 +21,7 @@ from jackalope.core.policy import (
     policy_problems,
 )
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.request import Same
 from tests.core import shapes
 from tests.core.driving import Driver, refusal_in, spec
 from tests.profiles import examples

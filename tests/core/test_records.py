@@ -7,13 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jackalope.core.amqp.routing import Kind
-from jackalope.core.amqp.topology import AmqpTraits, AppliesTo, Binding, Exchange, Overflow, Rule
 from jackalope.core.api_key import ApiKey, Permission
-from jackalope.core.cache.answers import Same, StoredAnswer
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.policy import PRESETS, Policy
-from jackalope.core.pools.settings import PoolSettings
 from jackalope.core.records import (
     FORMAT,
     AnswerPinned,
@@ -53,6 +49,17 @@ from jackalope.core.records import (
     decode_batch,
     encode_batch,
 )
+from jackalope.core.shapes.exchange import (
+    AmqpTraits,
+    AppliesTo,
+    Binding,
+    Exchange,
+    Kind,
+    Overflow,
+    Rule,
+)
+from jackalope.core.shapes.pool import PoolSettings
+from jackalope.core.shapes.request import Same, StoredAnswer
 from jackalope.core.state.apply import APPLIERS
 from jackalope.core.task import (
     Attempt,

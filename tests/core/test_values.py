@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from jackalope.core.amqp.routing import Kind
-from jackalope.core.amqp.topology import Binding, Exchange, Rule
 from jackalope.core.commands import AnyCommand
 from jackalope.core.commands.amqp import Bind, OpenExchange, OpenQueue, SetRule, Unbind
 from jackalope.core.limits import ARGUMENTS_BYTES_MAX, DEPTH_MAX, HEADERS_BYTES_MAX
 from jackalope.core.records import decode_batch, encode_batch
 from jackalope.core.refusals import Code
+from jackalope.core.shapes.exchange import Binding, Exchange, Kind, Rule
 from jackalope.core.task import Options, TaskRow, to_row
 from jackalope.core.values import FREE, shape_problem, value_problem
 from jackalope.storage.sqlite.schema import COLUMNS, WHOLE, from_columns, to_columns

@@ -12,7 +12,6 @@ import msgspec
 
 from jackalope.broker.queries import QUESTIONS, About
 from jackalope.core.api_key import ApiKey, Permission
-from jackalope.core.cache.answers import How, Same
 from jackalope.core.commands import (
     Action,
     Answer,
@@ -39,6 +38,7 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.request import How, Same
 from jackalope.core.task import (
     BlobRef,
     Envelope,

@@ -19,14 +19,14 @@ from jackalope.broker import engine, message_hub, queries, service
 from jackalope.broker.blobs import manager
 from jackalope.broker.telemetry import meter
 from jackalope.core import limits
-from jackalope.core.amqp.topology import AmqpTraits, Binding, Exchange, Rule
-from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.core import STALL_US
 from jackalope.core.lifecycle import ENDED, LEASED, RESTING, TRANSITIONS, Event, Reason, State
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
-from jackalope.core.pools.settings import PoolSettings
 from jackalope.core.records import AnyRecord
 from jackalope.core.refusals import Code
+from jackalope.core.shapes.exchange import AmqpTraits, Binding, Exchange, Rule
+from jackalope.core.shapes.pool import PoolSettings
+from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.task import (
     Attempt,
     BlobRef,

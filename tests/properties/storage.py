@@ -7,11 +7,11 @@ import msgspec
 
 from jackalope.core import Core
 from jackalope.core.api_key import ApiKey
-from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.core import Missing
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.records import decode_batch
+from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.task import TaskRow
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jackalope.core.amqp import properties
-from jackalope.core.amqp.routing import Kind
-from jackalope.core.amqp.topology import AppliesTo, Binding, Exchange, Rule
 from jackalope.core.commands import AnyCommand
 from jackalope.core.commands.amqp import (
     Bind,
@@ -28,7 +26,8 @@ from jackalope.core.commands.amqp import (
     Unbind,
     WaitForReplies,
 )
-from jackalope.core.pools.settings import LAUNCH_LABEL, POOL_LABEL
+from jackalope.core.shapes.exchange import AppliesTo, Binding, Exchange, Kind, Rule
+from jackalope.core.shapes.pool import LAUNCH_LABEL, POOL_LABEL
 from tests.scenarios.language import Order
 from tests.scenarios.phrases import DEFAULT
 

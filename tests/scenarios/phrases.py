@@ -10,13 +10,13 @@ from typing import Any
 
 from jackalope.core import commands, effects, records
 from jackalope.core.amqp import properties
-from jackalope.core.amqp.topology import AmqpTraits, Binding
 from jackalope.core.commands.amqp import ClearRule, OpenQueue, SetRule
 from jackalope.core.durations import NEVER
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.policy import DEFAULT_POLICY, Policy
-from jackalope.core.pools.settings import DEFAULT_POOL, PoolSettings
 from jackalope.core.refusals import Refusal
+from jackalope.core.shapes.exchange import AmqpTraits, Binding
+from jackalope.core.shapes.pool import DEFAULT_POOL, PoolSettings
 from jackalope.core.task import BlobRef, Body, Error
 from tests.scenarios.cast import Cast
 from tests.scenarios.language import tell_duration

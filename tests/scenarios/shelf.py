@@ -13,12 +13,12 @@ import msgspec
 from jackalope.core import Core, invariants
 from jackalope.core.api_key import ApiKey
 from jackalope.core.assertions import BrokenInvariant
-from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.commands import AnyCommand
 from jackalope.core.core import Missing
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.records import AnyRecord, decode_batch, encode_batch
+from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.book import Book
 from jackalope.core.state.changes import (
     Changes,

@@ -13,7 +13,6 @@ from typing import TypedDict
 
 from jackalope.core import Core, commands, invariants
 from jackalope.core.api_key import ApiKey, Permission
-from jackalope.core.cache.answers import IDENTITY_BYTES, Same
 from jackalope.core.commands import AnyCommand, Fail, Finish, Held
 from jackalope.core.durations import SECOND
 from jackalope.core.explain import explain, whole_history
@@ -21,8 +20,10 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.policy import DEFAULT_POLICY, Policy
-from jackalope.core.pools.settings import Launch, Phase, PoolSettings
 from jackalope.core.records import is_lasting
+from jackalope.core.shapes.pool import Phase, PoolSettings
+from jackalope.core.shapes.request import IDENTITY_BYTES, Same
+from jackalope.core.state.groups import Launch
 from jackalope.core.task import BlobRef, Body, Error, OnDependency, Options, Retry, Task, TaskSpec
 from tests.scenarios.cast import Cast
 from tests.scenarios.language import Order, ScriptError, parse_duration_us, tell_duration

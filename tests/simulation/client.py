@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from jackalope.core.cache.answers import Same
 from jackalope.core.commands import (
     Action,
     ActOnAnswers,
@@ -24,6 +23,7 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.request import Same
 from jackalope.core.task import OnDependency, Options, TaskSpec
 from tests.simulation.node import Node
 from tests.simulation.world import Link, World

@@ -13,13 +13,13 @@ from jackalope.core import core as broker
 from jackalope.core import lifecycle
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.cache import single_flight
-from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.commands import EndHelp, JoinWorker, Recover
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.refusals import Refusal
+from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.book import Book
 from jackalope.core.state.queue import Namespace
 from jackalope.core.state.roster import Worker

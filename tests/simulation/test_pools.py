@@ -37,8 +37,8 @@ from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.effects import Assignment, Effect, Orders, Reply, SendToSession
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
-from jackalope.core.pools.settings import Phase
 from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished, TaskMoved
+from jackalope.core.shapes.pool import Phase
 from jackalope.core.task import TaskSpec
 
 KEYS = ("", "a", "b/c", "d=1,e", "ü")

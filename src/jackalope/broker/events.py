@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from jackalope.broker.access import acting
 from jackalope.core import Core
-from jackalope.core.cache.answers import How
 from jackalope.core.commands import AnyCommand
 from jackalope.core.effects import Effect
 from jackalope.core.ids import NO_TASK, TaskId
@@ -30,6 +29,7 @@ from jackalope.core.records import (
     TaskRevived,
     TaskSubmitted,
 )
+from jackalope.core.shapes.request import How
 from jackalope.core.task import Task
 from jackalope.wire.messages import Happened
 

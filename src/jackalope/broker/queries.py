@@ -37,8 +37,7 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.state.queue import Namespace, Queue
-from jackalope.core.state.worker_stats import NO_TALLY
+from jackalope.core.state.queue import NO_TALLY, Namespace, Queue
 from jackalope.core.task import BlobRef, Body, Task, size_of
 from jackalope.storage import BadCursor
 from jackalope.wire.frames import FRAME_BYTES_MAX

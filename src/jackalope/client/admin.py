@@ -24,7 +24,7 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.limits import COUNT_MAX
 from jackalope.core.policy import Policy
-from jackalope.core.pools.settings import PoolSettings
+from jackalope.core.shapes.pool import PoolSettings
 from jackalope.errors import ConfigError, ProtocolError, Rejected, kind_of, to_rejected
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Connection

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cas
 from jackalope.client.admin import Acted, Administration, to_acted
 from jackalope.client.handle import Handle
 from jackalope.client.option_checks import Seconds, one_of, word
-from jackalope.core.cache.answers import IDENTITY_BYTES, How
 from jackalope.core.commands import AnswerAction
 from jackalope.core.effects import Served, TaskEnded
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
+from jackalope.core.shapes.request import IDENTITY_BYTES, How
 from jackalope.errors import ConfigError, shown
 from jackalope.tasks.serialization import DEFAULT_CONTENT, Content, decode_value
 from jackalope.wire.views import AnswerView

@@ -18,7 +18,6 @@ import msgspec
 
 from jackalope.client import option_checks
 from jackalope.client.option_checks import Seconds
-from jackalope.core.cache.answers import Same, identity_of
 from jackalope.core.durations import SECOND
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.limits import (
@@ -28,6 +27,7 @@ from jackalope.core.limits import (
     TAGS_PER_TASK_MAX,
 )
 from jackalope.core.policy import DEFAULT_POLICY
+from jackalope.core.shapes.request import Same, identity_of
 from jackalope.core.task import (
     NO_OPTIONS,
     PRIORITY_DEFAULT,

@@ -17,10 +17,10 @@ from jackalope.client.option_checks import Seconds
 from jackalope.client.requests import Answer, Asked, make_answer
 from jackalope.client.session.uploads import Uploaded
 from jackalope.client.submit_options import Choices, Plan, check_choices, keep_choices, make_plan
-from jackalope.core.cache.answers import How
 from jackalope.core.effects import Served
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import COUNT_MAX
+from jackalope.core.shapes.request import How
 from jackalope.core.task import TaskSpec
 from jackalope.errors import ConfigError, PartlyRejected
 from jackalope.tasks.context import Running, resting

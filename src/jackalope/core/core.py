@@ -88,22 +88,21 @@ from jackalope.core.lifecycle import Reason
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX, NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
 from jackalope.core.policy import DEFAULT_POLICY
 from jackalope.core.pools import launches, lifecycle
-from jackalope.core.pools.settings import Pools
 from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished, TaskMoved
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.state.apply import APPLIERS, apply
 from jackalope.core.state.book import Book
+from jackalope.core.state.groups import Pools
 from jackalope.core.state.queue import Queue
 from jackalope.core.state.ready_queue import Lane
-from jackalope.core.state.roster import Roster, Worker
+from jackalope.core.state.roster import Fanout, Roster, Worker
 from jackalope.core.state.timers import Timers
+from jackalope.core.state.watches import Progress, Watches
 from jackalope.core.task import Envelope, Task, TaskSpec
 from jackalope.core.tasks import actions, attempts, submit, watches
 from jackalope.core.tasks.assign import serve
-from jackalope.core.tasks.attempts import Progress
 from jackalope.core.values import unfit
 from jackalope.core.workers import fanout, sessions
-from jackalope.core.workers.fanout import Fanout
 
 #: A deadline missed by more than this means that the broker itself did not run.
 STALL_US = 250 * MILLISECOND
@@ -130,7 +129,7 @@ class Core:
     def __init__(self) -> None:
         self.book = Book()  # durable state; changed by records alone
         self.roster = Roster()  # the workers that are there now
-        self.watches = watches.Watches()  # who waits for the end of a task
+        self.watches = Watches()  # who waits for the end of a task
         self.progress: dict[TaskId, Progress] = {}  # the last reports of workers on their attempts
         self.pools = Pools()  # the pools of queues at work, and their groups of workers
         self.now_us = 0  # the time of the command at hand. It never goes back.

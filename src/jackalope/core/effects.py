@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import msgspec
 
-from jackalope.core.cache.answers import How
 from jackalope.core.commands import Held
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy
-from jackalope.core.pools.settings import PoolSettings
 from jackalope.core.refusals import Refusal
+from jackalope.core.shapes.pool import PoolSettings
+from jackalope.core.shapes.request import How
 from jackalope.core.task import Body, Envelope, Error, Options, Signal
 
 

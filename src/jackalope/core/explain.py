@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jackalope.core.cache.answers import How
 from jackalope.core.cache.single_flight import how_made, joined
 from jackalope.core.durations import format_duration
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.limits import AHEAD_COUNT_MAX
 from jackalope.core.pools.lifecycle import trouble
-from jackalope.core.pools.settings import NO_LAUNCHER, GroupState
+from jackalope.core.shapes.pool import NO_LAUNCHER, GroupState
+from jackalope.core.shapes.request import How
 from jackalope.core.task import Attempt, HistoryEntry, Task, lease_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from jackalope.core.assertions import BrokenInvariant, must
 from jackalope.core.durations import NEVER
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, State
-from jackalope.core.pools.settings import UP, Group, GroupState
+from jackalope.core.shapes.pool import UP, GroupState
+from jackalope.core.state.groups import Group
 from jackalope.core.task import Task, lease_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from enum import StrEnum
 
 import msgspec
 
-from jackalope.core.cache.answers import Same
 from jackalope.core.durations import DAY, HOUR, MINUTE, NEVER, SECOND
 from jackalope.core.limits import (
     CACHE_BYTES_MAX,
@@ -18,6 +17,7 @@ from jackalope.core.limits import (
     TIME_US_MAX,
 )
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.request import Same
 
 
 class OnLost(StrEnum):

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import msgspec
 
-from jackalope.core.amqp.topology import AmqpTraits, Binding, Exchange, Rule
 from jackalope.core.api_key import ApiKey
-from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.ids import TaskId, is_volatile
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.policy import Policy
-from jackalope.core.pools.settings import PoolSettings
+from jackalope.core.shapes.exchange import AmqpTraits, Binding, Exchange, Rule
+from jackalope.core.shapes.pool import PoolSettings
+from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.task import Body, Envelope, Error, Signal, Stage, TaskRow, TaskSpec
 
 #: The version of the encoding, the first element of every encoded batch.

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from jackalope.core.assertions import BrokenInvariant
-from jackalope.core.cache.answers import Same
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
+from jackalope.core.shapes.request import Same
 
 if TYPE_CHECKING:
     from jackalope.core.state.book import Book
@@ -348,3 +348,26 @@ def unnamed(book: Book, blobs: Iterable[str]) -> list[str]:
         book.volatile_large = large
     named = {blob for task in chain(book.dirty.values(), large.values()) for blob in blobs_of(task)}
     return [blob for blob in dict.fromkeys(blobs) if blob not in named]
+
+
+# The trace context: the headers that name the trace a task belongs to, as the W3C's Trace Context
+# does. The broker hands them on untouched. They identify the caller, not the request: a submit that
+# is repeated within another span is the same.
+
+#: The trace, and the span within it that submitted the task.
+TRACE_PARENT = "traceparent"
+
+#: What the makers of traces add to it.
+TRACE_STATE = "tracestate"
+
+TRACE_HEADERS = (TRACE_PARENT, TRACE_STATE)
+
+
+def is_same_but_for_trace(one: Options, other: Options) -> bool:
+    """Return whether two tasks ask for the same, whatever traces they belong to."""
+    return one == other or _without_trace(one) == _without_trace(other)
+
+
+def _without_trace(options: Options) -> Options:
+    headers = {name: value for name, value in options.headers.items() if name not in TRACE_HEADERS}
+    return msgspec.structs.replace(options, headers=headers)

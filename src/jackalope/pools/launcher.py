@@ -28,10 +28,10 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from jackalope.core.amqp.topology import activity_exchange, requests_queue
 from jackalope.core.commands.base import DEFAULT_NAMESPACE
 from jackalope.core.effects import StartOrder
-from jackalope.core.pools.settings import Phase
+from jackalope.core.shapes.exchange import activity_exchange, requests_queue
+from jackalope.core.shapes.pool import Phase
 
 __all__ = ["Launch", "LaunchFailed", "Launched", "Launcher", "Phase", "Scope", "WatchingLauncher"]
 

@@ -21,11 +21,11 @@ from typing import Protocol
 import msgspec
 
 from jackalope.core.api_key import ApiKey
-from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
+from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.changes import (
     Changes,
     Counters,

@@ -19,8 +19,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from jackalope import __version__
 from jackalope.core.effects import Assignment
-from jackalope.core.task import NO_OPTIONS, TaskSpec
-from jackalope.core.trace_context import TRACE_HEADERS
+from jackalope.core.task import NO_OPTIONS, TRACE_HEADERS, TaskSpec
 
 _FLUSH_MS = 2_000
 

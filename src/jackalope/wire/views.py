@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from jackalope.core.api_key import Permission
-from jackalope.core.cache.answers import How
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy
-from jackalope.core.pools.settings import PoolSettings
+from jackalope.core.shapes.pool import PoolSettings
+from jackalope.core.shapes.request import How
 from jackalope.core.task import Error, Signal, Stage
 
 

@@ -17,7 +17,7 @@ from jackalope.core.limits import (
     NAME_CHARS_MAX,
     QUEUES_PER_WORKER_MAX,
 )
-from jackalope.core.pools.settings import LAUNCH_LABEL, POOL_LABEL
+from jackalope.core.shapes.pool import LAUNCH_LABEL, POOL_LABEL
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.transport.address import Address
 from jackalope.worker.executors.processes import CHILD_COMMAND, Recycling

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.core.cache.answers import IDENTITY_BYTES, How, Same, how_run, identity_of
+from jackalope.core.shapes.request import IDENTITY_BYTES, How, Same, how_run, identity_of
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/reference/requests.md").read_text()
 

@@ -14,10 +14,10 @@ import pytest
 
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.assertions import BrokenInvariant
-from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.filter import Filter
 from jackalope.core.lifecycle import State
 from jackalope.core.policy import OnLost, Policy
+from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.task import NO_OPTIONS, BlobRef, Error, Options, Outcome, TaskRow
 from jackalope.storage import BadCursor, BatchSummary, Forgotten, History, Sort

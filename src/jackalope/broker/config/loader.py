@@ -29,7 +29,7 @@ from jackalope.core.commands import DEFAULT_NAMESPACE
 from jackalope.core.durations import format_duration, parse_duration
 from jackalope.core.limits import WORKERS_PER_GROUP_MAX
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy, policy_problems
-from jackalope.core.pools.settings import DEFAULT_POOL, PoolSettings, pool_problems
+from jackalope.core.shapes.pool import DEFAULT_POOL, PoolSettings, pool_problems
 
 KeyPath = tuple[str, ...]
 

@@ -16,10 +16,8 @@ from jackalope.broker.telemetry.meter import Histogram, Reading
 from jackalope.broker.telemetry.time_series import COARSE_S, FINE_S, KEPT_S
 from jackalope.core.durations import SECOND
 from jackalope.core.lifecycle import LEASED, State
-from jackalope.core.state.queue import Queue
-from jackalope.core.state.roster import Departure, Worker
-from jackalope.core.state.worker_stats import NO_TALLY, Tally
-from jackalope.core.workers.fanout import Fanout
+from jackalope.core.state.queue import NO_TALLY, Queue, Tally
+from jackalope.core.state.roster import Departure, Fanout, Worker
 from jackalope.wire.views import PointView, SeriesView, SpreadView, WorkerView
 
 if TYPE_CHECKING:

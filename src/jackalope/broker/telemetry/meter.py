@@ -19,7 +19,6 @@ import msgspec
 
 from jackalope.broker.engine import Turn
 from jackalope.core import Core
-from jackalope.core.cache.answers import JOINED, How, how_run
 from jackalope.core.effects import Accepted, Effect, Reply
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, State
@@ -35,6 +34,7 @@ from jackalope.core.records import (
     TaskSubmitted,
 )
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.request import JOINED, How, how_run
 from jackalope.core.state.queue import Queue
 from jackalope.core.task import BlobRef, Body, Task
 

@@ -26,8 +26,7 @@ from jackalope.broker.telemetry.meter import stages_of
 from jackalope.core import Core
 from jackalope.core.lifecycle import Event
 from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished
-from jackalope.core.task import Task
-from jackalope.core.trace_context import TRACE_HEADERS, TRACE_PARENT
+from jackalope.core.task import TRACE_HEADERS, TRACE_PARENT, Task
 
 #: How long a collector may take over what it is sent, tries included.
 _SEND_S = 2.0

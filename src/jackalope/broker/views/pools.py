@@ -13,7 +13,8 @@ import msgspec
 from jackalope.core import Core
 from jackalope.core.durations import SECOND
 from jackalope.core.pools.lifecycle import trouble
-from jackalope.core.pools.settings import Group, Launch, Phase, Pool, PoolSettings
+from jackalope.core.shapes.pool import Phase, PoolSettings
+from jackalope.core.state.groups import Group, Launch, Pool
 from jackalope.wire.views import GroupView, LaunchView, PoolView
 
 

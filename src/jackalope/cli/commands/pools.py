@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from jackalope.cli.broker_client import Backend
     from jackalope.cli.output import Screen
-    from jackalope.core.pools.settings import PoolSettings
+    from jackalope.core.shapes.pool import PoolSettings
     from jackalope.wire.views import GroupView, PoolView
 
 Queue = Annotated[str, arg("QUEUE", "The queue that the pool is for.")]
@@ -115,7 +115,7 @@ def _draw_settings(settings: "PoolSettings") -> "RenderableType":
     from jackalope.broker.config.loader import plain
     from jackalope.cli.formatting import setting
     from jackalope.cli.output import dim, table
-    from jackalope.core.pools.settings import DEFAULT_POOL
+    from jackalope.core.shapes.pool import DEFAULT_POOL
 
     drawn = table("setting", "value", "default")
     for name, value in msgspec.structs.asdict(settings).items():
@@ -149,7 +149,7 @@ async def set_(
     import msgspec
 
     from jackalope.cli.plain_data import to_plain
-    from jackalope.core.pools.settings import PoolSettings
+    from jackalope.core.shapes.pool import PoolSettings
 
     given = _read_changes(changes or [])
     body = await backend.manage("declare_pool", queue=queue, changes=given)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from jackalope.cli.base import Exit, Failure, Options, opt
 from jackalope.cli.options import duration_us, find_all, moment_us
-from jackalope.core.cache.answers import Same
+from jackalope.core.shapes.request import Same
 
 if TYPE_CHECKING:
     from jackalope.cli.broker_client import Backend

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jackalope.broker.config.schema import Config
 from jackalope.broker.service import Broker
 from jackalope.cli.commands.serve import bad_config
-from jackalope.core.pools.settings import NO_LAUNCHER
+from jackalope.core.shapes.pool import NO_LAUNCHER
 from jackalope.storage.data_folder import folder_id
 from jackalope.transport.address import Address
 

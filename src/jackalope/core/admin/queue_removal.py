@@ -19,13 +19,13 @@ from jackalope.core.amqp.exchanges import (
     not_permitted,
     told,
 )
-from jackalope.core.amqp.topology import is_request, requests_queue
 from jackalope.core.commands.amqp import PurgeQueue, RemoveQueue
 from jackalope.core.effects import Accepted, ConsumerCancelled, Dropped, SendToSession
 from jackalope.core.ids import TaskId, is_volatile
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.records import AttemptEnded, QueueDeleted, TaskMoved, TasksDropped, Unbound
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.exchange import is_request, requests_queue
 from jackalope.core.state.changes import is_volatile_binding
 from jackalope.core.task import NO_OPTIONS, Task
 

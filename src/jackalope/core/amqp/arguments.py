@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from jackalope.core.amqp.topology import AmqpTraits, AppliesTo, Exchange, Overflow, Rule
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.limits import COUNT_MAX, NAME_CHARS_MAX, TIME_US_MAX
 from jackalope.core.policy import PRESETS, Policy
+from jackalope.core.shapes.exchange import AmqpTraits, AppliesTo, Exchange, Overflow, Rule
 
 #: RabbitMQ counts priorities up to this, and ours are as many.
 PRIORITY_MAX = 255

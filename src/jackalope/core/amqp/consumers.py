@@ -30,7 +30,6 @@ from jackalope.core.amqp.exchanges import (
     queue_of_pool,
     told,
 )
-from jackalope.core.amqp.topology import AmqpTraits, AppliesTo, requests_queue
 from jackalope.core.commands import ClaimTasks, JoinWorker
 from jackalope.core.commands.amqp import (
     Consume,
@@ -46,6 +45,7 @@ from jackalope.core.effects import Accepted, QueueOpened
 from jackalope.core.limits import LEASE_US_MAX, SLOTS_PER_WORKER_MAX
 from jackalope.core.records import QueueDeclared
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.exchange import AmqpTraits, AppliesTo, requests_queue
 from jackalope.core.state.roster import Consumer
 from jackalope.core.workers.sessions import claim_tasks, join_worker
 

@@ -14,10 +14,10 @@ from jackalope.core.amqp import properties
 from jackalope.core.amqp.envelope import letter_of
 from jackalope.core.amqp.properties import BadProperties, Raw, long_number, long_string
 from jackalope.core.amqp.publish import copies, enter, priority_in, routes, successor_in
-from jackalope.core.amqp.topology import dead_letter_exchange, is_request, requests_queue
 from jackalope.core.durations import SECOND
 from jackalope.core.lifecycle import Reason
 from jackalope.core.limits import COUNT_MAX
+from jackalope.core.shapes.exchange import dead_letter_exchange, is_request, requests_queue
 from jackalope.core.task import Envelope, TaskSpec
 
 if TYPE_CHECKING:

@@ -17,17 +17,6 @@ from jackalope.core.amqp.arguments import (
     rule_of,
     rule_problem,
 )
-from jackalope.core.amqp.routing import MATCHES, Kind
-from jackalope.core.amqp.topology import (
-    DEFAULT_EXCHANGE,
-    GIVEN_NAMES,
-    AppliesTo,
-    Binding,
-    Exchange,
-    Rule,
-    lane_of,
-    requests_queue,
-)
 from jackalope.core.commands.amqp import (
     Bind,
     ClearRule,
@@ -57,7 +46,19 @@ from jackalope.core.records import (
     Unbound,
 )
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.exchange import (
+    DEFAULT_EXCHANGE,
+    GIVEN_NAMES,
+    AppliesTo,
+    Binding,
+    Exchange,
+    Kind,
+    Rule,
+    requests_queue,
+)
 from jackalope.core.state.changes import is_volatile_binding
+from jackalope.core.state.routing import MATCHES
+from jackalope.core.state.topology import lane_of
 from jackalope.core.tasks.assign import offer_queue
 
 if TYPE_CHECKING:

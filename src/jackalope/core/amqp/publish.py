@@ -14,16 +14,6 @@ from jackalope.core.amqp import properties
 from jackalope.core.amqp.arguments import kind_of
 from jackalope.core.amqp.exchanges import no_exchange
 from jackalope.core.amqp.properties import BadProperties
-from jackalope.core.amqp.topology import (
-    DEFAULT_EXCHANGE,
-    GENERATED,
-    QUEUE_NAME_BYTES_MAX,
-    REPLY_TO,
-    Overflow,
-    Place,
-    can_be_queue,
-    is_request,
-)
 from jackalope.core.commands.amqp import Publication, PublishMessages
 from jackalope.core.effects import Published
 from jackalope.core.ids import TaskId, successor_id, volatile_id
@@ -31,6 +21,16 @@ from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.pools.lifecycle import stir, unclaimed
 from jackalope.core.records import TaskMoved, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.exchange import (
+    DEFAULT_EXCHANGE,
+    GENERATED,
+    QUEUE_NAME_BYTES_MAX,
+    REPLY_TO,
+    Overflow,
+    can_be_queue,
+    is_request,
+)
+from jackalope.core.state.topology import Place
 from jackalope.core.task import PRIORITY_DEFAULT, Body, Envelope, TaskSpec, size_of
 from jackalope.core.tasks.assign import offer, serve
 

@@ -16,11 +16,11 @@ from jackalope.core.amqp import properties
 from jackalope.core.amqp.dead_letters import REASONS
 from jackalope.core.amqp.properties import BadProperties, Raw, field_of
 from jackalope.core.amqp.publish import enter, priority_in
-from jackalope.core.amqp.topology import REPLY_TO, is_request
 from jackalope.core.effects import Accepted, DirectReply, SendToSession
 from jackalope.core.ids import TaskId, successor_id, volatile_id
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.records import AttemptFinished
+from jackalope.core.shapes.exchange import REPLY_TO, is_request
 from jackalope.core.task import BlobRef, Body, Envelope, Error, TaskSpec
 
 if TYPE_CHECKING:

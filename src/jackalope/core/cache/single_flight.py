@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jackalope.core.cache.answers import JOINED, How, Same, StoredAnswer, how_run, identity_of
 from jackalope.core.commands import ActOnAnswers, AnswerAction, SubmitTasks
 from jackalope.core.durations import NEVER
 from jackalope.core.effects import Acted, Served
@@ -30,6 +29,7 @@ from jackalope.core.records import (
     RequestJoined,
 )
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.request import JOINED, How, Same, StoredAnswer, how_run, identity_of
 from jackalope.core.task import NO_OPTIONS, Options, Task, TaskSpec, size_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from jackalope.core.commands.base import DEFAULT_NAMESPACE, Command, Report, Sco
 from jackalope.core.durations import SECOND
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
-from jackalope.core.pools.settings import Phase
+from jackalope.core.shapes.pool import Phase
 from jackalope.core.task import Body, Error, TaskSpec
 
 #: Names of other modules that belong to what this one offers.

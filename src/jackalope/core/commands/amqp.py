@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from jackalope.core.amqp.topology import Binding, Exchange, Rule
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands.base import (
     DEFAULT_NAMESPACE,
@@ -22,6 +21,7 @@ from jackalope.core.commands.base import (
     permits,
 )
 from jackalope.core.ids import TaskId
+from jackalope.core.shapes.exchange import Binding, Exchange, Rule
 from jackalope.core.task import BlobRef
 
 

@@ -22,8 +22,9 @@ from jackalope.core.pools.lifecycle import (
     retire,
     settle,
 )
-from jackalope.core.pools.settings import DEFAULT_POOL, UP, Group, GroupState, Launch, Phase
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.pool import DEFAULT_POOL, UP, GroupState, Phase
+from jackalope.core.state.groups import Group, Launch
 from jackalope.core.workers.sessions import give_up_resume
 
 if TYPE_CHECKING:

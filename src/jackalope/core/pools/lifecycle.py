@@ -48,7 +48,6 @@ from typing import TYPE_CHECKING
 
 from jackalope.core.admin.queues import open_queue
 from jackalope.core.amqp.exchanges import unbind_one
-from jackalope.core.amqp.topology import exchanges_of, own_queues
 from jackalope.core.commands import ActOnGroup, DeclarePool, DeletePool, GroupAction
 from jackalope.core.durations import MILLISECOND, MINUTE, SECOND, format_duration
 from jackalope.core.effects import Accepted, OrdersDue, PoolSet, SendToSession
@@ -59,22 +58,20 @@ from jackalope.core.limits import (
     PINNED_GROUPS_PER_POOL_MAX,
 )
 from jackalope.core.policy import PRESETS
-from jackalope.core.pools.settings import (
+from jackalope.core.records import GroupPinned, PoolDeclared, PoolDeleted
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.exchange import exchanges_of, own_queues
+from jackalope.core.shapes.pool import (
     DEFAULT_POOL,
     LAUNCH_LABEL,
     NO_LAUNCHER,
     POOL_LABEL,
     UP,
-    Group,
     GroupState,
-    Launch,
-    Pool,
-    Pools,
     PoolSettings,
     change_pool,
 )
-from jackalope.core.records import GroupPinned, PoolDeclared, PoolDeleted
-from jackalope.core.refusals import Code, Refusal
+from jackalope.core.state.groups import Group, Launch, Pool, Pools
 from jackalope.core.tasks.assign import drain
 
 if TYPE_CHECKING:

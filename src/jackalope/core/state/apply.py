@@ -11,7 +11,6 @@ from copy import copy
 from typing import Any
 
 from jackalope.core.assertions import BrokenInvariant, must
-from jackalope.core.cache.answers import JOINED
 from jackalope.core.ids import is_volatile
 from jackalope.core.lifecycle import ENDED, Event, State, can_lead
 from jackalope.core.records import (
@@ -49,6 +48,7 @@ from jackalope.core.records import (
     TaskSubmitted,
     Unbound,
 )
+from jackalope.core.shapes.request import JOINED
 from jackalope.core.state.book import Book
 from jackalope.core.state.changes import define
 from jackalope.core.state.queue import Queue

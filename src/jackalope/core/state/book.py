@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 
-from jackalope.core.amqp.topology import Binding, Exchange, Rule
 from jackalope.core.api_key import ApiKey
 from jackalope.core.assertions import must
-from jackalope.core.cache.answers import Answers, Cache, Same, StoredAnswer
 from jackalope.core.durations import NEVER
 from jackalope.core.ids import NO_TASK, TaskId, is_time_ordered, is_volatile
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
 from jackalope.core.limits import HAPPENINGS_PER_TASK_MAX
+from jackalope.core.shapes.exchange import Binding, Exchange, Rule
+from jackalope.core.shapes.request import Same, StoredAnswer
+from jackalope.core.state.answers import Answers, Cache
 from jackalope.core.state.changes import (
     Changes,
     Counters,
@@ -32,9 +33,8 @@ from jackalope.core.state.changes import (
     definitions_of,
     in_order,
 )
-from jackalope.core.state.queue import Namespace, Queue
+from jackalope.core.state.queue import NO_TALLY, Namespace, Queue, Tally, make_room
 from jackalope.core.state.timers import Timers
-from jackalope.core.state.worker_stats import NO_TALLY, Tally, make_room
 from jackalope.core.task import (
     NO_OPTIONS,
     BlobRef,

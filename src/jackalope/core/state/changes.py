@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jackalope.core.amqp.topology import GIVEN_NAMES, AmqpTraits, Binding, Exchange, Rule
 from jackalope.core.api_key import ApiKey
-from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.ids import TaskId
 from jackalope.core.policy import Policy
-from jackalope.core.pools.settings import PoolSettings
+from jackalope.core.shapes.exchange import GIVEN_NAMES, AmqpTraits, Binding, Exchange, Rule
+from jackalope.core.shapes.pool import PoolSettings
+from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.task import TaskRow
 
 if TYPE_CHECKING:

@@ -9,21 +9,24 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from jackalope.core.amqp.topology import AmqpTraits, Topology
+import msgspec
+
 from jackalope.core.assertions import must
-from jackalope.core.cache.answers import Cache
 from jackalope.core.durations import MILLISECOND, MINUTE, SECOND
 from jackalope.core.lifecycle import PENDING, State
+from jackalope.core.limits import TALLIES_PER_NAMESPACE_MAX
+from jackalope.core.shapes.exchange import AmqpTraits
+from jackalope.core.state.answers import Cache
 from jackalope.core.state.changes import QueueRow
 from jackalope.core.state.ready_queue import Lane, LaneName, Line
+from jackalope.core.state.topology import Topology
 from jackalope.core.task import size_of
 
 if TYPE_CHECKING:
     from jackalope.core.commands import ActOnAnswers, ActOnTasks, WatchTasks
     from jackalope.core.ids import TaskId
     from jackalope.core.policy import Policy
-    from jackalope.core.pools.settings import PoolSettings
-    from jackalope.core.state.worker_stats import Tally
+    from jackalope.core.shapes.pool import PoolSettings
     from jackalope.core.task import Task
 
 _RECENT_ENDS = 128
@@ -34,25 +37,6 @@ _RETRY_AFTER_US_IDLE = 10 * SECOND
 
 class Queue:
     """A named lane of a namespace, with one policy."""
-
-    __slots__ = (
-        "batch",
-        "batch_fill",
-        "cache",
-        "counts",
-        "depth",
-        "ended",
-        "line",
-        "name",
-        "namespace",
-        "paused_by",
-        "pins",
-        "policy",
-        "pool",
-        "ready_bytes",
-        "recent_ends_us",
-        "traits",
-    )
 
     def __init__(self, namespace: Namespace, name: str, policy: Policy) -> None:
         self.namespace = namespace
@@ -142,18 +126,6 @@ class Queue:
 
 class Namespace:
     """A separate set of queues, aliases, workers and tags."""
-
-    __slots__ = (
-        "aliases",
-        "in_flight",
-        "leases",
-        "limited_lanes",
-        "limits",
-        "name",
-        "queues",
-        "tallies",
-        "topology",
-    )
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -251,3 +223,32 @@ class Namespace:
             self.limits[tag] = limit
         for task in affected:
             self.line_up(task, tasks)
+
+
+# Tallies: what each worker has done, by its name. Durable: the records that end attempts name the
+# worker, so that the counts outlive its sessions and the broker.
+
+
+class Tally(msgspec.Struct, gc=False):
+    """How many attempts of a worker succeeded and failed, and when the last of them ended."""
+
+    succeeded: int = 0
+    failed: int = 0
+    at_us: int = 0
+
+
+NO_TALLY = Tally()
+
+
+def make_room(namespace: Namespace) -> str:
+    """Forget the worker that ended nothing for longest, if there is no room for one more.
+
+    Returns:
+        Its name, or nothing.
+    """
+    tallies = namespace.tallies
+    if len(tallies) < TALLIES_PER_NAMESPACE_MAX:
+        return ""
+    oldest = min(tallies, key=lambda worker: (tallies[worker].at_us, worker))
+    del tallies[oldest]
+    return oldest

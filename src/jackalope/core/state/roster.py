@@ -21,7 +21,7 @@ from jackalope.core.state.timers import Timers
 
 if TYPE_CHECKING:
     from jackalope.core.ids import TaskId
-    from jackalope.core.pools.settings import Group
+    from jackalope.core.state.groups import Group
     from jackalope.core.state.queue import Namespace
     from jackalope.core.state.ready_queue import Lane
     from jackalope.core.task import Task
@@ -329,3 +329,43 @@ class Departure(msgspec.Struct, frozen=True):
     worker: str
     at_us: int
     why: str
+
+
+class Fanout:
+    """A task whose items others help with."""
+
+    def __init__(self, task: Task, owner: str, fence: int, token: str) -> None:
+        self.task = task
+        self.owner = owner  # the worker that runs it
+        self.fence = fence  # the attempt
+        # a secret made by the broker's door, by which owner and helpers know each other
+        self.token = token
+        self.session = 0  # who asked last
+        self.wanted = 0  # how many helpers there may be
+        self.queue = ""  # what helpers serve
+        self.key = ""  # the key that they serve
+        self.function = ""  # what they will be asked to run
+        self.where = ""  # where they find the owner
+        # the fingerprint of the owner's certificate; empty where the connection is plain
+        self.seal = ""
+        self.helpers: dict[str, Worker] = {}  # who helps, by name
+        self.shunned: set[str] = set()  # workers that could not help, by name
+        # a helper of another fan-out that was called back in favour of this one
+        self.awaits: tuple[Worker, int] | None = None
+
+    @property
+    def missing(self) -> int:
+        """How many helpers it lacks."""
+        return self.wanted - len(self.helpers)
+
+    def may_have(self, worker: Worker) -> bool:
+        """Return whether a worker could help, if it had a slot free."""
+        return (
+            worker.namespace is self.task.queue.namespace
+            and self.queue in worker.queues
+            and worker.crew is not None
+            and worker.crew.serves(self.key)
+            and (not self.function or worker.crew.knows(self.function))
+            and worker.id != self.owner
+            and worker.id not in self.shunned
+        )

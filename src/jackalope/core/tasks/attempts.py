@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from jackalope.core.amqp.topology import Overflow
 from jackalope.core.commands import (
     Answer,
     AnswerSignal,
@@ -36,6 +35,8 @@ from jackalope.core.limits import (
 from jackalope.core.policy import Done, OnLost
 from jackalope.core.records import AttemptEnded, AttemptFinished, AttemptStarted, SignalAdvanced
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.exchange import Overflow
+from jackalope.core.state.watches import Progress
 from jackalope.core.task import BlobRef, Body, Error, Signal, Stage, Task, is_blob, lease_of
 from jackalope.core.tasks.assign import offer, offer_tags
 from jackalope.core.tasks.submit import become
@@ -51,15 +52,6 @@ Refused = list[tuple[int, Refusal]]
 
 #: A signal only goes forward: a late word of an earlier stage changes nothing.
 _STAGES = list(Stage)
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """How far an attempt has come, in the words of its worker. Not durable."""
-
-    fence: int
-    at_us: int
-    percent: float | None
-    note: str
 
 
 def start_attempts(core: Core, command: StartAttempts) -> None:

@@ -11,7 +11,6 @@ import msgspec
 
 from jackalope.core.admin.queues import open_queue
 from jackalope.core.cache import single_flight
-from jackalope.core.cache.answers import IDENTITY_BYTES, Same, how_run
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
 from jackalope.core.ids import ID_BYTES, is_volatile, successor_id, told_id
@@ -28,6 +27,7 @@ from jackalope.core.limits import (
 )
 from jackalope.core.records import TaskMoved, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.request import IDENTITY_BYTES, Same, how_run
 from jackalope.core.task import (
     NO_OPTIONS,
     PRIORITY_MAX,
@@ -40,9 +40,9 @@ from jackalope.core.task import (
     TaskSpec,
     is_blob,
     is_same_body,
+    is_same_but_for_trace,
 )
 from jackalope.core.tasks.assign import offer, serve
-from jackalope.core.trace_context import is_same_but_for_trace
 from jackalope.core.values import value_problem
 
 if TYPE_CHECKING:

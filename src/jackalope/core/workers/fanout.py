@@ -39,81 +39,12 @@ from jackalope.core.effects import (
 )
 from jackalope.core.limits import FANOUTS_MAX, HELPERS_PER_FANOUT_MAX, NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.state.roster import Fanout
 
 if TYPE_CHECKING:
     from jackalope.core.core import Core
     from jackalope.core.state.roster import Worker
     from jackalope.core.task import Task
-
-
-class Fanout:
-    """A task whose items others help with.
-
-    Attributes:
-        task: the task.
-        owner: the worker that runs it.
-        fence: the attempt.
-        session: who asked last.
-        wanted: how many helpers there may be.
-        function: what they will be asked to run.
-        where: where they find the owner.
-        seal: the fingerprint of the owner's certificate; empty where the connection is plain.
-        token: a secret made by the broker's door, by which owner and helpers know each other.
-        queue: what helpers serve.
-        key: the key that they serve.
-        helpers: who helps, by name.
-        shunned: workers that could not help, by name.
-        awaits: a helper of another fan-out that was called back in favour of this one.
-    """
-
-    __slots__ = (
-        "awaits",
-        "fence",
-        "function",
-        "helpers",
-        "key",
-        "owner",
-        "queue",
-        "seal",
-        "session",
-        "shunned",
-        "task",
-        "token",
-        "wanted",
-        "where",
-    )
-
-    def __init__(self, task: Task, owner: str, fence: int, token: str) -> None:
-        self.task = task
-        self.owner = owner
-        self.fence = fence
-        self.token = token
-        self.session = 0
-        self.wanted = 0
-        self.queue = self.key = ""
-        self.function = ""
-        self.where = ""
-        self.seal = ""
-        self.helpers: dict[str, Worker] = {}
-        self.shunned: set[str] = set()
-        self.awaits: tuple[Worker, int] | None = None
-
-    @property
-    def missing(self) -> int:
-        """How many helpers it lacks."""
-        return self.wanted - len(self.helpers)
-
-    def may_have(self, worker: Worker) -> bool:
-        """Return whether a worker could help, if it had a slot free."""
-        return (
-            worker.namespace is self.task.queue.namespace
-            and self.queue in worker.queues
-            and worker.crew is not None
-            and worker.crew.serves(self.key)
-            and (not self.function or worker.crew.knows(self.function))
-            and worker.id != self.owner
-            and worker.id not in self.shunned
-        )
 
 
 def request_helpers(core: Core, command: RequestHelpers) -> None:

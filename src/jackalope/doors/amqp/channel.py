@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from jackalope.broker.access import THE_BROKER
 from jackalope.core.amqp.replies import address_of
-from jackalope.core.amqp.topology import REPLY_TO
 from jackalope.core.commands import AnyCommand, Fail, FailAttempts, Held, ReleaseAttempts, Verdict
 from jackalope.core.commands.amqp import LimitShare, TakeTask, WaitForReplies
 from jackalope.core.effects import Answered
 from jackalope.core.refusals import Refusal
+from jackalope.core.shapes.exchange import REPLY_TO
 from jackalope.core.task import Error
 from jackalope.doors.amqp.consume import consumer_of, place_of
 from jackalope.doors.amqp.declare import DECLARING

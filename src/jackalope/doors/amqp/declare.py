@@ -9,8 +9,6 @@ from collections.abc import Callable
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING
 
-from jackalope.core.amqp.routing import Kind
-from jackalope.core.amqp.topology import GENERATED, REPLY_TO, Binding, Exchange
 from jackalope.core.commands.amqp import (
     Bind,
     OpenExchange,
@@ -21,6 +19,7 @@ from jackalope.core.commands.amqp import (
     Unbind,
 )
 from jackalope.core.effects import Answered, Dropped, QueueOpened
+from jackalope.core.shapes.exchange import GENERATED, REPLY_TO, Binding, Exchange, Kind
 from jackalope.doors.amqp.consume import place_of
 from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
 from jackalope.wire.amqp import Method

@@ -19,12 +19,12 @@ from jackalope.broker.access import THE_BROKER
 from jackalope.core.amqp import properties
 from jackalope.core.amqp.properties import BadProperties
 from jackalope.core.amqp.replies import OK
-from jackalope.core.amqp.topology import REPLY_TO
 from jackalope.core.commands import Fail, FailAttempts, Finish, FinishAttempts
 from jackalope.core.commands.amqp import Publication
 from jackalope.core.effects import DirectReply
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.refusals import Refusal
+from jackalope.core.shapes.exchange import REPLY_TO
 from jackalope.core.task import BlobRef, Error
 from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
 from jackalope.storage import StorageFault

@@ -17,14 +17,14 @@ from zlib import crc32
 
 import msgspec
 
-from jackalope.core.amqp.topology import Binding, Exchange, Rule
 from jackalope.core.api_key import ApiKey
 from jackalope.core.assertions import must
-from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.durations import NEVER
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
+from jackalope.core.shapes.exchange import Binding, Exchange, Rule
+from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.changes import (
     Changes,
     Counters,

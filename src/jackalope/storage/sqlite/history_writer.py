@@ -18,8 +18,8 @@ from itertools import chain
 
 import msgspec
 
-from jackalope.core.cache.answers import StoredAnswer
 from jackalope.core.ids import TaskId
+from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.changes import Changes, Counters, DefinitionRow, LimitRow, TallyRow
 from jackalope.core.task import TaskRow
 from jackalope.storage.ports import Forgotten

@@ -2,7 +2,7 @@
 
 import base64
 
-from jackalope.core.cache.answers import identity_of
+from jackalope.core.shapes.request import identity_of
 from tests.doors.harness import run
 from tests.doors.http.harness import open_http
 from tests.doors.http.rest.test_tasks import claim, finish

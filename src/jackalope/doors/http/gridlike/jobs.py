@@ -15,11 +15,11 @@ from jackalope.broker.access import THE_BROKER
 from jackalope.broker.queries import Refused
 from jackalope.broker.task_ids import fresh_task_id
 from jackalope.core.api_key import Permission
-from jackalope.core.cache.answers import Same
 from jackalope.core.commands import Action, ActOnTasks, SubmitTasks
 from jackalope.core.effects import Accepted
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.refusals import Code
+from jackalope.core.shapes.request import Same
 from jackalope.core.task import Options, TaskSpec
 from jackalope.doors.http.bodies import AnyRequest, Received, body_response, receiving
 from jackalope.doors.http.gridlike.context import Grid

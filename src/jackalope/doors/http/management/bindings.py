@@ -9,9 +9,9 @@ from litestar import delete, get, post
 from litestar.params import FromPath
 
 from jackalope.broker.engine import Engine
-from jackalope.core.amqp.topology import Binding
 from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import Bind, Unbind
+from jackalope.core.shapes.exchange import Binding
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.conventions import (
     Answer,

@@ -22,12 +22,12 @@ from jackalope.broker.engine import Engine
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
 from jackalope.broker.telemetry.meter import Reading
-from jackalope.core.amqp.topology import Binding
 from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import AnyMessaging
 from jackalope.core.commands.base import DEFAULT_NAMESPACE, Scope
 from jackalope.core.effects import Answered
 from jackalope.core.refusals import Code
+from jackalope.core.shapes.exchange import Binding
 from jackalope.core.values import shape_problem
 from jackalope.doors.http.session import Desk
 

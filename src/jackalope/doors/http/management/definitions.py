@@ -9,9 +9,9 @@ from litestar import get, post
 from litestar.params import FromPath
 
 from jackalope.broker.engine import Engine
-from jackalope.core.amqp.topology import Binding, Exchange
 from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import AnyMessaging, Bind, OpenExchange, OpenQueue, SetRule
+from jackalope.core.shapes.exchange import Binding, Exchange
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.conventions import (
     DEFAULT_VHOST,

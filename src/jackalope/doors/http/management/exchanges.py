@@ -6,10 +6,9 @@ from litestar import delete, get, put
 from litestar.params import FromPath
 
 from jackalope.broker.engine import Engine
-from jackalope.core.amqp.routing import Kind
-from jackalope.core.amqp.topology import Exchange
 from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import OpenExchange, RemoveExchange
+from jackalope.core.shapes.exchange import Exchange, Kind
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.conventions import (
     Answer,

@@ -10,12 +10,11 @@ from litestar.params import FromPath
 from jackalope import __version__
 from jackalope.broker.access import acting
 from jackalope.broker.engine import Engine
-from jackalope.core.amqp.routing import Kind
-from jackalope.core.amqp.topology import GIVEN_NAMES
 from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import AnyMessaging, ClearRule, RemoveExchange, RemoveQueue
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.lifecycle import LEASED
+from jackalope.core.shapes.exchange import GIVEN_NAMES, Kind
 from jackalope.core.state.queue import Namespace
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.conventions import (

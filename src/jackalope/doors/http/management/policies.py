@@ -8,9 +8,9 @@ from litestar import delete, get, put
 from litestar.params import FromPath
 
 from jackalope.broker.engine import Engine
-from jackalope.core.amqp.topology import AppliesTo, Rule
 from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import ClearRule, SetRule
+from jackalope.core.shapes.exchange import AppliesTo, Rule
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.conventions import (
     Answer,

@@ -12,20 +12,20 @@ from typing import Any
 from jackalope.broker.access import acting, sees
 from jackalope.broker.engine import Engine
 from jackalope.core.amqp.consumers import consumers_of
-from jackalope.core.amqp.topology import (
+from jackalope.core.api_key import Permission
+from jackalope.core.core import Core
+from jackalope.core.lifecycle import LEASED
+from jackalope.core.shapes.exchange import (
     DEFAULT_EXCHANGE,
     GIVEN_NAMES,
     AmqpTraits,
     Binding,
     Exchange,
     Rule,
-    lane_of,
     requests_queue,
 )
-from jackalope.core.api_key import Permission
-from jackalope.core.core import Core
-from jackalope.core.lifecycle import LEASED
 from jackalope.core.state.queue import Namespace, Queue
+from jackalope.core.state.topology import lane_of
 from jackalope.doors.http.management.conventions import (
     DEFAULT_VHOST,
     NODE,

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from jackalope.core.task import NO_OPTIONS, TaskSpec
-from jackalope.core.trace_context import TRACE_PARENT, TRACE_STATE
+from jackalope.core.task import NO_OPTIONS, TRACE_PARENT, TRACE_STATE, TaskSpec
 from jackalope.doors.http.request import Connected
 
 _PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)

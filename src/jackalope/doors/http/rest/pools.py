@@ -16,8 +16,8 @@ from jackalope.broker.config.loader import plain, pool_field, pool_value
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
 from jackalope.core.commands import ActOnGroup, AnyCommand, DeclarePool, DeletePool, GroupAction
-from jackalope.core.pools.settings import BOUNDS, PoolSettings
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.pool import BOUNDS, PoolSettings
 from jackalope.doors.http.openapi.spec import spec
 from jackalope.doors.http.request import (
     Answer,

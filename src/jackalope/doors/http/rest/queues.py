@@ -12,7 +12,6 @@ from msgspec import Meta
 from jackalope.broker.config.loader import plain, policy_field, policy_value
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
-from jackalope.core.cache.answers import Same
 from jackalope.core.commands import (
     AnyCommand,
     DeclareQueue,
@@ -26,6 +25,7 @@ from jackalope.core.lifecycle import State
 from jackalope.core.limits import COUNT_MAX, TIME_US_MAX
 from jackalope.core.policy import PRESETS, SAME_OF_QUEUES, Policy, most
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.request import Same
 from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.openapi.spec import spec
 from jackalope.doors.http.request import (

@@ -11,11 +11,11 @@ from msgspec import Meta
 
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
-from jackalope.core.cache.answers import IDENTITY_BYTES, How, Same
 from jackalope.core.commands import ActOnAnswers, AnswerAction
 from jackalope.core.effects import Acted, Served
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.request import IDENTITY_BYTES, How, Same
 from jackalope.doors.http.openapi.spec import spec
 from jackalope.doors.http.request import (
     Answer,

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from jackalope.core.cache.answers import How, Same
 from jackalope.core.durations import HOUR, SECOND
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
@@ -25,6 +24,7 @@ from jackalope.core.limits import (
     TAGS_PER_TASK_MAX,
     TIME_US_MAX,
 )
+from jackalope.core.shapes.request import How, Same
 from jackalope.core.task import (
     NO_OPTIONS,
     PRIORITY_DEFAULT,

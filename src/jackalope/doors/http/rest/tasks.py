@@ -11,13 +11,13 @@ from litestar.params import FromPath
 from jackalope.broker.queries import About, Refused, task_and_bodies
 from jackalope.broker.queries import answer as answer_query
 from jackalope.broker.task_ids import fresh_task_id
-from jackalope.core.cache.answers import Same, identity_of
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
 from jackalope.core.ids import NO_TASK
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.limits import INLINE_BYTES_MAX, TIME_US_MAX
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.request import Same, identity_of
 from jackalope.core.task import BlobRef, Body, TaskSpec
 from jackalope.doors.http.bodies import receiving
 from jackalope.doors.http.errors import Rejected, refusal_body

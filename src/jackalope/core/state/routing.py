@@ -7,23 +7,14 @@ whatever the caller binds.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
 from jackalope.core.assertions import must
+from jackalope.core.shapes.exchange import Kind
 
 To = TypeVar("To", bound=Hashable)
 
 Headers = Callable[[], dict[str, Any]]
-
-
-class Kind(StrEnum):
-    """How an exchange matches."""
-
-    DIRECT = "direct"
-    FANOUT = "fanout"
-    TOPIC = "topic"
-    HEADERS = "headers"
 
 
 #: How a headers exchange may compare.

@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jackalope.core.amqp.routing import (
-    ROUTERS,
-    ByHeaders,
-    Direct,
-    Fanout,
-    Kind,
-    Topic,
-    fits,
-    words_of,
-)
+from jackalope.core.shapes.exchange import Kind
+from jackalope.core.state.routing import ROUTERS, ByHeaders, Direct, Fanout, Topic, fits, words_of
 from tests.profiles import examples
 
 words = st.sampled_from(["a", "b", "", "*", "#"])

@@ -1,0 +1,1 @@
+"""Shapes: structs that commands, records and rows share, and what makes them sound."""
