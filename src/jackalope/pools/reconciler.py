@@ -1,10 +1,9 @@
 """The control loops: reconcile what runs with what should run.
 
-Owns the rounds. One loop follows the core: it has the session that receives orders, and wakes the
-launcher that there are orders for. The others are one for each launcher, and each goes round by
-itself: list what runs, report it to the core, carry out what it answers, all at once. Nothing is
-tried again within a round, and a launcher that hangs or fails holds up no other. What should run is
-decided in the core alone.
+Owns the rounds. One session follows the core: it receives orders, and wakes the launcher that there
+are orders for. Each launcher has a loop of its own: list what runs, report it to the core, carry
+out what it answers, all at once. Nothing is tried again within a round, and a launcher that hangs
+or fails holds up no other. What should run is decided in the core alone.
 
 A launcher that can report changes has a watch next to its rounds. It only triggers a round; while
 it holds, rounds without a trigger are rare.
@@ -16,17 +15,17 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
-from itertools import count
 from typing import TypeVar
 
 import structlog
 
 from jackalope.broker.access import THE_BROKER
+from jackalope.broker.local_session import LocalSession
+from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
-from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.commands import FollowPools, ReportLaunches, Seen
 from jackalope.core.durations import SECOND
-from jackalope.core.effects import Answered, Effect, Orders, OrdersDue, Reply, StartOrder, StopOrder
+from jackalope.core.effects import Message, Orders, OrdersDue, StartOrder, StopOrder
 from jackalope.core.limits import STARTS_PER_REPORT_MAX
 from jackalope.pools.launcher import (
     Launch,
@@ -54,12 +53,8 @@ _GATHER_S = 0.1
 _WATCH_AGAIN_S = 0.5
 
 
-class SessionOver(Exception):
-    """The broker has ended the session; orders come over another."""
-
-
-class PoolService:
-    """Starts and stops workers for the pools of a broker."""
+class PoolService(LocalSession):
+    """Starts and stops workers for the pools of a broker; the session over which it has orders."""
 
     def __init__(
         self,
@@ -68,26 +63,24 @@ class PoolService:
         every_s: float = 0.5,
         watched_every_s: float = WATCHED_EVERY_S,
     ) -> None:
-        self._broker = broker
+        super().__init__(broker, THE_BROKER)
         self._rounds = {
             name: Rounds(name, each, every_s, max(every_s, watched_every_s))
             for name, each in launchers.items()
         }
         self._following: asyncio.Task[None] | None = None
-        self._desk: Desk | None = None
         self._is_stopping = False
 
     async def start(self) -> None:
         """Register the launchers with the core: pools that name one can be declared then."""
-        self._desk = await self._open()
+        with suppress(Refused):  # The rounds are refused as well, and it is tried again then.
+            await self._register()
 
     def begin(self, reach: Reach) -> None:
         """Carry out orders from now on; workers reach the broker so."""
-        if self._desk is None:
-            raise BrokenInvariant("pools begin when they have started")
         for rounds in self._rounds.values():
             rounds.reach = reach
-        self._following = asyncio.create_task(self._follow(self._desk), name="jackalope-pools")
+        self._following = asyncio.create_task(self._follow(), name="jackalope-pools")
 
     async def stop(self) -> None:
         """Carry out no more orders. What runs goes on running."""
@@ -96,19 +89,17 @@ class PoolService:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
             self._following = None
-        if self._desk is not None:
-            self._desk.close()
+        self.close()
         for rounds in self._rounds.values():
             await rounds.launcher.close()
 
-    async def _open(self) -> Desk:
-        desk = Desk(self._broker, {name: each.called for name, each in self._rounds.items()})
+    async def _register(self) -> None:
+        self.open()
         launchers = {name: each.launcher for name, each in self._rounds.items()}
         scaling = [name for name, each in launchers.items() if each.scope is Scope.GROUP]
-        await desk.ask(FollowPools(launchers=tuple(launchers), scaling=tuple(scaling)))
-        return desk
+        await self.ask(FollowPools(launchers=tuple(launchers), scaling=tuple(scaling)))
 
-    async def _follow(self, desk: Desk) -> None:
+    async def _follow(self) -> None:
         """Run the rounds of every launcher; start again when the broker has lost its state.
 
         A group of tasks that ends by itself at the moment when it is cancelled swallows that: so
@@ -118,65 +109,28 @@ class PoolService:
             try:
                 async with asyncio.TaskGroup() as group:
                     for rounds in self._rounds.values():
-                        group.create_task(rounds.run(desk))
+                        group.create_task(rounds.run(self))
                         group.create_task(rounds.watch.run())
-            except* SessionOver as over:
-                log.warning("pools are not followed", why=str(over.exceptions[0]))
+            except* Refused as refused:
+                log.warning("pools are not followed", why=str(refused.exceptions[0]))
             while not self._is_stopping:
                 await asyncio.sleep(_RETRY_S)
                 try:
-                    self._desk = desk = await self._open()
+                    await self._register()
                     break
-                except SessionOver:
+                except Refused:
                     continue
 
+    # The broker's side.
 
-class Desk:
-    """The session over which orders are had."""
-
-    def __init__(self, broker: Broker, called: Mapping[str, asyncio.Event]) -> None:
-        self._broker = broker
-        self._called = called
-        self._refs = count(1)
-        self._asked: dict[int, asyncio.Future[Answered]] = {}
-        self._why_over = ""
-        self._session = broker.open_session(self)
-
-    async def ask(self, command: FollowPools | ReportLaunches) -> Answered:
-        """Hand a command to the core, and return its answer."""
-        if self._why_over:
-            raise SessionOver(self._why_over)
-        ref = next(self._refs)
-        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
-        self._asked[ref] = answer
-        command.session, command.ref = self._session, ref
-        self._broker.post(command, THE_BROKER)
-        try:
-            return await answer
-        finally:
-            self._asked.pop(ref, None)
-
-    def deliver(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Reply):
-                answer = self._asked.get(effect.ref)
-                if answer is not None and not answer.done():
-                    answer.set_result(effect.body)
-            elif isinstance(effect.message, OrdersDue):
-                self._called[effect.message.launcher].set()
+    def on_message(self, message: Message) -> None:
+        if isinstance(message, OrdersDue):
+            self._rounds[message.launcher].called.set()
 
     def end(self, why: str) -> None:
-        """Take note that the session is over."""
-        self._why_over = why
-        for answer in self._asked.values():
-            if not answer.done():
-                answer.set_exception(SessionOver(why))
-        for called in self._called.values():
-            called.set()
-
-    def close(self) -> None:
-        """End the session."""
-        self._broker.close_session(self._session)
+        super().end(why)
+        for rounds in self._rounds.values():
+            rounds.called.set()
 
 
 class Rounds:
@@ -197,15 +151,11 @@ class Rounds:
         self._failed: dict[str, str] = {}
         self._trouble = ""
 
-    async def run(self, desk: Desk) -> None:
-        """Go round for as long as the session lasts.
-
-        Raises:
-            SessionOver: it has ended.
-        """
+    async def run(self, session: LocalSession) -> None:
+        """Go round until the session refuses a report."""
         while True:
             self.called.clear()
-            await self._go_round(desk)
+            await self._go_round(session)
             if self._failed:
                 continue  # It is reported to the core at once, which decides when to try again.
             with suppress(TimeoutError):
@@ -219,7 +169,7 @@ class Rounds:
         # The watch may drop while this is waited for: it calls then.
         return self._watched_every_s
 
-    async def _go_round(self, desk: Desk) -> None:
+    async def _go_round(self, session: LocalSession) -> None:
         self._is_settled = False
         try:
             seen = await self._list()
@@ -228,13 +178,13 @@ class Rounds:
             if str(error) != self._trouble:
                 log.warning("cannot list workers", launcher=self.name, why=str(error))
             self._trouble = str(error)
-            await desk.ask(ReportLaunches(launcher=self.name, trouble=self._trouble))
+            await session.ask(ReportLaunches(launcher=self.name, trouble=self._trouble))
             return
         self._wait_s, self._trouble = self._every_s, ""
         failed, self._failed = self._failed, {}
         ids = tuple(f"w-{secrets.token_hex(8)}" for _ in range(STARTS_PER_REPORT_MAX))
         report = ReportLaunches(launcher=self.name, seen=seen, failed=failed, ids=ids)
-        orders = await desk.ask(report)
+        orders = await session.ask(report)
         self._is_settled = orders == Orders()
         if isinstance(orders, Orders):
             starts = [self._start(order) for order in orders.start]

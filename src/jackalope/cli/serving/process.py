@@ -25,6 +25,8 @@ from jackalope.broker.access import THE_BROKER, Access
 from jackalope.broker.config.declarations import Declarations, declaration_problems
 from jackalope.broker.config.network import exposure_problems, may_be_open, server_context
 from jackalope.broker.config.schema import Config
+from jackalope.broker.local_session import LocalSession
+from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
 from jackalope.broker.telemetry.event_log import Chronicle
 from jackalope.cli.base import Exit, Failure, say_error
@@ -32,8 +34,7 @@ from jackalope.cli.commands.serve import HOW_TO_HAVE_HTTP, bad_config, has_http
 from jackalope.cli.serving.blob_store import store_of
 from jackalope.cli.serving.launchers import begin_pools, make_launchers, start_pools
 from jackalope.core.durations import SECOND
-from jackalope.core.effects import Accepted, Effect, Reply
-from jackalope.core.refusals import Refusal
+from jackalope.core.effects import Accepted
 from jackalope.doors.native import NativeDoor
 from jackalope.doors.native.server import Terms
 from jackalope.storage import FolderBusy, Storage, StorageFault
@@ -318,37 +319,16 @@ def _folder(config: Config) -> str:
     return "memory" if is_in_memory else str(Path(config.data.folder).resolve())
 
 
-class _Answers:
-    """The outlet of the session over which the broker is configured."""
-
-    def __init__(self) -> None:
-        self._answers: asyncio.Queue[Effect | str] = asyncio.Queue()
-
-    def deliver(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            self._answers.put_nowait(effect)
-
-    def end(self, why: str) -> None:
-        self._answers.put_nowait(why)
-
-    async def next(self) -> Reply:
-        while True:
-            answer = await self._answers.get()
-            if isinstance(answer, str):
-                raise Failure(answer, code=Exit.STORAGE)
-            if isinstance(answer, Reply):
-                return answer
-
-
 async def _declare(broker: Broker, config: Config) -> None:
     """Declare the queues, pools and limits of the configuration: all of them, or none."""
-    outlet, wanted = _Answers(), Declarations(config)
-    wanted.command.session, wanted.command.ref = broker.open_session(outlet), 1
-    broker.post(wanted.command, THE_BROKER)
-    answer = (await outlet.next()).body
-    broker.close_session(wanted.command.session)
-    if isinstance(answer, Refusal):
-        raise Failure(answer.message, code=Exit.STORAGE)
+    wanted, session = Declarations(config), LocalSession(broker, THE_BROKER)
+    session.open()
+    try:
+        answer = await session.ask(wanted.command)
+    except Refused as refused:
+        raise Failure(str(refused), code=Exit.STORAGE) from None
+    finally:
+        session.close()
     if isinstance(answer, Accepted) and answer.refused:
         raise bad_config(wanted.problems(list(answer.refused)))
 

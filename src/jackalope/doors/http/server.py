@@ -17,7 +17,7 @@ from jackalope.doors.http.dashboard.login_sessions import Visits
 from jackalope.doors.http.event_feed import Feed
 from jackalope.doors.http.middleware.auth import Gate
 from jackalope.doors.http.middleware.request_metrics import Traffic
-from jackalope.doors.http.session import Desk
+from jackalope.doors.http.session import ClientSession
 from jackalope.doors.http.transport.listener import Listener
 from jackalope.doors.http.workers import Fleet
 
@@ -37,7 +37,7 @@ class HttpDoor:
         self.settings = settings or HttpConfig()  # its part of the configuration
         self.gridlike = gridlike or GridlikeConfig()  # the part of GridLike's jobs and workers
         self.port = self.settings.port  # where it listens, once started
-        self.desk = Desk(broker)  # the session of all actioners
+        self.desk = ClientSession(broker)  # the session of all actioners
         self.fleet = Fleet(broker)  # the sessions of workers that have nothing but HTTP
         self.feeds: set[Feed] = set()  # the open subscriptions to events
         self.traffic = Traffic()  # how many requests come

@@ -16,38 +16,26 @@ proving it, and its lease ends when it is silent. Theory of operation:
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
-from jackalope.broker.access import THE_BROKER, Principal, acting, sees
+from msgspec.structs import replace
+
+from jackalope.broker.access import Principal, acting, sees
 from jackalope.broker.engine import Engine
+from jackalope.broker.local_session import LocalWorker
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
 from jackalope.core.commands import (
     Answer,
-    AnswerSignal,
-    AnyCommand,
     CancelClaim,
     ClaimTasks,
     Heartbeat,
     Held,
     JoinWorker,
     LeaveWorker,
-    ReleaseAttempts,
 )
 from jackalope.core.durations import SECOND
-from jackalope.core.effects import (
-    Answered,
-    Assignment,
-    DrainAsked,
-    Effect,
-    Joined,
-    LeaseLost,
-    Reply,
-    SessionReplaced,
-    SignalAsked,
-)
+from jackalope.core.effects import Accepted, Assignment, Effect, Joined, SignalAsked
 from jackalope.core.ids import TaskId
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import Body, lease_of
@@ -59,31 +47,23 @@ LEASE_US_DEFAULT = 30 * SECOND
 _BEATS_PER_LEASE = 3
 
 
-@dataclass
-class _Claim:
-    """A claim that waits, and what has been given for it so far."""
-
-    over: asyncio.Future[Refusal | None]
-    assignments: list[Assignment] = field(default_factory=list)
-
-
-class HttpWorker:
-    """A worker over HTTP: the outlet of its session."""
+class HttpWorker(LocalWorker):
+    """A worker over HTTP."""
 
     def __init__(self, broker: Broker, join: JoinWorker) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._join = join
         self._key = acting.get().key
-        self._session = broker.open_session(self)
-        self._stay = broker.access.stay(acting.get(), self._send_away)
-        self._refs = count(1)
-        self._asked: dict[int, asyncio.Future[Answered]] = {}
-        self._claims: dict[int, _Claim] = {}
+        self._claims: dict[int, list[Assignment]] = {}
         self._signals: dict[TaskId, SignalAsked] = {}
         self._touched_us = 0
-        self._ended: Refusal | None = None
         self.is_draining = False  # it must finish what it has, and claim nothing more
-        self.is_gone = False
+        self.open()
+        self.stay(acting.get())
+
+    @property
+    def is_gone(self) -> bool:
+        return not self.session
 
     def is_of(self, principal: Principal) -> bool:
         """Return whether it came in with the key of a principal."""
@@ -91,28 +71,10 @@ class HttpWorker:
 
     # Asking.
 
-    async def ask(self, command: AnyCommand) -> Answered:
-        """Hand a command of the worker to the broker, and return its answer."""
-        if self._ended is not None:
-            raise Refused(self._ended)
-        ref = next(self._refs)
-        command.session, command.ref = self._session, ref
-        refusal = self._broker.post(command, acting.get())
-        if refusal is not None:
-            raise Refused(refusal)
-        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
-        self._asked[ref] = answer
-        try:
-            body = await answer
-        finally:
-            self._asked.pop(ref, None)
-        if isinstance(body, Refusal):
-            raise Refused(body)
-        return body
-
     async def join(self) -> Joined:
         """Join, for the first time or again."""
-        return of_kind(await self.ask(self._join), Joined)
+        # A copy: two requests of the worker may join at once.
+        return of_kind(await self.ask(replace(self._join)), Joined)
 
     async def serve(self, queues: tuple[str, ...], keys: tuple[str, ...], lease_us: int) -> None:
         """See that the worker serves these queues and keys from now on."""
@@ -127,38 +89,33 @@ class HttpWorker:
         self, number: int, wait_us: int, leaving: asyncio.Future[None]
     ) -> list[Assignment]:
         """Wait for tasks; return none if the time is over first, or if the client leaves."""
-        if self._ended is not None:
-            raise Refused(self._ended)  # Since its last answer; there would not be another one.
-        ref = next(self._refs)
-        asked = ClaimTasks(session=self._session, ref=ref, count=number, wait_us=wait_us)
-        refusal = self._broker.post(asked, acting.get())
-        if refusal is not None:
-            raise Refused(refusal)
-        claim = self._claims[ref] = _Claim(asyncio.get_running_loop().create_future())
+        asked = ClaimTasks(count=number, wait_us=wait_us)
+        over, ref = self._send(asked), asked.ref
+        assignments = self._claims[ref] = []
         try:
-            while not (claim.over.done() or leaving.done()):
-                waited: set[asyncio.Future[Any]] = {claim.over, leaving}
+            while not (over.done() or leaving.done()):
+                waited: set[asyncio.Future[Any]] = {over, leaving}
                 done, _ = await asyncio.wait(
                     waited,
                     timeout=self._join.lease_us / SECOND / _BEATS_PER_LEASE,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 if not done:
-                    self._post(Heartbeat())
+                    self.heartbeat()
         except BaseException:
-            self.hand_back(claim.assignments)
+            self.release(assignments)
             raise
         finally:
-            del self._claims[ref]
-            if len(claim.assignments) < number:
-                self._post(CancelClaim(claim=ref))
+            del self._claims[ref], self._asked[ref]
+            if len(assignments) < number:
+                self.post(CancelClaim(claim=ref))
         if leaving.done():
-            self.hand_back(claim.assignments)
+            self.release(assignments)
             return []
-        refusal = claim.over.result()
-        if refusal is not None and not claim.assignments:
-            raise Refused(refusal)
-        return claim.assignments
+        body = over.result()
+        if isinstance(body, Refusal) and not assignments:
+            raise Refused(body)
+        return assignments
 
     async def payload_of(self, held: Held) -> Body:
         """Return the payload of an attempt of the worker, and take the question for a heartbeat.
@@ -168,92 +125,61 @@ class HttpWorker:
         """
         await self.ask(Heartbeat())
         join = self._join
-        return await self._broker.read(
+        return await self.broker.read(
             lambda engine: _payload_of(engine, join.namespace, join.worker, held)
         )
 
     def touch(self) -> None:
         """Prove the worker alive while bytes of its pass, however long that takes."""
-        now_us = self._broker.steady_us()
+        now_us = self.broker.steady_us()
         if now_us - self._touched_us >= self._join.lease_us // _BEATS_PER_LEASE:
             self._touched_us = now_us
-            self._post(Heartbeat())
-
-    def hand_back(self, assignments: list[Assignment]) -> None:
-        """Give back what never came to the worker."""
-        if assignments:
-            held = [Held(given.task, given.fence) for given in assignments]
-            self._post(ReleaseAttempts(attempts=held))
+            self.heartbeat()
 
     def take_signals(self) -> list[SignalAsked]:
         """Return what was asked of the worker since the last time, and note that it was sent."""
         signals, self._signals = list(self._signals.values()), {}
         for asked in signals:
-            delivered = AnswerSignal(task=asked.task, fence=asked.fence, answer=Answer.DELIVERED)
-            self._post(delivered)
+            self.answer_signal(asked, Answer.DELIVERED)
         return signals
 
     async def leave(self) -> None:
         """Go, and hand back what the worker still holds."""
         await self.ask(LeaveWorker())
-        self.close()
-
-    def close(self) -> None:
-        """Give the session back."""
-        self.is_gone = True
-        self._broker.access.leave(self._stay)
-        self._broker.close_session(self._session)
-
-    def _send_away(self) -> None:
-        """Let the worker go whose key is over; what it holds is given to others after its grace."""
-        self.end("the API key is over")
-        self.close()
-
-    def _post(self, command: AnyCommand) -> None:
-        command.session = self._session
-        self._broker.post(command, THE_BROKER)
+        self.close("the worker has left")
 
     # The broker's side.
 
     def deliver(self, effects: list[Effect]) -> None:
-        """Give answers to those who asked, and tasks to those who claim."""
-        unwanted: list[Assignment] = []
-        for effect in effects:
-            if isinstance(effect, Reply):
-                self._on_reply(effect)
-            elif isinstance(effect.message, Assignment):
-                claim = self._claims.get(effect.message.claim)
-                (claim.assignments if claim else unwanted).append(effect.message)
-            elif isinstance(effect.message, SignalAsked):
-                self._signals[effect.message.task] = effect.message
-            elif isinstance(effect.message, DrainAsked):
-                self.is_draining = True
-            elif isinstance(effect.message, SessionReplaced | LeaseLost):
-                self.end("the worker was silent for too long, or has joined again")
-        self.hand_back(unwanted)
-        for claim in self._claims.values():
-            if claim.assignments and not claim.over.done():
-                claim.over.set_result(None)
+        super().deliver(effects)
+        for ref, assignments in self._claims.items():
+            if assignments:
+                self._resolve(ref, Accepted())
 
     def end(self, why: str) -> None:
-        """Fail everything that waits: the session is over."""
-        self.is_gone = True
-        self._broker.access.leave(self._stay)
-        refusal = self._ended = Refusal(Code.STALE_SESSION, f"{why}; claim again")
-        for answer in self._asked.values():
-            if not answer.done():
-                answer.set_result(refusal)
-        for claim in self._claims.values():
-            if not claim.over.done():
-                claim.over.set_result(refusal)
+        self.refuse(Refusal(Code.STALE_SESSION, f"{why}; claim again"))
 
-    def _on_reply(self, reply: Reply) -> None:
-        answer = self._asked.get(reply.ref)
-        if answer is not None and not answer.done():
-            answer.set_result(reply.body)
-        claim = self._claims.get(reply.ref)
-        if claim is not None and not claim.over.done():
-            claim.over.set_result(reply.body if isinstance(reply.body, Refusal) else None)
+    def on_assignment(self, given: Assignment) -> None:
+        assignments = self._claims.get(given.claim)
+        if assignments is None:
+            self.release([given])  # Its client has gone meanwhile.
+        else:
+            assignments.append(given)
+
+    def on_signal(self, asked: SignalAsked) -> None:
+        self._signals[asked.task] = asked
+
+    def on_drain(self) -> None:
+        self.is_draining = True
+
+    def on_replaced(self) -> None:
+        self.close("the worker was silent for too long, or has joined again")
+
+    on_lease_lost = on_replaced
+
+    def on_sent_away(self) -> None:
+        """Let the worker go; what it holds is given to others after its grace."""
+        self.close("the API key is over")
 
 
 class Fleet:

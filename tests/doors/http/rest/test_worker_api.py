@@ -245,7 +245,7 @@ def test_tasks_that_come_after_the_answer_are_handed_back() -> None:
     async def check() -> None:
         async with open_http() as house:
             worker = await house.door.fleet.worker("default", "w1", ("default",))
-            worker._post(ClaimTasks(ref=999, count=1, wait_us=10_000_000))
+            worker.post(ClaimTasks(ref=999, count=1, wait_us=10_000_000))
             task_id = await submit(house.client)
             task = await claim(house.client, worker="w2")
             assert task["task_id"] == task_id

@@ -10,41 +10,26 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable
-from itertools import count
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from jackalope.broker.access import THE_BROKER, Principal, Stay
-from jackalope.broker.queries import Refused
+from jackalope.broker.access import THE_BROKER, Principal
+from jackalope.broker.local_session import LocalWorker
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import (
     Answer,
-    AnswerSignal,
-    AnyCommand,
     Fail,
     FailAttempts,
     Finish,
     FinishAttempts,
-    Heartbeat,
     Held,
     JoinWorker,
-    ReleaseAttempts,
     ReportProgress,
     StartAttempts,
     Verdict,
 )
-from jackalope.core.effects import (
-    Answered,
-    Assignment,
-    Effect,
-    Joined,
-    LeaseLost,
-    Reply,
-    SendToSession,
-    SessionReplaced,
-    SignalAsked,
-)
+from jackalope.core.effects import Assignment, Joined, SignalAsked
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import Body, Error, Signal
 from jackalope.doors.http.gridlike.context import Entry
@@ -75,22 +60,17 @@ class Job(msgspec.Struct, eq=False):
     info: str = ""
 
 
-class WorkerSession:
+class WorkerSession(LocalWorker):
     """One session of the broker, for one worker."""
 
     def __init__(self, grid: Grid, entry: Entry, on_job: Callable[[Job], None]) -> None:
+        # A worker with the configured token acts for the broker; with an API key, for its owner.
+        super().__init__(grid.broker, THE_BROKER)
         self._grid = grid
         self._entry = entry
         self._on_job = on_job
-        self._broker = grid.broker
-        self._session = 0
-        self._refs = count(1)
-        self._asked: dict[int, asyncio.Future[Answered]] = {}
         self._ended = asyncio.Event()
         self._goodbye: Goodbye | None = None
-        #: Who has come in with an API key; the broker for a worker with the configured token.
-        self._principal = THE_BROKER
-        self._stay: Stay | None = None
         self.job: Job | None = None  # what the worker holds the lease on
         self.is_ready = False  # whether the broker may give it one
 
@@ -101,22 +81,19 @@ class WorkerSession:
         wanted = self._grid.settings.token
         if wanted and hmac.compare_digest(token.encode(), wanted.encode()):
             return ""
-        access = self._broker.access
-        principal = access.admit(token, self._broker.now_us())
+        access = self.broker.access
+        principal = access.admit(token, self.broker.now_us())
         if not isinstance(principal, Principal) or (wanted and access.is_open):
             return "token: not the right one"
         refusal = principal.refuse(Permission.WORK, self._grid.namespace)
         refusal = refusal or principal.refuse_queues([self._entry.queue])
         if refusal is not None:
             return refusal.message
-        self._principal = principal
-        self._stay = access.stay(principal, self._send_away)
+        self.who = principal
+        self.stay(principal)
         return ""
 
-    def _send_away(self) -> None:
-        self._end(1008, "the API key of this worker is over")
-
-    async def open(self) -> None:
+    async def join(self) -> None:
         """Let the worker join, with the job that it comes back with, if any.
 
         Raises:
@@ -128,21 +105,18 @@ class WorkerSession:
         for _ in range(_ROUNDS_OF_NEWS):
             await asyncio.sleep(0)
         roll = self._grid.roll
-        holding = await self._broker.read(lambda engine: roll.identify(engine.core, entry))
-        self._session = self._broker.open_session(self)
-        answered = await self._ask(self._joining(holding=holding))
+        holding = await self.broker.read(lambda engine: roll.identify(engine.core, entry))
+        self.open()
+        answered = await self.ask(self._joining(holding=holding))
         if isinstance(answered, Joined) and answered.resumed:
             self._take(Job(answered.resumed[0]))
 
-    def close(self) -> None:
+    def close(self, why: str = "the session is closed") -> None:
         """Give the session up. When the door closes, jobs wait for their workers to come back."""
-        if self._session and not self._grid.door.closing.is_set():
-            self._broker.close_session(self._session)
-        self._session = 0
-        if self._stay is not None:
-            self._broker.access.leave(self._stay)
-        for answer in self._asked.values():
-            answer.cancel()
+        if self._grid.door.closing.is_set():
+            self.end(why)
+        else:
+            super().close(why)
 
     async def ended(self) -> None:
         """Wait until the broker gives up the session.
@@ -154,22 +128,18 @@ class WorkerSession:
         if self._goodbye is not None:
             raise self._goodbye
 
-    def heartbeat(self) -> None:
-        """Send the broker a heartbeat of the worker."""
-        self._post(Heartbeat())
-
     def set_ready(self, *, is_ready: bool) -> None:
         """Report to the broker whether the worker can be given a job."""
         if is_ready is not self.is_ready:
             self.is_ready = is_ready
-            self._post(self._joining())
+            self.post(self._joining())
 
     # The job.
 
     def start(self, job: Job) -> None:
         """Note that the worker has the payload."""
         if job is self.job:
-            self._post(StartAttempts(attempts=[job.held]))
+            self.post(StartAttempts(attempts=[job.held]))
 
     def progress(self, percent: float | None, info: str | None) -> None:
         """Report the progress of the job; what is left out stays as it was."""
@@ -179,18 +149,18 @@ class WorkerSession:
         job.percent = job.percent if percent is None else percent
         job.info = job.info if info is None else info
         task, fence = job.held.task, job.held.fence
-        self._post(ReportProgress(task=task, fence=fence, percent=job.percent, note=job.info))
+        self.post(ReportProgress(task=task, fence=fence, percent=job.percent, note=job.info))
 
-    def release(self) -> None:
+    def give_back(self) -> None:
         """Give the job back: the worker no longer runs it."""
         job = self._drop()
         if job is not None:
-            self._post(ReleaseAttempts(attempts=[job.held]))
+            self.release([job.held])
 
     async def finish(self, job: Job, result: Body) -> None:
         """End the job with its result, and wait until that is durable."""
         self._drop()
-        await self._ask(FinishAttempts(attempts=[Finish(job.held.task, job.held.fence, result)]))
+        await self.ask(FinishAttempts(attempts=[Finish(job.held.task, job.held.fence, result)]))
 
     async def fail(self, error: Error) -> None:
         """End the attempt with a failure; another worker may try."""
@@ -204,7 +174,7 @@ class WorkerSession:
         job = self._drop()
         if job is not None:
             fail = Fail(job.held.task, job.held.fence, error, verdict)
-            await self._ask(FailAttempts(attempts=[fail]))
+            await self.ask(FailAttempts(attempts=[fail]))
 
     def _take(self, job: Job) -> None:
         self.job, self._entry.job = job, job.held.task
@@ -217,52 +187,40 @@ class WorkerSession:
 
     # The broker's side.
 
-    def deliver(self, effects: list[Effect]) -> None:
-        """Take the effects of the broker."""
-        for effect in effects:
-            if isinstance(effect, SendToSession):
-                self._on_message(effect.message)
-            else:
-                self._on_reply(effect)
+    def on_assignment(self, given: Assignment) -> None:
+        job = Job(Held(given.task, given.fence), given.payload)
+        self._take(job)
+        self._on_job(job)
 
-    def end(self, why: str) -> None:
-        """Let the connection end: the broker no longer knows the session."""
-        self._session = 0
-        self._end(1012, why)
-
-    def _on_reply(self, reply: Reply) -> None:
-        answer = self._asked.pop(reply.ref, None)
-        if answer is not None and not answer.done():
-            answer.set_result(reply.body)
-
-    def _on_message(self, message: object) -> None:
-        if isinstance(message, Assignment):
-            job = Job(Held(message.task, message.fence), message.payload)
-            self._take(job)
-            self._on_job(job)
-        elif isinstance(message, SignalAsked):
-            self._on_signal(message)
-        elif isinstance(message, SessionReplaced):
-            self._end(1008, "another worker has joined with this name")
-        elif isinstance(message, LeaseLost):
-            self._end(1012, "the broker was away for too long; connect again")
-        # A drained worker is given no more, and the protocol has no message for that.
-
-    def _on_signal(self, asked: SignalAsked) -> None:
+    def on_signal(self, asked: SignalAsked) -> None:
         """Answer for the worker, which has no word for signals: it loses the job, or keeps it."""
         answer, detail = Answer.STOPPED, "the job was taken from its worker"
         if asked.signal is Signal.PAUSE:
             answer, detail = Answer.REFUSED, "a worker of GridLike cannot pause a job"
         elif self.job is not None and self.job.held == Held(asked.task, asked.fence):
             self._drop()
-        self._post(AnswerSignal(task=asked.task, fence=asked.fence, answer=answer, detail=detail))
+        self.answer_signal(asked, answer, detail)
 
-    def _end(self, code: int, why: str) -> None:
+    def on_replaced(self) -> None:
+        self._give_up(1008, "another worker has joined with this name")
+
+    def on_lease_lost(self) -> None:
+        self._give_up(1012, "the broker was away for too long; connect again")
+
+    def on_sent_away(self) -> None:
+        self._give_up(1008, "the API key of this worker is over")
+
+    # A drained worker is given no more, and the protocol has no message for that.
+
+    def _give_up(self, code: int, why: str) -> None:
+        """Let the connection end with a code and a reason."""
         self._goodbye = self._goodbye or Goodbye(code, why)
+        self.close(why)
+
+    def end(self, why: str) -> None:
+        self._goodbye = self._goodbye or Goodbye(1012, why)
         self._ended.set()
-        for answer in self._asked.values():
-            if not answer.done():
-                answer.set_result(Refusal(Code.UNKNOWN_SESSION, why))
+        self.refuse(Refusal(Code.UNKNOWN_SESSION, why))
 
     # Commands.
 
@@ -277,21 +235,3 @@ class WorkerSession:
             grace_us=settings.reconnect_grace_us,
             ready=self.is_ready,
         )
-
-    def _post(self, command: AnyCommand) -> Refusal | None:
-        if not self._session:
-            return None
-        command.session = self._session
-        return self._broker.post(command, self._principal)
-
-    async def _ask(self, command: AnyCommand) -> Answered:
-        """Hand a command to the broker, and return its answer."""
-        if not self._session:
-            raise Refused(Refusal(Code.UNKNOWN_SESSION, "the broker has ended this session"))
-        command.ref = next(self._refs)
-        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
-        self._asked[command.ref] = answer
-        body = self._post(command) or await answer
-        if isinstance(body, Refusal):
-            raise Refused(body)
-        return body

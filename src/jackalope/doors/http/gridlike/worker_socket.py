@@ -164,7 +164,7 @@ class WorkerSocket:
             await asyncio.sleep(max(0.0, until - loop.time()))
             raise Goodbye(1008, problem)
         try:
-            await self._session.open()
+            await self._session.join()
         except Refused as error:
             raise Goodbye(1008, error.refusal.message) from None
         self._owes = self._entry.claim is not None
@@ -259,7 +259,7 @@ class WorkerSocket:
             return False
         self._given_back += 1
         self._settle()
-        self._session.release()
+        self._session.give_back()
         return True
 
     def _on_progress(self, fields: dict[str, Any]) -> None:
@@ -332,7 +332,7 @@ class WorkerSocket:
                 piece = b""
                 await asyncio.sleep(_ROOM_AGAIN_S)
             except StorageFault as fault:
-                self._session.release()
+                self._session.give_back()
                 raise Goodbye(1011, f"the result cannot be stored: {fault}") from None
             else:
                 return
@@ -342,7 +342,7 @@ class WorkerSocket:
             await self._feed(upload, b"")
             return await upload.finish()
         except StorageFault as fault:
-            self._session.release()
+            self._session.give_back()
             raise Goodbye(1011, f"the result cannot be stored: {fault}") from None
 
     def _settle(self) -> None:
@@ -361,7 +361,7 @@ class WorkerSocket:
         if self._owes:
             # Its last job was taken away, and the broker gave it this one before it knew that the
             # worker still has the other, whose result would pass for that of this one.
-            self._session.release()
+            self._session.give_back()
             return
         self._outbox.put_nowait(job)
 

@@ -29,7 +29,7 @@ from jackalope.core.effects import Answered
 from jackalope.core.refusals import Code
 from jackalope.core.shapes.exchange import Binding
 from jackalope.core.values import shape_problem
-from jackalope.doors.http.session import Desk
+from jackalope.doors.http.session import ClientSession
 
 #: The version that we emulate.
 SPOKEN_VERSION = "3.10.8"
@@ -312,7 +312,7 @@ class Room:
         self.broker = broker  # what they ask
         self.amqp_port = amqp_port  # where AMQP is spoken
         self.port = 0  # where this API is
-        self.desk = Desk(broker)
+        self.desk = ClientSession(broker)
         self._links = links
 
     async def ask(self, command: AnyMessaging) -> Answered:

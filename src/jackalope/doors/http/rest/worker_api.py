@@ -219,7 +219,7 @@ async def claim_tasks(request: Asked, worker: FromPath[str]) -> Answer:
         if asked.start and assignments:
             assignments = await _start(known, assignments)
         if leaving.done():
-            known.hand_back(assignments)
+            known.release(assignments)
     finally:
         leaving.cancel()
     tasks = [_show_assignment(given) for given in assignments]
