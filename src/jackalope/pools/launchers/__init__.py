@@ -1,8 +1,8 @@
 """Launchers: how workers are started and stopped on one kind of machine.
 
-Owns the choice between them by the settings of the broker. Each launcher is a module of its own and
-knows no other; `launcher` defines their duties. The clients that some of them need are extras,
-and are loaded when such a launcher is made.
+Owns the choice between them by the settings of the broker, and the launcher that starts nothing.
+Every other is a module of its own and knows no other; `launcher` defines their duties. The clients
+that some of them need are extras, and are loaded when such a launcher is made.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from jackalope.pools.launcher import Launcher
+from jackalope.pools.launcher import Launch, Launched, Launcher, Scope
 from jackalope.pools.launchers.settings import (
     DockerSettings,
     KubernetesSettings,
@@ -38,8 +38,6 @@ def make_launcher(settings: Mapping[str, object], home: Path, owner: str) -> Lau
     read = read_settings(settings)
     match read:
         case NoneSettings():
-            from jackalope.pools.launchers.none import NoneLauncher  # noqa: PLC0415  as below
-
             return NoneLauncher()
         case SubprocessSettings():
             from jackalope.pools.launchers.subprocess import SubprocessLauncher  # noqa: PLC0415
@@ -67,3 +65,26 @@ def _need(package: str, extra: str) -> None:
             f"type: the {extra} launcher needs jackalope[{extra}]; "
             f"install it with pip install 'jackalope[{extra}]'"
         )
+
+
+class NoneLauncher:
+    """Takes every order and carries out none: workers are started by hand, or by another program.
+
+    What runs is known by the sessions of workers alone.
+    """
+
+    @property
+    def scope(self) -> Scope:
+        return Scope.WORKER
+
+    async def start(self, launch: Launch) -> None:
+        pass
+
+    async def stop(self, worker: str, grace_s: float) -> None:
+        pass
+
+    async def list(self) -> list[Launched]:
+        return []
+
+    async def close(self) -> None:
+        pass
