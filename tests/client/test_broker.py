@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from jackalope import (
+    ConnectionLost,
     Filter,
     Jackalope,
     Reason,
@@ -23,6 +24,8 @@ from jackalope import (
     as_completed,
     gather,
 )
+from jackalope.broker.access import hash_of, id_of, new_token
+from jackalope.core.api_key import ApiKey, Permission
 from jackalope.transport.task_ids import new_task_id
 from tests.client.harness import BrokerProcess, Hand, House, open_house, run
 from tests.client.peer import until
@@ -401,6 +404,35 @@ def test_full_queue_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
             assert sorted(hand.ran) == sorted(handle.id for handle in handles)
 
     with_broker(test)
+
+
+def test_api_keys_are_created_listed_and_revoked() -> None:
+    token = new_token()
+    key = ApiKey(id_of(token), hash_of(token), "ops", (Permission.ADMIN,))
+
+    async def test(_: House, app: Jackalope, __: Tasks) -> None:
+        with pytest.raises(Rejected, match="name"):
+            await app.create_api_key(msgspec.structs.replace(key, name="x" * 1_000))
+        assert await app.api_keys() == []
+        await app.create_api_key(key)
+        with pytest.raises(Rejected, match="API key"):
+            await app.api_keys()
+        async with Jackalope(app.address, token=token) as ops:
+            assert [(each.id, each.name) for each in await ops.api_keys()] == [(key.id, "ops")]
+            await ops.revoke_api_key(key.id)
+
+    with_broker(test)
+
+
+def test_connecting_without_waiting_fails_at_once() -> None:
+    async def test() -> None:
+        app = Jackalope("jackalope://127.0.0.1:1")
+        with pytest.raises(ConnectionLost, match="cannot reach") as failed:
+            await app.connect(wait=False)
+        assert isinstance(failed.value.__cause__, ConnectionRefusedError)
+        await app.close()
+
+    asyncio.run(test())
 
 
 # Restarts.

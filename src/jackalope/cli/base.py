@@ -1,6 +1,6 @@
 """Commands: what all of them share. Options, errors, exit codes, and the way to the broker.
 
-A command is an async function that takes a `Backend` and a `Screen` first, then its own options.
+A command is an async function that takes a client and a `Screen` first, then its own options.
 `connected` gives it the options that every command has, connects, runs it, and turns what goes
 wrong into one line with a hint and an exit code. Options that belong together are a dataclass of
 the kind `Options`: a command with a parameter of that type has all of them.
@@ -180,19 +180,37 @@ Async = Callable[..., Coroutine[Any, Any, Any]]
 
 
 def connected(command: Async) -> Callable[..., None]:
-    """Make a command for Typer of an async function of a backend, a screen and options."""
+    """Make a command for Typer of an async function of a client, a screen and options."""
 
     def run(common: Common, **options: Any) -> None:
-        from jackalope.cli.broker_client import connect
         from jackalope.cli.output import Format, Screen
+        from jackalope.client.app import Jackalope
 
         async def work() -> Any:
-            async with connect(common.address()) as backend:
-                return await command(backend, Screen(Format(common.format or "table")), **options)
+            screen = Screen(Format(common.format or "table"))
+            screen.warn_of_log("jackalope.client")
+            client = Jackalope(common.address(), name=_who_acts())
+            try:
+                await client.connect(wait=False)
+                return await command(client, screen, **options)
+            finally:
+                await client.close()
 
         finish(run_loop(work()))
 
     return _with_options(command, run, leading=2, common=(*_CONNECTION, "format"))
+
+
+def _who_acts() -> str:
+    """Return who acts, for the histories: the user and the machine."""
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
 
 
 def local(command: Callable[..., Any]) -> Callable[..., None]:

@@ -17,9 +17,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from jackalope.cli.base import Failure
-from jackalope.cli.broker_client import Backend
 from jackalope.cli.formatting import number
 from jackalope.cli.output import dim, table
+from jackalope.client.app import Jackalope
 from jackalope.core.commands import Action, Finish, Held
 from jackalope.core.filter import Filter
 from jackalope.core.task import TaskSpec
@@ -29,19 +29,18 @@ from jackalope.transport.connection import Connection
 from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.messages import Assign, Hello, Join, Leave, Message, Result, Start
 
-_FRAME_TASKS = 500
 _POLICY = {"retention_us": 0, "depth_limit": 0, "retries": 0}
 
 Advance = Callable[[int], None]
 
 
 async def measure(
-    backend: Backend, *, tasks: int, payload_bytes: int, slots: int, trips: int, advance: Advance
+    client: Jackalope, *, tasks: int, payload_bytes: int, slots: int, trips: int, advance: Advance
 ) -> dict[str, Any]:
     """Measure a broker, and return rates in tasks a second and latencies in milliseconds.
 
     Args:
-        backend: the submitter's connection.
+        client: the submitter's connection.
         tasks: how many are submitted in bulk and then run.
         payload_bytes: how large each of them is.
         slots: how many the worker holds at once.
@@ -49,25 +48,25 @@ async def measure(
         advance: called for every task that has ended.
     """
     queue = f"bench-{os.urandom(4).hex()}"
-    await backend.declare_queue(queue, "", _POLICY)
+    await client.declare_queue(queue, changes=_POLICY)
     try:
-        async with _worker(backend.address, queue, slots) as worker:
-            single = await _one_at_a_time(backend, _specs(queue, trips, payload_bytes), advance)
+        async with _worker(client.address, queue, slots) as worker:
+            single = await _one_at_a_time(client, _specs(queue, trips, payload_bytes), advance)
             await worker.done(trips)
             round_trips = await _there_and_back(
-                backend, _specs(queue, trips, payload_bytes), advance
+                client, _specs(queue, trips, payload_bytes), advance
             )
             await worker.done(2 * trips)
             specs = _specs(queue, tasks, payload_bytes)
-            submit_s, run_s = await _in_bulk(backend, worker, queue, specs, advance)
+            submit_s, run_s = await _in_bulk(client, worker, queue, specs, advance)
     finally:
         with suppress(Exception):
-            await backend.act(Action.KILL, wanted=Filter(queue=queue))
-            await backend.manage("delete_queue", queue=queue)
+            await client.act(Action.KILL, matching=Filter(queue=queue))
+            await client.delete_queue(queue)
     return {
         "tasks": tasks,
         "payload_bytes": payload_bytes,
-        "durability": (await backend.stats()).durability,
+        "durability": (await client.stats()).durability,
         "submit_one_per_s": trips / sum(single),
         "submit_bulk_per_s": tasks / submit_s,
         "run_per_s": tasks / run_s,
@@ -77,42 +76,44 @@ async def measure(
     }
 
 
-async def _one_at_a_time(backend: Backend, specs: list[TaskSpec], advance: Advance) -> list[float]:
+async def _one_at_a_time(client: Jackalope, specs: list[TaskSpec], advance: Advance) -> list[float]:
     """Submit tasks one by one, and return how long each took to be accepted."""
     took_s = []
     for spec in specs:
         begin = time.perf_counter()
-        await _accepted(backend, [spec])
+        await client.session().submit(spec, timeout_s=client.timeout_s)
         took_s.append(time.perf_counter() - begin)
         advance(1)
     return took_s
 
 
-async def _there_and_back(backend: Backend, specs: list[TaskSpec], advance: Advance) -> list[float]:
+async def _there_and_back(
+    client: Jackalope, specs: list[TaskSpec], advance: Advance
+) -> list[float]:
     """Submit tasks one by one, and return how long each took until its end was received."""
     took_s = []
     for spec in specs:
         begin = time.perf_counter()
-        await backend.submit_and_wait(spec)
+        await client.session().run(spec, timeout_s=client.timeout_s)
         took_s.append(time.perf_counter() - begin)
         advance(1)
     return took_s
 
 
 async def _in_bulk(
-    backend: Backend, worker: BenchWorker, queue: str, specs: list[TaskSpec], advance: Advance
+    client: Jackalope, worker: BenchWorker, queue: str, specs: list[TaskSpec], advance: Advance
 ) -> tuple[float, float]:
     """Submit many while the queue rests, then let it go; return how long each of these took."""
-    await backend.manage("pause_queue", queue=queue)
+    await client.pause_queue(queue)
     begin = time.perf_counter()
-    for start in range(0, len(specs), _FRAME_TASKS):
-        part = specs[start : start + _FRAME_TASKS]
-        await _accepted(backend, part)
-        advance(len(part))
+    refused = await client.session().submit_many(specs, timeout_s=client.timeout_s)
+    for rejected in refused.values():
+        raise Failure(f"{len(refused)} tasks were refused: {rejected.message}")
+    advance(len(specs))
     submitted = time.perf_counter()
     wanted = worker.count + len(specs)
     worker.advance = advance
-    await backend.manage("resume_queue", queue=queue)
+    await client.resume_queue(queue)
     await worker.done(wanted)
     return submitted - begin, time.perf_counter() - submitted
 
@@ -127,18 +128,12 @@ def _specs(queue: str, count: int, payload_bytes: int) -> list[TaskSpec]:
     return [TaskSpec(new_task_id(), queue, "noop", payload=payload) for _ in range(count)]
 
 
-async def _accepted(backend: Backend, specs: list[TaskSpec]) -> None:
-    refused, _ = await backend.submit(specs)
-    for rejected in refused.values():
-        raise Failure(f"{len(refused)} tasks were refused: {rejected.message}")
-
-
 def draw(measured: dict[str, Any]) -> RenderableType:
     """Draw what was measured."""
     rates = table("rate", ">tasks/s")
     for name, key in (
         ("submit, one at a time", "submit_one_per_s"),
-        (f"submit, {_FRAME_TASKS} a frame", "submit_bulk_per_s"),
+        ("submit, in bulk", "submit_bulk_per_s"),
         ("run by one worker", "run_per_s"),
         ("submit, then run", "end_to_end_per_s"),
     ):

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from jackalope.cli.base import Exit, Failure, Options, arg, opt
 
 if TYPE_CHECKING:
-    from jackalope.cli.broker_client import Backend
+    from jackalope.client.app import Jackalope
     from jackalope.core.filter import Filter
     from jackalope.core.ids import TaskId
 
 T = TypeVar("T")
 
 _PANEL = "Which tasks"
+_CANDIDATES_SHOWN = 5
+_PREFIX_CHARS_MIN = 4
 
 STATES = (
     "held",
@@ -163,7 +165,7 @@ class Which(Options):
             found += STATE_SETS.get(name, (name,))
         return tuple(dict.fromkeys(found))
 
-    async def filter(self, backend: "Backend") -> "Filter":
+    async def filter(self, client: "Jackalope") -> "Filter":
         """Return these options as the broker takes them."""
         from jackalope.cli.formatting import now_us
         from jackalope.core.filter import Filter
@@ -178,28 +180,45 @@ class Which(Options):
             name=self.name,
             key=self.key,
             tag=self.tag,
-            parent=await find(backend, self.parent) if self.parent else NO_TASK,
+            parent=await find(client, self.parent) if self.parent else NO_TASK,
             batch=self.batch,
             text=self.text.replace("-", "") if _looks_like_id(self.text) else self.text,
             older_than_us=now_us() - duration_us(self.older_than) if self.older_than else 0,
         )
 
 
-def _looks_like_id(text: str) -> bool:
+def _looks_like_id(text: str, chars_min: int = 8) -> bool:
     digits = text.replace("-", "").lower()
-    return len(digits) >= 8 and not digits.strip("0123456789abcdef")
+    return len(digits) >= chars_min and not digits.strip("0123456789abcdef")
 
 
-async def find(backend: "Backend", text: str) -> "TaskId":
-    """Find the task that a text means."""
-    from jackalope.cli.broker_client import NotFound
+async def find(client: "Jackalope", text: str) -> "TaskId":
+    """Find the task of a text: a UUID, hex digits, the beginning of them, or an alias."""
+    from jackalope.cli.formatting import id_text, parse_id
+    from jackalope.core.ids import TaskId
+    from jackalope.errors import Rejected
 
+    whole = parse_id(text)
+    if whole is not None:
+        return TaskId(whole)
     try:
-        return await backend.resolve(text)
-    except NotFound as error:
-        raise Failure(str(error)) from None
+        return (await client.find(alias=text)).id
+    except Rejected as rejected:
+        if rejected.code != "unknown_task":
+            raise
+    if not _looks_like_id(text, _PREFIX_CHARS_MIN):
+        raise Failure(f"no task has the alias {text!r}; `jackalope list` shows tasks")
+    digits = text.replace("-", "").lower()
+    page = await client.page(text=digits)
+    found = [view.id for view in page.tasks if view.id.hex().startswith(digits)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise Failure(f"no task has the alias {text!r}, and no id begins with it")
+    some = ", ".join(id_text(each) for each in found[:_CANDIDATES_SHOWN])
+    raise Failure(f"{text!r} begins the ids of several tasks: {some}…; give more of it")
 
 
-async def find_all(backend: "Backend", texts: Iterable[str]) -> "list[TaskId]":
+async def find_all(client: "Jackalope", texts: Iterable[str]) -> "list[TaskId]":
     """Find the tasks that texts mean, each once."""
-    return list(dict.fromkeys([await find(backend, text) for text in texts]))
+    return list(dict.fromkeys([await find(client, text) for text in texts]))

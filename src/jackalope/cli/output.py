@@ -8,6 +8,7 @@ terminal; no command has to handle that.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from enum import StrEnum
@@ -92,6 +93,12 @@ class Screen:
     def warn(self, text: str) -> None:
         """Print a warning that something is not as asked, on the standard error."""
         self._err.print(Text.assemble(("warning: ", "yellow"), text), soft_wrap=True)
+
+    def warn_of_log(self, logger: str) -> None:
+        """Print the warnings of a logger too, such as that a connection was lost."""
+        handler = logging.Handler()
+        handler.emit = lambda record: self.warn(record.getMessage())  # type: ignore[method-assign]
+        logging.getLogger(logger).handlers = [handler]
 
     def _dump(self, data: Any, *, is_line: bool = False) -> str:
         if self.format is Format.YAML:

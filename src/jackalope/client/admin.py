@@ -19,6 +19,7 @@ from jackalope.client.option_checks import one_of
 from jackalope.client.session.line import substitute
 from jackalope.client.session.session import Session
 from jackalope.client.session.watches import TASKS_PER_FRAME
+from jackalope.core.api_key import ApiKey
 from jackalope.core.commands import Action, RetryTerms
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
@@ -31,6 +32,7 @@ from jackalope.transport.connection import Connection
 from jackalope.transport.task_ids import to_task_id
 from jackalope.wire.messages import Act, Hello, Manage, Query
 from jackalope.wire.views import (
+    ApiKeyView,
     BatchView,
     LimitView,
     PoolView,
@@ -50,6 +52,7 @@ PAGE_TASKS = 500
 _REPEATABLE = frozenset({Action.KILL, Action.PAUSE, Action.HOLD})
 
 ActionName = Literal["hold", "play", "pause", "kill", "retry", "purge"]
+GroupActionName = Literal["start", "stop", "pin", "unpin"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +223,25 @@ class Administration(ABC):
         """Give no more tasks to a worker, and tell it to finish and leave."""
         await self.manage("drain_worker", {"worker": worker})
 
+    # API keys.
+
+    async def api_keys(self) -> list[ApiKeyView]:
+        """Return every API key: whose it is and what it permits, never its token."""
+        return await self.query("api_keys", {}, list[ApiKeyView])
+
+    async def create_api_key(self, key: ApiKey) -> None:
+        """Create an API key. The broker gets the hash of its token, never the token.
+
+        Raises:
+            Rejected: the key cannot be; every problem is listed.
+        """
+        about = {"key": msgspec.to_builtins(key)}
+        await self.manage("create_api_key", about, can_repeat=False)
+
+    async def revoke_api_key(self, key: str) -> None:
+        """Revoke the API key of this id; connections that use it end at once."""
+        await self.manage("revoke_api_key", {"key": key}, can_repeat=False)
+
     # Pools.
 
     async def pools(self, queue: str = "") -> list[PoolView]:
@@ -247,9 +269,7 @@ class Administration(ABC):
         """Have no more workers started for a queue; those there are go when they are idle."""
         await self.manage("delete_pool", {"queue": queue}, can_repeat=False)
 
-    async def act_on_group(
-        self, queue: str, key: str, action: Literal["start", "stop", "pin", "unpin"]
-    ) -> None:
+    async def act_on_group(self, queue: str, key: str, action: GroupActionName) -> None:
         """Start or stop the workers of a key of a pool by hand, or let them stay up."""
         await self.manage("act_on_group", {"queue": queue, "key": key, "action": action})
 

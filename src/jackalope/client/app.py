@@ -185,14 +185,19 @@ class Jackalope(Requests, Messaging, Calling):
     ) -> None:
         await self.close()
 
-    async def connect(self) -> None:
+    async def connect(self, *, wait: bool = True) -> None:
         """Connect now rather than at the first use.
+
+        Args:
+            wait: try again until the client's timeout while the broker cannot be reached. A
+                connection that is lost later is made again in either case.
 
         Raises:
             Rejected: the broker does not want us.
-            Timeout: it cannot be reached.
+            Timeout: it cannot be reached in time.
+            ConnectionLost: with `wait=False`: it cannot be reached.
         """
-        await self.session().open(self.timeout_s)
+        await self.session().open(self.timeout_s, wait=wait)
 
     async def close(self) -> None:
         """Close the connection of this event loop. What is not answered yet fails."""

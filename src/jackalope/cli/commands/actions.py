@@ -8,8 +8,9 @@ from jackalope.cli.base import Exit, Failure, opt
 from jackalope.cli.options import DryRun, SomeTasks, Tasks, Which, Yes, duration_us, find_all
 
 if TYPE_CHECKING:
-    from jackalope.cli.broker_client import Acted, Backend
     from jackalope.cli.output import Screen
+    from jackalope.client.admin import Acted
+    from jackalope.client.app import Jackalope
     from jackalope.core.commands import RetryTerms
     from jackalope.core.filter import Filter
     from jackalope.core.ids import TaskId
@@ -64,7 +65,7 @@ def _command(name: str) -> Callable[..., Coroutine[Any, Any, int]]:
     about, past, examples = _ACTIONS[name]
 
     async def command(
-        backend: "Backend",
+        client: "Jackalope",
         screen: "Screen",
         *,
         which: Which,
@@ -73,7 +74,7 @@ def _command(name: str) -> Callable[..., Coroutine[Any, Any, int]]:
         yes: Yes = False,
     ) -> int:
         order = Order(name, past, dry_run, yes)
-        return await _act(backend, screen, order, tasks or [], which)
+        return await _act(client, screen, order, tasks or [], which)
 
     command.__name__ = name
     lines = "".join(f"        jackalope {example}\n" for example in examples)
@@ -85,7 +86,7 @@ kill, pause, play, hold = map(_command, _ACTIONS)
 
 
 async def retry(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     *,
     which: Which,
@@ -113,11 +114,11 @@ async def retry(
     timeout_us = duration_us(time_limit) if time_limit else None
     terms = RetryTerms(retries, timeout_us, priority)
     order = Order("retry", "tried again", dry_run, yes, None if terms == RetryTerms() else terms)
-    return await _act(backend, screen, order, tasks or [], which)
+    return await _act(client, screen, order, tasks or [], which)
 
 
 async def purge(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     *,
     which: Which,
@@ -138,10 +139,10 @@ async def purge(
     if every and which.is_empty():
         which.state = ["ended"]
     order = Order("purge", "purged", dry_run, yes)
-    return await _act(backend, screen, order, tasks or [], which)
+    return await _act(client, screen, order, tasks or [], which)
 
 
-async def cancel(backend: "Backend", screen: "Screen", tasks: Tasks) -> int:
+async def cancel(client: "Jackalope", screen: "Screen", tasks: Tasks) -> int:
     """Cancel tasks that have not begun.
 
     One that runs already is left alone: `jackalope kill` asks its worker to stop it.
@@ -149,31 +150,32 @@ async def cancel(backend: "Backend", screen: "Screen", tasks: Tasks) -> int:
     Examples:
         jackalope cancel nightly-report
     """
-    from jackalope.cli.broker_client import Acted, Refused
     from jackalope.cli.options import STATE_SETS
+    from jackalope.client.admin import Acted
     from jackalope.core.commands import Action
     from jackalope.core.filter import Filter
     from jackalope.core.lifecycle import State
+    from jackalope.errors import Rejected
 
     pending = tuple(State(name) for name in STATE_SETS["pending"])
     cancelled = 0
-    refused: list[tuple[TaskId, Refused]] = []
-    for task_id in await find_all(backend, tasks):
+    refused: dict[TaskId, Rejected] = {}
+    for task_id in await find_all(client, tasks):
         # By filter, so that the broker itself decides whether it has begun: nothing can come
         # between looking and doing.
-        acted = await backend.act(Action.KILL, wanted=Filter(states=pending, text=task_id.hex()))
+        acted = await client.act(Action.KILL, matching=Filter(states=pending, text=task_id.hex()))
         cancelled += acted.changed
         if not acted.changed:
-            refused.append((task_id, Refused("wrong_state", await _why_not(backend, task_id))))
-            screen.warn(refused[-1][1].message)
-    _show(screen, Order("cancel", "cancelled"), Acted(cancelled, refused=tuple(refused)))
+            refused[task_id] = Rejected("wrong_state", await _why_not(client, task_id))
+            screen.warn(refused[task_id].message)
+    _show(screen, Order("cancel", "cancelled"), Acted(cancelled, refused=refused))
     return Exit.FAILED if refused else Exit.DONE
 
 
-async def _why_not(backend: "Backend", task_id: "TaskId") -> str:
+async def _why_not(client: "Jackalope", task_id: "TaskId") -> str:
     from jackalope.cli.formatting import id_text
 
-    view = await backend.task(task_id)
+    view = await client.find(task_id)
     if view.state in ("assigned", "running"):
         return (
             f"{id_text(task_id)} is {view.state} on {view.worker}: it was not cancelled. "
@@ -186,38 +188,38 @@ async def _why_not(backend: "Backend", task_id: "TaskId") -> str:
 
 
 async def _act(
-    backend: "Backend", screen: "Screen", order: Order, tasks: list[str], which: Which
+    client: "Jackalope", screen: "Screen", order: Order, tasks: list[str], which: Which
 ) -> int:
     if tasks and not which.is_empty():
         message = "name tasks, or choose them with options such as --queue, not both"
         raise Failure(message, code=Exit.USAGE)
     if tasks:
-        return await _act_on(backend, screen, order, tasks)
+        return await _act_on(client, screen, order, tasks)
     if which.is_empty():
         message = f"say which tasks to {order.action}: name them, or use options such as --queue"
         raise Failure(message, code=Exit.USAGE)
-    return await _act_by(backend, screen, order, await which.filter(backend))
+    return await _act_by(client, screen, order, await which.filter(client))
 
 
-async def _act_on(backend: "Backend", screen: "Screen", order: Order, tasks: list[str]) -> int:
+async def _act_on(client: "Jackalope", screen: "Screen", order: Order, tasks: list[str]) -> int:
     """Act on tasks that were named."""
     from jackalope.core.commands import Action
 
-    ids = await find_all(backend, tasks)
-    acted = await backend.act(Action(order.action), ids, dry_run=order.dry_run, terms=order.terms)
-    for _, refused in acted.refused:
+    ids = await find_all(client, tasks)
+    acted = await client.act(Action(order.action), ids, dry_run=order.dry_run, terms=order.terms)
+    for refused in acted.refused.values():
         screen.warn(refused.message)
     _show(screen, order, acted)
     return Exit.FAILED if acted.refused else Exit.DONE
 
 
-async def _act_by(backend: "Backend", screen: "Screen", order: Order, wanted: "Filter") -> int:
+async def _act_by(client: "Jackalope", screen: "Screen", order: Order, wanted: "Filter") -> int:
     """Act on tasks that match, once it is sure that they are meant."""
     from jackalope.cli.formatting import plural
     from jackalope.core.commands import Action
 
-    counted = await backend.act(
-        Action(order.action), wanted=wanted, dry_run=True, terms=order.terms
+    counted = await client.act(
+        Action(order.action), matching=wanted, dry_run=True, terms=order.terms
     )
     count = counted.changed + counted.requested
     if order.dry_run or not count:
@@ -226,23 +228,23 @@ async def _act_by(backend: "Backend", screen: "Screen", order: Order, wanted: "F
     how_many = plural(count, "task") + (" and more" if counted.more else "")
     if not screen.confirm(f"{order.action} {how_many}?", is_sure=order.is_sure):
         raise Failure("nothing was changed", "say --yes to do it without being asked")
-    _show(screen, order, await _act_on_all(backend, screen, order, wanted, count))
+    _show(screen, order, await _act_on_all(client, screen, order, wanted, count))
     return Exit.DONE
 
 
 async def _act_on_all(
-    backend: "Backend", screen: "Screen", order: Order, wanted: "Filter", count: int
+    client: "Jackalope", screen: "Screen", order: Order, wanted: "Filter", count: int
 ) -> "Acted":
     """Go on until no task matches any more."""
-    from jackalope.cli.broker_client import Acted
+    from jackalope.client.admin import Acted
     from jackalope.core.commands import Action
 
     done = Acted(more=True)
     with screen.progress(order.action, count) as progress:
         while done.more:
-            acted = await backend.act(Action(order.action), wanted=wanted, terms=order.terms)
+            acted = await client.act(Action(order.action), matching=wanted, terms=order.terms)
             done = Acted(
-                done.changed + acted.changed, done.requested + acted.requested, (), acted.more
+                done.changed + acted.changed, done.requested + acted.requested, {}, acted.more
             )
             count = max(count, done.changed + done.requested)
             progress.update(

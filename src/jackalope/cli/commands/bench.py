@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 from jackalope.cli.base import opt
 
 if TYPE_CHECKING:
-    from jackalope.cli.broker_client import Backend
     from jackalope.cli.output import Screen
+    from jackalope.client.app import Jackalope
 
 
 async def bench(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     *,
     tasks: Annotated[int, opt("--tasks -t", "How many tasks.", min=1, max=10_000_000)] = 20_000,
@@ -37,7 +37,7 @@ async def bench(
     total = 2 * trips + 2 * tasks
     with screen.progress("measuring", total) as progress:
         measured = await measure(
-            backend,
+            client,
             tasks=tasks,
             payload_bytes=payload_bytes,
             slots=slots,

@@ -8,11 +8,10 @@ from jackalope.cli.options import Yes, duration_us, reading
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from jackalope.cli.broker_client import Backend
     from jackalope.cli.output import Screen
+    from jackalope.client.app import Jackalope
+    from jackalope.client.requests import AnswerActionName
     from jackalope.wire.views import AnswerView
-
-_IDENTITY_DIGITS = 64
 
 Identities = Annotated[list[str], arg("IDENTITY...", "Of requests, as `cache list` shows them.")]
 Queue = Annotated[str, opt("--queue -q QUEUE", "Of this queue.")]
@@ -21,7 +20,7 @@ Version = Annotated[str, opt("--version TEXT", "Of this version.")]
 
 
 async def list_(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     *,
     queue: Queue = "",
@@ -37,12 +36,14 @@ async def list_(
     """
     from jackalope.cli.plain_data import to_plain
 
-    views = await backend.answers(queue=queue, name=name, version=version, limit=limit)
+    views = await client.answers(queue=queue, name=name, version=version, limit=limit)
     screen.show(to_plain(views), lambda: _draw(views))
 
 
 async def show(
-    backend: "Backend", screen: "Screen", identity: Annotated[str, arg("IDENTITY", "Of a request.")]
+    client: "Jackalope",
+    screen: "Screen",
+    identity: Annotated[str, arg("IDENTITY", "Of a request.")],
 ) -> None:
     """Show one request: the task that has its answer, or that is under way.
 
@@ -52,30 +53,30 @@ async def show(
     from jackalope.cli.output import facts
     from jackalope.cli.plain_data import to_plain
 
-    plain = to_plain(await backend.answer(_read(identity)))
+    plain = to_plain(await client.find_answer(identity))
     screen.show(plain, lambda: facts((key, str(value)) for key, value in plain.items()))
 
 
-async def pin(backend: "Backend", screen: "Screen", identities: Identities) -> None:
+async def pin(client: "Jackalope", screen: "Screen", identities: Identities) -> None:
     """Keep answers from being evicted and from growing too old.
 
     Examples:
         jackalope cache pin ec0859e2b31bd6d3197d9d6f71b4fb11df31581c8ee360977fd0a73ce1452aec
     """
-    await _act(backend, screen, "pin", identities=identities)
+    await _act(client, screen, "pin", identities=identities)
 
 
-async def unpin(backend: "Backend", screen: "Screen", identities: Identities) -> None:
+async def unpin(client: "Jackalope", screen: "Screen", identities: Identities) -> None:
     """Let pinned answers be like all others again.
 
     Examples:
         jackalope cache unpin ec0859e2b31bd6d3197d9d6f71b4fb11df31581c8ee360977fd0a73ce1452aec
     """
-    await _act(backend, screen, "unpin", identities=identities)
+    await _act(client, screen, "unpin", identities=identities)
 
 
 async def purge(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     *,
     identities: Annotated[list[str] | None, arg("[IDENTITY...]", "Of requests.")] = None,
@@ -101,36 +102,29 @@ async def purge(
     is_all = not identities and not any(matching.values())
     if is_all and not screen.confirm("purge all answers of the namespace?", is_sure=yes):
         raise Failure("nothing was purged", "confirm with --yes")
-    await _act(backend, screen, "purge", identities=identities or [], **matching)
+    await _act(client, screen, "purge", identities=identities or [], **matching)
 
 
 async def _act(
-    backend: "Backend", screen: "Screen", action: str, *, identities: list[str], **matching: Any
+    client: "Jackalope",
+    screen: "Screen",
+    action: "AnswerActionName",
+    *,
+    identities: list[str],
+    **matching: Any,
 ) -> None:
-    """Act, again and again if there are more than one command changes."""
-    meant = [_read(identity) for identity in identities]
-    acted = await backend.act_on_answers(action, meant, **matching)
+    """Act, repeatedly while more match than one command changes."""
+    acted = await client.act_on_answers(action, identities, **matching)
     changed = acted.changed
     while acted.more:
-        acted = await backend.act_on_answers(action, meant, **matching)
+        acted = await client.act_on_answers(action, identities, **matching)
         changed += acted.changed
-    refused = [refusal.message for _, refusal in acted.refused]
-    for message in refused:
-        screen.warn(message)
+    refused = acted.refused
+    for refusal in refused.values():
+        screen.warn(refusal.message)
     screen.show({"changed": changed, "unknown": len(refused)}, f"{action}: {changed} answers")
     if refused:
-        raise Failure(f"{len(refused)} of {len(meant)} requests are unknown")
-
-
-def _read(text: str) -> bytes:
-    try:
-        identity = bytes.fromhex(text)
-    except ValueError:
-        identity = b""
-    if 2 * len(identity) != _IDENTITY_DIGITS:
-        message = f"{text!r} is no identity; it has {_IDENTITY_DIGITS} hexadecimal digits"
-        raise Failure(message, code=Exit.USAGE)
-    return identity
+        raise Failure(f"{len(refused)} of {len(identities)} requests are unknown")
 
 
 def answer_text(view: "AnswerView") -> str:

@@ -10,8 +10,8 @@ from jackalope.cli.options import Yes, moment_us
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from jackalope.cli.broker_client import Backend
     from jackalope.cli.output import Screen
+    from jackalope.client.app import Jackalope
     from jackalope.core.api_key import ApiKey
     from jackalope.wire.views import ApiKeyView
 
@@ -68,7 +68,7 @@ class Rights(Options):
 
 
 async def create(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     name: Name,
     rights: Rights,
@@ -87,10 +87,8 @@ async def create(
         jackalope keys create ci --permission submit_tasks --permission read_tasks
         jackalope keys create gpu-workers -p work --queue images --expires 90d
     """
-    import msgspec
-
     token, key = rights.make(name, moment_us(expires) if expires else 0)
-    await backend.manage("create_api_key", key=msgspec.to_builtins(key))
+    await client.create_api_key(key)
     _show_token(screen, token, {"id": key.id, "name": name})
 
 
@@ -107,7 +105,7 @@ def _show_token(screen: "Screen", token: str, data: dict[str, Any], also: str = 
     screen.show({**data, "token": token}, drawn)
 
 
-async def list_(backend: "Backend", screen: "Screen") -> None:
+async def list_(client: "Jackalope", screen: "Screen") -> None:
     """List API keys: whose they are and what they permit, never their tokens.
 
     Examples:
@@ -116,7 +114,7 @@ async def list_(backend: "Backend", screen: "Screen") -> None:
     """
     from jackalope.cli.plain_data import to_plain
 
-    views = await backend.api_keys()
+    views = await client.api_keys()
     screen.show(to_plain(views), lambda: _draw(views))
 
 
@@ -142,7 +140,7 @@ def _draw(views: "list[ApiKeyView]") -> "RenderableType":
 
 
 async def revoke(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     key: Annotated[str, arg("ID", "Its id, as `keys list` shows it.")],
     yes: Yes = False,
@@ -152,14 +150,14 @@ async def revoke(
     Examples:
         jackalope keys revoke 3f2a9c0b1d4e
     """
-    views = await backend.api_keys()
+    views = await client.api_keys()
     found = next((view for view in views if view.id == key), None)
     if found is not None and found.configured:
         raise Failure(f"key {key} is configured", "remove it from auth.keys and restart the broker")
     name = f"{key} ({found.name})" if found else key
     if not screen.confirm(f"revoke API key {name}?", is_sure=yes):
         raise Failure("nothing was changed", "say --yes to do it without being asked")
-    await backend.manage("revoke_api_key", key=key)
+    await client.revoke_api_key(key)
     screen.show({"id": key, "revoked": True}, f"API key {name} is revoked")
 
 

@@ -8,8 +8,9 @@ from jackalope.cli.options import Every, Watch, Yes, every_s, read_changes
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from jackalope.cli.broker_client import Backend
     from jackalope.cli.output import Screen
+    from jackalope.client.admin import GroupActionName
+    from jackalope.client.app import Jackalope
     from jackalope.core.shapes.pool import PoolSettings
     from jackalope.wire.views import GroupView, PoolView
 
@@ -20,7 +21,7 @@ _STYLES = {"active": "green", "unbound": "yellow", "waiting": "yellow", "inactiv
 
 
 async def list_pools(
-    backend: "Backend", screen: "Screen", watch: Watch = False, every: Every = "2s"
+    client: "Jackalope", screen: "Screen", watch: Watch = False, every: Every = "2s"
 ) -> None:
     """List pools: workers that are started when work for their key arrives; and change them.
 
@@ -32,7 +33,7 @@ async def list_pools(
     """
     from jackalope.cli.plain_data import to_plain
 
-    await screen.watch(backend.pools, to_plain, _draw_pools, every_s(watch, every))
+    await screen.watch(client.pools, to_plain, _draw_pools, every_s(watch, every))
 
 
 def _draw_pools(views: "list[PoolView]") -> "RenderableType":
@@ -55,7 +56,7 @@ def _draw_pools(views: "list[PoolView]") -> "RenderableType":
 
 
 async def show(
-    backend: "Backend", screen: "Screen", queue: Queue, watch: Watch = False, every: Every = "2s"
+    client: "Jackalope", screen: "Screen", queue: Queue, watch: Watch = False, every: Every = "2s"
 ) -> None:
     """Show one pool: its groups, their workers, and what keeps any from being started.
 
@@ -66,7 +67,7 @@ async def show(
     from jackalope.cli.plain_data import to_plain
 
     async def ask() -> "PoolView":
-        views = await backend.pools(queue)
+        views = await client.pools(queue)
         if not views:
             raise Failure(f"queue {queue!r} has no pool", "`jackalope pools` lists them")
         return views[0]
@@ -129,7 +130,7 @@ def _draw_settings(settings: "PoolSettings") -> "RenderableType":
 
 
 async def set_(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     queue: Queue,
     changes: Annotated[
@@ -146,14 +147,9 @@ async def set_(
         jackalope pools set models version=2024-06-01
         jackalope pools set models unbind_delay=1m stop_delay=1m
     """
-    import msgspec
-
     from jackalope.cli.plain_data import to_plain
-    from jackalope.core.shapes.pool import PoolSettings
 
-    given = _read_changes(changes or [])
-    body = await backend.manage("declare_pool", queue=queue, changes=given)
-    settings = msgspec.convert(body["settings"], PoolSettings)
+    settings = await client.declare_pool(queue, _read_changes(changes or []))
     screen.show(to_plain(settings), lambda: _draw_settings(settings))
 
 
@@ -167,50 +163,52 @@ def _read_changes(texts: list[str]) -> dict[str, Any]:
     return read_changes(texts, read)
 
 
-async def _act(backend: "Backend", screen: "Screen", queue: str, key: str, action: str) -> None:
-    await backend.manage("act_on_group", queue=queue, key=key, action=action)
+async def _act(
+    client: "Jackalope", screen: "Screen", queue: str, key: str, action: "GroupActionName"
+) -> None:
+    await client.act_on_group(queue, key, action)
     done = {"start": "is started", "stop": "stops", "pin": "stays up", "unpin": "stops when idle"}
     about = {"queue": queue, "key": key, "action": action}
     screen.show(about, f"the group of key {key!r} of {queue} {done[action]}")
 
 
-async def start(backend: "Backend", screen: "Screen", queue: Queue, key: Key) -> None:
+async def start(client: "Jackalope", screen: "Screen", queue: Queue, key: Key) -> None:
     """Start the workers of a key before there is work for them.
 
     Examples:
         jackalope pools start models paris
     """
-    await _act(backend, screen, queue, key, "start")
+    await _act(client, screen, queue, key, "start")
 
 
-async def stop(backend: "Backend", screen: "Screen", queue: Queue, key: Key) -> None:
+async def stop(client: "Jackalope", screen: "Screen", queue: Queue, key: Key) -> None:
     """Stop the workers of a key that has no tasks, without waiting for the delays.
 
     Examples:
         jackalope pools stop models paris
     """
-    await _act(backend, screen, queue, key, "stop")
+    await _act(client, screen, queue, key, "stop")
 
 
-async def pin(backend: "Backend", screen: "Screen", queue: Queue, key: Key) -> None:
+async def pin(client: "Jackalope", screen: "Screen", queue: Queue, key: Key) -> None:
     """Let the workers of a key stay up, also without tasks and over restarts of the broker.
 
     Examples:
         jackalope pools pin models paris
     """
-    await _act(backend, screen, queue, key, "pin")
+    await _act(client, screen, queue, key, "pin")
 
 
-async def unpin(backend: "Backend", screen: "Screen", queue: Queue, key: Key) -> None:
+async def unpin(client: "Jackalope", screen: "Screen", queue: Queue, key: Key) -> None:
     """Let the workers of a key stop again when they have nothing to do.
 
     Examples:
         jackalope pools unpin models paris
     """
-    await _act(backend, screen, queue, key, "unpin")
+    await _act(client, screen, queue, key, "unpin")
 
 
-async def delete(backend: "Backend", screen: "Screen", queue: Queue, yes: Yes = False) -> None:
+async def delete(client: "Jackalope", screen: "Screen", queue: Queue, yes: Yes = False) -> None:
     """Have no more workers started for a queue. Those there are go when they are idle.
 
     Examples:
@@ -218,5 +216,5 @@ async def delete(backend: "Backend", screen: "Screen", queue: Queue, yes: Yes = 
     """
     if not screen.confirm(f"delete the pool of {queue}?", is_sure=yes):
         raise Failure("nothing was changed", "say --yes to do it without being asked")
-    await backend.manage("delete_pool", queue=queue)
+    await client.delete_pool(queue)
     screen.show({"queue": queue, "deleted": True}, f"the pool of {queue} is deleted")

@@ -8,8 +8,8 @@ from jackalope.cli.options import Every, Watch, Yes, every_s, read_changes
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from jackalope.cli.broker_client import Backend
     from jackalope.cli.output import Screen
+    from jackalope.client.app import Jackalope
     from jackalope.core.policy import Policy
     from jackalope.wire.views import BatchView, LimitView, QueueView
 
@@ -29,7 +29,7 @@ _COUNTED = {
 
 
 async def list_queues(
-    backend: "Backend", screen: "Screen", watch: Watch = False, every: Every = "2s"
+    client: "Jackalope", screen: "Screen", watch: Watch = False, every: Every = "2s"
 ) -> None:
     """List queues with what is in them, and change them.
 
@@ -41,7 +41,7 @@ async def list_queues(
     """
     from jackalope.cli.plain_data import to_plain
 
-    await screen.watch(backend.queues, to_plain, _draw_queues, every_s(watch, every))
+    await screen.watch(client.queues, to_plain, _draw_queues, every_s(watch, every))
 
 
 def _draw_queues(views: "list[QueueView]") -> "RenderableType":
@@ -71,7 +71,7 @@ def _draw_queues(views: "list[QueueView]") -> "RenderableType":
     return drawn
 
 
-async def show(backend: "Backend", screen: "Screen", queue: Queue) -> None:
+async def show(client: "Jackalope", screen: "Screen", queue: Queue) -> None:
     """Show one queue and its policy; what differs from the default stands out.
 
     Examples:
@@ -81,7 +81,7 @@ async def show(backend: "Backend", screen: "Screen", queue: Queue) -> None:
 
     from jackalope.cli.plain_data import to_plain
 
-    views = await backend.queues(queue)
+    views = [view for view in await client.queues() if view.queue == queue]
     if not views:
         raise Failure(f"no queue {queue!r}", "`jackalope queues` lists them")
     view = views[0]
@@ -110,7 +110,7 @@ def _draw_policy(policy: "Policy") -> "RenderableType":
 
 
 async def set_(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     queue: Queue,
     changes: Annotated[
@@ -133,7 +133,7 @@ async def set_(
 
     from jackalope.cli.plain_data import to_plain
 
-    policy = await backend.declare_queue(queue, preset, _read_changes(changes or []))
+    policy = await client.declare_queue(queue, preset=preset, changes=_read_changes(changes or []))
     screen.show(to_plain(policy), lambda: Group(f"queue {queue} is set", _draw_policy(policy)))
 
 
@@ -148,27 +148,27 @@ def _read_changes(texts: list[str]) -> dict[str, Any]:
     return {name: getattr(value, "value", value) for name, value in changes.items()}
 
 
-async def pause(backend: "Backend", screen: "Screen", queue: Queue) -> None:
+async def pause(client: "Jackalope", screen: "Screen", queue: Queue) -> None:
     """Give out no task of a queue until it is resumed. What runs goes on.
 
     Examples:
         jackalope queues pause images
     """
-    await backend.manage("pause_queue", queue=queue)
+    await client.pause_queue(queue)
     screen.show({"queue": queue, "paused": True}, f"queue {queue} is paused; what runs goes on")
 
 
-async def resume(backend: "Backend", screen: "Screen", queue: Queue) -> None:
+async def resume(client: "Jackalope", screen: "Screen", queue: Queue) -> None:
     """Give out tasks of a queue again.
 
     Examples:
         jackalope queues resume images
     """
-    await backend.manage("resume_queue", queue=queue)
+    await client.resume_queue(queue)
     screen.show({"queue": queue, "paused": False}, f"queue {queue} goes on")
 
 
-async def delete(backend: "Backend", screen: "Screen", queue: Queue, yes: Yes = False) -> None:
+async def delete(client: "Jackalope", screen: "Screen", queue: Queue, yes: Yes = False) -> None:
     """Remove a queue that has no unfinished task.
 
     Examples:
@@ -176,7 +176,7 @@ async def delete(backend: "Backend", screen: "Screen", queue: Queue, yes: Yes = 
     """
     if not screen.confirm(f"delete queue {queue}?", is_sure=yes):
         raise Failure("nothing was changed", "say --yes to do it without being asked")
-    await backend.manage("delete_queue", queue=queue)
+    await client.delete_queue(queue)
     screen.show({"queue": queue, "deleted": True}, f"queue {queue} is deleted")
 
 
@@ -184,7 +184,7 @@ async def delete(backend: "Backend", screen: "Screen", queue: Queue, yes: Yes = 
 
 
 async def list_limits(
-    backend: "Backend", screen: "Screen", watch: Watch = False, every: Every = "2s"
+    client: "Jackalope", screen: "Screen", watch: Watch = False, every: Every = "2s"
 ) -> None:
     """List how many tasks with a tag may run at once, and change it.
 
@@ -195,7 +195,7 @@ async def list_limits(
     """
     from jackalope.cli.plain_data import to_plain
 
-    await screen.watch(backend.limits, to_plain, _draw_limits, every_s(watch, every))
+    await screen.watch(client.limits, to_plain, _draw_limits, every_s(watch, every))
 
 
 def _draw_limits(views: "list[LimitView]") -> "RenderableType":
@@ -217,7 +217,7 @@ def _draw_limits(views: "list[LimitView]") -> "RenderableType":
 
 
 async def set_limit(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     tag: Tag,
     limit: Annotated[int, arg("N", "So many at once; 0 for none.", min=0)],
@@ -227,17 +227,17 @@ async def set_limit(
     Examples:
         jackalope limits set gpu 4
     """
-    await backend.manage("limit_tag", tag=tag, limit=limit)
+    await client.limit_tag(tag, limit)
     screen.show({"tag": tag, "limit": limit}, f"tag {tag}: at most {limit} at once")
 
 
-async def remove_limit(backend: "Backend", screen: "Screen", tag: Tag) -> None:
+async def remove_limit(client: "Jackalope", screen: "Screen", tag: Tag) -> None:
     """Take the limit of a tag away.
 
     Examples:
         jackalope limits remove gpu
     """
-    await backend.manage("limit_tag", tag=tag, limit=-1)
+    await client.limit_tag(tag, None)
     screen.show({"tag": tag, "limit": None}, f"tag {tag} has no limit any more")
 
 
@@ -245,7 +245,7 @@ async def remove_limit(backend: "Backend", screen: "Screen", tag: Tag) -> None:
 
 
 async def batches(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     queue: Queue,
     limit: Annotated[int, opt("--limit -l", "So many.", min=1, max=1_000)] = 20,
@@ -261,7 +261,7 @@ async def batches(
     """
     from jackalope.cli.plain_data import to_plain
 
-    views = await backend.batches(queue, limit, before)
+    views = await client.batches(queue, limit=limit, before=before)
     screen.show(to_plain(views), lambda: _draw_batches(views))
 
 

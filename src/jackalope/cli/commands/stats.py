@@ -7,8 +7,8 @@ from jackalope.cli.options import Every, Watch, every_s
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from jackalope.cli.broker_client import Backend
     from jackalope.cli.output import Screen
+    from jackalope.client.app import Jackalope
     from jackalope.wire.views import QueueView, StatsView
 
 _TIER_COLOURS = {"high": "red", "normal": "cyan", "low": "bright_black"}
@@ -19,7 +19,7 @@ _BAR_COLUMNS = 40
 
 
 async def stats(
-    backend: "Backend", screen: "Screen", watch: Watch = False, every: Every = "2s"
+    client: "Jackalope", screen: "Screen", watch: Watch = False, every: Every = "2s"
 ) -> None:
     """Show the broker at a glance: tasks by state, workers, rates.
 
@@ -33,7 +33,7 @@ async def stats(
     before: list[StatsView] = []
 
     async def fetch() -> "tuple[StatsView, StatsView | None]":
-        view = await backend.stats()
+        view = await client.stats()
         last = before[-1] if before else None
         before[:] = [view]
         return view, last
@@ -90,7 +90,7 @@ def _rate(view: "StatsView", last: "StatsView | None", name: Any) -> float | Non
 
 
 async def queue_depth(
-    backend: "Backend", screen: "Screen", watch: Watch = False, every: Every = "1s"
+    client: "Jackalope", screen: "Screen", watch: Watch = False, every: Every = "1s"
 ) -> None:
     """Draw how many tasks wait, by queue and by priority.
 
@@ -100,7 +100,7 @@ async def queue_depth(
     """
 
     async def fetch() -> "tuple[list[QueueView], StatsView]":
-        return await backend.queues(), await backend.stats()
+        return await client.queues(), await client.stats()
 
     def plain(answer: "tuple[list[QueueView], StatsView]") -> Any:
         views, numbers = answer
@@ -146,14 +146,14 @@ def _draw_depth(answer: "tuple[list[QueueView], StatsView]") -> "RenderableType"
 # The cluster.
 
 
-async def cluster_status(backend: "Backend", screen: "Screen") -> None:
+async def cluster_status(client: "Jackalope", screen: "Screen") -> None:
     """Show the nodes of the broker. Today there is one: nothing is replicated.
 
     Examples:
         jackalope cluster-status
     """
-    view = await backend.stats()
-    address = f"{backend.address.host}:{backend.address.port}"
+    view = await client.stats()
+    address = f"{client.address.host}:{client.address.port}"
     node = {
         "node": address,
         "role": "single",

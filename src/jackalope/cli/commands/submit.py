@@ -4,18 +4,19 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from jackalope.cli.base import Exit, Failure, Options, opt
 from jackalope.cli.options import duration_us, find_all, moment_us
 from jackalope.core.shapes.request import Same
 
 if TYPE_CHECKING:
-    from jackalope.cli.broker_client import Backend
     from jackalope.cli.output import Screen
+    from jackalope.client.app import Jackalope
     from jackalope.core.effects import Served
     from jackalope.core.task import Options as TaskOptions
     from jackalope.core.task import Retry, TaskSpec
+    from jackalope.errors import Rejected
 
 _WHAT = "What to do"
 _WHEN = "When, and how often"
@@ -123,7 +124,7 @@ class Terms(Options):
         opt("--version TEXT", "Of the code; answers of another version are not the same.", _SHARED),
     ] = ""
 
-    async def options(self, backend: "Backend", queue: str) -> "TaskOptions":
+    async def options(self, client: "Jackalope", queue: str) -> "TaskOptions":
         """Return these as the broker takes them, without the encoding of the payload."""
         from jackalope.cli.formatting import now_us
         from jackalope.core.task import Options as TaskOptions
@@ -139,8 +140,8 @@ class Terms(Options):
             run_at_us=run_at_us,
             expires_at_us=moment_us(self.expires) if self.expires else 0,
             timeout_us=duration_us(self.timeout) if self.timeout else 0,
-            retry=None if self.retries is None else await _retry(backend, queue, self.retries),
-            depends_on=tuple(await find_all(backend, self.depends_on or ())),
+            retry=None if self.retries is None else await _retry(client, queue, self.retries),
+            depends_on=tuple(await find_all(client, self.depends_on or ())),
             held=self.held,
             same=self.same,
             version=self.version,
@@ -148,7 +149,7 @@ class Terms(Options):
 
 
 async def submit(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     work: Work,
     terms: Terms,
@@ -172,8 +173,8 @@ async def submit(
     bodies = list(work.bodies())
     if terms.alias and len(bodies) > 1:
         raise Failure("an alias names one task, not many", code=Exit.USAGE)
-    specs = _specs(work, terms, bodies, await terms.options(backend, work.queue))
-    refused, served = await _send(backend, screen, specs)
+    specs = _specs(work, terms, bodies, await terms.options(client, work.queue))
+    refused, served = await _send(client, screen, specs)
     accepted = [spec for index, spec in enumerate(specs) if index not in refused]
     for rejected in list(refused.values())[:_NOTES_MAX]:
         screen.warn(rejected.message)
@@ -188,7 +189,7 @@ async def submit(
     contents = {spec.id: content for spec, (_, content) in zip(specs, bodies, strict=True)}
     accepted_ids = {spec.id for spec in accepted}
     waited = await wait_for(
-        backend, screen, {each: contents[each] for each in contents if each in accepted_ids}
+        client, screen, {each: contents[each] for each in contents if each in accepted_ids}
     )
     return code or waited
 
@@ -221,20 +222,25 @@ def _specs(
 
 
 async def _send(
-    backend: "Backend", screen: "Screen", specs: "list[TaskSpec]"
-) -> "tuple[dict[int, Any], dict[int, Served]]":
-    """Submit in frames; return which were refused, and how requests are served."""
-    from jackalope.cli.broker_client import TASKS_PER_FRAME
+    client: "Jackalope", screen: "Screen", specs: "list[TaskSpec]"
+) -> "tuple[dict[int, Rejected], dict[int, Served]]":
+    """Submit tasks; return which were refused, and how requests are served, by index.
 
-    refused: dict[int, Any] = {}
+    A request that is served by another task takes on the id of that one.
+    """
     served: dict[int, Served] = {}
     with screen.progress("submitting", len(specs)) as progress:
-        for begin in range(0, len(specs), TASKS_PER_FRAME):
-            part = specs[begin : begin + TASKS_PER_FRAME]
-            rejections, hows = await backend.submit(part)
-            refused |= {begin + index: rejected for index, rejected in rejections.items()}
-            served |= {begin + index: how for index, how in hows.items()}
-            progress.advance(progress.task_ids[0], len(part))
+
+        def counted() -> "Iterator[TaskSpec]":
+            for spec in specs:
+                yield spec
+                progress.advance(progress.task_ids[0])
+
+        refused = await client.session().submit_many(
+            counted(), timeout_s=client.timeout_s, served=served
+        )
+    for index, how in served.items():
+        specs[index].id = how.task
     return refused, served
 
 
@@ -255,13 +261,13 @@ def _show_ids(screen: "Screen", specs: "list[TaskSpec]") -> None:
     screen.show(ids, lambda: "\n".join(ids))
 
 
-async def _retry(backend: "Backend", queue: str, retries: int) -> "Retry":
+async def _retry(client: "Jackalope", queue: str, retries: int) -> "Retry":
     """Take the waits between retries from the queue: only their number was given."""
     from jackalope.core.policy import DEFAULT_POLICY
     from jackalope.core.task import Retry
 
-    views = await backend.queues(queue)
-    policy = views[0].policy if views else DEFAULT_POLICY
+    policies = {view.queue: view.policy for view in await client.queues()}
+    policy = policies.get(queue, DEFAULT_POLICY)
     return Retry(retries, policy.retry_base_us, policy.retry_factor, policy.retry_cap_us)
 
 

@@ -18,16 +18,14 @@ from jackalope.cli.options import (
 from jackalope.terminal import in_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rich.console import RenderableType
     from rich.text import Text
 
-    from jackalope.cli.broker_client import Backend
     from jackalope.cli.output import Screen
+    from jackalope.client.app import Jackalope
     from jackalope.core.effects import TaskEnded
     from jackalope.core.ids import TaskId
-    from jackalope.wire.messages import Happened, Progressed
+    from jackalope.wire.messages import Happened
     from jackalope.wire.views import ExplanationView, HistoryEntryView, TaskView
 
 _TEXT_CHARS_MAX = 2_000
@@ -37,7 +35,7 @@ _TEXT_CHARS_MAX = 2_000
 
 
 async def status(
-    backend: "Backend", screen: "Screen", task: Task, watch: Watch = False, every: Every = "1s"
+    client: "Jackalope", screen: "Screen", task: Task, watch: Watch = False, every: Every = "1s"
 ) -> None:
     """Show everything about one task.
 
@@ -50,10 +48,22 @@ async def status(
     """
     from jackalope.cli.plain_data import to_plain
 
-    task_id = await find(backend, task)
+    task_id = await find(client, task)
     await screen.watch(
-        lambda: backend.task(task_id, bodies=True), to_plain, draw_task, every_s(watch, every)
+        lambda: _with_bodies(client, task_id), to_plain, draw_task, every_s(watch, every)
     )
+
+
+async def _with_bodies(client: "Jackalope", task_id: "TaskId") -> "TaskView":
+    """Return a task; without its bodies if they fit into no frame."""
+    from jackalope.errors import Rejected
+
+    try:
+        return await client.find(task_id, with_bodies=True)
+    except Rejected as error:
+        if error.code != "too_large":
+            raise
+        return await client.find(task_id)
 
 
 def draw_task(view: "TaskView") -> "RenderableType":
@@ -159,7 +169,7 @@ def _error(view: "TaskView") -> list[tuple[str, Any]]:
 
 
 async def list_(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     *,
     which: Which,
@@ -183,24 +193,18 @@ async def list_(
         jackalope list --text resize --watch
         jackalope list --state ended --older-than 7d --format json
     """
+    from msgspec.structs import asdict
+
     from jackalope.cli.plain_data import to_plain
 
     if sort not in SORTS:
         raise Failure(f"no order {sort!r}; there are {', '.join(SORTS)}", code=Exit.USAGE)
-    wanted = await which.filter(backend)
+    wanted = await which.filter(client)
+    conditions = {name: value for name, value in asdict(wanted).items() if value}
 
     async def fetch() -> "tuple[list[TaskView], bool]":
-        found: list[TaskView] = []
-        cursor = ""
-        while len(found) < limit:
-            page = await backend.tasks(
-                wanted, sort=sort, limit=min(limit - len(found), 1_000), cursor=cursor
-            )
-            found += page.tasks
-            cursor = page.cursor
-            if not cursor:
-                break
-        return found, bool(cursor)
+        found = [view async for view in client.tasks(limit + 1, sort=sort, **conditions)]
+        return found[:limit], len(found) > limit
 
     await screen.watch(fetch, lambda found: to_plain(found[0]), _draw_list, every_s(watch, every))
 
@@ -237,7 +241,7 @@ def _draw_list(found: "tuple[list[TaskView], bool]") -> "RenderableType":
 
 
 async def wait(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     tasks: Tasks,
     timeout: Annotated[  # noqa: ASYNC109  it is a text yet
@@ -256,16 +260,14 @@ async def wait(
     from jackalope.cli.plain_data import content_of
 
     contents: dict[TaskId, str] = {}
-    for task_id in await find_all(backend, tasks):
-        view = await backend.task(task_id)
+    for task_id in await find_all(client, tasks):
+        view = await client.find(task_id)
         contents[task_id] = content_of(view.headers, view.name)
-    return await wait_for(
-        backend, screen, contents, duration_us(timeout) / 1e6 if timeout else None
-    )
+    return await wait_for(client, screen, contents, duration_us(timeout) / 1e6 if timeout else None)
 
 
 async def wait_for(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     contents: "dict[TaskId, str]",
     timeout_s: float | None = None,
@@ -278,60 +280,26 @@ async def wait_for(
     import asyncio
 
     from jackalope.cli.formatting import plural
+    from jackalope.client.handle import as_completed
 
-    ended: dict[TaskId, TaskEnded] = {}
-    with screen.progress("waiting", len(contents)) as progress:
-
-        def note(end: "TaskEnded") -> None:
-            ended[end.task] = end
-            progress.advance(progress.task_ids[0])
-
-        def follow(step: "Progressed") -> None:
-            percent = step.percent or 0.0
-            said = f"waiting  {percent:.0f} %  {step.note}"
-            progress.update(progress.task_ids[0], description=said, completed=percent / 100)
-
-        is_followed = len(contents) == 1 and not progress.disable
+    handles = [client.handle(task_id) for task_id in contents]
+    with screen.progress("waiting", len(handles)) as progress:
+        bar = progress.task_ids[0]
         try:
             async with asyncio.timeout(timeout_s):
-                await _gather_ends(backend, contents, note, follow if is_followed else None)
+                if len(handles) == 1 and not progress.disable:
+                    async for step in handles[0].progress():
+                        percent = step.percent or 0.0
+                        text = f"waiting  {percent:.0f} %  {step.note}"
+                        progress.update(bar, description=text, completed=percent / 100)
+                async for _ in as_completed(handles):
+                    progress.advance(bar)
         except TimeoutError:
-            left = plural(len(contents) - len(ended), "task")
+            left = plural(sum(handle.end is None for handle in handles), "task")
             raise Failure(f"{left} did not end in time", "they go on") from None
-    _show_ends(screen, [(ended[task_id], content) for task_id, content in contents.items()])
-    return Exit.DONE if all(end.state == "succeeded" for end in ended.values()) else Exit.FAILED
-
-
-async def _gather_ends(
-    backend: "Backend", ids: "Iterable[TaskId]", note: Any, follow: Any = None
-) -> None:
-    """Wait for tasks, over as many connections as it takes."""
-    import asyncio
-
-    from jackalope.cli.broker_client import connect
-    from jackalope.errors import ConnectionLost
-    from jackalope.transport.connection import Backoff
-
-    left = dict.fromkeys(ids)
-
-    async def listen(source: "Backend") -> None:
-        async for end in source.ends(tuple(left), follow):
-            left.pop(end.task, None)
-            note(end)
-
-    backoff = Backoff()
-    source: Backend | None = backend
-    while left:
-        try:
-            if source is not None:
-                await listen(source)
-            else:
-                async with connect(backend.address) as fresh:
-                    backoff.reset()
-                    await listen(fresh)
-        except ConnectionLost:
-            source = None
-            await asyncio.sleep(backoff.next_s())
+    ends = [handle.end for handle in handles if handle.end is not None]
+    _show_ends(screen, list(zip(ends, contents.values(), strict=True)))
+    return Exit.DONE if all(end.state == "succeeded" for end in ends) else Exit.FAILED
 
 
 def _show_ends(screen: "Screen", ends: "list[tuple[TaskEnded, str]]") -> None:
@@ -362,7 +330,7 @@ def _outcome(end: "TaskEnded", content: str) -> str:
 
 
 async def explain(
-    backend: "Backend", screen: "Screen", task: Task, watch: Watch = False, every: Every = "1s"
+    client: "Jackalope", screen: "Screen", task: Task, watch: Watch = False, every: Every = "1s"
 ) -> None:
     """Say why a task is not running, or what runs it, or how it ended.
 
@@ -372,9 +340,9 @@ async def explain(
     """
     from jackalope.cli.plain_data import to_plain
 
-    task_id = await find(backend, task)
+    task_id = await find(client, task)
     await screen.watch(
-        lambda: backend.explain(task_id), to_plain, _draw_explanation, every_s(watch, every)
+        client.handle(task_id).explain, to_plain, _draw_explanation, every_s(watch, every)
     )
 
 
@@ -394,7 +362,7 @@ def _draw_explanation(view: "ExplanationView") -> "RenderableType":
     return drawn
 
 
-async def history(backend: "Backend", screen: "Screen", task: Task) -> None:
+async def history(client: "Jackalope", screen: "Screen", task: Task) -> None:
     """Show what happened to a task: when, what, and by whom.
 
     Examples:
@@ -403,7 +371,7 @@ async def history(backend: "Backend", screen: "Screen", task: Task) -> None:
     """
     from jackalope.cli.plain_data import to_plain
 
-    happened = await backend.history(await find(backend, task))
+    happened = await client.handle(await find(client, task)).history()
     screen.show(to_plain(happened), lambda: _draw_history(happened))
 
 
@@ -426,7 +394,7 @@ def _draw_history(happened: "list[HistoryEntryView]") -> "RenderableType":
 
 
 async def tail(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     task: Annotated[str | None, arg("TASK", "Only what happens to this task.")] = None,
     queue: Annotated[str, opt("--queue -q QUEUE", "Only what happens in this queue.")] = "",
@@ -440,15 +408,18 @@ async def tail(
         jackalope tail --format json | jq -r 'select(.state == "dead") | .task'
     """
     from jackalope.cli.plain_data import to_plain
-    from jackalope.core.ids import NO_TASK
 
-    task_id = await find(backend, task) if task else NO_TASK
-    screen.note("listening; Ctrl-C ends")
-    seen = 0
-    async for events in backend.events(queue, task_id):
-        if events.missed:
-            screen.warn(f"{events.missed} events were left out: this terminal reads too slowly")
-        for event in events.events:
+    task_id = await find(client, task) if task else None
+    seen = missed = gaps = 0
+    async with client.events(queue=queue, task=task_id) as events:
+        screen.note("listening; Ctrl-C ends")
+        async for event in events:
+            if events.gaps > gaps:
+                screen.warn("the connection was lost; events from before it was back are missing")
+            if events.missed > missed:
+                count = events.missed - missed
+                screen.warn(f"{count} events were left out: this terminal reads too slowly")
+            gaps, missed = events.gaps, events.missed
             screen.stream(to_plain(event), _draw_event(event))
             seen += 1
             if seen == limit:

@@ -8,15 +8,15 @@ from jackalope.cli.options import Every, Watch, every_s
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from jackalope.cli.broker_client import Backend
     from jackalope.cli.output import Screen
+    from jackalope.client.app import Jackalope
     from jackalope.wire.views import WorkerView
 
 _LOOK_EVERY_S = 0.3
 
 
 async def workers(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     all_: Annotated[bool, opt("--all -a", "Also those that are gone, and why.")] = False,
     watch: Watch = False,
@@ -32,7 +32,7 @@ async def workers(
     from jackalope.cli.plain_data import to_plain
 
     async def fetch() -> "list[WorkerView]":
-        return [view for view in await backend.workers() if all_ or view.state != "gone"]
+        return [view for view in await client.workers() if all_ or view.state != "gone"]
 
     await screen.watch(fetch, to_plain, _draw_workers, every_s(watch, every))
 
@@ -68,7 +68,7 @@ def _doing(view: "WorkerView") -> str:
 
 
 async def drain(
-    backend: "Backend",
+    client: "Jackalope",
     screen: "Screen",
     worker: Annotated[str, arg("WORKER", "The name of a worker.")],
     wait: Annotated[bool, opt("--wait", "Wait until the worker is gone.")] = False,
@@ -80,14 +80,14 @@ async def drain(
     """
     import asyncio
 
-    await backend.manage("drain_worker", worker=worker)
+    await client.drain_worker(worker)
     if wait:
         screen.note(f"worker {worker} drains; waiting until it is gone")
-        while await _is_here(backend, worker):  # noqa: ASYNC110  the broker tells no one of it
+        while await _is_here(client, worker):  # noqa: ASYNC110  the broker tells no one of it
             await asyncio.sleep(_LOOK_EVERY_S)
     what = "is gone" if wait else "drains: it gets no more tasks, finishes what it has, and leaves"
     screen.show({"worker": worker, "state": "gone" if wait else "draining"}, f"{worker} {what}")
 
 
-async def _is_here(backend: "Backend", worker: str) -> bool:
-    return any(view.worker == worker and view.state != "gone" for view in await backend.workers())
+async def _is_here(client: "Jackalope", worker: str) -> bool:
+    return any(view.worker == worker and view.state != "gone" for view in await client.workers())

@@ -301,7 +301,9 @@ class Outbox:
 
 def copy_of(error: E) -> E:
     """Return the error anew, because an exception that is raised twice mixes its tracebacks."""
-    return type(error)(*error.args)
+    copy = type(error)(*error.args)
+    copy.__cause__ = error.__cause__
+    return copy
 
 
 def _is_about_some(error: JackalopeError) -> bool:

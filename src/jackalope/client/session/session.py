@@ -97,18 +97,24 @@ class Session:
         self._callers: list[asyncio.Future[Connection]] = []
         self._trouble: JackalopeError | None = None
         self._is_closed = False
+        self._is_patient = True  # try again while the broker cannot be reached
 
     # What the client asks for.
 
-    async def open(self, timeout_s: float | None) -> None:
+    async def open(self, timeout_s: float | None, *, wait: bool = True) -> None:
         """Connect.
 
         Raises:
             Rejected: the broker does not want us.
             Timeout: it could not be reached in time.
+            ConnectionLost: it could not be reached at once, and `wait` is not set.
         """
-        async with Within(timeout_s, lambda: self._no_answer("hello")):
-            await self.connected()
+        self._is_patient = wait
+        try:
+            async with Within(timeout_s, lambda: self._no_answer("hello")):
+                await self.connected()
+        finally:
+            self._is_patient = True
 
     async def request(
         self, message: Requests, *, timeout_s: float | None, can_repeat: bool = True
@@ -457,7 +463,7 @@ class Session:
                 if self.is_idle and not self.stays_connected:
                     return
                 await asyncio.sleep(self._backoff.next_s())
-        except (Rejected, ProtocolError) as error:
+        except (ConnectionLost, Rejected, ProtocolError) as error:
             self._fail(error)
         except asyncio.CancelledError:
             # The loop ends without `close`: leave no socket behind.
@@ -471,6 +477,7 @@ class Session:
         Raises:
             Rejected: the broker does not want us.
             ProtocolError: something else listens there.
+            ConnectionLost: it cannot be reached, and the caller of `open` does not wait.
         """
         while True:
             self._is_lost.clear()
@@ -479,7 +486,8 @@ class Session:
                     self.address, self._hello, heard=self._heard, lost=self._lost
                 )
             except (ConnectionLost, Rejected) as error:
-                if isinstance(error, Rejected) and error.code not in _COME_BACK_CODES:
+                is_final = isinstance(error, Rejected) and error.code not in _COME_BACK_CODES
+                if is_final or not self._is_patient:
                     raise
                 if self._trouble is None:
                     log.warning("%s; trying again", error)
