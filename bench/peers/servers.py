@@ -89,6 +89,7 @@ def start_rabbitmq(place: Place, *, management_port: int | None = None, flags: s
     (folder / "rabbitmq-env.conf").touch()
     environment = {
         "HOME": str(folder),
+        "ERL_CRASH_DUMP": str(folder / "erl_crash.dump"),
         "ERL_EPMD_ADDRESS": "127.0.0.1",
         "ERL_EPMD_PORT": str(epmd_port),
         "RABBITMQ_NODENAME": f"bench{place.rabbitmq_port}@localhost",

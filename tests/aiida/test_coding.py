@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from typing import Any
@@ -71,7 +72,10 @@ def test_a_message_names_nothing_of_who_reads_it(body: str) -> None:
 
 
 def test_what_plumpy_teaches_yaml_comes_back() -> None:
-    coding, value = Coding(ENCODER, DECODER), {"pid": plumpy.Process().pid, "at": (1, 2j)}
+    async def pid() -> Any:
+        return plumpy.Process().pid  # Outside of a loop it would make one, and leave it open.
+
+    coding, value = Coding(ENCODER, DECODER), {"pid": asyncio.run(pid()), "at": (1, 2j)}
     assert coding.decode(coding.encode(value)) == value
 
 

@@ -374,6 +374,22 @@ def test_loop_that_ends_without_close_leaves_no_socket() -> None:
         assert len(other._sessions) == 1
 
 
+def test_a_block_that_cannot_connect_leaves_nothing_behind() -> None:
+    before = set(threading.enumerate())
+    nobody = Jackalope("jackalope://127.0.0.1:1", timeout=0.05)
+    with pytest.raises(Timeout), nobody.sync:
+        pass
+    assert set(threading.enumerate()) == before
+
+    async def test() -> None:
+        with pytest.raises(Timeout):
+            async with nobody:
+                pass
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(test())
+
+
 def test_sync_iterates() -> None:
     with broker_in_a_thread() as broker:
         other = broker.app()

@@ -174,7 +174,11 @@ class Jackalope(Requests, Messaging, Calling):
 
     async def __aenter__(self) -> Self:
         """Connect, so that a wrong address or token shows at once."""
-        await self.connect()
+        try:
+            await self.connect()
+        except BaseException:
+            await self.close()  # Nobody else does: the block is never entered.
+            raise
         return self
 
     async def __aexit__(
@@ -456,7 +460,11 @@ class Sync:
                 self(close())
 
     def __enter__(self) -> Self:
-        self(self._app.connect())
+        try:
+            self(self._app.connect())
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
