@@ -76,12 +76,21 @@ class HttpWorker(LocalWorker):
         # A copy: two requests of the worker may join at once.
         return of_kind(await self.ask(replace(self._join)), Joined)
 
-    async def serve(self, queues: tuple[str, ...], keys: tuple[str, ...], lease_us: int) -> None:
-        """See that the worker serves these queues and keys from now on."""
+    async def serve(
+        self,
+        queues: tuple[str, ...],
+        keys: tuple[str, ...],
+        names: tuple[str, ...] | None,
+        lease_us: int,
+    ) -> None:
+        """See that the worker serves these queues, keys and task names from now on."""
         known = self._join
-        if (known.queues, known.keys, known.lease_us) == (queues, keys, lease_us):
+        if names is None:
+            names = known.names
+        asked = (queues, keys, names, lease_us)
+        if (known.queues, known.keys, known.names, known.lease_us) == asked:
             return
-        known.queues, known.keys, known.lease_us = queues, keys, lease_us
+        known.queues, known.keys, known.names, known.lease_us = asked
         known.holding = []  # Over the same session, joining again settles nothing.
         await self.join()
 

@@ -96,6 +96,33 @@ def test_claim_without_start_is_only_assigned() -> None:
     run(check())
 
 
+def test_a_worker_is_given_only_the_task_types_that_it_names() -> None:
+    async def check() -> None:
+        async with open_http() as house:
+            client = house.client
+            ids = {name: await submit(client, task_type=name) for name in ("new", "old", "older")}
+
+            async def types(worker: str, **more: Any) -> list[str]:
+                asked = {"queues": ["default"], "count": 3, **more}
+                answer = await client.post(f"/api/v1/workers/{worker}/claim", json=asked)
+                assert answer.status_code == 200, answer.text
+                return [task["task_type"] for task in answer.json()["tasks"]]
+
+            join = {"queues": ["default"], "tasks": ["old"]}
+            assert (await client.post("/api/v1/workers/w1/join", json=join)).status_code == 200
+            assert await types("w1") == ["old"]  # As it said when it joined.
+            assert await types("w2", tasks=[""]) == []
+            why = (await client.get(f"/api/v1/tasks/{ids['new']}/explain")).json()
+            assert "name_unknown" in {cause["why"] for cause in why["causes"]}, why
+            assert await types("w1", tasks=["old", "older"]) == ["older"]
+            assert await types("w3") == ["new"]  # It named none, and takes any.
+            too_many = {"queues": ["default"], "tasks": ["x"] * 10_001}
+            answer = await client.post("/api/v1/workers/w4/claim", json=too_many)
+            assert answer.status_code == 400
+
+    run(check())
+
+
 def test_stale_and_foreign_fences_are_refused() -> None:
     async def check() -> None:
         async with open_http() as house:

@@ -41,6 +41,7 @@ from jackalope.core.limits import (
     LEASE_US_MAX,
     LEASE_US_MIN,
     NAME_CHARS_MAX,
+    NAMES_PER_WORKER_MAX,
     NOTE_CHARS_MAX,
     QUEUES_PER_WORKER_MAX,
 )
@@ -62,7 +63,16 @@ from jackalope.doors.http.request import (
     task_id_of,
     to_text,
 )
-from jackalope.doors.http.rest.schemas import Fence, Id, Name, Seconds, Wait, about, from_seconds
+from jackalope.doors.http.rest.schemas import (
+    Fence,
+    Id,
+    MaybeName,
+    Name,
+    Seconds,
+    Wait,
+    about,
+    from_seconds,
+)
 from jackalope.doors.http.rest.upload_links import UploadLink, body_of_ticket, upload_link
 from jackalope.doors.http.session import of_kind
 from jackalope.doors.http.workers import HttpWorker
@@ -78,6 +88,7 @@ _Lease = Annotated[
 ]
 _Queues = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=QUEUES_PER_WORKER_MAX)]
 _Keys = Annotated[tuple[Name, ...], Meta(max_length=KEYS_PER_WORKER_MAX)]
+_Names = Annotated[tuple[MaybeName, ...], Meta(max_length=NAMES_PER_WORKER_MAX)]
 _Stats = Annotated[dict[str, float], Meta(max_length=_STATS_MAX)]
 _Labels = Annotated[dict[str, Annotated[str, Meta(max_length=NAME_CHARS_MAX)]], Meta(max_length=64)]
 
@@ -98,6 +109,10 @@ class JoinAsked(msgspec.Struct, forbid_unknown_fields=True):
 
     queues: _Queues
     keys: _Keys = ()
+    tasks: Annotated[
+        _Names | None,
+        about("The task types that it knows, the empty one for tasks without; else it takes any."),
+    ] = None
     labels: _Labels = {}
     lease_seconds: _Lease = 30
     holding: Annotated[
@@ -118,6 +133,10 @@ class ClaimAsked(msgspec.Struct, forbid_unknown_fields=True):
 
     queues: _Queues
     keys: Annotated[_Keys, about("Only tasks with one of these keys.")] = ()
+    tasks: Annotated[
+        _Names | None,
+        about("Only tasks of these types, now and in later claims; absent: as it said before."),
+    ] = None
     count: Annotated[int, about("How many tasks at most.", ge=1, le=1_000)] = 1
     wait: Wait = 0
     lease_seconds: _Lease = 30
@@ -186,6 +205,7 @@ async def join_worker(request: Asked, worker: FromPath[str]) -> Answer:
             keys=asked.keys,
             slots=0,
             labels=asked.labels,
+            names=asked.tasks,
             holding=[each.to_held() for each in asked.holding],
             namespace=namespace_of(request),
             lease_us=from_seconds(asked.lease_seconds),
@@ -212,7 +232,8 @@ async def claim_tasks(request: Asked, worker: FromPath[str]) -> Answer:
     asked = await read_body(request, ClaimAsked)
     fleet = door_of(request).fleet
     known = await fleet.worker(namespace_of(request), worker, asked.queues)
-    await known.serve(asked.queues, asked.keys, from_seconds(asked.lease_seconds))
+    lease_us = from_seconds(asked.lease_seconds)
+    await known.serve(asked.queues, asked.keys, asked.tasks, lease_us)
     leaving = asyncio.create_task(gone(request))
     try:
         assignments = await known.claim(asked.count, from_seconds(asked.wait), leaving)
