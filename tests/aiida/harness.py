@@ -13,7 +13,7 @@ from kiwipy.rmq import RmqThreadCommunicator
 from jackalope.kiwipy.communicator import JackalopeCommunicator
 
 #: What is still missing after this long does not come any more.
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 class Switch:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -512,6 +513,60 @@ def test_killed_broker_loses_nothing_that_it_accepted(tmp_path: Path) -> None:
         run(test(process))
     finally:
         process.kill()
+
+
+@pytest.mark.parametrize("kind", ["path", "file", "async iterator"])
+def test_broker_killed_amid_an_upload(tmp_path: Path, kind: str) -> None:
+    """What can be read again is sent again by itself; what cannot be is refused with the reason."""
+    film = tmp_path / "film"
+    film.write_bytes(b"head" + os.urandom(1024) * 20_000)
+
+    async def halves() -> AsyncIterator[bytes]:
+        data = film.read_bytes()
+        yield data[: len(data) // 2]
+        await amid(process)
+        yield data[len(data) // 2 :]
+
+    async def amid(process: BrokerProcess) -> None:
+        process.kill()
+        await asyncio.to_thread(process.start)
+
+    async def test() -> None:
+        app = process.app()
+        if kind == "async iterator":
+            with pytest.raises(Rejected, match="upload it again") as refused:
+                await app.upload(halves())
+            assert refused.value.code == "unknown_blob"
+        else:
+            with film.open("rb") as file:
+                assert file.read(4) == b"head"
+                uploading = asyncio.create_task(app.upload(film if kind == "path" else file))
+                await until(lambda: any((tmp_path / "data" / "blobs").rglob("*")))
+                assert not uploading.done()
+                await amid(process)
+                handle = await app.submit("q", await uploading)
+            kept = b"".join(
+                [part async for part in app.session().parts_of(handle.id, payload=True)]
+            )
+            assert kept == film.read_bytes()[0 if kind == "path" else 4 :]
+        await app.close()
+
+    process = BrokerProcess(tmp_path / "data")
+    process.start()
+    try:
+        run(test())
+    finally:
+        process.kill()
+
+
+def test_upload_without_a_broker_does_not_wait_for_ever() -> None:
+    async def test() -> None:
+        app = Jackalope("jackalope://127.0.0.1:1", timeout=0.05)
+        with pytest.raises(Timeout, match="upload"):
+            await app.upload(b"data")
+        await app.close()
+
+    run(test())
 
 
 def test_large_task_submitted_twice_is_one_task(tmp_path: Path) -> None:

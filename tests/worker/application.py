@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,15 @@ def copy_in_thread(film: Stream) -> Iterator[bytes]:
 @app.task(content="bytes", isolation="process")
 def copy_in_process(film: Stream) -> Iterator[bytes]:
     return _copied(film)
+
+
+@app.task(content="bytes", isolation="process")
+async def copy_async_in_process(film: Stream) -> AsyncIterator[bytes]:
+    async def copied() -> AsyncIterator[bytes]:
+        for chunk in film:
+            yield chunk
+
+    return copied()
 
 
 # Coroutines.

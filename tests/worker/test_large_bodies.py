@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from jackalope import ConfigError, Jackalope, Rejected, Stream, TaskFailed
+from jackalope.worker.attempt import SPOOL_PREFIX
 from tests.worker.harness import House, in_house
 
 MIB = 1024 * 1024
@@ -92,6 +93,36 @@ def test_iterators_both_ways(app: Jackalope) -> None:
     plain = app.sync(app.upload(iter([b"a", b"bc"])))
     result: object = app.sync(app.sync(count.submit(plain)).result(WAIT_S))
     assert result == b"3 3 3 "
+
+
+def test_a_coroutine_returns_an_async_iterator(
+    app: Jackalope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    @app.task(content="bytes")
+    async def twice(chunks: Stream) -> AsyncIterator[bytes]:
+        async def made() -> AsyncIterator[bytes]:
+            for chunk in chunks:
+                await asyncio.sleep(0)
+                yield chunk * 2
+
+        return made()
+
+    @app.task(content="bytes")
+    async def torn(_: Stream) -> AsyncIterator[bytes]:
+        async def made() -> AsyncIterator[bytes]:
+            yield b"part"
+            raise ValueError("torn")
+
+        return made()
+
+    app.work(1)
+    handle = app.sync(twice.submit(Stream(bytes(LARGE))))
+    assert sum(len(part) for part in app.sync.iterate(handle.parts(WAIT_S))) == 2 * LARGE
+    with pytest.raises(TaskFailed, match="torn"):
+        app.sync(torn.run(Stream(b"x")))
+    assert not list(tmp_path.glob(f"{SPOOL_PREFIX}*"))
 
 
 def test_small_payload_for_a_function_that_wants_a_stream(app: Jackalope) -> None:
@@ -204,7 +235,7 @@ def memory_of(pid: int | str, what: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-@pytest.mark.parametrize("name", ["copy_in_thread", "copy_in_process"])
+@pytest.mark.parametrize("name", ["copy_in_thread", "copy_in_process", "copy_async_in_process"])
 def test_memory_stays_bounded_however_large_a_body_is(tmp_path: Path, name: str) -> None:
     size, bound = 80 * MIB, 32 * MIB
 

@@ -306,20 +306,21 @@ class Jackalope(Requests, Messaging, Calling):
             film = await app.upload(Path("film.mp4"))
             handle = await shrink.submit(film)  # of a task with content="bytes"
 
-        It is the payload of one task. One that no task has named is removed with the connection;
-        what comes from a path or from bytes is then sent again by itself.
+        It is the payload of one task. One that no task has named is removed with the connection,
+        as is one that was under way; what comes from bytes, a path or a file that can be rewound is
+        then sent again by itself.
 
         Args:
             source: a path, bytes, an open file, or an iterator of bytes, plain or async.
 
         Raises:
-            Rejected: the broker does not take it.
+            Rejected: the broker does not take it; `unknown_blob` if it was lost with its
+                connection and can be read only once.
+            Timeout: the broker could not be reached in time.
             ConfigError: it stands for no bytes, or cannot be read.
         """
         uploaded = Uploaded(source)
-        session = self.session()
-        await session.open(self.timeout_s)
-        await session.upload(uploaded)
+        await self.session().upload(uploaded, self.timeout_s)
         return uploaded
 
     def handle(

@@ -15,21 +15,22 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
 import kiwipy
 import msgspec
 
 from jackalope.client.deadlines import Within
 from jackalope.client.session.session import Session
-from jackalope.core.assertions import must
 from jackalope.core.commands import Action, Verdict
 from jackalope.core.durations import DAY, MILLISECOND, SECOND
 from jackalope.core.effects import Assignment, TaskEnded
+from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.limits import COUNT_MAX, SLOTS_PER_WORKER_MAX
 from jackalope.core.refusals import Code
@@ -188,12 +189,7 @@ class Queue:
             if not end.cancelled():
                 self._on_ended(reply, end)
 
-        accepted, end = self._session.begin(spec, follow, timeout_s=self._timeout_s)
-        try:
-            await accepted
-        except BaseException:
-            self._session.unwatch(spec.id, end, follow)
-            raise
+        end = await self._session.begin(spec, follow, timeout_s=self._timeout_s)
         end.add_done_callback(ended)
         return reply.first
 
@@ -205,13 +201,34 @@ class Queue:
             reply.fail(kiwipy.DeliveryFailed(str(error)))
         else:
             end = future.result()
-            if end.state is State.SUCCEEDED and isinstance(end.result, bytes):
-                self._on_response(reply, msgspec.msgpack.decode(end.result, type=Response))
-            else:
+            if end.state is not State.SUCCEEDED:
                 why = end.error.message if end.error is not None else end.reason or "by somebody"
                 reply.fail(kiwipy.RemoteException(f"the task is {end.state}: {why}"))
+            elif isinstance(end.result, BlobRef):
+                self._keep(self._fetch_response(reply, end.task))
+            else:
+                self._on_response(reply, end.result)
 
-    def _on_response(self, reply: Reply, response: Response) -> None:
+    async def _fetch_response(self, reply: Reply, task: TaskId) -> None:
+        """Fetch a response that is too large to come with the end of its task."""
+        try:
+            parts = [part async for part in self._session.parts_of(task)]
+        except asyncio.CancelledError:
+            reply.fail(kiwipy.CommunicatorClosed("closed while a result was fetched"))
+            raise
+        except JackalopeError as error:
+            reply.fail(kiwipy.DeliveryFailed(str(error)))
+        else:
+            self._on_response(reply, b"".join(parts))
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that ends with the queue, if not before."""
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    def _on_response(self, reply: Reply, data: bytes) -> None:
+        response = msgspec.msgpack.decode(data, type=Response)
         reply.pending(response.levels)
         if response.error is not None:
             reply.fail(kiwipy.RemoteException(response.error))
@@ -331,9 +348,7 @@ class Queue:
             if attempt.assignment.claim:
                 self._claimed.put_nowait(attempt)
                 continue
-            task = asyncio.ensure_future(self._process(attempt))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self._keep(self._process(attempt))
 
     def note_waiting(self, alias: str, *, is_waiting: bool) -> None:
         """Take the word that the task with an alias waits for tasks that it sent, or goes on."""
@@ -355,8 +370,9 @@ class Queue:
     def body_of(self, attempt: Attempt) -> tuple[Any, bool]:
         """Return the body of an attempt, and whether its result is not awaited."""
         payload = attempt.assignment.payload
-        must(not isinstance(payload, BlobRef), "a payload that comes over a connection is whole")
-        return self.open(cast("bytes", payload))
+        if isinstance(payload, BlobRef):  # The workload has fetched it into a file.
+            payload = Path(payload.blob).read_bytes()
+        return self.open(payload)
 
     def open(self, payload: bytes) -> tuple[Any, bool]:
         """Return the body in a payload, and whether the result is not awaited."""

@@ -8,13 +8,14 @@ through its listener.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
 from pathlib import Path, PurePath
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 from uuid import UUID
 
 import msgspec
@@ -25,7 +26,7 @@ from jackalope.core.effects import Assignment
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.task import Error
 from jackalope.tasks.serialization import CONTENT_HEADER, Content, DecodeFailed, error_of
-from jackalope.tasks.streams import Stream, can_stream, plain_chunks
+from jackalope.tasks.streams import Stream, can_stream, chunks_of, plain_chunks
 from jackalope.transport.address import Address
 from jackalope.worker.context import Cancelled
 
@@ -172,9 +173,14 @@ class Attempt:
         # A body that is not here was fetched into a file before.
         payload = body if isinstance(body, bytes) else Stream(Path(body.blob))
         definition, content = self.definition, self._content()
-        if definition.traces is None:
+        may_stream = definition.is_async and (content or definition.content) == "bytes"
+        if definition.traces is None and not may_stream:
             return definition.call(payload, content)
-        call = partial(definition.call, payload, content)
+        call: Callable[[], Any] = partial(definition.call, payload, content)
+        if may_stream:
+            call = partial(_spooling, call)
+        if definition.traces is None:
+            return call()
         return definition.traces.run(self.assignment, call, is_async=definition.is_async)
 
     def remove_files(self) -> None:
@@ -197,8 +203,11 @@ class Attempt:
     def succeeded(self, value: object) -> Outcome:
         """Make an outcome of what the function returned."""
         try:
-            if can_stream(value) and (self._content() or self.definition.content) == "bytes":
-                return _in_file(value)
+            if (self._content() or self.definition.content) == "bytes":
+                if isinstance(value, Finished):
+                    return value  # What came of an async iterator.
+                if can_stream(value):
+                    return _in_file(value)
             return Finished(self.definition.encode_result(value, self._content()))
         except BaseException as error:  # noqa: BLE001  a user's own type may raise anything
             if self._is_cancellation(error):
@@ -224,20 +233,38 @@ class Attempt:
         return headers.get(CONTENT_HEADER, "") if headers else ""
 
 
+async def _spooling(call: Callable[[], Any]) -> object:
+    """Call an async function; what it returns as an async iterator is written into a file."""
+    value = await call()
+    if not isinstance(value, AsyncIterator):
+        return value
+    with _spool() as file:
+        async for chunk in chunks_of(value):
+            file.write(chunk)
+    return Finished(b"", file.name, is_temporary=True)
+
+
 def _in_file(value: object) -> Finished:
     """Make an outcome of a result that is a file, or is written into one now."""
     if isinstance(value, PurePath):
         path = Path(value).absolute()
         path.stat()  # Raises now rather than when it is sent.
         return Finished(b"", str(path))
+    with _spool() as file:
+        for chunk in plain_chunks(value):
+            file.write(chunk)
+    return Finished(b"", file.name, is_temporary=True)
+
+
+@contextmanager
+def _spool() -> Iterator[IO[bytes]]:
+    """Make a temporary file, which stays if all goes well."""
     with NamedTemporaryFile(prefix=SPOOL_PREFIX, delete=False) as file:
         try:
-            for chunk in plain_chunks(value):
-                file.write(chunk)
+            yield file
         except BaseException:
             Path(file.name).unlink(missing_ok=True)
             raise
-    return Finished(b"", file.name, is_temporary=True)
 
 
 def _retried_later(error: RetryLater) -> Failed:

@@ -270,14 +270,20 @@ class Session:
         await self.upload(uploaded)
         return msgspec.structs.replace(spec, payload=uploaded.take())
 
-    async def upload(self, uploaded: Uploaded) -> None:
+    async def upload(self, uploaded: Uploaded, timeout_s: float | None = None) -> None:
         """Upload something, over as many connections as it takes, unless that was done.
+
+        Args:
+            uploaded: what.
+            timeout_s: how long each connection may take to come about.
 
         Raises:
             Rejected: the broker does not take it, or it is lost and cannot be read again.
+            Timeout: the broker could not be reached in time.
         """
         while True:
-            connection = await self.connected()
+            async with Within(timeout_s, lambda: self._no_answer("upload")):
+                connection = await self.connected()
             if uploaded.is_there(connection):
                 return
             chunks = uploaded.chunks()
@@ -300,19 +306,30 @@ class Session:
             async for part in parts:
                 yield part
 
-    def begin(
+    async def begin(
         self, spec: TaskSpec, follower: Follower, *, timeout_s: float | None
-    ) -> tuple[asyncio.Future[Served | None], asyncio.Future[TaskEnded]]:
-        """Submit a task whose way to its end is followed; give both back to `unwatch`.
+    ) -> asyncio.Future[TaskEnded]:
+        """Submit a task whose way to its end is followed.
 
         Returns:
-            The futures of its acceptance, which has its time, and of its end.
+            The future of its end, once it is accepted; give it back to `unwatch`.
+
+        Raises:
+            Rejected: the broker did not accept it.
+            Timeout: no answer came in time.
         """
+        if is_large(spec):
+            await self._submit_large(spec, 0, wait_for_room=False, timeout_s=timeout_s)
+            return self.watch(spec.id, follower)
         self._wake()
         self._watches.follow(spec.id, follower)
         end = self._watches.add(spec.id, is_asked=True)
-        accepted = self._outbox.put(spec, watched=True)
-        return self._deadlines.add(accepted, timeout_s, spec.id), end
+        try:
+            await self._deadlines.add(self._outbox.put(spec, watched=True), timeout_s, spec.id)
+        except BaseException:
+            self.unwatch(spec.id, end, follower)
+            raise
+        return end
 
     async def submit_many(
         self,

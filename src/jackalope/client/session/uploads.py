@@ -8,7 +8,7 @@ again is then made again.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import IO
+from typing import IO, Any
 
 from jackalope.core.refusals import Code
 from jackalope.core.task import BlobRef, TaskSpec
@@ -31,6 +31,7 @@ class Uploaded(Stream):
     def __init__(self, source: object) -> None:
         super().__init__(b"")
         self._source = source
+        self._begin: int | None = None  # where a file is rewound to
         self._is_read = False
         self._connection: Connection | None = None
         self._ref: BlobRef | None = None
@@ -71,13 +72,22 @@ class Uploaded(Stream):
         Raises:
             Rejected: they can be read only once, and were.
         """
-        if self._is_read and not is_repeatable(self._source):
+        source: Any = self._source
+        if not self._is_read:
+            self._is_read = True
+            if hasattr(source, "seekable") and source.seekable():
+                self._begin = source.tell()
+        elif self._begin is not None:
+            source.seek(self._begin)
+        elif not is_repeatable(source):
             raise self._lost()
-        self._is_read = True
-        return chunks_of(self._source)
+        return chunks_of(source)
 
     def _lost(self) -> Rejected:
-        message = "an upload can be named by one task, over the connection that it was made over"
+        message = (
+            "an upload ends with its connection and is the payload of one task, and what an"
+            " iterator yields cannot be read again"
+        )
         return Rejected(Code.UNKNOWN_BLOB, f"{message}; upload it again")
 
 
