@@ -8,12 +8,13 @@ from jackalope.core.commands import AnyCommand, SubmitTasks
 from jackalope.core.commands.amqp import OpenQueue
 from jackalope.core.effects import Accepted, Reply
 from jackalope.core.refusals import Code, Refusal
-from jackalope.storage.memory import Log, MemoryBlobs, MemoryHistory, MemoryJournal
+from jackalope.storage.memory import Log, MemoryBlobs, MemoryJournal
+from jackalope.storage.sqlite.history import History
 from tests.core.driving import NOW_US, spec, task_id
 
 
 def engine_on(log: Log) -> Engine:
-    return Engine(MemoryJournal(log), MemoryHistory(), MemoryBlobs())
+    return Engine(MemoryJournal(log), History(None), MemoryBlobs())
 
 
 def submit(number: int) -> SubmitTasks:

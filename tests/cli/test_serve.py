@@ -18,7 +18,7 @@ from jackalope.cli.base import Exit, Failure
 from jackalope.cli.serving.process import run_broker
 from jackalope.log_setup import LEVELS
 from jackalope.storage import Level, SyncFailed
-from jackalope.storage.sqlite.history import SqliteHistory
+from jackalope.storage.sqlite.history import History
 from tests.cli.conftest import JACKALOPE, Cli, Serving, clean_environment
 
 START_S_MAX = 10.0
@@ -64,16 +64,16 @@ def test_tasks_outlive_a_restart(tmp_path: Path, cli: Cli) -> None:
     assert second.stop()[0] == 0
 
 
-def scribe_of(serving: Serving) -> int:
+def writer_of(serving: Serving) -> int:
     """Return the process that writes history for a broker."""
     pid = serving.process.pid
     (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(child)
 
 
-def test_broker_whose_scribe_is_killed_goes_on(tmp_path: Path, cli: Cli) -> None:
+def test_broker_whose_writer_is_killed_goes_on(tmp_path: Path, cli: Cli) -> None:
     serving = Serving(cwd=tmp_path)
-    os.kill(scribe_of(serving), signal.SIGKILL)
+    os.kill(writer_of(serving), signal.SIGKILL)
     broker = ("-b", str(serving.address))
     submitted = cli(*broker, "submit", "-q", "images", "--name", "x").out.strip()
     (task,) = cli(*broker, "list", "-f", "json").json
@@ -87,13 +87,13 @@ def test_broker_whose_scribe_is_killed_goes_on(tmp_path: Path, cli: Cli) -> None
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_to_both_processes_loses_nothing(tmp_path: Path, cli: Cli, number: int) -> None:
     serving = Serving(cwd=tmp_path)
-    scribe = scribe_of(serving)
+    writer = writer_of(serving)
     submitted = cli("-b", str(serving.address), "submit", "-q", "a", "--name", "x").out.strip()
-    os.kill(scribe, number)
+    os.kill(writer, number)
     code, log = serving.stop(number)
     assert (code, "lost" in log) == (0, False)
-    assert not Path(f"/proc/{scribe}").exists()
-    with closing(SqliteHistory(tmp_path / "jackalope-data" / "tasks.db")) as history:
+    assert not Path(f"/proc/{writer}").exists()
+    with closing(History(tmp_path / "jackalope-data" / "tasks.db")) as history:
         assert [row.id.hex() for row in history.load().tasks] == [submitted.replace("-", "")]
 
 

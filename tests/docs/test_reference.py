@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jackalope.core.lifecycle import State
-from jackalope.storage.sqlite.history import SqliteHistory
+from jackalope.storage.sqlite.history import History
 from tests.docs.blocks import cells_of, content_of, names_in, render, with_content
 from tests.docs.shapes import PAGES, PARTS, RECORDS
 from tests.storage.making import make_changes, make_row
@@ -65,7 +65,7 @@ def test_every_record_has_a_heading(shape: type) -> None:
 def test_queries_of_the_page_run(tmp_path: Path) -> None:
     """People are told that they may run these on `tasks.db`."""
     queries = re.findall(r"(?ms)^```sql\n(.*?)^```", read("reference/storage.md"))
-    with closing(SqliteHistory(tmp_path / "tasks.db")) as history:
+    with closing(History(tmp_path / "tasks.db")) as history:
         rows = [make_row(1), make_row(2, state=State.DEAD), make_row(3, state=State.SUCCEEDED)]
         history.write(1, make_changes(*rows))
         with closing(sqlite3.connect(tmp_path / "tasks.db")) as connection:

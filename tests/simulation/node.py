@@ -12,7 +12,8 @@ from jackalope.core.effects import Effect
 from jackalope.core.invariants import check
 from jackalope.core.records import decode_batch
 from jackalope.storage import DiskFull, StorageFault, SyncFailed
-from jackalope.storage.memory import Log, MemoryBlobs, MemoryHistory, MemoryJournal
+from jackalope.storage.memory import Log, MemoryBlobs, MemoryJournal
+from jackalope.storage.sqlite.history import History
 from tests.simulation.checker import Checker
 from tests.simulation.world import Link, Peer, World
 
@@ -71,7 +72,7 @@ class Node:
         self.restarts = 0
         self._make_engine = make_engine
         self._log = Log()
-        self._history = MemoryHistory()
+        self._history = History(None)
         self._blobs = MemoryBlobs()
         self._inbox: list[AnyCommand] = []
         self._is_turning = False

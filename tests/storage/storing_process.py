@@ -28,7 +28,7 @@ def store(folder: Path, seed: int) -> None:
     # Small, so that many checkpoints are interrupted too.
     journal.WAL_BYTES_MAX = chance.choice([50_000, 500_000])
     schema.WAL_BYTES_MAX = chance.choice([20_000, 200_000])
-    storage = Storage.open(folder, has_scribe=chance.random() < 0.5)
+    storage = Storage.open(folder, has_writer_process=chance.random() < 0.5)
     storage.journal.claim()
     pending = [to_row(*batch) for batch in storage.journal.read(storage.history.applied())]
     while True:

@@ -12,7 +12,7 @@ from jackalope.core.filter import Filter
 from jackalope.core.lifecycle import State
 from jackalope.storage import Corrupt, Level, Storage
 from jackalope.storage.sqlite import journal
-from jackalope.storage.sqlite.history import SqliteHistory
+from jackalope.storage.sqlite.history import History
 from jackalope.storage.sqlite.journal import SqliteJournal
 from jackalope.storage.sqlite.wal_check import check_wal
 from tests.storage.making import make_changes, make_row, task_id
@@ -226,7 +226,7 @@ def test_damaged_tables_are_found(stored: Path) -> None:
 @pytest.fixture
 def tasks_file(tmp_path: Path) -> Path:
     path = tmp_path / "tasks.db"
-    with closing(SqliteHistory(path)) as history:
+    with closing(History(path)) as history:
         rows = [make_row(number, payload=b"payload %d!" % number) for number in (1, 2, 3)]
         rows.append(make_row(4, state=State.SUCCEEDED, payload=b"payload 4!"))
         history.write(1, make_changes(*rows))
@@ -235,7 +235,7 @@ def tasks_file(tmp_path: Path) -> Path:
 
 def test_damaged_task_is_named(tasks_file: Path) -> None:
     flip(tasks_file, tasks_file.read_bytes().index(b"payload 2!"))
-    with closing(SqliteHistory(tasks_file)) as history:
+    with closing(History(tasks_file)) as history:
         loading = history.load().tasks
         assert next(loading).id == task_id(1)
         with pytest.raises(Corrupt, match=rf"tasks\.db: the row of task {task_id(2).hex()}"):
@@ -261,7 +261,7 @@ def test_damaged_task_is_named(tasks_file: Path) -> None:
 def test_wrong_column_is_found(tasks_file: Path, damage: str) -> None:
     with closing(sqlite3.connect(tasks_file)) as tool, tool:
         tool.execute(f"UPDATE tasks SET {damage} WHERE id = ?", (task_id(4),))  # noqa: S608
-    with closing(SqliteHistory(tasks_file)) as history:
+    with closing(History(tasks_file)) as history:
         with pytest.raises(Corrupt, match=task_id(4).hex()):
             history.page("default", Filter(), with_bodies=True)
         assert len(list(history.load().tasks)) == 3

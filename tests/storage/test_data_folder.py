@@ -25,7 +25,7 @@ from jackalope.storage import (
 )
 from jackalope.storage.sqlite import database
 from jackalope.storage.sqlite.database import Database, Format
-from jackalope.storage.sqlite.history import SqliteHistory
+from jackalope.storage.sqlite.history import History
 from tests.storage.making import make_changes, make_row
 
 OpenStorage = Callable[..., Storage]
@@ -275,14 +275,14 @@ def test_step_that_fails_leaves_the_version_before_it(tmp_path: Path) -> None:
 def test_a_history_of_format_1_gets_its_tallies(tmp_path: Path) -> None:
     """A file that knew no tallies is opened, keeps what it has, and takes some."""
     path = tmp_path / "tasks.db"
-    SqliteHistory(path).close()
+    History(path).close()
     with closing(sqlite3.connect(path)) as tool:
         tool.execute("DROP TABLE tallies")
         tool.execute("DROP TABLE api_keys")
         tool.execute("DROP TABLE answers")
         tool.execute("DROP TABLE definitions")
         tool.execute("PRAGMA user_version = 1")
-    with closing(SqliteHistory(path)) as history:
+    with closing(History(path)) as history:
         tally = TallyRow("default", "ann", 1, 0, 100)
         history.write(1, make_changes(tallies=[tally]))
         assert history.load().tallies == [tally]

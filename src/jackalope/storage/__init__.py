@@ -25,16 +25,16 @@ from jackalope.storage.ports import (
     Blobs,
     Draft,
     Forgotten,
-    History,
     Journal,
     Level,
     Links,
     Page,
     Point,
-    Series,
     Snapshot,
     Sort,
 )
+from jackalope.storage.sqlite.history import History
+from jackalope.storage.sqlite.series import SeriesStore
 
 __all__ = [
     "INTERVAL_US_DEFAULT",
@@ -57,7 +57,7 @@ __all__ = [
     "OutOfReach",
     "Page",
     "Point",
-    "Series",
+    "SeriesStore",
     "Snapshot",
     "Sort",
     "Storage",

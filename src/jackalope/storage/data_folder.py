@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -25,8 +24,8 @@ from jackalope.storage.faults import (
     StorageFault,
     naming_faults,
 )
-from jackalope.storage.memory import MemoryBlobs, MemoryHistory, MemoryJournal, MemorySeries
-from jackalope.storage.ports import INTERVAL_US_DEFAULT, Blobs, History, Journal, Level, Series
+from jackalope.storage.memory import MemoryBlobs, MemoryJournal
+from jackalope.storage.ports import INTERVAL_US_DEFAULT, Blobs, Journal, Level
 from jackalope.storage.sqlite.database import (
     free_bytes,
     keep_private,
@@ -34,12 +33,11 @@ from jackalope.storage.sqlite.database import (
     sync_file,
     sync_folder,
 )
-from jackalope.storage.sqlite.history import SqliteHistory
+from jackalope.storage.sqlite.history import History
 from jackalope.storage.sqlite.journal import SqliteJournal
 from jackalope.storage.sqlite.salvage import integrity_problems, salvage_journal, set_aside
-from jackalope.storage.sqlite.series import SqliteSeries
+from jackalope.storage.sqlite.series import SeriesStore
 from jackalope.storage.sqlite.wal_check import check_wal
-from jackalope.storage.sqlite.writer_client import Scribed
 from jackalope.storage.witness import Witness
 
 JOURNAL = "journal.db"
@@ -53,7 +51,7 @@ WITNESS = "witness"
 #: A history up to this size is checked as a whole at every start; that takes about half a second.
 CHECKED_BYTES_MAX = 64 * 1024 * 1024
 
-#: How much later than a broker that is killed its scribe may be gone.
+#: How much later than a broker that is killed its writer process may be gone.
 _MOMENT_S = 1.0
 
 
@@ -65,7 +63,7 @@ class Storage:
     journal: Journal
     history: History
     blobs: Blobs
-    series: Series
+    series: SeriesStore
     _opened: ExitStack = field(repr=False, compare=False)
     path: Path | None = None
     witnessed: int = 0  # the highest sequence that was acknowledged before, as far as is known
@@ -81,7 +79,7 @@ class Storage:
         interval_us: int = INTERVAL_US_DEFAULT,
         blobs_at: Callable[[str], Blobs] | None = None,
         *,
-        has_scribe: bool = False,
+        has_writer_process: bool = False,
         accepts_loss: bool = False,
     ) -> "Storage":
         """Open a data folder, and create what is not there. Level `memory` needs no folder.
@@ -92,7 +90,7 @@ class Storage:
             interval_us: how often the journal is synced at level `interval`.
             blobs_at: makes the store of blobs where they are not in the folder; it receives what
                 identifies this folder.
-            has_scribe: history is written by a process of its own.
+            has_writer_process: history is written by a process of its own.
             accepts_loss: go on without batches of the journal that are damaged or missing.
 
         Raises:
@@ -117,31 +115,44 @@ class Storage:
             lock.note(level)
             if losses is not None:
                 losses += mend_history(path / HISTORY)
-            history = SqliteHistory(
-                path / HISTORY,
-                partial(Scribed, path / HISTORY, lock.descriptor) if has_scribe else None,
-            )
+            history = History(path / HISTORY, lock.descriptor if has_writer_process else None)
             opened.callback(history.close)
             blobs = FolderBlobs(path / BLOBS) if blobs_at is None else blobs_at(folder_id(path))
             opened.callback(blobs.close)
-            series = SqliteSeries.open(path / SERIES)
+            series = SeriesStore.open(path / SERIES)
             opened.callback(series.close)
             sync_folder(path)
             if losses is None:
                 check_sequences(path, journal, history, witnessed)
             kept = opened.pop_all()
             return cls(
-                level, journal, history, blobs, series, kept, path, witnessed, losses, _lock=lock
+                level=level,
+                journal=journal,
+                history=history,
+                blobs=blobs,
+                series=series,
+                _opened=kept,
+                path=path,
+                witnessed=witnessed,
+                losses=losses,
+                _lock=lock,
             )
 
     @classmethod
     def _open_memory(cls) -> "Storage":
         opened = ExitStack()
-        history = MemoryHistory()
+        history = History(None)
         opened.callback(history.close)
-        series = MemorySeries()
+        series = SeriesStore(None)
         opened.callback(series.close)
-        return cls(Level.MEMORY, MemoryJournal(), history, MemoryBlobs(), series, opened)
+        return cls(
+            level=Level.MEMORY,
+            journal=MemoryJournal(),
+            history=history,
+            blobs=MemoryBlobs(),
+            series=series,
+            _opened=opened,
+        )
 
     def flush(self, sequence: int, changes: Changes) -> list[str]:
         """Write changes to history, once the journal is sure to hold what caused them.
@@ -199,8 +210,8 @@ def folder_id(folder: Path) -> str:
 class FolderLock:
     """Keeps every other broker out of a folder.
 
-    The lock ends with the process and its scribe, however they end. The file stays, and names the
-    last holder and the level at which it wrote the journal.
+    The lock ends with the broker and its writer process, however they end. The file stays, and
+    names the last holder and the level at which it wrote the journal.
 
     Attributes:
         descriptor: of the file. A process that has inherited it holds the lock as well.

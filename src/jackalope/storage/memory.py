@@ -1,6 +1,7 @@
 """Storage in memory: for tests, and for brokers that need not outlive their process.
 
-Held to the same contract as the files by the same suites. History is the one in SQLite, in memory.
+Held to the same contract as the files by the same suites. History and series are those in SQLite,
+without a file.
 """
 
 from collections.abc import Iterator
@@ -12,8 +13,6 @@ from jackalope.core.assertions import BrokenInvariant, must
 from jackalope.core.task import BlobRef
 from jackalope.storage.faults import Corrupt, Fenced
 from jackalope.storage.ports import Blobs, Draft
-from jackalope.storage.sqlite.history import SqliteHistory
-from jackalope.storage.sqlite.series import SqliteSeries
 
 CHUNK_BYTES = 256 * 1024
 
@@ -98,20 +97,6 @@ class MemoryJournal:
                 f"memory: another broker has become the writer since epoch {self._epoch}. This one "
                 "must stop; nothing of its last write was kept"
             )
-
-
-class MemoryHistory(SqliteHistory):
-    """See `jackalope.storage.ports.History`."""
-
-    def __init__(self) -> None:
-        super().__init__(None)
-
-
-class MemorySeries(SqliteSeries):
-    """See `jackalope.storage.ports.Series`."""
-
-    def __init__(self) -> None:
-        super().__init__(None)
 
 
 class MemoryBlobs(Blobs):

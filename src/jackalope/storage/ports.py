@@ -22,18 +22,9 @@ import msgspec
 
 from jackalope.core.api_key import ApiKey
 from jackalope.core.durations import MILLISECOND
-from jackalope.core.filter import Filter
-from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.shapes.request import StoredAnswer
-from jackalope.core.state.changes import (
-    Changes,
-    Counters,
-    DefinitionRow,
-    LimitRow,
-    QueueRow,
-    TallyRow,
-)
+from jackalope.core.state.changes import Counters, DefinitionRow, LimitRow, QueueRow, TallyRow
 from jackalope.core.task import BlobRef, TaskRow
 
 #: How much time of acknowledged work a power failure may cost at level `interval`.
@@ -188,113 +179,6 @@ class Journal(Protocol):
         ...
 
 
-class History(Protocol):
-    """The queryable table of tasks, written behind the journal.
-
-    Written from one thread at a time; read from any. A read sees whole writes only.
-    """
-
-    def write(self, sequence: int, changes: Changes) -> list[str]:
-        """Write changes in one transaction, together with the sequence of the last batch in them.
-
-        Gone tasks and the tasks of gone queues are removed before rows are written, so that an id
-        in both ends up written. Ended tasks that are to be forgotten at once are not kept.
-
-        Returns:
-            The blobs that no stored row names any more, `changes.blobs` included. A task in memory
-            whose row is not written yet may still name one.
-        """
-        ...
-
-    def applied(self) -> int:
-        """Return the sequence of the last write; 0 before the first."""
-        ...
-
-    def sync(self) -> int:
-        """Make all that was written safe from a power failure, and return its sequence.
-
-        Only through this sequence may the journal be trimmed. May be called from any thread.
-        """
-        ...
-
-    def spare_bytes(self) -> int:
-        """Return how much can be written before more of the disk is needed."""
-        ...
-
-    def load(self) -> Snapshot:
-        """Return all that has not ended.
-
-        Raises:
-            Corrupt: (while iterating over the tasks) a row is damaged; it names the task.
-        """
-        ...
-
-    def find(self, ids: Iterable[TaskId]) -> list[TaskRow]:
-        """Return the stored rows of these tasks, ended ones included, in no order."""
-        ...
-
-    def find_aliases(self, namespace: str, aliases: Iterable[str]) -> list[TaskRow]:
-        """Return the stored rows with these aliases, ended ones included, in no order."""
-        ...
-
-    def page(
-        self,
-        namespace: str,
-        wanted: Filter,
-        *,
-        sort: Sort | str = Sort.CREATED_LAST,
-        limit: int = 100,
-        cursor: str = "",
-        offset: int = 0,
-        with_bodies: bool = False,
-    ) -> Page:
-        """Return the next rows of a list.
-
-        A cursor goes on behind the last row of its page. What is stored or removed meanwhile shifts
-        nothing; a task whose sorted value changes meanwhile may appear twice or not at all.
-
-        Args:
-            namespace: whose tasks.
-            wanted: which tasks.
-            sort: in which order.
-            limit: at most how many.
-            cursor: of the page before, with the same namespace, filter and sort.
-            offset: how many rows to count off first; a cursor does the same at no cost.
-            with_bodies: fill in inline payloads and results, which are left empty otherwise.
-
-        Raises:
-            BadCursor: the cursor is not from such a page.
-        """
-        ...
-
-    def count(self, namespace: str, wanted: Filter) -> dict[State, int]:
-        """Return how many tasks match in each state; states without any are left out."""
-        ...
-
-    def batches(
-        self, namespace: str, queue: str, *, limit: int = 100, before: int = 0
-    ) -> list[BatchSummary]:
-        """Return the latest batches of a queue, or those before a number, greatest first."""
-        ...
-
-    def forget(self, before_us: int, limit: int) -> Forgotten:
-        """Remove ended tasks that were to be kept no longer than this, at most `limit` of them.
-
-        Those whose results are kept as answers stay until they are no longer.
-
-        As with `write`, a task in memory may still name one of the blobs.
-        """
-        ...
-
-    def unowned(self, blobs: Iterable[str]) -> list[str]:
-        """Return those of the blobs that no stored row names."""
-        ...
-
-    def close(self) -> None:
-        """Let go of everything; safe to repeat."""
-        ...
-
-
 class Draft(Protocol):
     """A blob that is being written. Used from one thread at a time (any thread)."""
 
@@ -361,34 +245,6 @@ class Blobs(Protocol):
         Returns:
             How many were removed.
         """
-        ...
-
-    def close(self) -> None:
-        """Let go of everything; safe to repeat."""
-        ...
-
-
-class Series(Protocol):
-    """Numbers over time, for people to look at. They may be lost; no task depends on them.
-
-    May be called from any thread, one call at a time.
-    """
-
-    def write(self, points: list[Point], keep: dict[int, int]) -> None:
-        """Store points, and remove those that begin before what is kept of their step.
-
-        A point of the same step, time, namespace and queue is replaced. All of it happens or none.
-        """
-        ...
-
-    def read(
-        self, step_s: int, first_s: int, before_s: int, namespace: str | None = None
-    ) -> list[Point]:
-        """Return the points of a step that begin within a time, oldest first."""
-        ...
-
-    def last(self, step_s: int) -> int | None:
-        """Return when the latest point of a step begins; None if there is none."""
         ...
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from jackalope.broker.telemetry.meter import Reading
 from jackalope.broker.telemetry.time_series import COARSE_S, FINE_S, HOUR_S, KEPT_S, Series
 from jackalope.core.durations import SECOND
 from jackalope.storage import Corrupt, DiskFull, Point
-from jackalope.storage.sqlite.series import SqliteSeries
+from jackalope.storage.sqlite.series import SeriesStore
 from tests.broker.telemetry.metered import Metered
 
 
@@ -19,7 +19,7 @@ def everything(_: str) -> bool:
 class Kept(Metered):
     """A metered driver whose readings are kept. Its clock begins with a long interval."""
 
-    def __init__(self, store: SqliteSeries) -> None:
+    def __init__(self, store: SeriesStore) -> None:
         super().__init__()
         self.is_checked = False
         self.now_us = self.now_us // SECOND // COARSE_S * COARSE_S * SECOND
@@ -57,7 +57,7 @@ class Kept(Metered):
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Kept:
-    return Kept(SqliteSeries(tmp_path / "series.db"))
+    return Kept(SeriesStore(tmp_path / "series.db"))
 
 
 def test_a_point_for_every_interval(kept: Kept) -> None:
@@ -206,7 +206,7 @@ def test_points_that_cannot_be_read_cost_themselves_and_nothing_else(kept: Kept)
     assert sum(reading.succeeded for _, reading in kept.read(COARSE_S)) == 2
 
 
-class Unreadable(SqliteSeries):
+class Unreadable(SeriesStore):
     """A file whose pages are damaged further on than anybody looks when it is opened."""
 
     def read(self, *_: object) -> list[Point]:

@@ -3,14 +3,14 @@
 from jackalope.broker.views.totals import TOTALS_MAX, Totals
 from jackalope.core.filter import Filter
 from jackalope.core.lifecycle import State
-from jackalope.storage.memory import MemoryHistory
+from jackalope.storage import History
 
 
-class Slow(MemoryHistory):
+class Slow(History):
     """A history whose counting takes its time, on a clock of its own."""
 
     def __init__(self, cost_s: float) -> None:
-        super().__init__()
+        super().__init__(None)
         self.cost_s = cost_s
         self.now_s = 0.0
         self.counted = 0

@@ -12,8 +12,8 @@ import pytest
 from jackalope.broker.blobs import manager
 from jackalope.broker.blobs.manager import BlobKeeper
 from jackalope.core.task import BlobRef
-from jackalope.storage import OutOfReach
-from jackalope.storage.memory import MemoryBlobs, MemoryHistory
+from jackalope.storage import History, OutOfReach
+from jackalope.storage.memory import MemoryBlobs
 from tests.doors.harness import run
 from tests.doors.http.harness import HttpHouse, Serving, open_http, until
 
@@ -217,7 +217,7 @@ def test_failed_deletes_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None
 
     async def test() -> None:
         store = Failing()
-        blobs = BlobKeeper(store, MemoryHistory(), _flush, list)
+        blobs = BlobKeeper(store, History(None), _flush, list)
         refs = [blobs.write([b"x"]) for _ in range(3)]
         blobs.start()
         store.is_down = True
@@ -237,7 +237,7 @@ def test_deletes_beyond_the_limit_are_left_to_the_sweep(monkeypatch: pytest.Monk
     monkeypatch.setattr(manager, "DELETES_MAX", 2)
 
     async def test() -> None:
-        blobs = BlobKeeper(MemoryBlobs(), MemoryHistory(), _flush, list)
+        blobs = BlobKeeper(MemoryBlobs(), History(None), _flush, list)
         for number in range(3):
             blobs.delete(f"{number:032x}")
         assert blobs.leaving_count() == 2
@@ -249,7 +249,7 @@ def test_deletes_beyond_the_limit_are_left_to_the_sweep(monkeypatch: pytest.Monk
 def test_nothing_is_swept_while_history_cannot_be_relied_on() -> None:
     async def test() -> None:
         store = MemoryBlobs()
-        blobs = BlobKeeper(store, MemoryHistory(), _flush, lambda _: [])
+        blobs = BlobKeeper(store, History(None), _flush, lambda _: [])
         store.write([b"x"])
         assert await blobs.sweep() == 0
         assert len(list(store.names())) == 1

@@ -5,7 +5,6 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,9 @@ from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
 from jackalope.core.task import NO_OPTIONS, BlobRef, Error, Options, Outcome, TaskRow
 from jackalope.storage import BadCursor, BatchSummary, Forgotten, History, Sort
-from jackalope.storage.memory import MemoryHistory
-from jackalope.storage.sqlite.history import SqliteHistory, page_query
+from jackalope.storage.sqlite.history import page_query
 from jackalope.storage.sqlite.history_writer import FORGET
 from jackalope.storage.sqlite.schema import WITHOUT_BODIES
-from jackalope.storage.sqlite.writer_client import Scribed
 from tests.storage.making import FOREVER_US, make_changes, make_full_row, make_row, task_id
 
 OpenHistory = Callable[[], History]
@@ -37,26 +34,26 @@ def open_file(tmp_path: Path) -> Iterator[OpenHistory]:
     with ExitStack() as opened:
 
         def open_history() -> History:
-            history = SqliteHistory(tmp_path / "tasks.db")
+            history = History(tmp_path / "tasks.db")
             opened.callback(history.close)
             return history
 
         yield open_history
 
 
-@pytest.fixture(params=["memory", "file", "scribe"])
+@pytest.fixture(params=["memory", "file", "process"])
 def history(
     request: pytest.FixtureRequest, open_file: OpenHistory, tmp_path: Path
 ) -> Iterator[History]:
-    if request.param == "scribe":
+    if request.param == "process":
         path = tmp_path / "tasks.db"
         with (
             (tmp_path / "lock").open("w") as lock,
-            closing(SqliteHistory(path, partial(Scribed, path, lock.fileno()))) as history,
+            closing(History(path, lock.fileno())) as history,
         ):
             yield history
         return
-    with closing(MemoryHistory() if request.param == "memory" else open_file()) as history:
+    with closing(History(None) if request.param == "memory" else open_file()) as history:
         yield history
 
 
@@ -217,7 +214,7 @@ def test_api_keys(history: History) -> None:
 
 def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
-    with closing(SqliteHistory(file)) as history:
+    with closing(History(file)) as history:
         history.write(1, make_changes(make_row(1)))
     with closing(sqlite3.connect(file)) as tool:
         tool.execute("DROP TABLE api_keys")
@@ -225,7 +222,7 @@ def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
         tool.execute("DROP TABLE tallies")
         tool.execute("DROP TABLE answers")
         tool.execute("PRAGMA user_version = 1")
-    with closing(SqliteHistory(file)) as history:
+    with closing(History(file)) as history:
         snapshot = history.load()
         assert (snapshot.api_keys, snapshot.tallies, snapshot.answers) == ([], [], [])
         assert [row.id for row in snapshot.tasks] == [task_id(1)]

@@ -9,7 +9,7 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.task import Options, Outcome, TaskRow
-from jackalope.storage.memory import MemoryHistory
+from jackalope.storage import History
 from tests.storage.making import FOREVER_US, make_changes, make_row, task_id
 
 # Few values each, so that filters match; odd ones, so that quoting and case matter.
@@ -85,7 +85,7 @@ def is_wanted(row: TaskRow, wanted: Filter) -> bool:
 @settings(max_examples=300, deadline=None)
 @given(rows=rows(), wanted=filters)
 def test_filter_means_the_same_in_sql(rows: list[TaskRow], wanted: Filter) -> None:
-    with closing(MemoryHistory()) as history:
+    with closing(History(None)) as history:
         history.write(1, make_changes(*rows))
         found = history.page("default", wanted, limit=1_000).rows
         expected = [row for row in rows if is_wanted(row, wanted)]

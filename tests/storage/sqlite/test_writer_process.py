@@ -1,15 +1,15 @@
-"""The scribe: a process that writes history, and what becomes of it and of what it writes."""
+"""The process that writes history, and what becomes of it and of what it writes."""
 
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
+from multiprocessing import Pipe
 from pathlib import Path
 from threading import Thread
 
@@ -19,43 +19,40 @@ from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.filter import Filter
 from jackalope.core.lifecycle import State
 from jackalope.core.task import TaskRow
-from jackalope.storage import DiskFull, FolderBusy, Storage, SyncFailed
-from jackalope.storage.sqlite.history import SqliteHistory
+from jackalope.storage import DiskFull, FolderBusy, History, Storage, SyncFailed
 from jackalope.storage.sqlite.history_writer import Writer
 from jackalope.storage.sqlite.schema import open_history
-from jackalope.storage.sqlite.writer_client import PIECE_BYTES, Scribed, fault_of, pieces_of
-from jackalope.storage.sqlite.writer_process import serve
-from jackalope.storage.sqlite.writer_protocol import (
-    Answers,
-    Begin,
-    Done,
-    End,
-    Failed,
-    Line,
-    Lost,
-    Orders,
-    Tasks,
+from jackalope.storage.sqlite.writer_process import (
+    PIECE_BYTES,
+    Answer,
+    Write,
+    WriterProcess,
+    decode_answer,
+    encode,
+    fault_of,
+    pieces_of,
+    serve,
 )
 from tests.storage.making import make_changes, make_row, task_id
 
 
 class House:
-    """A history with a scribe."""
+    """A history with a writer process."""
 
     def __init__(self, folder: Path) -> None:
         self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)
         path = folder / "tasks.db"
-        self.history = SqliteHistory(path, partial(Scribed, path, self._lock))
+        self.history = History(path, self._lock)
 
     @property
-    def scribe(self) -> Scribed:
-        scribe = self.history._writer
-        assert isinstance(scribe, Scribed)
-        return scribe
+    def writer(self) -> WriterProcess:
+        writer = self.history._writer
+        assert isinstance(writer, WriterProcess)
+        return writer
 
     @property
     def pid(self) -> int:
-        pid = self.scribe.pid
+        pid = self.writer.pid
         assert pid is not None
         return pid
 
@@ -130,7 +127,7 @@ def test_pieces(rows: list[TaskRow], sizes: list[int]) -> None:
     assert [row for piece in pieces for row in piece] == rows
 
 
-def test_killed_scribe_is_replaced_and_nothing_is_lost(house: House) -> None:
+def test_killed_writer_is_replaced_and_nothing_is_lost(house: House) -> None:
     house.write(1)
     first = house.pid
     os.kill(first, signal.SIGKILL)
@@ -163,19 +160,19 @@ def test_kill_in_the_middle_of_a_write(house: House) -> None:
 
 def test_write_that_was_done_before_the_kill_is_done_again(house: House, tmp_path: Path) -> None:
     house.write(1)
-    with closing(SqliteHistory(tmp_path / "tasks.db")) as other:
+    with closing(History(tmp_path / "tasks.db")) as other:
         other.write(2, make_changes(make_row(2)))
     os.kill(house.pid, signal.SIGKILL)
     house.write(2)
     assert house.numbers() == [1, 2]
 
 
-def test_scribe_that_cannot_start(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_that_cannot_start(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     os.kill(house.pid, signal.SIGKILL)
     for number in (1, 2, 3):
         house.write(number)
-    assert house.scribe.pid is None
+    assert house.writer.pid is None
     assert house.numbers() == [1, 2, 3]
     monkeypatch.undo()
     house.write(4)
@@ -183,45 +180,38 @@ def test_scribe_that_cannot_start(house: House, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_full_disk_is_told_and_later_writes_succeed(tmp_path: Path) -> None:
-    ours, theirs = socket.socketpair()
-    line, db = Line(ours, Answers), open_history(tmp_path / "tasks.db")
+    ours, theirs = Pipe()
+    db = open_history(tmp_path / "tasks.db")
     db._writer.execute("PRAGMA max_page_count = 60")
-    scribe = Thread(target=serve_until_lost, args=(Writer(db), Line(theirs, Orders)))
-    scribe.start()
+    process = Thread(target=serve, args=(Writer(db), theirs))
+    process.start()
     rows = [make_row(number, payload=b"x" * 60_000) for number in range(20)]
 
-    def write() -> Done | Failed:
-        line.say(Begin(1, make_changes()))
+    def write() -> Answer:
+        ours.send_bytes(encode(Write(1, make_changes())))
         for begin in range(0, 20, 5):
-            line.say(Tasks(rows[begin : begin + 5]))
-        line.say(End())
-        answer = line.hear()
-        assert isinstance(answer, Done | Failed)
-        return answer
+            ours.send_bytes(encode(rows[begin : begin + 5]))
+        ours.send_bytes(b"")
+        return decode_answer(ours.recv_bytes())
 
     failed = write()
-    assert isinstance(failed, Failed)
     assert isinstance(fault_of(failed), DiskFull)
     assert "tasks.db: no room to write" in failed.message
     db._writer.execute("PRAGMA max_page_count = 1000")
-    assert write() == Done()
-    line.close()
-    scribe.join()
+    assert write() == Answer()
+    ours.close()
+    process.join()
+    theirs.close()
     db.close()
-    with closing(SqliteHistory(tmp_path / "tasks.db")) as history:
+    with closing(History(tmp_path / "tasks.db")) as history:
         assert history.count("default", Filter()) == {State.READY: 20}
 
 
-def serve_until_lost(writer: Writer, line: Line) -> None:
-    with closing(line), pytest.raises(Lost):
-        serve(writer, line)
-
-
 def test_fault_keeps_its_kind_and_its_message() -> None:
-    assert isinstance(fault_of(Failed("SyncFailed", "what to do")), SyncFailed)
-    assert str(fault_of(Failed("DiskFull", "what to do"))) == "what to do"
+    assert isinstance(fault_of(Answer(fault="SyncFailed", message="what to do")), SyncFailed)
+    assert str(fault_of(Answer(fault="DiskFull", message="what to do"))) == "what to do"
     with pytest.raises(BrokenInvariant, match="Path"):
-        fault_of(Failed("Path", ""))
+        fault_of(Answer(fault="Path"))
 
 
 def test_unsettled_fault_ends_all_writing(house: House) -> None:
@@ -231,7 +221,7 @@ def test_unsettled_fault_ends_all_writing(house: House) -> None:
     rows = [make_row(number, payload=b"x" * 60_000) for number in range(2, 100)]
     with pytest.raises(SyncFailed, match="unknown what the disk holds"):
         house.history.write(2, make_changes(*rows))
-    # Neither here nor over there, whatever becomes of the scribe.
+    # Neither here nor over there, whatever becomes of the process.
     os.kill(house.pid, signal.SIGKILL)
     writes: list[Callable[[], object]] = [
         lambda: house.write(3),
@@ -271,7 +261,7 @@ def test_ends_when_it_is_closed(tmp_path: Path) -> None:
     house.close()
     assert not is_there(pid)
     with pytest.raises(BrokenInvariant, match="closed"):
-        house.scribe.write(2, make_changes(make_row(2)))
+        house.writer.write(2, make_changes(make_row(2)))
 
 
 OPEN_AND_WAIT = """
@@ -279,7 +269,7 @@ import sys
 from pathlib import Path
 from jackalope.storage import Storage
 from tests.storage.making import make_changes, make_row
-storage = Storage.open(Path(sys.argv[1]), has_scribe=True)
+storage = Storage.open(Path(sys.argv[1]), has_writer_process=True)
 storage.journal.claim()
 storage.flush(storage.journal.append(b""), make_changes(make_row(1)))
 print(storage.history._writer.pid, flush=True)
@@ -289,7 +279,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Start a process with a scribe, and yield both."""
+    """Start a process with a writer process, and yield both."""
     with subprocess.Popen(
         [sys.executable, "-c", OPEN_AND_WAIT, str(tmp_path / "data")],
         cwd=Path(__file__).parents[3],
@@ -302,35 +292,35 @@ def broker(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
         process.kill()
 
 
-def test_scribe_of_a_killed_broker_is_gone_before_another_opens(
+def test_writer_of_a_killed_broker_is_gone_before_another_opens(
     tmp_path: Path, broker: tuple[subprocess.Popen[str], int]
 ) -> None:
-    process, scribe = broker
-    assert is_there(scribe)
+    process, writer = broker
+    assert is_there(writer)
     process.kill()
     with closing(Storage.open(tmp_path / "data")) as storage:
-        assert not is_there(scribe)
+        assert not is_there(writer)
         assert list(storage.history.load().tasks) == [make_row(1)]
 
 
-def test_scribe_holds_the_folder(tmp_path: Path, broker: tuple[subprocess.Popen[str], int]) -> None:
-    process, scribe = broker
-    held = {file.readlink() for file in Path(f"/proc/{scribe}/fd").iterdir()}
+def test_writer_holds_the_folder(tmp_path: Path, broker: tuple[subprocess.Popen[str], int]) -> None:
+    process, writer = broker
+    held = {file.readlink() for file in Path(f"/proc/{writer}/fd").iterdir()}
     assert tmp_path / "data" / "lock" in held
     with pytest.raises(FolderBusy, match=f"process {process.pid}"):
         Storage.open(tmp_path / "data")
     assert process.stdin is not None
     process.stdin.close()
     process.wait()
-    until(lambda: not is_there(scribe))
-    Storage.open(tmp_path / "data", has_scribe=True).close()
+    until(lambda: not is_there(writer))
+    Storage.open(tmp_path / "data", has_writer_process=True).close()
 
 
-def test_open_storage_has_a_scribe_if_it_is_wanted(tmp_path: Path) -> None:
+def test_open_storage_has_a_writer_if_it_is_wanted(tmp_path: Path) -> None:
     opening = partial(Storage.open, tmp_path / "data")
-    with closing(opening(has_scribe=True)) as storage:
-        assert isinstance(storage.history, SqliteHistory)
-        assert isinstance(storage.history._writer, Scribed)
+    with closing(opening(has_writer_process=True)) as storage:
+        assert isinstance(storage.history, History)
+        assert isinstance(storage.history._writer, WriterProcess)
     with closing(opening()) as storage:
-        assert isinstance(storage.history, SqliteHistory)
+        assert isinstance(storage.history, History)
         assert isinstance(storage.history._writer, Writer)

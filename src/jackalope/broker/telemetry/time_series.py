@@ -26,7 +26,7 @@ from jackalope.storage import Point, StorageFault
 if TYPE_CHECKING:
     from jackalope.broker.service import Broker
     from jackalope.core import Core
-    from jackalope.storage import Series as Store
+    from jackalope.storage import SeriesStore
 
 log = structlog.get_logger(component="broker")
 
@@ -68,7 +68,7 @@ class LastHour(msgspec.Struct, frozen=True):
 class Series:
     """Keeps readings."""
 
-    def __init__(self, store: Store, meter: Meter, now_us: int) -> None:
+    def __init__(self, store: SeriesStore, meter: Meter, now_us: int) -> None:
         self.store = store  # where they are kept
         self._meter = meter
         self._at_s = _begin(now_us, FINE_S)

@@ -123,7 +123,7 @@ def _open(config: Config, accepts_loss: bool) -> Broker:
             data.durability,
             data.interval_us,
             store,
-            has_scribe=True,
+            has_writer_process=True,
             accepts_loss=accepts_loss,
         )
     except FolderBusy as fault:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import sqlite3
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 from zlib import crc32
 
 import msgspec
@@ -44,6 +43,7 @@ from jackalope.storage.sqlite.schema import (
     from_columns,
     open_history,
 )
+from jackalope.storage.sqlite.writer_process import WriterProcess
 
 # Only names of our own are put into statements; values are always parameters.
 # ruff: noqa: S608
@@ -66,65 +66,62 @@ _decode_definition = msgspec.json.Decoder(Exchange | Binding | Rule).decode
 _decode_counters = msgspec.json.Decoder(Counters).decode
 
 
-class HistoryWriter(Protocol):
-    """What writes history: `Writer`, or a process that does it."""
+class History:
+    """The queryable table of tasks, written behind the journal.
 
-    def write(self, sequence: int, changes: Changes) -> list[str]:
-        """Write changes in one transaction, and return the blobs that became unowned."""
-        ...
-
-    def forget(self, before_us: int, limit: int) -> Forgotten:
-        """Remove ended tasks that were to be kept no longer than this."""
-        ...
-
-    def sync(self) -> None:
-        """Make all that was written safe from a power failure."""
-        ...
-
-    def close(self) -> None:
-        """Write no more; safe to repeat."""
-        ...
-
-
-class SqliteHistory:
-    """See `jackalope.storage.ports.History`. Without a path it is in memory.
+    Written from one thread at a time; read from any. A read sees whole writes only.
 
     Args:
-        path: of the file.
-        writer_of: makes what is to write instead, out of what would write here.
+        path: of the file; without one it is in memory.
+        lock: the descriptor of the lock on the data folder, for a process of its own to write.
     """
 
-    def __init__(
-        self, path: Path | None, writer_of: Callable[[Writer], HistoryWriter] | None = None
-    ) -> None:
+    def __init__(self, path: Path | None, lock: int | None = None) -> None:
         self._db = open_history(path)
         with self._db.reading() as connection:
             self._applied = _read_meta(connection)[0]
-        writer = Writer(self._db)
-        self._writer: HistoryWriter = writer_of(writer) if writer_of is not None else writer
+        self._writer: Writer | WriterProcess = Writer(self._db)
+        if path is not None and lock is not None:
+            self._writer = WriterProcess(path, lock, self._writer)
 
     def write(self, sequence: int, changes: Changes) -> list[str]:
-        """Write changes in one transaction, and return the blobs that became unowned."""
+        """Write changes in one transaction, together with the sequence of the last batch in them.
+
+        Gone tasks and the tasks of gone queues are removed before rows are written, so that an id
+        in both ends up written. Ended tasks that are to be forgotten at once are not kept.
+
+        Returns:
+            The blobs that no stored row names any more, `changes.blobs` included. A task in memory
+            whose row is not written yet may still name one.
+        """
         must(sequence >= self._applied, "history written backwards", sequence, self._applied)
         unowned = self._writer.write(sequence, changes)
         self._applied = sequence
         return unowned
 
     def applied(self) -> int:
-        """Return the sequence of the last write."""
+        """Return the sequence of the last write; 0 before the first."""
         return self._applied
 
     def sync(self) -> int:
-        """Make all that was written safe from a power failure, and return its sequence."""
+        """Make all that was written safe from a power failure, and return its sequence.
+
+        Only through this sequence may the journal be trimmed. May be called from any thread.
+        """
         applied = self._applied
         self._writer.sync()
         return applied
 
     def spare_bytes(self) -> int:
-        """Return how much of the file is free to be written over."""
+        """Return how much can be written before more of the disk is needed."""
         return self._db.spare_bytes()
 
     def load(self) -> Snapshot:
+        """Return all that has not ended.
+
+        Raises:
+            Corrupt: (while iterating over the tasks) a row is damaged; it names the task.
+        """
         with ExitStack() as stack:
             connection = stack.enter_context(self._db.reading())
             # One transaction, so that all of it is of one moment.
@@ -159,11 +156,11 @@ class SqliteHistory:
                 yield from_columns(self._db.file, columns)
 
     def find(self, ids: Iterable[TaskId]) -> list[TaskRow]:
-        """Return the stored rows of these tasks."""
+        """Return the stored rows of these tasks, ended ones included, in no order."""
         return self._find(f"SELECT {WHOLE} FROM tasks WHERE id IN ({{}})", ids)
 
     def find_aliases(self, namespace: str, aliases: Iterable[str]) -> list[TaskRow]:
-        """Return the stored rows with these aliases."""
+        """Return the stored rows with these aliases, ended ones included, in no order."""
         return self._find(
             f"SELECT {WHOLE} FROM tasks INDEXED BY tasks_by_alias"
             " WHERE alias <> '' AND namespace = ? AND alias IN ({})",
@@ -182,7 +179,23 @@ class SqliteHistory:
         offset: int = 0,
         with_bodies: bool = False,
     ) -> Page:
-        """Return the next rows of a list."""
+        """Return the next rows of a list.
+
+        A cursor goes on behind the last row of its page. What is stored or removed meanwhile shifts
+        nothing; a task whose sorted value changes meanwhile may appear twice or not at all.
+
+        Args:
+            namespace: whose tasks.
+            wanted: which tasks.
+            sort: in which order.
+            limit: at most how many.
+            cursor: of the page before, with the same namespace, filter and sort.
+            offset: how many rows to count off first; a cursor does the same at no cost.
+            with_bodies: fill in inline payloads and results, which are left empty otherwise.
+
+        Raises:
+            BadCursor: the cursor is not from such a page.
+        """
         must(limit > 0, "a page has at least one row", limit)
         sort = Sort(sort)
         after = from_cursor(namespace, wanted, sort, cursor) if cursor else None
@@ -200,7 +213,7 @@ class SqliteHistory:
         return Page(rows, to_cursor(namespace, wanted, sort, (sorted_value, serial)))
 
     def count(self, namespace: str, wanted: Filter) -> dict[State, int]:
-        """Return how many tasks match in each state."""
+        """Return how many tasks match in each state; states without any are left out."""
         sql, params = count_query(namespace, wanted)
         with self._db.reading() as connection:
             return {State(state): count for state, count in connection.execute(sql, params)}
@@ -219,7 +232,12 @@ class SqliteHistory:
         return list(summaries.values())
 
     def forget(self, before_us: int, limit: int) -> Forgotten:
-        """Remove ended tasks that were to be kept no longer than this."""
+        """Remove ended tasks that were to be kept no longer than this, at most `limit` of them.
+
+        Those whose results are kept as answers stay until they are no longer.
+
+        As with `write`, a task in memory may still name one of the blobs.
+        """
         return self._writer.forget(before_us, limit)
 
     def unowned(self, blobs: Iterable[str]) -> list[str]:
@@ -228,7 +246,7 @@ class SqliteHistory:
             return unowned(connection, blobs)
 
     def close(self) -> None:
-        """Close the file; safe to repeat."""
+        """Let go of everything; safe to repeat."""
         self._writer.close()
         self._db.close()
 

@@ -37,8 +37,11 @@ WAL_BYTES_MAX = 1024 * 1024
 DAMAGED = ".damaged"
 
 
-class SqliteSeries:
-    """See `jackalope.storage.ports.Series`."""
+class SeriesStore:
+    """Numbers over time, for people to look at. They may be lost; no task depends on them.
+
+    May be called from any thread, one call at a time. Without a path it is in memory.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._db = Database(
@@ -46,7 +49,7 @@ class SqliteSeries:
         )
 
     @classmethod
-    def open(cls, path: Path) -> "SqliteSeries":
+    def open(cls, path: Path) -> "SeriesStore":
         """Open a file, or put it aside and begin another one if it is damaged.
 
         On a full disk the numbers are kept in memory.
@@ -62,7 +65,10 @@ class SqliteSeries:
             return cls(path)
 
     def write(self, points: list[Point], keep: dict[int, int]) -> None:
-        """Store points, and remove those that begin before what is kept of their step."""
+        """Store points, and remove those that begin before what is kept of their step.
+
+        A point of the same step, time, namespace and queue is replaced. All of it happens or none.
+        """
         rows = [(p.step_s, p.at_s, p.namespace, p.queue, p.body) for p in points]
         with self._db.transaction() as connection:
             connection.executemany("INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?)", rows)
