@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jackalope.core.amqp import properties
 from jackalope.core.commands import AnyCommand
 from jackalope.core.commands.amqp import (
     Bind,
@@ -28,6 +27,7 @@ from jackalope.core.commands.amqp import (
 )
 from jackalope.core.shapes.exchange import AppliesTo, Binding, Exchange, Kind, Rule
 from jackalope.core.shapes.pool import LAUNCH_LABEL, POOL_LABEL
+from jackalope.wire import amqp_properties as properties
 from tests.scenarios.language import Order
 from tests.scenarios.phrases import DEFAULT
 

@@ -9,7 +9,6 @@ from functools import singledispatchmethod
 from typing import Any
 
 from jackalope.core import commands, effects, records
-from jackalope.core.amqp import properties
 from jackalope.core.commands.amqp import ClearRule, OpenQueue, SetRule
 from jackalope.core.durations import NEVER
 from jackalope.core.lifecycle import Event, State
@@ -18,6 +17,7 @@ from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.exchange import AmqpTraits, Binding
 from jackalope.core.shapes.pool import DEFAULT_POOL, PoolSettings
 from jackalope.core.task import BlobRef, Body, Error
+from jackalope.wire import amqp_properties as properties
 from tests.scenarios.cast import Cast
 from tests.scenarios.language import tell_duration
 

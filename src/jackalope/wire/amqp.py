@@ -1,7 +1,7 @@
 """AMQP 0-9-1 on the wire: frames, methods and contents.
 
 Owns the bytes. Sans-IO: bytes in, frames out, and back. Properties of messages are handed on as
-they are (see `jackalope.core.amqp.properties`). Methods are read and written by a table of their
+they are (see `jackalope.wire.amqp_properties`). Methods are read and written by a table of their
 fields, in the order of the specification and with the names that it gives them.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from struct import Struct, error
 from typing import Any, NamedTuple
 
-from jackalope.core.amqp.properties import (
+from jackalope.wire.amqp_properties import (
     BadProperties,
     entries,
     field_of,

@@ -9,7 +9,6 @@ from jackalope.broker.config.schema import LogConfig, LogLevel
 from jackalope.broker.engine import Engine
 from jackalope.broker.events import Subscription
 from jackalope.broker.telemetry.event_log import LINES_PER_SECOND_MAX, Chronicle
-from jackalope.core.amqp.properties import NOTHING
 from jackalope.core.commands import (
     AnyCommand,
     CloseSession,
@@ -30,6 +29,7 @@ from jackalope.core.durations import SECOND
 from jackalope.core.ids import NO_TASK, TaskId, volatile_id
 from jackalope.core.task import Error, TaskSpec
 from jackalope.storage import Level, Storage
+from jackalope.wire.amqp_properties import NOTHING
 from jackalope.wire.messages import Happened
 
 NOW_US = 1_000 * SECOND

@@ -6,10 +6,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jackalope.core.amqp import properties
 from jackalope.core.amqp.envelope import headers_shown
-from jackalope.core.amqp.properties import BadProperties, long_number, short
 from jackalope.core.task import Envelope
+from jackalope.wire import amqp_properties as properties
+from jackalope.wire.amqp_properties import BadProperties, long_number, short
 
 
 def test_a_task_that_is_no_message_has_its_own_headers() -> None:

@@ -22,9 +22,7 @@ from jackalope.core.commands import CreateApiKey, Tick
 from jackalope.core.durations import DAY, MILLISECOND
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import DEPTH_MAX
-from jackalope.core.refusals import Code
 from jackalope.doors.amqp import AmqpDoor
-from jackalope.doors.amqp.errors import CODES
 from jackalope.doors.amqp.server import Terms
 from jackalope.storage import Level, Storage
 from jackalope.wire import amqp
@@ -131,10 +129,6 @@ async def house(
         PEERS.clear()
         await door.stop()
         await broker.stop()
-
-
-def test_every_refusal_has_a_reply_code() -> None:
-    assert set(CODES) == set(Code)
 
 
 def test_durable_and_persistent_survive_and_nothing_else(tmp_path: Path) -> None:

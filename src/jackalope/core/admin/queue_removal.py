@@ -17,8 +17,8 @@ from jackalope.core.amqp.exchanges import (
     is_hidden,
     locked,
     not_permitted,
-    told,
 )
+from jackalope.core.amqp.problems import Problem, refuse
 from jackalope.core.commands.amqp import PurgeQueue, RemoveQueue
 from jackalope.core.effects import Accepted, ConsumerCancelled, Dropped, SendToSession
 from jackalope.core.ids import TaskId, is_volatile
@@ -80,12 +80,12 @@ def _remove_key(core: Core, queue: Queue, command: RemoveQueue, key: str) -> Non
         for worker in consumers_of(core, queue, key)
         if worker.consumer is not None and worker.keys == (key,)
     ]
-    where = f"queue '{requests_queue(queue.name, key)}' in namespace '{queue.namespace.name}'"
+    where = (requests_queue(queue.name, key), command.namespace)
     if command.if_unused and consumers:
-        core.reply(command, Refusal(Code.IN_USE, f"{where} in use"))
+        core.reply(command, refuse(Problem.QUEUE_IN_USE, *where))
         return
     if command.if_empty and ready:
-        core.reply(command, Refusal(Code.QUEUE_NOT_EMPTY, f"{where} not empty"))
+        core.reply(command, refuse(Problem.NOT_EMPTY, *where))
         return
     core.reply(command, Dropped(len(ready)))
     for worker in consumers:
@@ -134,9 +134,9 @@ def drop_queue(core: Core, queue: Queue, by: str) -> None:
 
 def _in_use(core: Core, queue: Queue, command: RemoveQueue) -> Refusal | None:
     if command.if_unused and consumers_of(core, queue):
-        return Refusal(Code.IN_USE, f"queue {told(queue)} in use")
+        return refuse(Problem.QUEUE_IN_USE, queue.name, command.namespace)
     if command.if_empty and queue.line.size:
-        return Refusal(Code.QUEUE_NOT_EMPTY, f"queue {told(queue)} not empty")
+        return refuse(Problem.NOT_EMPTY, queue.name, command.namespace)
     return None
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from jackalope.core.amqp.problems import Flaw
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.limits import COUNT_MAX, NAME_CHARS_MAX, TIME_US_MAX
 from jackalope.core.policy import PRESETS, Policy
@@ -40,15 +41,12 @@ COMPARED = (*_NUMBERS, *_TEXTS, "x-single-active-consumer", "x-queue-mode")
 CLASSIC, QUORUM = "classic", "quorum"
 _TYPES = (CLASSIC, QUORUM)
 
-#: Arguments that are one of some words, with what RabbitMQ calls another one.
+#: Arguments that are one of some words.
 _WORDS = {
-    "x-overflow": (tuple(Overflow), "invalid_overflow"),
-    "x-queue-mode": (("default", "lazy"), "invalid_queue_mode"),
-    "x-dead-letter-strategy": (("at-most-once", "at-least-once"), "invalid_dead_letter_strategy"),
-    "x-queue-leader-locator": (
-        ("client-local", "balanced", "random", "least-leaders"),
-        "invalid_queue_locator_arg",
-    ),
+    "x-overflow": tuple(Overflow),
+    "x-queue-mode": ("default", "lazy"),
+    "x-dead-letter-strategy": ("at-most-once", "at-least-once"),
+    "x-queue-leader-locator": ("client-local", "balanced", "random", "least-leaders"),
 }
 
 #: Numbers that mean nothing here, with the least and the greatest.
@@ -91,63 +89,61 @@ def type_of(arguments: dict[str, Any]) -> str:
     return str(arguments.get("x-queue-type") or CLASSIC)
 
 
-def type_problem(arguments: dict[str, Any], where: str) -> str:
-    """Return which argument a queue of its type cannot have; empty if it can have all."""
-    kind = type_of(arguments)
-    for name in arguments:
-        if name in _NOT_OF.get(kind, ()):
-            return f"invalid arg '{name}' for {where} of queue type rabbit_{kind}_queue"
-    return ""
+def unfit_argument(arguments: dict[str, Any]) -> str:
+    """Return the argument that a queue of its type cannot have; empty if it can have all."""
+    unfit = _NOT_OF.get(type_of(arguments), ())
+    return next((name for name in arguments if name in unfit), "")
 
 
-def argument_problem(arguments: dict[str, Any], where: str) -> str:
-    """Return what is wrong with the arguments of a queue; empty if nothing is."""
-    problems = [
-        (name, _problem(name, value))
-        for name, value in arguments.items()
-        if name in _CHECKED and value is not None
-    ]
-    if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
-        problems.append(("x-dead-letter-routing-key", "routing_key_but_no_dlx_defined"))
-    told = (f"invalid arg '{name}' for {where}: {problem}" for name, problem in problems if problem)
-    return next(told, "")
+class BadArgument(NamedTuple):
+    """An argument that no queue can have."""
+
+    argument: str
+    value: Any
+    flaw: Flaw
 
 
-def _problem(name: str, value: Any) -> str:
-    """Return what is wrong with one argument; empty if nothing is."""
+def bad_argument(arguments: dict[str, Any]) -> BadArgument | None:
+    """Return the first argument of a queue that is wrong."""
+    for name, value in arguments.items():
+        if name in _CHECKED and value is not None and (flaw := _flaw(name, value)):
+            return BadArgument(name, value, flaw)
+    name = "x-dead-letter-routing-key"
+    if name in arguments and "x-dead-letter-exchange" not in arguments:
+        return BadArgument(name, arguments[name], Flaw.NO_EXCHANGE)
+    return None
+
+
+def _flaw(name: str, value: Any) -> Flaw | None:
+    """Return what is wrong with one argument."""
     wanted: type[Any] = str
+    flaw = Flaw.NO_TEXT
     if name in _NUMBERS or name in _UNUSED_NUMBERS:
-        wanted = int
+        wanted, flaw = int, Flaw.NO_NUMBER
     elif name == "x-single-active-consumer":
-        wanted = bool
+        wanted, flaw = bool, Flaw.NO_FLAG
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-        return f'"expected {_TOLD[wanted]}, got {kind_of(value)}"'
+        return flaw
     if name in _NUMBERS:
-        return _number_problem(name, value)
+        return _number_flaw(name, value)
     if name in _UNUSED_NUMBERS:
         least, most = _UNUSED_NUMBERS[name]
-        return "" if least <= value <= most else f"{{value_out_of_range,{value}}}"
-    words, problem = _WORDS.get(name, (None, ""))
-    if words is not None and value not in words:
-        return problem
-    if name == "x-queue-type" and value not in _TYPES:
-        return f"\"unsupported queue type '{value}'\""
-    return ""
+        return None if least <= value <= most else Flaw.OUT_OF_RANGE
+    if name in _WORDS and value not in _WORDS[name]:
+        return Flaw.UNKNOWN
+    return Flaw.UNKNOWN_TYPE if name == "x-queue-type" and value not in _TYPES else None
 
 
-_TOLD = {int: "integer", str: "string", bool: "boolean"}
-
-
-def _number_problem(name: str, value: int) -> str:
+def _number_flaw(name: str, value: int) -> Flaw | None:
     if value < 0:
-        return f"{{value_negative,{value}}}"
+        return Flaw.NEGATIVE
     if not value and name == "x-expires":
-        return "{value_zero,0}"
-    return f"{{max_value_exceeded,{value}}}" if value > _NUMBERS[name] else ""
+        return Flaw.ZERO
+    return Flaw.TOO_LARGE if value > _NUMBERS[name] else None
 
 
-def rule_problem(rule: Rule) -> str:
-    """Return what is wrong with a rule, in a few words; empty if nothing is."""
+def rule_problem(rule: Rule) -> str | BadArgument | None:
+    """Return what is wrong with a rule: in a few words, or the argument that no queue can have."""
     if not 0 < len(rule.name) <= NAME_CHARS_MAX or len(rule.pattern) > NAME_CHARS_MAX:
         return f"name and pattern have at most {NAME_CHARS_MAX} characters"
     try:
@@ -156,10 +152,9 @@ def rule_problem(rule: Rule) -> str:
         return f"pattern: {error}"
     if not rule.definition:
         return "definition: it says nothing"
-    return argument_problem(
+    return bad_argument(
         {f"x-{name}": value for name, value in rule.definition.items()}
-        | {"x-dead-letter-exchange": rule.definition.get("dead-letter-exchange", "")},
-        "definition",
+        | {"x-dead-letter-exchange": rule.definition.get("dead-letter-exchange", "")}
     )
 
 
@@ -238,9 +233,3 @@ def different_argument(before: dict[str, Any], now: dict[str, Any]) -> str:
                 continue
             return name
     return ""
-
-
-def kind_of(value: object) -> str:
-    """Return the name of the type of an argument."""
-    kinds = {bool: "bool", str: "longstr", float: "double", dict: "table", list: "array"}
-    return kinds.get(type(value), "long" if isinstance(value, int) else "binary")

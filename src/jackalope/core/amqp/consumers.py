@@ -12,24 +12,15 @@ from typing import TYPE_CHECKING, Any
 from jackalope.core.admin.queues import no_room, open_namespace
 from jackalope.core.amqp.arguments import (
     QUORUM,
-    argument_problem,
+    bad_argument,
     different_argument,
     queue_terms,
     rule_of,
     type_of,
-    type_problem,
+    unfit_argument,
 )
-from jackalope.core.amqp.exchanges import (
-    absent_queue,
-    exclusive_to_another,
-    find_open,
-    locked,
-    no_queue,
-    not_equivalent,
-    not_permitted,
-    queue_of_pool,
-    told,
-)
+from jackalope.core.amqp.exchanges import absent_queue, find_open, locked, not_permitted
+from jackalope.core.amqp.problems import Problem, refuse
 from jackalope.core.commands import ClaimTasks, JoinWorker
 from jackalope.core.commands.amqp import (
     Consume,
@@ -44,7 +35,7 @@ from jackalope.core.durations import NEVER
 from jackalope.core.effects import Accepted, QueueOpened
 from jackalope.core.limits import LEASE_US_MAX, SLOTS_PER_WORKER_MAX
 from jackalope.core.records import QueueDeclared
-from jackalope.core.refusals import Code, Refusal
+from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.exchange import AmqpTraits, AppliesTo, requests_queue
 from jackalope.core.state.roster import Consumer
 from jackalope.core.workers.sessions import claim_tasks, join_worker
@@ -77,8 +68,7 @@ def consume(core: Core, command: Consume) -> None:
     is_exclusive = command.exclusive and type_of(traits.arguments) != QUORUM
     is_taken = any(other.consumer and other.consumer.is_exclusive for other in others)
     if is_taken or (is_exclusive and (others or is_single)):
-        message = f"queue {told(queue)} in exclusive use"
-        core.reply(command, Refusal(Code.FORBIDDEN, message))
+        core.reply(command, refuse(Problem.EXCLUSIVE_CONSUMER, queue.name, command.namespace))
         return
     consumer = Consumer(
         is_exclusive=is_exclusive,
@@ -150,9 +140,7 @@ def take_task(core: Core, command: TakeTask) -> None:
         return
     traits = queue.traits
     if traits is not None and traits.single_active and type_of(traits.arguments) == QUORUM:
-        message = f"cannot obtain access to locked queue {told(queue)}. basic.get operations are"
-        message += " not supported by quorum queues with single active consumer"
-        core.reply(command, Refusal(Code.LOCKED, message))
+        core.reply(command, refuse(Problem.NO_SINGLE_TASKS, queue.name, command.namespace))
         return
     core.watch_idle(queue)
     if command.session not in core.roster.sessions:
@@ -234,15 +222,22 @@ def _open_key(core: Core, command: OpenQueue, key: str) -> Queue | Refusal:
     queue = core.book.queue(command.namespace, command.queue)
     name = requests_queue(command.queue, key)
     if queue is None or queue.pool is None:
-        return no_queue(name, command.namespace)
-    where = f"queue '{name}' in namespace '{command.namespace}'"
+        return refuse(Problem.NO_QUEUE, name, command.namespace)
+    if command.passive:
+        return queue
     for what in ("durable", "exclusive", "auto_delete"):
-        if getattr(command, what) and not command.passive:
-            return not_equivalent(what, where, True, False)
-    if command.arguments and not command.passive:
-        argument, value = next(iter(command.arguments.items()))
-        return not_equivalent(argument, where, value, None)
+        if getattr(command, what):
+            return _other(name, command, what, True, False)
+    for argument, value in command.arguments.items():
+        return _other(name, command, argument, value, None)
     return queue
+
+
+def _other(name: str, command: OpenQueue, argument: str, now: object, then: object) -> Refusal:
+    """Refuse to find a queue with an argument that it was not declared with."""
+    return refuse(
+        Problem.DIFFERENT_QUEUE, name, command.namespace, argument=argument, value=now, current=then
+    )
 
 
 def _open(core: Core, command: OpenQueue) -> Queue | Refusal:
@@ -283,50 +278,53 @@ def _unfit(core: Core, command: OpenQueue) -> Refusal | None:
     if refusal is not None:
         return refusal
     if command.queue.startswith("amq.") and not command.generated:
-        message = f"queue name '{command.queue}' contains reserved prefix 'amq.*'"
-        return Refusal(Code.FORBIDDEN, message)
-    where = f"queue '{command.queue}' in namespace '{command.namespace}'"
+        return refuse(Problem.RESERVED_QUEUE, command.queue, command.namespace)
     namespace = core.book.namespaces.get(command.namespace)
     if namespace is not None and (pool := namespace.topology.reserved.get(command.queue)):
-        return queue_of_pool(command.queue, command.namespace, pool)
-    arguments = command.arguments
-    problem = argument_problem(arguments, where) or type_problem(arguments, where)
-    if problem := problem or _not_of_quorum(command, where):
-        return Refusal(Code.NOT_EQUIVALENT, problem)
-    return None
+        return refuse(Problem.QUEUE_OF_POOL, command.queue, command.namespace, value=pool)
+    return _bad_argument(command) or _not_of_type(command)
 
 
-def _not_of_quorum(command: OpenQueue, where: str) -> str:
-    """Return what a quorum queue cannot be, and this one is to be; empty if nothing is."""
-    if type_of(command.arguments) != QUORUM:
-        return ""
+def _bad_argument(command: OpenQueue) -> Refusal | None:
+    """Refuse an argument that no queue can have."""
+    bad = bad_argument(command.arguments)
+    if bad is None:
+        return None
+    return refuse(Problem.BAD_ARGUMENT, command.queue, command.namespace, **bad._asdict())
+
+
+def _not_of_type(command: OpenQueue) -> Refusal | None:
+    """Refuse what a queue of its type cannot have or be."""
+    kind, where = type_of(command.arguments), (command.queue, command.namespace)
+    if argument := unfit_argument(command.arguments):
+        return refuse(Problem.NOT_OF_TYPE, *where, argument=argument, value=kind)
+    if kind != QUORUM:
+        return None
     for what, is_so in (
         ("auto-delete", command.auto_delete),
         ("exclusive-owner", command.exclusive),
         ("non-durable", not command.durable),
     ):
         if is_so:
-            return f"invalid property '{what}' for {where}"
-    return ""
+            return refuse(Problem.NOT_OF_QUORUM, *where, argument=what)
+    return None
 
 
 def _different(queue: Queue, command: OpenQueue) -> Refusal | None:
     """Refuse to find a queue as something that it is not."""
     before = queue.traits or AmqpTraits()
     if command.exclusive != (before.owner > 0):
-        return exclusive_to_another(queue)
+        return refuse(Problem.LOCKED, queue.name, command.namespace)
     for what, now, then in (
         # An exclusive queue goes with its connection, whatever it was declared as.
         ("durable", command.durable or command.exclusive, before.durable or command.exclusive),
         ("auto_delete", command.auto_delete, before.auto_delete),
     ):
         if now != then:
-            return not_equivalent(what, f"queue {told(queue)}", now, then)
-    if problem := argument_problem(command.arguments, f"queue {told(queue)}"):
-        return Refusal(Code.NOT_EQUIVALENT, problem)
+            return _other(queue.name, command, what, now, then)
+    if refusal := _bad_argument(command):
+        return refusal
     arguments: dict[str, Any] = before.arguments
     if name := different_argument(arguments, command.arguments):
-        return not_equivalent(
-            name, f"queue {told(queue)}", command.arguments.get(name), arguments.get(name)
-        )
+        return _other(queue.name, command, name, command.arguments.get(name), arguments.get(name))
     return None

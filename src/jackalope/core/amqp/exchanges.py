@@ -1,7 +1,6 @@
 """Exchanges, bindings and rules: declare and remove them.
 
-Owns the checks. The texts of refusals are close to RabbitMQ's, because programs and people know
-them.
+Owns the checks.
 """
 
 from __future__ import annotations
@@ -10,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from jackalope.core.admin.queues import open_namespace
 from jackalope.core.amqp.arguments import (
+    BadArgument,
     changed_policy,
     exchange_terms,
-    kind_of,
     queue_terms,
     rule_of,
     rule_problem,
 )
+from jackalope.core.amqp.problems import Problem, refuse
 from jackalope.core.commands.amqp import (
     Bind,
     ClearRule,
@@ -66,33 +66,20 @@ if TYPE_CHECKING:
     from jackalope.core.state.queue import Namespace, Queue
 
 
-def no_exchange(name: str, namespace: str) -> Refusal:
-    return Refusal(Code.UNKNOWN_EXCHANGE, f"no exchange '{name}' in namespace '{namespace}'")
-
-
-def no_queue(name: str, namespace: str) -> Refusal:
-    return Refusal(Code.UNKNOWN_QUEUE, f"no queue '{name}' in namespace '{namespace}'")
-
-
 def absent_queue(core: Core, namespace: str, name: str) -> Refusal:
     """Refuse a queue that is not there, or that only the broker itself has for a pool."""
     ns = core.book.namespaces.get(namespace)
     pool = None if ns is None else ns.topology.reserved.get(name)
-    return no_queue(name, namespace) if pool is None else queue_of_pool(name, namespace, pool)
-
-
-def queue_of_pool(name: str, namespace: str, pool: str) -> Refusal:
-    """Refuse a queue that belongs to a pool."""
-    where = f"queue '{name}' in namespace '{namespace}'"
-    message = f"cannot obtain exclusive access to locked {where}: pool '{pool}' has it"
-    return Refusal(Code.LOCKED, message)
+    if pool is None:
+        return refuse(Problem.NO_QUEUE, name, namespace)
+    return refuse(Problem.QUEUE_OF_POOL, name, namespace, value=pool)
 
 
 def locked(queue: Queue, owner: int) -> Refusal | None:
     """Refuse a queue that is exclusive to another connection."""
     if queue.traits is None or queue.traits.owner in (0, owner):
         return None
-    return exclusive_to_another(queue)
+    return refuse(Problem.LOCKED, queue.name, queue.namespace.name)
 
 
 def not_permitted(what: str, name: str) -> Refusal:
@@ -123,21 +110,6 @@ def find_open(core: Core, command: Consume | TakeTask | PurgeQueue) -> Queue | N
     return queue
 
 
-def exclusive_to_another(queue: Queue) -> Refusal:
-    """Refuse a queue that is exclusive to another connection, or is not exclusive."""
-    message = f"cannot obtain exclusive access to locked queue {told(queue)}"
-    return Refusal(
-        Code.LOCKED,
-        f"{message}. It could be originally declared on another connection or the exclusive "
-        "property value does not match that of the original declaration.",
-    )
-
-
-def told(queue: Queue) -> str:
-    """Name a queue and its namespace."""
-    return f"'{queue.name}' in namespace '{queue.namespace.name}'"
-
-
 # Exchanges.
 
 
@@ -155,7 +127,7 @@ def _open_exchange(core: Core, command: OpenExchange) -> Refusal | None:
     if before is not None:
         return None if command.passive else _different(before, wanted, namespace.name)
     if command.passive:
-        return no_exchange(wanted.name, namespace.name)
+        return refuse(Problem.NO_EXCHANGE, wanted.name, namespace.name)
     if not command.may_make:
         return not_permitted("exchange", wanted.name)
     refusal = _unfit(namespace, wanted)
@@ -171,13 +143,13 @@ def _unfit(namespace: Namespace, exchange: Exchange) -> Refusal | None:
         message = f"an exchange must have a name of 1 to {NAME_CHARS_MAX} characters"
         return Refusal(Code.INVALID, message)
     if exchange.name.startswith("amq."):
-        message = f"exchange name '{exchange.name}' contains reserved prefix 'amq.*'"
-        return Refusal(Code.FORBIDDEN, message)
-    alternate = exchange.arguments.get("alternate-exchange", "")
+        return refuse(Problem.RESERVED_EXCHANGE, exchange.name, namespace.name)
+    argument = "alternate-exchange"
+    alternate = exchange.arguments.get(argument, "")
     if not isinstance(alternate, str):
-        where = f"exchange '{exchange.name}' in namespace '{namespace.name}'"
-        message = f"invalid type '{kind_of(alternate)}' for arg 'alternate-exchange' in {where}"
-        return Refusal(Code.NOT_EQUIVALENT, message)
+        return refuse(
+            Problem.BAD_ALTERNATE, exchange.name, namespace.name, argument=argument, value=alternate
+        )
     if len(namespace.topology.exchanges) - len(GIVEN_NAMES) >= EXCHANGES_PER_NAMESPACE_MAX:
         message = f"there are {EXCHANGES_PER_NAMESPACE_MAX} exchanges; delete one first"
         return Refusal(Code.TOO_MANY, message)
@@ -186,41 +158,24 @@ def _unfit(namespace: Namespace, exchange: Exchange) -> Refusal | None:
 
 def _different(before: Exchange, wanted: Exchange, namespace: str) -> Refusal | None:
     """Refuse to find an exchange as something that it is not."""
-    where = f"'{before.name}' in namespace '{namespace}'"
-    for field, what in (
-        ("kind", "type"),
-        ("durable", "durable"),
-        ("auto_delete", "auto_delete"),
-        ("internal", "internal"),
+    alternate = "alternate-exchange"
+    for argument, now, then in (
+        ("type", wanted.kind, before.kind),
+        ("durable", wanted.durable, before.durable),
+        ("auto_delete", wanted.auto_delete, before.auto_delete),
+        ("internal", wanted.internal, before.internal),
+        (alternate, wanted.arguments.get(alternate), before.arguments.get(alternate)),
     ):
-        now, then = getattr(wanted, field), getattr(before, field)
         if now != then:
-            return not_equivalent(what, f"exchange {where}", now, then)
-    now, then = (each.arguments.get("alternate-exchange") for each in (wanted, before))
-    if now != then:
-        return not_equivalent("alternate-exchange", f"exchange {where}", now, then)
+            return refuse(
+                Problem.DIFFERENT_EXCHANGE,
+                before.name,
+                namespace,
+                argument=argument,
+                value=now,
+                current=then,
+            )
     return None
-
-
-def not_equivalent(argument: str, of: str, now: object, then: object) -> Refusal:
-    """Refuse to find something as what it is not, in RabbitMQ's words."""
-    message = f"inequivalent arg '{argument}' for {of}"
-    return Refusal(
-        Code.NOT_EQUIVALENT, f"{message}: received {_told(now)} but current is {_told(then)}"
-    )
-
-
-def _told(value: object) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return f"'{str(value).lower()}'"
-    if isinstance(value, int):
-        return f"the value '{value}' of type 'signedint'"
-    return f"'{value}'" if value in tuple(_KINDS) else f"the value '{value}' of type 'longstr'"
-
-
-_KINDS = ("direct", "fanout", "topic", "headers")
 
 
 def remove_exchange(core: Core, command: RemoveExchange) -> None:
@@ -231,20 +186,16 @@ def remove_exchange(core: Core, command: RemoveExchange) -> None:
 def _remove_exchange(core: Core, command: RemoveExchange) -> Refusal | None:
     namespace = core.book.namespaces.get(command.namespace)
     if command.exchange == DEFAULT_EXCHANGE:
-        message = "operation not permitted on the default exchange"
-        return Refusal(Code.FORBIDDEN, message)
+        return refuse(Problem.DEFAULT_EXCHANGE, DEFAULT_EXCHANGE, command.namespace)
     if command.exchange.startswith("amq."):
-        where = f"'{command.exchange}' in namespace '{command.namespace}'"
-        message = f"deletion of system exchange {where} not allowed"
-        return Refusal(Code.FORBIDDEN, message)
+        return refuse(Problem.SYSTEM_EXCHANGE, command.exchange, command.namespace)
     if namespace is None or command.exchange not in namespace.topology.exchanges:
         return None
     if pool := namespace.topology.reserved.get(command.exchange):
         message = f"exchange '{command.exchange}' goes with pool '{pool}'; delete that"
         return Refusal(Code.FORBIDDEN, message)
     if command.if_unused and next(namespace.topology.from_source(command.exchange), None):
-        where = f"'{command.exchange}' in namespace '{namespace.name}'"
-        return Refusal(Code.IN_USE, f"exchange {where} in use")
+        return refuse(Problem.EXCHANGE_IN_USE, command.exchange, namespace.name)
     drop_exchange(core, namespace, command.exchange, command.by)
     return None
 
@@ -299,9 +250,7 @@ def _bind(core: Core, command: Bind) -> Refusal | None:
         return refusal
     match = binding.arguments.get("x-match", "all")
     if topology.exchanges[binding.source].kind is Kind.HEADERS and match not in MATCHES:
-        expected = "expected all, any, all-with-x, or any-with-x"
-        message = f'Invalid x-match field value <<"{match}">>; {expected}'
-        return Refusal(Code.NOT_EQUIVALENT, message)
+        return refuse(Problem.BAD_MATCH, binding.source, namespace.name, value=match)
     if len(binding.key) > NAME_CHARS_MAX:
         message = f"a routing key has at most {NAME_CHARS_MAX} characters"
         return Refusal(Code.INVALID, message)
@@ -326,12 +275,11 @@ def _unbind(core: Core, command: Unbind) -> Refusal | None:
         if refusal is not None:
             return refusal
     if namespace is not None and _is_of_pool(namespace, binding):
-        return queue_of_pool(
-            binding.to, namespace.name, namespace.topology.requests[binding.source]
-        )
+        pool = namespace.topology.requests[binding.source]
+        return refuse(Problem.QUEUE_OF_POOL, binding.to, namespace.name, value=pool)
     if namespace is None or binding.name() not in namespace.topology.bindings:
         # As RabbitMQ does since 3.2: what is not there is unbound already.
-        return None if namespace is None else _default(binding)
+        return None if namespace is None else _default(namespace, binding)
     refusal = _ends(core, namespace, binding, command.owner)
     if refusal is None:
         unbind_one(core, namespace, binding)
@@ -376,10 +324,9 @@ def _sends_dead_letters(queue: Queue, exchange: str) -> bool:
     return queue.traits is not None and queue.traits.dead_letter_exchange == exchange
 
 
-def _default(binding: Binding) -> Refusal | None:
+def _default(namespace: Namespace, binding: Binding) -> Refusal | None:
     if binding.source == DEFAULT_EXCHANGE or (binding.is_to_exchange and not binding.to):
-        message = "operation not permitted on the default exchange"
-        return Refusal(Code.FORBIDDEN, message)
+        return refuse(Problem.DEFAULT_EXCHANGE, DEFAULT_EXCHANGE, namespace.name)
     return None
 
 
@@ -394,19 +341,19 @@ def _is_of_pool(namespace: Namespace, binding: Binding) -> bool:
 def _ends(core: Core, namespace: Namespace, binding: Binding, owner: int) -> Refusal | None:
     """Refuse a binding one of whose ends is not there, or not to be touched."""
     exchanges = namespace.topology.exchanges
-    refusal = _default(binding)
+    refusal = _default(namespace, binding)
     if refusal is not None:
         return refusal
     for name in (binding.source, *((binding.to,) if binding.is_to_exchange else ())):
         if name not in exchanges:
-            return no_exchange(name, namespace.name)
+            return refuse(Problem.NO_EXCHANGE, name, namespace.name)
     if not binding.is_to_exchange:
         queue = namespace.queues.get(binding.to)
         if queue is not None:
             return locked(queue, owner)
         lane = lane_of(namespace.queues, binding.to)
         if lane is not None:
-            return queue_of_pool(binding.to, namespace.name, lane[0])
+            return refuse(Problem.QUEUE_OF_POOL, binding.to, namespace.name, value=lane[0])
         return absent_queue(core, namespace.name, binding.to)
     return None
 
@@ -421,7 +368,11 @@ def set_rule(core: Core, command: SetRule) -> None:
         core.reply(command, namespace)
         return
     problem = rule_problem(rule)
-    if problem:
+    if isinstance(problem, BadArgument):
+        bad = problem._asdict()
+        core.reply(command, refuse(Problem.BAD_DEFINITION, rule.name, namespace.name, **bad))
+        return
+    if problem is not None:
         core.reply(command, Refusal(Code.INVALID, f"rule {rule.name!r}: {problem}"))
         return
     rules = namespace.topology.rules
@@ -440,8 +391,7 @@ def clear_rule(core: Core, command: ClearRule) -> None:
     """Take a rule back, and its effect with it."""
     namespace = core.book.namespaces.get(command.namespace)
     if namespace is None or command.rule not in namespace.topology.rules:
-        message = f"no rule {command.rule!r} in namespace {command.namespace!r}; list the rules"
-        core.reply(command, Refusal(Code.UNKNOWN_RULE, message))
+        core.reply(command, refuse(Problem.NO_RULE, command.rule, command.namespace))
         return
     before = list(namespace.topology.rules.values())
     core.record(RuleCleared(core.now_us, namespace.name, command.rule, command.by))

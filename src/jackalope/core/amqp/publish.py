@@ -10,10 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jackalope.core.admin.queues import open_namespace
-from jackalope.core.amqp import properties
-from jackalope.core.amqp.arguments import kind_of
-from jackalope.core.amqp.exchanges import no_exchange
-from jackalope.core.amqp.properties import BadProperties
+from jackalope.core.amqp.envelope import copies, headers_of, without_blind_copies
+from jackalope.core.amqp.problems import Problem, refuse
 from jackalope.core.commands.amqp import Publication, PublishMessages
 from jackalope.core.effects import Published
 from jackalope.core.ids import TaskId, successor_id, volatile_id
@@ -81,13 +79,11 @@ def _places_of(
     else:
         exchange = namespace.topology.exchanges.get(message.exchange)
         if exchange is None:
-            return no_exchange(message.exchange, namespace.name)
+            return refuse(Problem.NO_EXCHANGE, message.exchange, namespace.name)
         if exchange.internal:
-            where = f"'{exchange.name}' in namespace '{namespace.name}'"
-            text = f"cannot publish to internal exchange {where}"
-            return Refusal(Code.FORBIDDEN, text)
-        if b"CC" in message.properties and (problem := _copies_problem(message.properties)):
-            return Refusal(Code.INVALID, problem)
+            return refuse(Problem.INTERNAL_EXCHANGE, exchange.name, namespace.name)
+        if b"CC" in message.properties and (refusal := _bad_copies(namespace, message)):
+            return refusal
         places = list(routes(namespace, message.exchange, message.key, message.properties))
         if any(key and not can_be_queue(queue, key) for queue, key in places):
             text = "the key is too long: the queue of its requests would have a name of more than"
@@ -122,11 +118,7 @@ def routes(namespace: Namespace, exchange: str, key: str, raw: bytes) -> dict[Pl
     """Return the places that a message leads to, by its own key and those of CC and BCC."""
 
     def headers() -> dict[str, Any]:
-        try:
-            found = properties.headers_of(properties.split(raw))
-            return {name: properties.value(field) for name, field in found.items()}
-        except BadProperties:
-            return {}  # Stored by an earlier version, which did not look into tables.
+        return headers_of(raw)
 
     keys = [key]
     if b"CC" in raw:
@@ -138,20 +130,15 @@ def routes(namespace: Namespace, exchange: str, key: str, raw: bytes) -> dict[Pl
     return places
 
 
-def _copies_problem(raw: bytes) -> str:
-    """Return what is wrong with the headers CC and BCC; empty if nothing is."""
-    headers = properties.headers_of(properties.split(raw))
+def _bad_copies(namespace: Namespace, message: Publication) -> Refusal | None:
+    """Refuse a message whose header CC or BCC is no list of routing keys."""
+    headers = headers_of(message.properties)
     for name in ("CC", "BCC"):
-        field = headers.get(name, b"A")
-        if field[:1] != b"A":
-            kind = kind_of(properties.value(field))
-            return f'invalid message: {{unacceptable_type_in_header,"{name}",{kind}}}'
-    return ""
-
-
-def copies(value: object) -> list[str]:
-    """Return the routing keys in a CC or BCC header."""
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+        if not isinstance(value := headers.get(name, []), list):
+            return refuse(
+                Problem.BAD_COPIES, message.exchange, namespace.name, argument=name, value=value
+            )
+    return None
 
 
 def _publish(
@@ -160,8 +147,8 @@ def _publish(
     """Put a message into its queues, and return whether none of them refused it."""
     raw = message.properties
     if b"BCC" in raw:
-        raw = _without_blind_copies(raw)
-    letter = Envelope(core.book.share(message.exchange), core.book.share(message.key), raw)
+        raw = without_blind_copies(raw)
+    envelope = Envelope(core.book.share(message.exchange), core.book.share(message.key), raw)
     is_taken, is_blob_taken, task_id = True, False, message.id
     for name, key in places:
         queue = namespace.queues[name]
@@ -175,7 +162,7 @@ def _publish(
             priority_in(queue, message.priority),
             body,
         )
-        if enter(core, queue, spec, letter, by=by, expires_us=message.expires_us):
+        if enter(core, queue, spec, envelope, by=by, expires_us=message.expires_us):
             is_blob_taken |= not is_volatile
         else:
             is_taken = False
@@ -185,14 +172,6 @@ def _publish(
     return is_taken
 
 
-def _without_blind_copies(raw: bytes) -> bytes:
-    split = properties.split(raw)
-    headers = properties.headers_of(split)
-    if headers.pop("BCC", None) is not None:
-        properties.put_headers(split, headers)
-    return properties.join(split)
-
-
 def priority_in(queue: Queue, priority: int) -> int:
     """Return what a message's priority counts in a queue: nothing, unless it has priorities."""
     most = 0 if queue.traits is None else queue.traits.priority_max
@@ -200,12 +179,12 @@ def priority_in(queue: Queue, priority: int) -> int:
 
 
 def enter(
-    core: Core, queue: Queue, spec: TaskSpec, letter: Envelope, *, by: str, expires_us: int = -1
+    core: Core, queue: Queue, spec: TaskSpec, envelope: Envelope, *, by: str, expires_us: int = -1
 ) -> bool:
     """Put a task into a queue, and return whether there was room."""
     policy, now_us = queue.policy, core.now_us
     if (policy.depth_limit or queue.traits is not None) and not _make_room(
-        core, queue, spec, letter
+        core, queue, spec, envelope
     ):
         return False
     lives_us = policy.time_to_live_us
@@ -223,14 +202,14 @@ def enter(
             batch,
             now_us + lives_us if lives_us else 0,
             (),
-            letter,
+            envelope,
         )
     )
     offer(core, core.book.tasks[spec.id])
     return True
 
 
-def _make_room(core: Core, queue: Queue, spec: TaskSpec, letter: Envelope) -> bool:
+def _make_room(core: Core, queue: Queue, spec: TaskSpec, envelope: Envelope) -> bool:
     """Return whether a queue takes a task; note it if older ones have to go for that."""
     traits, (length_max, bytes_max) = queue.traits, _limits(queue)
     if length_max is None and not bytes_max:
@@ -244,8 +223,8 @@ def _make_room(core: Core, queue: Queue, spec: TaskSpec, letter: Envelope) -> bo
     if not _is_full(queue, spec.payload):
         return True
     is_told = traits is not None and traits.overflow is Overflow.REJECT_DEAD_LETTER
-    if is_told or is_request(queue.name, letter):
-        core.refused.append((queue, spec, letter))
+    if is_told or is_request(queue.name, envelope):
+        core.refused.append((queue, spec, envelope))
     return False
 
 
@@ -291,11 +270,8 @@ def hear(core: Core, namespace: Namespace, message: Publication, session: int) -
     pool = core.pools.by_name.get((namespace.name, namespace.topology.activities[message.exchange]))
     if pool is None:
         return
-    try:
-        headers = properties.headers_of(properties.split(message.properties))
-        event, worker = (_text(headers.get(name)) for name in ("x-event", "x-worker-id"))
-    except BadProperties:
-        return
+    headers = headers_of(message.properties)
+    event, worker = (_text(headers.get(name, "")) for name in ("x-event", "x-worker-id"))
     group = pool.groups.get(message.key)
     launch = core.pools.launches.get((namespace.name, worker))
     if launch is None and group is not None and not worker:
@@ -309,6 +285,5 @@ def hear(core: Core, namespace: Namespace, message: Publication, session: int) -
         stir(core, group)
 
 
-def _text(field: bytes | None) -> str:
-    value = b"" if field is None else properties.value(field)
+def _text(value: object) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

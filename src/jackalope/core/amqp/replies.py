@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from jackalope.core.amqp import properties
 from jackalope.core.amqp.dead_letters import REASONS
-from jackalope.core.amqp.properties import BadProperties, Raw, field_of
+from jackalope.core.amqp.envelope import reply_address, reply_properties
 from jackalope.core.amqp.publish import enter, priority_in
 from jackalope.core.effects import Accepted, DirectReply, SendToSession
 from jackalope.core.ids import TaskId, successor_id, volatile_id
@@ -33,8 +32,6 @@ OK, APPLICATION_ERROR = "ok", "core_error"
 
 #: What a person killed was rejected too.
 _OTHERWISE = REASONS[Reason.REJECTED]
-
-_PERSISTENT = b"\2"
 
 
 def wait_for_replies(core: Core, command: WaitForReplies) -> None:
@@ -83,11 +80,11 @@ def answer(core: Core, task: Task) -> None:
     _send(core, task.queue, task.letter, _Reply(reply_id, status, body))
 
 
-def answer_refused(core: Core, queue: Queue, spec: TaskSpec, letter: Envelope) -> None:
+def answer_refused(core: Core, queue: Queue, spec: TaskSpec, envelope: Envelope) -> None:
     """Answer a request that there was no room for."""
-    if is_request(queue.name, letter):
+    if is_request(queue.name, envelope):
         reply_id = successor_id(spec.id, "reply")
-        _send(core, queue, letter, _Reply(reply_id, REASONS[Reason.DISPLACED]))
+        _send(core, queue, envelope, _Reply(reply_id, REASONS[Reason.DISPLACED]))
 
 
 class _Reply(NamedTuple):
@@ -98,18 +95,14 @@ class _Reply(NamedTuple):
     body: Body = b""
 
 
-def _send(core: Core, queue: Queue, letter: Envelope, reply: _Reply) -> None:
-    try:
-        asked = properties.split(letter.properties)
-    except BadProperties:
-        return
-    to = properties.text(asked, properties.REPLY_TO)
+def _send(core: Core, queue: Queue, envelope: Envelope, reply: _Reply) -> None:
+    to = reply_address(envelope)
     if to.startswith(REPLY_TO):
         session = _session_of(to)
         if to not in core.waiting.get(session, ()):
             return
-        told = properties.join(_properties(asked, reply.status))
-        core.effects.append(SendToSession(session, DirectReply(to, told, reply.body)))
+        properties = reply_properties(envelope, reply.status, is_persistent=False)
+        core.effects.append(SendToSession(session, DirectReply(to, properties, reply.body)))
         return
     target = queue.namespace.queues.get(to)
     if target is None:
@@ -119,19 +112,10 @@ def _send(core: Core, queue: Queue, letter: Envelope, reply: _Reply) -> None:
         size = reply.body.size
         message = f"the answer has {size} bytes, too many for a queue; ask by {REPLY_TO}"
         reply = _Reply(reply.id, APPLICATION_ERROR, _told(Error("AnswerTooLarge", message)))
-    raw = _properties(asked, reply.status)
-    raw[properties.DELIVERY_MODE] = _PERSISTENT
+    properties = reply_properties(envelope, reply.status, is_persistent=True)
     reply_id = volatile_id(reply.id) if target.is_volatile() else reply.id
     spec = TaskSpec(reply_id, to, "", "", priority_in(target, 0), reply.body)
-    enter(core, target, spec, Envelope("", core.book.share(to), properties.join(raw)), by="reply")
-
-
-def _properties(asked: Raw, status: str) -> Raw:
-    raw: Raw = {}
-    if properties.CORRELATION_ID in asked:
-        raw[properties.CORRELATION_ID] = asked[properties.CORRELATION_ID]
-    properties.put_headers(raw, {"x-status": field_of(status.encode())})
-    return raw
+    enter(core, target, spec, Envelope("", core.book.share(to), properties), by="reply")
 
 
 def _session_of(address: str) -> int:

@@ -12,7 +12,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from jackalope.core.amqp.envelope import letter_to_send
+from jackalope.core.amqp.envelope import envelope_to_send
 from jackalope.core.assertions import must
 from jackalope.core.effects import Assignment, DrainAsked, SendToSession
 from jackalope.core.lifecycle import Event, Reason, State
@@ -229,7 +229,7 @@ def _assign(core: Core, task: Task, worker: Worker) -> None:
                 task.attempts,
                 options.timeout_us or queue.policy.timeout_us,
                 claim,
-                task.letter if task.attempts == 1 and not claim else letter_to_send(task),
+                task.letter if task.attempts == 1 and not claim else envelope_to_send(task),
             ),
         )
     )

@@ -25,10 +25,10 @@ from jackalope.core.task import Error
 from jackalope.doors.amqp.consume import consumer_of, place_of
 from jackalope.doors.amqp.declare import DECLARING
 from jackalope.doors.amqp.deliveries import Delivery, Outlet, Subscription, Taker
-from jackalope.doors.amqp.errors import AmqpError, ChannelFault, ConnectionFault, fault_of
 from jackalope.doors.amqp.pool_answers import give
 from jackalope.doors.amqp.publish import Publisher, unexpected
 from jackalope.wire import amqp
+from jackalope.wire.amqp_errors import AmqpError, ChannelFault, ConnectionFault, fault_of
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.connection import Connection
@@ -147,8 +147,7 @@ class Channel:
 
     def refuse(self, refusal: Refusal, class_id: int = 0, method_id: int = 0) -> None:
         """Close the channel or the connection because the broker refuses something."""
-        connection = self.connection
-        fault = fault_of(refusal, connection.namespace, connection.vhost)
+        fault = fault_of(refusal, self.connection.vhost)
         fault.class_id, fault.method_id = class_id, method_id
         self.fail(fault)
 

@@ -27,11 +27,11 @@ from jackalope.core.effects import Answered, DirectReply, Effect, Reply
 from jackalope.core.ids import TaskId
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.doors.amqp.channel import Channel
-from jackalope.doors.amqp.errors import AmqpError, ChannelFault, ConnectionFault
 from jackalope.doors.amqp.handshake import Greeting
 from jackalope.doors.amqp.pool_answers import hand_over
 from jackalope.storage import StorageFault
 from jackalope.wire import amqp
+from jackalope.wire.amqp_errors import AmqpError, ChannelFault, ConnectionFault
 from jackalope.wire.frames import FrameError
 
 if TYPE_CHECKING:

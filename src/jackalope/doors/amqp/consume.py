@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jackalope.core.amqp.arguments import QUORUM, kind_of, type_of
+from jackalope.core.amqp.arguments import QUORUM, type_of
 from jackalope.core.commands.amqp import Consume
 from jackalope.core.shapes.pool import LAUNCH_LABEL, POOL_LABEL
 from jackalope.core.state.topology import lane_of
 from jackalope.doors.amqp.deliveries import NO_ACK_WINDOW
-from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
+from jackalope.wire.amqp_errors import ChannelFault, ConnectionFault, kind_of
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.channel import Channel

@@ -21,8 +21,8 @@ from jackalope.core.commands.amqp import (
 from jackalope.core.effects import Answered, Dropped, QueueOpened
 from jackalope.core.shapes.exchange import GENERATED, REPLY_TO, Binding, Exchange, Kind
 from jackalope.doors.amqp.consume import place_of
-from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
 from jackalope.wire.amqp import Method
+from jackalope.wire.amqp_errors import ChannelFault, ConnectionFault
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.channel import Channel

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from jackalope.broker.access import THE_BROKER
-from jackalope.core.amqp.envelope import make_letter
+from jackalope.core.amqp.envelope import make_envelope
 from jackalope.core.commands import Fail, FailAttempts, Held, ReleaseAttempts, Verdict
 from jackalope.core.commands.amqp import GrantCredit, StopConsuming
 from jackalope.core.durations import MILLISECOND, SECOND
@@ -26,7 +26,6 @@ from jackalope.core.effects import (
 from jackalope.core.ids import TaskId
 from jackalope.core.refusals import Refusal
 from jackalope.core.task import BlobRef, Body, Envelope, Error
-from jackalope.doors.amqp.errors import ChannelFault
 from jackalope.doors.amqp.pool_answers import Answer
 from jackalope.storage import OutOfReach, StorageFault
 from jackalope.wire.amqp import (
@@ -37,6 +36,7 @@ from jackalope.wire.amqp import (
     encode_route,
     short_string,
 )
+from jackalope.wire.amqp_errors import ChannelFault
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.channel import Channel
@@ -165,7 +165,7 @@ class Outlet:
                 answer = Answer(channel, tag, given)
             reply_to = "" if answer is None else answer.address
             headers = given.options.headers
-            letter = make_letter(given.queue, given.task, given.name, headers, reply_to)
+            letter = make_envelope(given.queue, given.task, given.name, headers, reply_to)
         if self.no_ack:
             if isinstance(given.payload, BlobRef):
                 channel.connection.finish(self.session, given.task, given.fence)

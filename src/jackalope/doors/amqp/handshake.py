@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from jackalope import __version__
 from jackalope.broker.access import Principal
-from jackalope.core.commands import DEFAULT_NAMESPACE
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Refusal
-from jackalope.doors.amqp.errors import ConnectionFault
 from jackalope.wire import amqp
+from jackalope.wire.amqp_errors import ConnectionFault, namespace_of
 from jackalope.wire.frames import FrameError
 
 if TYPE_CHECKING:
@@ -42,19 +41,6 @@ _EXTERNAL = "EXTERNAL"
 
 #: Kinds of subject alternative names, besides the common name, that identify the holder.
 _NAMES = ("DNS", "email", "URI")
-
-#: The virtual host that every client asks for by default.
-ROOT = "/"
-
-
-def namespace_of(vhost: str) -> str:
-    """Return the namespace that a virtual host is."""
-    return DEFAULT_NAMESPACE if vhost == ROOT else vhost
-
-
-def vhost_of(namespace: str) -> str:
-    """Return the virtual host that a namespace is."""
-    return ROOT if namespace == DEFAULT_NAMESPACE else namespace
 
 
 class Greeting:

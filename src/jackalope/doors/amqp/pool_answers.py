@@ -16,8 +16,6 @@ import msgspec
 import structlog
 
 from jackalope.broker.access import THE_BROKER
-from jackalope.core.amqp import properties
-from jackalope.core.amqp.properties import BadProperties
 from jackalope.core.amqp.replies import OK
 from jackalope.core.commands import Fail, FailAttempts, Finish, FinishAttempts
 from jackalope.core.commands.amqp import Publication
@@ -26,9 +24,11 @@ from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.exchange import REPLY_TO
 from jackalope.core.task import BlobRef, Error
-from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
 from jackalope.storage import StorageFault
 from jackalope.wire import amqp
+from jackalope.wire import amqp_properties as properties
+from jackalope.wire.amqp_errors import ChannelFault, ConnectionFault
+from jackalope.wire.amqp_properties import BadProperties
 from jackalope.wire.messages import subject_of
 
 if TYPE_CHECKING:

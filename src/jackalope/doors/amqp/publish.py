@@ -10,8 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jackalope.broker.access import THE_BROKER
-from jackalope.core.amqp.properties import REPLY_TO as REPLY_TO_FLAG
-from jackalope.core.amqp.properties import BadProperties, headline, join, short, split
 from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import Publication, PublishMessages
 from jackalope.core.durations import MILLISECOND
@@ -19,9 +17,11 @@ from jackalope.core.effects import Answered, Published
 from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
 from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.exchange import REPLY_TO
-from jackalope.doors.amqp.errors import ChannelFault, ConnectionFault
 from jackalope.doors.amqp.pool_answers import take, write
 from jackalope.wire import amqp
+from jackalope.wire.amqp_errors import ChannelFault, ConnectionFault
+from jackalope.wire.amqp_properties import REPLY_TO as REPLY_TO_FLAG
+from jackalope.wire.amqp_properties import BadProperties, headline, join, short, split
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.channel import Channel

@@ -22,7 +22,6 @@ from jackalope.doors.http.management.conventions import (
     key_of,
     listed,
     named,
-    namespace_of,
     not_found,
     nothing,
     read_json,
@@ -31,6 +30,7 @@ from jackalope.doors.http.management.conventions import (
     table,
     text,
 )
+from jackalope.wire.amqp_errors import namespace_of
 
 _READ = {"permission": Permission.READ_TASKS}
 _ADMIN = {"permission": Permission.ADMIN}

@@ -20,8 +20,8 @@ from jackalope.doors.http.management.conventions import (
     nothing,
     room_of,
     shown,
-    vhost_of,
 )
+from jackalope.wire.amqp_errors import vhost_of
 
 _READ = {"permission": Permission.READ_TASKS}
 _ADMIN = {"permission": Permission.ADMIN}

@@ -24,25 +24,21 @@ from jackalope.broker.service import Broker
 from jackalope.broker.telemetry.meter import Reading
 from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import AnyMessaging
-from jackalope.core.commands.base import DEFAULT_NAMESPACE, Scope
+from jackalope.core.commands.base import Scope
 from jackalope.core.effects import Answered
 from jackalope.core.refusals import Code
 from jackalope.core.shapes.exchange import Binding
 from jackalope.core.values import shape_problem
 from jackalope.doors.http.session import ClientSession
+from jackalope.wire.amqp_errors import namespace_of, reply_text, vhost_of
 
 #: The version that we emulate.
 SPOKEN_VERSION = "3.10.8"
 
 NODE = "jackalope@localhost"
 
-DEFAULT_VHOST = "/"
-
 #: How the default exchange, whose name is empty, is called in paths.
 DEFAULT_EXCHANGE_IN_PATHS = "amq.default"
-
-#: How the core names the place of something.
-_NAMESPACE = re.compile(r"in namespace '([^']*)'")
 
 _JSON = "application/json"
 _encode = msgspec.json.Encoder().encode
@@ -83,10 +79,7 @@ def bad(reason: str) -> Problem:
 
 def problem_of(refused: Refused) -> Problem:
     """Translate a refusal of the core into RabbitMQ's error."""
-    code = refused.refusal.code
-    message = _NAMESPACE.sub(
-        lambda found: f"in vhost '{vhost_of(found[1])}'", refused.refusal.message
-    )
+    code, message = refused.refusal.code, reply_text(refused.refusal)
     if code in (Code.UNKNOWN_QUEUE, Code.UNKNOWN_EXCHANGE):
         return Problem(404, "not_found", message)
     if code in (Code.FORBIDDEN, Code.LOCKED):
@@ -96,16 +89,6 @@ def problem_of(refused: Refused) -> Problem:
     if code in (Code.STORAGE_FAILED, Code.OVERLOADED):
         return Problem(503, "unavailable", message)
     return bad(message)
-
-
-def namespace_of(vhost: str) -> str:
-    """Return the namespace of a virtual host."""
-    return DEFAULT_NAMESPACE if vhost == DEFAULT_VHOST else vhost
-
-
-def vhost_of(namespace: str) -> str:
-    """Return the virtual host of a namespace."""
-    return DEFAULT_VHOST if namespace == DEFAULT_NAMESPACE else namespace
 
 
 def named(segment: str) -> str:

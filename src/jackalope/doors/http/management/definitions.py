@@ -14,7 +14,6 @@ from jackalope.core.commands.amqp import AnyMessaging, Bind, OpenExchange, OpenQ
 from jackalope.core.shapes.exchange import Binding, Exchange
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.conventions import (
-    DEFAULT_VHOST,
     SPOKEN_VERSION,
     Answer,
     Asked,
@@ -25,17 +24,16 @@ from jackalope.doors.http.management.conventions import (
     by,
     flag,
     named,
-    namespace_of,
     nothing,
     read_json,
     require,
     room_of,
     table,
     text,
-    vhost_of,
 )
 from jackalope.doors.http.management.exchanges import kind_of
 from jackalope.doors.http.management.policies import rule_of
+from jackalope.wire.amqp_errors import DEFAULT_VHOST, namespace_of, vhost_of
 
 _ADMIN = {"permission": Permission.ADMIN}
 

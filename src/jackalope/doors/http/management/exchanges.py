@@ -20,7 +20,6 @@ from jackalope.doors.http.management.conventions import (
     flag,
     listed,
     named,
-    namespace_of,
     nothing,
     read_json,
     room_of,
@@ -28,6 +27,7 @@ from jackalope.doors.http.management.conventions import (
     table,
     text,
 )
+from jackalope.wire.amqp_errors import namespace_of
 
 _READ = {"permission": Permission.READ_TASKS}
 _ADMIN = {"permission": Permission.ADMIN}

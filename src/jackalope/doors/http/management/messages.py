@@ -19,9 +19,7 @@ from jackalope.broker.access import acting
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
 from jackalope.broker.task_ids import fresh_task_id
-from jackalope.core.amqp import properties as amqp
-from jackalope.core.amqp.envelope import make_letter
-from jackalope.core.amqp.properties import BadProperties, headline
+from jackalope.core.amqp.envelope import make_envelope
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import (
     AnyCommand,
@@ -48,7 +46,6 @@ from jackalope.doors.http.management.conventions import (
     by,
     exchange_named,
     named,
-    namespace_of,
     number,
     problem_of,
     read_json,
@@ -59,6 +56,9 @@ from jackalope.doors.http.management.conventions import (
 )
 from jackalope.doors.http.management.queues import place_of
 from jackalope.doors.http.session import of_kind
+from jackalope.wire import amqp_properties as amqp
+from jackalope.wire.amqp_errors import namespace_of
+from jackalope.wire.amqp_properties import BadProperties, headline
 
 #: How many messages can be looked at with one request.
 COUNT_MAX = 1_000
@@ -155,7 +155,9 @@ def _expires_us(expiration: str) -> int:
 
 
 def _show(given: Assignment, body: bytes, left: int, encoding: str, cut: int | None) -> Item:
-    letter = given.letter or make_letter(given.queue, given.task, given.name, given.options.headers)
+    letter = given.letter or make_envelope(
+        given.queue, given.task, given.name, given.options.headers
+    )
     payload, written = _written(body[:cut] if cut is not None and cut >= 0 else body, encoding)
     properties: Any = to_json(letter.properties)
     return {

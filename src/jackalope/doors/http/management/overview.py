@@ -30,13 +30,12 @@ from jackalope.doors.http.management.conventions import (
     by,
     listed,
     named,
-    namespace_of,
     not_found,
     nothing,
     room_of,
     shown,
-    vhost_of,
 )
+from jackalope.wire.amqp_errors import namespace_of, vhost_of
 
 _READ = {"permission": Permission.READ_TASKS}
 _ADMIN = {"permission": Permission.ADMIN}

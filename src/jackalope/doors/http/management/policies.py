@@ -20,7 +20,6 @@ from jackalope.doors.http.management.conventions import (
     by,
     listed,
     named,
-    namespace_of,
     not_found,
     nothing,
     number,
@@ -31,6 +30,7 @@ from jackalope.doors.http.management.conventions import (
     table,
     text,
 )
+from jackalope.wire.amqp_errors import namespace_of
 
 #: What a policy may say, and is heeded.
 HEEDED = frozenset(

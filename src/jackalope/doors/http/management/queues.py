@@ -18,13 +18,13 @@ from jackalope.doors.http.management.conventions import (
     flag,
     listed,
     named,
-    namespace_of,
     nothing,
     read_json,
     room_of,
     shown,
     table,
 )
+from jackalope.wire.amqp_errors import namespace_of
 
 _READ = {"permission": Permission.READ_TASKS}
 _ADMIN = {"permission": Permission.ADMIN}

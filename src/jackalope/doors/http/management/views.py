@@ -26,14 +26,8 @@ from jackalope.core.shapes.exchange import (
 )
 from jackalope.core.state.queue import Namespace, Queue
 from jackalope.core.state.topology import lane_of
-from jackalope.doors.http.management.conventions import (
-    DEFAULT_VHOST,
-    NODE,
-    key_of,
-    namespace_of,
-    not_found,
-    vhost_of,
-)
+from jackalope.doors.http.management.conventions import NODE, key_of, not_found
+from jackalope.wire.amqp_errors import DEFAULT_VHOST, namespace_of, vhost_of
 
 Item = dict[str, Any]
 

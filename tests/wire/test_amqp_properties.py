@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pamqp.commands import Basic
 from pamqp.decode import field_table
 
-from jackalope.core.amqp import properties
-from jackalope.core.amqp.properties import (
+from jackalope.wire import amqp_properties as properties
+from jackalope.wire.amqp_properties import (
     NOTHING,
     BadProperties,
     Headline,
