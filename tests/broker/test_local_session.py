@@ -41,9 +41,11 @@ async def opened() -> AsyncIterator[LocalSession]:
 def test_each_reply_comes_to_who_asked() -> None:
     async def check() -> None:
         async with opened() as session:
-            await session.ask(JoinWorker(worker="w", queues=("q",), slots=0))
-            claim = asyncio.create_task(session.ask(ClaimTasks(count=1, wait_us=SECOND // 100)))
-            assert await session.ask(SubmitTasks(tasks=[])) == Accepted(count=0)
+            await session.ask(JoinWorker(ref=0, worker="w", queues=("q",), slots=0))
+            claim = asyncio.create_task(
+                session.ask(ClaimTasks(ref=0, count=1, wait_us=SECOND // 100))
+            )
+            assert await session.ask(SubmitTasks(ref=0, tasks=[])) == Accepted(count=0)
             assert isinstance(await claim, NothingToClaim)
 
     run(check())
@@ -53,11 +55,13 @@ def test_each_reply_comes_to_who_asked() -> None:
 def test_what_waits_is_refused_when_the_session_is_over(is_ended: bool) -> None:
     async def check() -> None:
         async with opened() as session:
-            await session.ask(JoinWorker(worker="w", queues=("q",), slots=0))
-            claim = asyncio.create_task(session.ask(ClaimTasks(count=1, wait_us=60 * SECOND)))
+            await session.ask(JoinWorker(ref=0, worker="w", queues=("q",), slots=0))
+            claim = asyncio.create_task(
+                session.ask(ClaimTasks(ref=0, count=1, wait_us=60 * SECOND))
+            )
             await asyncio.sleep(0)
             (session.end if is_ended else session.close)("it is over")
-            for asking in (claim, session.ask(SubmitTasks(tasks=[spec(1)]))):
+            for asking in (claim, session.ask(SubmitTasks(ref=0, tasks=[spec(1)]))):
                 with pytest.raises(Refused, match="it is over") as refused:
                     await asking
                 assert refused.value.refusal.code is Code.STORAGE_FAILED
@@ -70,7 +74,7 @@ def test_a_session_that_is_over_can_be_opened_again() -> None:
         async with opened() as session:
             session.end("the disk is full; connect again")
             session.open()
-            assert await session.ask(SubmitTasks(tasks=[spec(1)])) == Accepted()
+            assert await session.ask(SubmitTasks(ref=0, tasks=[spec(1)])) == Accepted()
 
     run(check())
 
@@ -80,7 +84,7 @@ def test_a_worker_that_joins_again_leaves_no_session_behind() -> None:
         async with running() as broker:
             fleet = Fleet(broker)
             for _ in range(3):
-                await fleet.join(JoinWorker(worker="w", queues=("q",), lease_us=30 * SECOND))
+                await fleet.join(JoinWorker(ref=0, worker="w", queues=("q",), lease_us=30 * SECOND))
             await broker.flush()
             assert broker.session_count() == 1
 

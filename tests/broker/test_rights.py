@@ -18,7 +18,7 @@ from jackalope.broker.queries import QUESTIONS, refuse_question
 from jackalope.core import commands as c
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import amqp
-from jackalope.core.commands.base import Command, Report, Scope
+from jackalope.core.commands.base import Command, Limited, Namespaced, Report, Scope, Signed
 from jackalope.core.effects import Reply
 from jackalope.core.filter import Filter
 from jackalope.core.refusals import Code, Refusal
@@ -65,7 +65,7 @@ def _key(key_id: str) -> ApiKey:
 
 
 def _submit(about: About, **options: Any) -> c.SubmitTasks:
-    return c.SubmitTasks(tasks=[spec(NEW, options.pop("queue", MINE), **options)])
+    return c.SubmitTasks(ref=0, tasks=[spec(NEW, options.pop("queue", MINE), **options)])
 
 
 SAMPLES: dict[type[Command], list[Callable[[About], Command]]] = {
@@ -85,33 +85,35 @@ SAMPLES: dict[type[Command], list[Callable[[About], Command]]] = {
     c.CreateApiKey: [lambda _: c.CreateApiKey(key=_key("ab"))],
     c.RevokeApiKey: [lambda _: c.RevokeApiKey(key="ab")],
     c.JoinWorker: [
-        lambda a: c.JoinWorker(worker="w-new", queues=(a.queue,)),
-        lambda a: c.JoinWorker(worker="w-theirs", queues=(a.queue,)),
-        lambda a: c.JoinWorker(worker="w-new", queues=(MINE,), helps=a.fence),
+        lambda a: c.JoinWorker(ref=0, worker="w-new", queues=(a.queue,)),
+        lambda a: c.JoinWorker(ref=0, worker="w-theirs", queues=(a.queue,)),
+        lambda a: c.JoinWorker(ref=0, worker="w-new", queues=(MINE,), helps=a.fence),
     ],
     c.Heartbeat: [lambda _: c.Heartbeat()],
-    c.ClaimTasks: [lambda _: c.ClaimTasks()],
+    c.ClaimTasks: [lambda _: c.ClaimTasks(ref=0)],
     c.CancelClaim: [lambda _: c.CancelClaim(claim=1)],
     c.LeaveWorker: [lambda _: c.LeaveWorker()],
     c.DrainWorker: [lambda _: c.DrainWorker(worker="w-theirs")],
-    c.StartAttempts: [lambda a: c.StartAttempts(attempts=[c.Held(a.held, a.fence)])],
+    c.StartAttempts: [lambda a: c.StartAttempts(ref=0, attempts=[c.Held(a.held, a.fence)])],
     c.FinishAttempts: [lambda a: c.FinishAttempts(attempts=[c.Finish(a.held, a.fence)])],
     c.FailAttempts: [lambda a: c.FailAttempts(attempts=[c.Fail(a.held, a.fence, Error("E", ""))])],
     c.ReleaseAttempts: [lambda a: c.ReleaseAttempts(attempts=[c.Held(a.held, a.fence)])],
-    c.ReportProgress: [lambda a: c.ReportProgress(task=a.held, fence=a.fence, percent=1.0)],
-    c.AnswerSignal: [lambda a: c.AnswerSignal(task=a.held, fence=a.fence, answer=c.Answer.STOPPED)],
+    c.ReportProgress: [lambda a: c.ReportProgress(ref=0, task=a.held, fence=a.fence, percent=1.0)],
+    c.AnswerSignal: [
+        lambda a: c.AnswerSignal(ref=0, task=a.held, fence=a.fence, answer=c.Answer.STOPPED)
+    ],
     c.RequestHelpers: [
         lambda a: _helpers(a, count=2),
         lambda a: _helpers(a, count=2, queue=MINE),
         lambda a: _helpers(a, count=0),
     ],
-    c.EndHelp: [lambda a: c.EndHelp(fence=a.fence)],
+    c.EndHelp: [lambda a: c.EndHelp(ref=0, fence=a.fence)],
     c.ActOnTasks: [
-        lambda a: c.ActOnTasks(action=c.Action.KILL, tasks=(a.waiting, a.held)),
-        lambda a: c.ActOnTasks(action=c.Action.KILL, filter=Filter(queue=a.queue)),
+        lambda a: c.ActOnTasks(ref=0, action=c.Action.KILL, tasks=(a.waiting, a.held)),
+        lambda a: c.ActOnTasks(ref=0, action=c.Action.KILL, filter=Filter(queue=a.queue)),
     ],
     c.ActOnAnswers: [lambda a: c.ActOnAnswers(action=c.AnswerAction.PURGE, queue=a.queue)],
-    c.WatchTasks: [lambda a: c.WatchTasks(tasks=(a.waiting,))],
+    c.WatchTasks: [lambda a: c.WatchTasks(ref=0, tasks=(a.waiting,))],
     c.DeclarePool: [lambda a: c.DeclarePool(queue=a.queue, changes={"launcher": "none"})],
     c.DeletePool: [lambda a: c.DeletePool(queue=a.queue)],
     c.ActOnGroup: [lambda a: c.ActOnGroup(queue=a.queue, key="k", action=c.GroupAction.START)],
@@ -153,7 +155,7 @@ SAMPLES: dict[type[Command], list[Callable[[About], Command]]] = {
 
 def _helpers(about: About, **terms: Any) -> c.RequestHelpers:
     return c.RequestHelpers(
-        task=about.held, fence=about.fence, where="tcp://1.2.3.4", token=NAME, **terms
+        ref=0, task=about.held, fence=about.fence, where="tcp://1.2.3.4", token=NAME, **terms
     )
 
 
@@ -169,7 +171,7 @@ def types() -> Iterator[type[Command]]:
     while left:
         below = left.pop().__subclasses__()
         left += below
-        yield from (each for each in below if each is not Report)
+        yield from (each for each in below if each not in (Limited, Namespaced, Report, Signed))
 
 
 def samples() -> list[tuple[str, Callable[[About], Command]]]:
@@ -249,10 +251,12 @@ class World(Driver):
             self.say(amqp.OpenExchange(exchange=exchange))
             self.say(c.DeclareQueue(queue=queue))
             self.say(amqp.Bind(binding=Binding(exchange.name, queue, key="k")))
-            self.say(c.SubmitTasks(tasks=[spec(HELD[queue], queue, priority=200)]))
-            join = c.JoinWorker(worker=f"w-{queue}", queues=(queue,), secret=f"{queue}-secret")
+            self.say(c.SubmitTasks(ref=0, tasks=[spec(HELD[queue], queue, priority=200)]))
+            join = c.JoinWorker(
+                ref=0, worker=f"w-{queue}", queues=(queue,), secret=f"{queue}-secret"
+            )
             self.say(join, HOLDER if queue == MINE else OWNER)
-            self.say(c.SubmitTasks(tasks=[spec(WAITING[queue], queue, priority=100)]))
+            self.say(c.SubmitTasks(ref=0, tasks=[spec(WAITING[queue], queue, priority=100)]))
 
     def say(self, command: Command, session: int = 1) -> Any:
         command.session = session

@@ -9,24 +9,22 @@ from contextlib import contextmanager
 
 import msgspec
 
-from jackalope.core.commands import Answer, Fail, Finish, Held
-from jackalope.core.effects import Assignment
+from jackalope.core.commands import (
+    Answer,
+    AnswerSignal,
+    Fail,
+    Finish,
+    Held,
+    JoinWorker,
+    LeaveWorker,
+    ReportProgress,
+    StartAttempts,
+)
+from jackalope.core.effects import Assignment, SignalAsked
 from jackalope.core.task import Error
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Connection
-from jackalope.wire.messages import (
-    Assign,
-    Hello,
-    Join,
-    Leave,
-    Message,
-    Notice,
-    Progress,
-    Result,
-    SignalAnswer,
-    SignalAsk,
-    Start,
-)
+from jackalope.wire.messages import AnyMessage, Assign, Hello, Notice, Result
 
 
 class StubWorker:
@@ -44,28 +42,28 @@ class StubWorker:
         self._connection = await Connection.open(
             self._address, hello, heard=self._heard, lost=lambda _: self._gone.set()
         )
-        await self._connection.request(Join(0, self._name, self._queues, slots=4))
+        await self._connection.request(JoinWorker(0, self._name, self._queues, slots=4))
         ready.set()
         await self._gone.wait()
         if self._connection.is_open:
-            await self._connection.request(Leave())
+            await self._connection.request(LeaveWorker())
         await self._connection.close()
 
     def leave(self) -> None:
         self._gone.set()
 
-    def _heard(self, message: Message) -> None:
+    def _heard(self, message: AnyMessage) -> None:
         if isinstance(message, Assign):
             for assignment in message.assignments:
                 self._work(assignment)
-        elif isinstance(message, SignalAsk):
-            answer = SignalAnswer(0, message.task, message.fence, Answer.STOPPED)
+        elif isinstance(message, SignalAsked):
+            answer = AnswerSignal(0, message.task, message.fence, Answer.STOPPED)
             self._connection.send(answer)
         elif isinstance(message, Notice) and message.what == "drain":
             self.leave()
 
     def _work(self, given: Assignment) -> None:
-        self._connection.send(Start(0, [Held(given.task, given.fence)]))
+        self._connection.send(StartAttempts(0, [Held(given.task, given.fence)]))
         if given.name == "finish":
             result = msgspec.json.encode({"echo": given.payload.decode()})  # type: ignore[union-attr]
             self._connection.send(Result(0, finished=[Finish(given.task, given.fence, result)]))
@@ -75,7 +73,7 @@ class StubWorker:
             error = Error("ValueError", said, "Traceback: in resize")
             self._connection.send(Result(0, failed=[Fail(given.task, given.fence, error)]))
         else:
-            self._connection.send(Progress(0, given.task, given.fence, 42.0, "tile 21 of 50"))
+            self._connection.send(ReportProgress(0, given.task, given.fence, 42.0, "tile 21 of 50"))
 
 
 @contextmanager

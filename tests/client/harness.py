@@ -17,7 +17,7 @@ import uvloop
 
 from jackalope.broker.service import Broker
 from jackalope.client.app import Jackalope
-from jackalope.core.commands import Fail, Finish
+from jackalope.core.commands import Fail, Finish, JoinWorker, ReportProgress
 from jackalope.core.effects import Assignment
 from jackalope.doors.native import NativeDoor
 from jackalope.doors.native.server import Terms
@@ -25,7 +25,7 @@ from jackalope.errors import ConnectionLost
 from jackalope.storage import Level, Storage
 from jackalope.tasks.serialization import error_of
 from jackalope.transport.connection import Connection
-from jackalope.wire.messages import Assign, Hello, Join, Message, Progress, Result
+from jackalope.wire.messages import AnyMessage, Assign, Hello, Result
 from tests.client.peer import PATIENCE_S
 
 T = TypeVar("T")
@@ -132,13 +132,13 @@ class Hand:
         self._connection = connection
         self._generation += 1
         self._lost.clear()
-        join = Join(0, "hand", self._queues, slots=500, generation=self._generation)
+        join = JoinWorker(0, "hand", self._queues, slots=500, generation=self._generation)
         await connection.request(join)
 
     def _on_lost(self, _: ConnectionLost) -> None:
         self._lost.set()
 
-    def _heard(self, message: Message) -> None:
+    def _heard(self, message: AnyMessage) -> None:
         if isinstance(message, Assign) and self._connection is not None:
             self._ends += [self._work(self._connection, one) for one in message.assignments]
             if not self.is_slow:
@@ -157,7 +157,7 @@ class Hand:
         definition = self._app.functions[one.name]
         content = one.options.headers.get("content", "")
         for percent in self.progress:
-            connection.send(Progress(0, one.task, one.fence, percent))
+            connection.send(ReportProgress(0, one.task, one.fence, percent))
         try:
             assert isinstance(one.payload, bytes)
             value = definition.call(one.payload, content)

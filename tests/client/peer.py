@@ -12,27 +12,18 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from jackalope.client.app import Jackalope
+from jackalope.core.commands import Command, Heartbeat, SubmitTasks, WatchTasks
 from jackalope.wire.frames import FrameReader
-from jackalope.wire.messages import (
-    Ack,
-    Heartbeat,
-    Hello,
-    Message,
-    Nack,
-    Submit,
-    Watch,
-    Welcome,
-    broker_codec,
-)
+from jackalope.wire.messages import Ack, AnyMessage, Hello, Nack, Request, Welcome, broker_codec
 
 T = TypeVar("T")
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=AnyMessage)
 
 PATIENCE_S = 10.0
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 
 #: Returns the answers to a message, or None for what the scripted broker does by itself.
-Script = Callable[[Message], list[Message] | None]
+Script = Callable[[AnyMessage], list[AnyMessage] | None]
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -64,7 +55,7 @@ class ScriptedBroker:
 
     def __init__(self, script: Script | None = None, *, heartbeat_us: int = 10_000_000) -> None:
         self.script = script
-        self.heard: list[Message] = []
+        self.heard: list[AnyMessage] = []
         self.hellos = 0
         self.port = 0
         self.heartbeat_us = heartbeat_us
@@ -109,7 +100,7 @@ class ScriptedBroker:
         for end in list(self._ends):
             end.transport.close()
 
-    def push(self, message: Message) -> None:
+    def push(self, message: AnyMessage) -> None:
         """Say something to every connection."""
         for end in self._ends:
             end.say(message)
@@ -129,7 +120,7 @@ class ScriptedBroker:
     def connections(self) -> int:
         return len(self._ends)
 
-    def take(self, end: _End, message: Message) -> None:
+    def take(self, end: _End, message: AnyMessage) -> None:
         self.heard.append(message)
         if isinstance(message, Hello):
             self.hellos += 1
@@ -139,12 +130,12 @@ class ScriptedBroker:
         for answer in self._usual(message) if answers is None else answers:
             end.say(answer)
 
-    def _usual(self, message: Message) -> list[Message]:
+    def _usual(self, message: AnyMessage) -> list[AnyMessage]:
         if isinstance(message, Hello):
             return [Welcome(1, 1, "pulse", self.heartbeat_us, self.frame_bytes_max, "scripted")]
-        if isinstance(message, Submit | Watch):
+        if isinstance(message, SubmitTasks | WatchTasks):
             return [Ack(message.ref, {"count": len(message.tasks), "refused": []})]
-        if isinstance(message, Heartbeat) or not hasattr(message, "ref"):
+        if isinstance(message, Heartbeat) or not isinstance(message, Request | Command):
             return []
         return [Ack(message.ref, {"count": 1, "refused": []})]
 
@@ -169,7 +160,7 @@ class _End(asyncio.Protocol):
         for kind, body in self._reader.feed(data):
             self._broker.take(self, self._codec.decode(kind, body))
 
-    def say(self, message: Message) -> None:
+    def say(self, message: AnyMessage) -> None:
         self.transport.write(self._codec.encode(message))
 
 
@@ -177,9 +168,9 @@ def refuse_tasks(code: str, *, retry_after_us: int = 0, times: int | None = None
     """Return a script that refuses every task, so many times."""
     left = times
 
-    def script(message: Message) -> list[Message] | None:
+    def script(message: AnyMessage) -> list[AnyMessage] | None:
         nonlocal left
-        if not isinstance(message, Submit) or left == 0:
+        if not isinstance(message, SubmitTasks) or left == 0:
             return None
         if left is not None:
             left -= 1
@@ -190,10 +181,10 @@ def refuse_tasks(code: str, *, retry_after_us: int = 0, times: int | None = None
     return script
 
 
-def refuse(kind: type[Message], code: str, *, retry_after_us: int = 0) -> Script:
+def refuse(kind: type[AnyMessage], code: str, *, retry_after_us: int = 0) -> Script:
     """Return a script that answers one kind of message with NACK."""
 
-    def script(message: Message) -> list[Message] | None:
+    def script(message: AnyMessage) -> list[AnyMessage] | None:
         if not isinstance(message, kind):
             return None
         return [Nack(getattr(message, "ref", 0), code, "said no", retry_after_us)]

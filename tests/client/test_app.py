@@ -15,6 +15,7 @@ import pytest
 
 import jackalope
 from jackalope import ConfigError, Jackalope, JackalopeError, Rejected, State, Timeout
+from jackalope.core.commands import ActOnTasks, SubmitTasks, WatchTasks
 from jackalope.core.effects import TaskEnded
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
@@ -23,17 +24,14 @@ from jackalope.tasks.serialization import encode_value
 from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.messages import (
     Ack,
-    Act,
+    AnyMessage,
     Ended,
     Events,
     Happened,
     Hello,
     Manage,
-    Message,
     Query,
-    Submit,
     Subscribe,
-    Watch,
 )
 from jackalope.wire.views import TaskPage, TaskView
 from tests.client.peer import ScriptedBroker, refuse, run, until
@@ -132,7 +130,7 @@ def test_calls_of_a_bulk_submit_may_have_keywords() -> None:
             other = broker.app()
             task = other.task(name="f")(lambda a, b=0: None)
             await task.submit_many([(1,), task.call(2, b=3)])
-            payloads = [spec.payload for spec in broker.of(Submit)[0].tasks]
+            payloads = [spec.payload for spec in broker.of(SubmitTasks)[0].tasks]
             assert payloads == [
                 encode_value("msgpack", ([1], {})),
                 encode_value("msgpack", ([2], {"b": 3})),
@@ -154,7 +152,7 @@ def test_raw_submit_sends_what_it_is_given() -> None:
                 "q", b"raw", name="f", key="k", id=task_id, parent=None, submit_timeout=None
             )
             assert handle.id == task_id
-            spec = broker.of(Submit)[0].tasks[0]
+            spec = broker.of(SubmitTasks)[0].tasks[0]
             assert (spec.queue, spec.name, spec.key, spec.payload) == ("q", "f", "k", b"raw")
             assert spec.options is None
             await other.close()
@@ -163,7 +161,7 @@ def test_raw_submit_sends_what_it_is_given() -> None:
 
 
 def answering(body: Any) -> Any:
-    return lambda m: [Ack(m.ref, body)] if isinstance(m, Query | Manage | Act) else None
+    return lambda m: [Ack(m.ref, body)] if isinstance(m, Query | Manage | ActOnTasks) else None
 
 
 def test_orders_and_questions_use_the_words_of_the_wire() -> None:
@@ -239,14 +237,14 @@ def test_actions_on_one_task_and_on_many() -> None:
             handle = other.handle(bytes(16))
             for action in ("kill", "pause", "play", "hold", "retry", "purge"):
                 assert await getattr(handle, action)() is True
-            assert [act.action for act in broker.of(Act)] == [
+            assert [act.action for act in broker.of(ActOnTasks)] == [
                 "kill", "pause", "play", "hold", "retry", "purge",
             ]  # fmt: skip
             many = await other.act("kill", [new_task_id() for _ in range(5_000)])
             assert many.changed == 3
-            assert [len(act.tasks) for act in broker.of(Act)[6:]] == [2_000, 2_000, 1_000]
+            assert [len(act.tasks) for act in broker.of(ActOnTasks)[6:]] == [2_000, 2_000, 1_000]
             await other.act("purge", matching=Filter(queue="q"), dry_run=True)
-            assert broker.of(Act)[-1].filter == Filter(queue="q")
+            assert broker.of(ActOnTasks)[-1].filter == Filter(queue="q")
             with pytest.raises(ConfigError, match="one of the two"):
                 await other.act("purge")
             broker.script = answering({**acted, "changed": 0, "requested": 1})
@@ -319,8 +317,8 @@ def test_events_that_are_refused() -> None:
 def broker_in_a_thread() -> Iterator[ScriptedBroker]:
     """A scripted broker on a loop of its own."""
 
-    def script(message: Message) -> list[Message] | None:
-        if isinstance(message, Watch):
+    def script(message: AnyMessage) -> list[AnyMessage] | None:
+        if isinstance(message, WatchTasks):
             ends = [
                 TaskEnded(task, State.SUCCEEDED, encode_value("msgpack", "done"))
                 for task in message.tasks
@@ -410,7 +408,7 @@ async def _count() -> AsyncIterator[int]:
 
 def test_sync_brings_errors_and_stops_waiting() -> None:
     with broker_in_a_thread() as broker:
-        broker.script = lambda m: [] if isinstance(m, Watch) else None
+        broker.script = lambda m: [] if isinstance(m, WatchTasks) else None
         other = broker.app()
         with other.sync as sync:
             handle = other.handle(bytes(16))

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from jackalope import Handle, Rejected, State
-from jackalope.core.effects import TaskEnded
+from jackalope.core.commands import WatchTasks
+from jackalope.core.effects import TaskEnded, TaskProgressed
 from jackalope.core.ids import TaskId
-from jackalope.wire.messages import Ended, Message, Nack, Progressed, Query, Watch
+from jackalope.wire.messages import AnyMessage, Ended, Nack, Query
 from jackalope.wire.views import ProgressView
 from tests.client.harness import Hand, House, open_house
 from tests.client.peer import ScriptedBroker, run, until
@@ -32,13 +33,13 @@ def with_handle(test: Follow) -> None:
     run(scripted())
 
 
-def step(number: int) -> Progressed:
-    return Progressed(TASK, number, 10.0 * number, f"step {number}")
+def step(number: int) -> TaskProgressed:
+    return TaskProgressed(TASK, number, 10.0 * number, f"step {number}")
 
 
 def asked(broker: ScriptedBroker) -> list[bool]:
     """Return for each time that the task was asked for whether its progress was wanted."""
-    return [message.progress for message in broker.of(Watch)]
+    return [message.progress for message in broker.of(WatchTasks)]
 
 
 async def percents(steps: AsyncIterator[ProgressView]) -> list[float | None]:
@@ -126,8 +127,8 @@ def test_progress_is_asked_for_again_after_a_lost_connection() -> None:
 
 def test_unknown_task_has_no_progress() -> None:
     async def test(broker: ScriptedBroker, handle: Handle[Any]) -> None:
-        def script(message: Message) -> list[Message] | None:
-            if not isinstance(message, Watch):
+        def script(message: AnyMessage) -> list[AnyMessage] | None:
+            if not isinstance(message, WatchTasks):
                 return None
             return [Nack(message.ref, "unknown_task", "no such task")]
 

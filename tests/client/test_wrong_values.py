@@ -22,10 +22,11 @@ from hypothesis import strategies as st
 from jackalope import ConfigError, EncodeFailed, Jackalope, JackalopeError, Rejected
 from jackalope.client.submit_options import Choices, SubmitChoices
 from jackalope.client.task import TaskChoices
+from jackalope.core.commands import SubmitTasks
 from jackalope.core.task import Options, Retry, TaskSpec
 from jackalope.errors import Timeout
 from jackalope.transport.task_ids import new_task_id
-from jackalope.wire.messages import Message, Notice, Submit
+from jackalope.wire.messages import AnyMessage, Notice
 from tests.client.harness import open_house, run
 from tests.client.peer import ScriptedBroker
 from tests.profiles import examples
@@ -412,10 +413,10 @@ def test_wrong_type_in_a_task_fails_that_task_alone(shape: type, field: str) -> 
     run(test())
 
 
-def closes_on(is_bad: Callable[[Message], bool]) -> ScriptedBroker:
+def closes_on(is_bad: Callable[[AnyMessage], bool]) -> ScriptedBroker:
     """Make a broker as they were: one that closes a connection on which it cannot read a frame."""
 
-    def script(message: Message) -> list[Message] | None:
+    def script(message: AnyMessage) -> list[AnyMessage] | None:
         if not is_bad(message):
             return None
         broker.push(Notice("error", "protocol error: a frame of kind 1 with a bad body"))
@@ -435,7 +436,7 @@ def test_broker_that_closes_instead_of_refusing(count: int) -> None:
         async with (
             closes_on(
                 lambda message: (
-                    isinstance(message, Submit)
+                    isinstance(message, SubmitTasks)
                     and any(spec.queue == "bad" for spec in message.tasks)
                 )
             ) as broker,

@@ -159,7 +159,7 @@ class Driver:
         return replies[-1] if replies else None
 
     def submit(self, number: int, queue: str = "q", **fields: Any) -> Answered | None:
-        return self.send(SubmitTasks(tasks=[spec(number, queue, **fields)], by="ada"))
+        return self.send(SubmitTasks(ref=0, tasks=[spec(number, queue, **fields)], by="ada"))
 
     def join(
         self,
@@ -172,7 +172,9 @@ class Driver:
     ) -> Answered | None:
         fields.setdefault("secret", worker)
         return self.send(
-            JoinWorker(worker=worker, session=session, queues=queues, lease_us=lease_us, **fields)
+            JoinWorker(
+                ref=0, worker=worker, session=session, queues=queues, lease_us=lease_us, **fields
+            )
         )
 
     def close(self, session: int) -> Answered | None:
@@ -180,7 +182,7 @@ class Driver:
 
     def start(self, number: int) -> Answered | None:
         session, held = self._held(number)
-        return self.send(StartAttempts(session=session, attempts=[held]))
+        return self.send(StartAttempts(ref=0, session=session, attempts=[held]))
 
     def finish(self, number: int, result: bytes = b"") -> Answered | None:
         session, held = self._held(number)
@@ -203,7 +205,7 @@ class Driver:
         session, held = self._held(number)
         return self.send(
             ReportProgress(
-                session=session, task=held.task, fence=held.fence, percent=percent, note=note
+                ref=0, session=session, task=held.task, fence=held.fence, percent=percent, note=note
             )
         )
 
@@ -211,13 +213,18 @@ class Driver:
         session, held = self._held(number)
         return self.send(
             AnswerSignal(
-                session=session, task=held.task, fence=held.fence, answer=answer, detail=detail
+                ref=0,
+                session=session,
+                task=held.task,
+                fence=held.fence,
+                answer=answer,
+                detail=detail,
             )
         )
 
     def act(self, action: Action, *numbers: int, **fields: Any) -> Answered | None:
         tasks = tuple(task_id(number) for number in numbers)
-        return self.send(ActOnTasks(action=action, tasks=tasks, by="ada", **fields))
+        return self.send(ActOnTasks(ref=0, action=action, tasks=tasks, by="ada", **fields))
 
     def declare(self, queue: str = "q", preset: str = "", **changes: object) -> Answered | None:
         return self.send(DeclareQueue(queue=queue, preset=preset, changes=changes))

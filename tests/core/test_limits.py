@@ -127,7 +127,7 @@ def submit_many(driver: Driver, count: int, **fields: Any) -> None:
     for first in range(1, count + 1, ITEMS_PER_COMMAND_MAX):
         numbers = range(first, min(first + ITEMS_PER_COMMAND_MAX, count + 1))
         specs = [spec(number, **fields) for number in numbers]
-        assert driver.send(SubmitTasks(tasks=specs)) == Accepted(len(specs))
+        assert driver.send(SubmitTasks(ref=0, tasks=specs)) == Accepted(len(specs))
 
 
 def test_every_limit_has_a_test() -> None:
@@ -184,7 +184,7 @@ def test_name_chars_max_counts_for_declared_queues(driver: Driver) -> None:
 
 def test_name_chars_max_counts_for_namespaces(driver: Driver) -> None:
     def submit_into(namespace: str) -> Answered | None:
-        return driver.send(SubmitTasks(tasks=[spec(1)], namespace=namespace))
+        return driver.send(SubmitTasks(ref=0, tasks=[spec(1)], namespace=namespace))
 
     assert_refused(driver, submit_into("x" * (NAME_CHARS_MAX + 1)), Code.INVALID, NAME_CHARS_MAX)
     assert_refused(driver, submit_into(""), Code.INVALID, NAME_CHARS_MAX)
@@ -300,11 +300,11 @@ def test_retries_asked_max(driver: Driver) -> None:
 def test_watches_per_task_max(crowd: Driver) -> None:
     crowd.submit(1)
     for session in range(1, WATCHES_PER_TASK_MAX + 1):
-        watched = crowd.send(WatchTasks(session=session, tasks=(task_id(1),)))
+        watched = crowd.send(WatchTasks(ref=0, session=session, tasks=(task_id(1),)))
         assert watched == Accepted(1)
-    too_many = crowd.send(WatchTasks(session=WATCHES_PER_TASK_MAX + 1, tasks=(task_id(1),)))
+    too_many = crowd.send(WatchTasks(ref=0, session=WATCHES_PER_TASK_MAX + 1, tasks=(task_id(1),)))
     assert_refused(crowd, too_many, Code.TOO_MANY, WATCHES_PER_TASK_MAX)
-    again = crowd.send(WatchTasks(session=1, tasks=(task_id(1),), progress=True))
+    again = crowd.send(WatchTasks(ref=0, session=1, tasks=(task_id(1),), progress=True))
     assert again == Accepted(1)
     crowd.act(Action.KILL, 1)
     assert len(crowd.effects) == WATCHES_PER_TASK_MAX + 1
@@ -316,16 +316,16 @@ def test_watches_per_task_max(crowd: Driver) -> None:
 def test_items_per_command_max(crowd: Driver) -> None:
     specs = [spec(number) for number in range(1, ITEMS_PER_COMMAND_MAX + 2)]
     assert_refused(
-        crowd, crowd.send(SubmitTasks(tasks=specs)), Code.TOO_MANY, ITEMS_PER_COMMAND_MAX
+        crowd, crowd.send(SubmitTasks(ref=0, tasks=specs)), Code.TOO_MANY, ITEMS_PER_COMMAND_MAX
     )
-    assert crowd.send(SubmitTasks(tasks=specs[1:])) == Accepted(ITEMS_PER_COMMAND_MAX)
+    assert crowd.send(SubmitTasks(ref=0, tasks=specs[1:])) == Accepted(ITEMS_PER_COMMAND_MAX)
 
 
 def test_items_per_command_max_counts_for_actions(crowd: Driver) -> None:
     ids = tuple(task_id(number) for number in range(ITEMS_PER_COMMAND_MAX + 1))
-    too_many = crowd.send(ActOnTasks(action=Action.KILL, tasks=ids))
+    too_many = crowd.send(ActOnTasks(ref=0, action=Action.KILL, tasks=ids))
     assert_refused(crowd, too_many, Code.TOO_MANY, ITEMS_PER_COMMAND_MAX)
-    answer = crowd.send(ActOnTasks(action=Action.KILL, tasks=ids[1:]))
+    answer = crowd.send(ActOnTasks(ref=0, action=Action.KILL, tasks=ids[1:]))
     assert isinstance(answer, Acted)
     assert len(answer.refused) == ITEMS_PER_COMMAND_MAX
 
@@ -366,7 +366,7 @@ def test_deadlines_per_tick_max(crowd: Driver) -> None:
 
 def test_namespaces_max(crowd: Driver) -> None:
     def submit_into(namespace: str) -> Answered | None:
-        return crowd.send(SubmitTasks(tasks=[spec(len(crowd.journal))], namespace=namespace))
+        return crowd.send(SubmitTasks(ref=0, tasks=[spec(len(crowd.journal))], namespace=namespace))
 
     for number in range(NAMESPACES_MAX):
         assert_accepted(submit_into(f"world {number}"))
@@ -494,6 +494,7 @@ def test_slots_per_worker_max(driver: Driver) -> None:
 def ask_for_helpers(driver: Driver, number: int, count: int) -> Answered | None:
     return driver.send(
         RequestHelpers(
+            ref=0,
             session=1_000_000,
             task=task_id(number),
             fence=driver.fence(number),
@@ -572,7 +573,7 @@ def test_every_problem_of_a_worker_is_told_at_once(driver: Driver) -> None:
 def test_every_problem_of_a_task_is_told_at_once(driver: Driver) -> None:
     bad = spec(1, "", key="x" * 257, priority=256, tags=("",), timeout_us=-1, run_at_us=-1)
     bad.id = TaskId(b"short")
-    refusal = refusal_in(driver.send(SubmitTasks(tasks=[bad])))
+    refusal = refusal_in(driver.send(SubmitTasks(ref=0, tasks=[bad])))
     assert refusal is not None
     for problem in ("id", "queue", "key", "priority", "tags", "timeout_us", "run_at_us"):
         assert f"{problem}: " in refusal.message
@@ -699,7 +700,7 @@ def test_queues_by_use_leave_room_for_those_that_are_declared(driver: Driver) ->
     driver.join("w", 1, ("b",))
     assert_refused(driver, driver.submit(2, "c"), Code.TOO_MANY, 2)
     assert_refused(driver, driver.join("v", 2, ("c",)), Code.TOO_MANY, 2)
-    elsewhere = SubmitTasks(tasks=[spec(3, "c")], namespace="other")
+    elsewhere = SubmitTasks(ref=0, tasks=[spec(3, "c")], namespace="other")
     assert_refused(driver, driver.send(elsewhere), Code.TOO_MANY, 2)
     assert isinstance(driver.send(DeclareQueue(queue="c")), Declared)
     assert_accepted(driver.submit(2, "c"))
@@ -709,14 +710,14 @@ def test_namespaces_by_use_leave_room_for_those_that_are_declared(driver: Driver
     driver.core.namespaces_by_use_max = 1
     driver.submit(1)
     for command in (
-        SubmitTasks(tasks=[spec(2)], namespace="other"),
+        SubmitTasks(ref=0, tasks=[spec(2)], namespace="other"),
         OpenExchange(exchange=Exchange("x", Kind.FANOUT), namespace="other"),
         OpenQueue(queue="q", passive=True, namespace="other"),
     ):
         assert_refused(driver, driver.send(command), Code.TOO_MANY, 1)
     assert "other" not in driver.core.book.namespaces
     assert isinstance(driver.send(DeclareQueue(queue="q", namespace="other")), Declared)
-    assert_accepted(driver.send(SubmitTasks(tasks=[spec(2)], namespace="other")))
+    assert_accepted(driver.send(SubmitTasks(ref=0, tasks=[spec(2)], namespace="other")))
 
 
 def test_exchanges_per_namespace_max(crowd: Driver) -> None:

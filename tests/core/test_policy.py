@@ -331,7 +331,9 @@ def test_what_runs_does_not_count_as_waiting() -> None:
     driver = Driver()
     driver.declare(depth_limit=1)
     driver.join("w", 1, slots=2)
-    assert driver.send(SubmitTasks(tasks=[spec(number) for number in range(3)])) == Accepted(3)
+    assert driver.send(SubmitTasks(ref=0, tasks=[spec(number) for number in range(3)])) == Accepted(
+        3
+    )
     assert refusal_in(driver.submit(3)) is not None
     driver.finish(0)
     assert driver.submit(4) == Accepted(1)
@@ -340,7 +342,7 @@ def test_what_runs_does_not_count_as_waiting() -> None:
 def test_a_depth_limit_of_zero_is_none() -> None:
     driver = Driver()
     driver.declare(depth_limit=0)
-    assert driver.send(SubmitTasks(tasks=[spec(n) for n in range(50)])) == Accepted(50)
+    assert driver.send(SubmitTasks(ref=0, tasks=[spec(n) for n in range(50)])) == Accepted(50)
 
 
 def test_batches_are_filled_one_after_the_other() -> None:

@@ -14,14 +14,24 @@ from jackalope.broker.queries import QUESTIONS, About
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import (
     Action,
+    ActOnTasks,
     Answer,
     AnswerAction,
+    AnswerSignal,
+    ClaimTasks,
+    EndHelp,
     Fail,
     Finish,
     GroupAction,
+    Heartbeat,
     Held,
+    JoinWorker,
+    RequestHelpers,
     RetryTerms,
+    StartAttempts,
+    SubmitTasks,
     Verdict,
+    WatchTasks,
 )
 from jackalope.core.effects import (
     Accepted,
@@ -29,10 +39,14 @@ from jackalope.core.effects import (
     Acted,
     Assignment,
     Declared,
+    HelpAsked,
+    HelperFailed,
     Joined,
     PoolSet,
     Served,
+    SignalAsked,
     TaskEnded,
+    TaskProgressed,
 )
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
@@ -50,7 +64,7 @@ from jackalope.core.task import (
     Stage,
     TaskSpec,
 )
-from jackalope.doors.native.commands import MANAGEMENT
+from jackalope.doors.native.commands import MANAGEMENT, keys_of
 from jackalope.doors.native.server import Terms
 from jackalope.wire import views
 from jackalope.wire.frames import VERSION, Kind
@@ -58,7 +72,7 @@ from jackalope.wire.messages import (
     FROM_BROKER,
     TO_BROKER,
     Ack,
-    Act,
+    AnyMessage,
     Assign,
     Broadcast,
     Call,
@@ -66,44 +80,31 @@ from jackalope.wire.messages import (
     CallReplied,
     CallReply,
     CallStage,
-    Claim,
     Ended,
     Events,
     Fetch,
     Happened,
     Heard,
-    Heartbeat,
     Hello,
-    HelpAsk,
-    HelpEnd,
-    HelperGone,
-    HelpersAsk,
     Interest,
-    Join,
     Listen,
     Manage,
-    Message,
     Nack,
     Notice,
     Part,
-    Progressed,
     Query,
     Result,
-    SignalAnswer,
-    SignalAsk,
-    Start,
-    Submit,
     Upload,
-    Watch,
     Welcome,
     broker_codec,
     peer_codec,
 )
+from jackalope.wire.messages import fields_of as visible
 from tests.docs.blocks import Block, Table
 from tests.docs.wording import code, default_of, duration, kind_of, size
 
 #: Every message, in the order of its kind; to the broker first where a kind goes both ways.
-MESSAGES: dict[str, type[Message]] = {
+MESSAGES: dict[str, type[AnyMessage]] = {
     shape.__name__: shape
     for kind in Kind
     for shapes in (TO_BROKER, FROM_BROKER)
@@ -166,7 +167,7 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
 
 
 def kinds() -> Table:
-    def name(shapes: dict[Kind, type[Message]], kind: Kind) -> str:
+    def name(shapes: dict[Kind, type[AnyMessage]], kind: Kind) -> str:
         return code(shapes[kind].__name__) if kind in shapes else "-"
 
     rows = [
@@ -178,7 +179,7 @@ def kinds() -> Table:
 
 def fields_of(shape: type[msgspec.Struct]) -> Table:
     """List the fields of an array by their place, or those of a map by their key."""
-    fields = msgspec.structs.fields(shape)
+    fields = [field for field in msgspec.structs.fields(shape) if field.name in visible(shape)]
     if shape.__struct_config__.array_like:
         rows = [
             (code(field.name), str(place), told(field.type), default(field))
@@ -260,12 +261,12 @@ def questions() -> Table:
 
 def management() -> Table:
     rows = []
-    for what, (command, names) in MANAGEMENT.items():
+    for what, command in MANAGEMENT.items():
         fields = {field.name: field for field in msgspec.structs.fields(command)}
         keys = [
             f"{code(name)} ({told(fields[name].type)}"
             + (")" if fields[name].required else ", optional)")
-            for name in sorted(names, key=list(fields).index)
+            for name in sorted(keys_of(command), key=list(fields).index)
         ]
         rows.append((code(what), ", ".join(keys)))
     return Table(("`what`", "keys of `about`"), rows, ("what it does",))
@@ -286,18 +287,18 @@ def terms() -> Table:
 
 TASK = TaskId(bytes.fromhex("0197a3f0c2d47b3e9f00112233445566"))
 
-EXAMPLES: dict[str, Message] = {
+EXAMPLES: dict[str, AnyMessage] = {
     "hello": Hello(VERSION, "default", "", "builder-7", "example 1", ""),
     "welcome": Welcome(
         VERSION, 42, "0f1e2d3c4b5a69788796a5b4c3d2e1f0", 10_000_000, 16_777_216, "jackalope 0.1.0"
     ),
     "heartbeat": Heartbeat(0, {"cpu": 0.5}),
-    "submit": Submit(
+    "submit": SubmitTasks(
         1, [TaskSpec(TASK, "images", "resize", "", 150, b"\x92\x91\xa7cat.png\x80", None)], 0
     ),
     "accepted": Ack(1, Accepted(1, ())),
-    "watch": Watch(2, (TASK,), True),
-    "join": Join(
+    "watch": WatchTasks(2, (TASK,), True),
+    "join": JoinWorker(
         1,
         "builder-7",
         ("images",),
@@ -326,7 +327,7 @@ EXAMPLES: dict[str, Message] = {
             )
         ]
     ),
-    "start": Start(2, [Held(TASK, 18)]),
+    "start": StartAttempts(2, [Held(TASK, 18)]),
     "result": Result(
         3,
         [Finish(TASK, 18, b"\xa8done.png")],
@@ -336,12 +337,12 @@ EXAMPLES: dict[str, Message] = {
     "refused": Ack(
         3, Accepted(1, ((1, Refusal(Code.STALE_FENCE, "fence 17 is not the present lease", 0)),))
     ),
-    "signal": SignalAsk(TASK, 18, Signal.KILL),
-    "answer": SignalAnswer(4, TASK, 18, Answer.STOPPED, ""),
-    "progressed": Progressed(TASK, 1_750_000_000_000_000, 40.0, "4 of 10 pages"),
+    "signal": SignalAsked(TASK, 18, Signal.KILL),
+    "answer": AnswerSignal(4, TASK, 18, Answer.STOPPED, ""),
+    "progressed": TaskProgressed(TASK, 1_750_000_000_000_000, 40.0, "4 of 10 pages"),
     "ended": Ended([TaskEnded(TASK, State.SUCCEEDED, b"\xa8done.png", None, None)]),
-    "act": Act(5, Action.KILL, (), Filter(queue="images", states=(State.READY,)), False),
-    "claim": Claim(6, 1, 5_000_000),
+    "act": ActOnTasks(5, Action.KILL, (), Filter(queue="images", states=(State.READY,)), False),
+    "claim": ClaimTasks(6, 1, 5_000_000),
     "nothing": Nack(6, "nothing_to_claim", "no task came in time", 0),
     "query": Query(7, "task", {"id": TASK}),
     "manage": Manage(8, "pause_queue", {"queue": "images"}),
@@ -355,23 +356,23 @@ EXAMPLES: dict[str, Message] = {
     "listen": Listen(10, ("clerk",), (Interest("*", "door.*"),), True),
     "broadcast": Broadcast(11, "door.open", "lena", b"\xc3"),
     "heard": Heard("door.open", "lena", b"\xc3", 0),
-    "helpers": HelpersAsk(12, TASK, 18, 8, "score", "10.0.0.7:40123", "", "scores"),
-    "helper gone": HelperGone(TASK, 18, "builder-9", "unreachable: 10.0.0.7:40123"),
-    "help ask": HelpAsk(18, TASK, "images", "score", "10.0.0.7:40123", "dG9rZW4", ""),
-    "help end": HelpEnd(13, 18, ""),
+    "helpers": RequestHelpers(12, TASK, 18, 8, "score", "10.0.0.7:40123", "", "scores"),
+    "helper gone": HelperFailed(TASK, 18, "builder-9", "unreachable: 10.0.0.7:40123"),
+    "help ask": HelpAsked(18, TASK, "images", "score", "10.0.0.7:40123", "dG9rZW4", ""),
+    "help end": EndHelp(13, 18, ""),
     "upload": Upload(14, 1, b"the last", True),
     "fetch": Fetch(15, TASK, 18, 1048576, 262144),
     "notice": Notice("goodbye", "the broker stops; connect again later"),
 }
 
 
-def encoded(message: Message) -> bytes:
+def encoded(message: AnyMessage) -> bytes:
     """Return the frame of an example, as whoever sends it makes it."""
     is_to_broker = type(message) in TO_BROKER.values()
     return (peer_codec() if is_to_broker else broker_codec()).encode(message)
 
 
-def dump(message: Message) -> str:
+def dump(message: AnyMessage) -> str:
     """Show a frame byte by byte, each with its meaning."""
     frame = encoded(message)
     lines = [

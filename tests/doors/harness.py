@@ -16,7 +16,7 @@ import uvloop
 
 from jackalope.broker.access import Access
 from jackalope.broker.service import Broker
-from jackalope.core.commands import Finish, Held
+from jackalope.core.commands import Finish, Held, JoinWorker, SubmitTasks
 from jackalope.core.effects import Assignment
 from jackalope.core.ids import TaskId
 from jackalope.core.task import Body, Options, TaskSpec
@@ -27,14 +27,12 @@ from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.frames import FrameReader, Kind, frame
 from jackalope.wire.messages import (
     Ack,
+    AnyMessage,
     Assign,
     Hello,
-    Join,
-    Message,
     Nack,
     Query,
     Result,
-    Submit,
     Welcome,
     peer_codec,
 )
@@ -42,7 +40,7 @@ from jackalope.wire.messages import (
 #: What is still missing after this long does not come any more.
 PATIENCE_S = 10.0
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=AnyMessage)
 T = TypeVar("T")
 
 codec = peer_codec()
@@ -70,7 +68,7 @@ class Peer:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.heard: list[Message] = []
+        self.heard: list[AnyMessage] = []
         self._reader = FrameReader()
         self._last_ref = 0
 
@@ -96,7 +94,7 @@ class Peer:
 
     # Speaking.
 
-    async def send(self, *messages: Message) -> None:
+    async def send(self, *messages: AnyMessage) -> None:
         """Send messages in one write."""
         await self.send_bytes(b"".join(map(codec.encode, messages)))
 
@@ -141,7 +139,7 @@ class Peer:
         assert type(found) is shape
         return found
 
-    async def wait_for(self, accept: Callable[[Any], bool]) -> Message:
+    async def wait_for(self, accept: Callable[[Any], bool]) -> AnyMessage:
         """Wait for the next message that is accepted; what else comes is kept."""
         at = 0
         async with asyncio.timeout(PATIENCE_S):
@@ -152,7 +150,7 @@ class Peer:
                 at = len(self.heard)
                 await self._read()
 
-    async def wait_closed(self) -> list[Message]:
+    async def wait_closed(self) -> list[AnyMessage]:
         """Wait until the broker closes the connection, and return all that was not asked for."""
         async with asyncio.timeout(PATIENCE_S):
             try:
@@ -174,13 +172,13 @@ class Peer:
 
     async def submit(self, *specs: TaskSpec) -> list[TaskId]:
         """Submit tasks, all of which must be accepted."""
-        body = await self.ask_ok(Submit(0, list(specs)))
+        body = await self.ask_ok(SubmitTasks(0, list(specs)))
         assert body == {"count": len(specs), "refused": []}
         return [spec.id for spec in specs]
 
     async def join(self, worker: str = "w1", queues: tuple[str, ...] = ("q",), **more: Any) -> Any:
         """Become a worker."""
-        return await self.ask_ok(Join(0, worker, queues, **more))
+        return await self.ask_ok(JoinWorker(0, worker, queues, **more))
 
     async def take(self, count: int = 1) -> list[Assignment]:
         """Wait for so many assignments."""

@@ -9,22 +9,10 @@ from typing import Any
 
 import pytest
 
-from jackalope.core.commands import Action, Finish
+from jackalope.core.commands import Action, ActOnTasks, Finish, JoinWorker, SubmitTasks, WatchTasks
 from jackalope.core.ids import TaskId
 from jackalope.storage import DiskFull
-from jackalope.wire.messages import (
-    Ack,
-    Act,
-    Ended,
-    Join,
-    Manage,
-    Nack,
-    Notice,
-    Query,
-    Result,
-    Submit,
-    Watch,
-)
+from jackalope.wire.messages import Ack, Ended, Manage, Nack, Notice, Query, Result
 from tests.doors.harness import Closed, House, Peer, held, open_house, run, spec
 
 GOODBYE = Notice("goodbye", "the disk is full; connect again")
@@ -47,7 +35,7 @@ def _free(database: Any) -> None:
 async def _until_refused(peer: Peer, size: int = 30_000) -> Nack:
     """Submit until there is no room, as the last page has some left."""
     for _ in range(1_000):
-        answer = await peer.ask(Submit(0, [spec(payload=b"x" * size)]))
+        answer = await peer.ask(SubmitTasks(0, [spec(payload=b"x" * size)]))
         if isinstance(answer, Nack):
             return answer
     raise AssertionError("the disk did not fill up")
@@ -96,11 +84,11 @@ def test_writes_are_refused_and_reads_go_on(tmp_path: Path) -> None:
         async with open_house(tmp_path) as house:
             peer, task = await _brimful_house(house)
             for message in (
-                Submit(0, [spec()]),
-                Act(0, Action.KILL, (task,)),
+                SubmitTasks(0, [spec()]),
+                ActOnTasks(0, Action.KILL, (task,)),
                 Manage(0, "pause_queue", {"queue": "q"}),
-                Join(0, "w1", ("q",)),
-                Watch(0, (task,)),
+                JoinWorker(0, "w1", ("q",)),
+                WatchTasks(0, (task,)),
             ):
                 assert (await peer.ask_no(message)).code == "storage_failed"
             view = await peer.ask_ok(Query(0, "task", {"id": task, "bodies": True}))
@@ -153,7 +141,7 @@ def test_refused_is_not_done(tmp_path: Path) -> None:
             await peer.submit(spec())
             _fill(house.storage.journal)
             large = spec(payload=b"x" * 60_000)
-            while isinstance(await peer.ask(Submit(0, [large])), Ack):
+            while isinstance(await peer.ask(SubmitTasks(0, [large])), Ack):
                 large = spec(payload=b"x" * 60_000)
             peer = await house.peer()
             assert (await peer.ask_no(Query(0, "task", {"id": large.id}))).code == "unknown_task"
@@ -216,7 +204,7 @@ def test_no_room_for_history(tmp_path: Path) -> None:
             client, other = await house.peer(), await house.peer()
             (task,) = await client.submit(spec())
             await client.ask_ok(Query(0, "tasks"))
-            await client.ask_ok(Watch(0, (task,)))
+            await client.ask_ok(WatchTasks(0, (task,)))
             _fill(house.storage.history)
             await other.submit(*(spec("other", payload=b"x" * 60_000) for _ in range(20)))
             await house.until(lambda: house.broker.engine.fault is not None)
@@ -224,7 +212,7 @@ def test_no_room_for_history(tmp_path: Path) -> None:
             await house.until(lambda: house.broker.engine.fault is None)
             # Either the client is told that its session is over, or its watch still holds.
             other = await house.peer()
-            await other.ask_ok(Act(0, Action.KILL, (task,)))
+            await other.ask_ok(ActOnTasks(0, Action.KILL, (task,)))
             async with asyncio.timeout(0.5):
                 await client.wait_for(lambda message: isinstance(message, Ended | Notice))
 
@@ -244,7 +232,7 @@ def test_no_room_for_a_blob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
             monkeypatch.setattr(house.storage.blobs, "begin", begin)
             async with asyncio.timeout(0.5):
-                refusal = await peer.ask_no(Submit(0, [spec(payload=b"x" * 100_000)]))
+                refusal = await peer.ask_no(SubmitTasks(0, [spec(payload=b"x" * 100_000)]))
             assert refusal.code == "storage_failed"
             await peer.submit(spec())
 

@@ -115,7 +115,9 @@ class CoreMachine(RuleBasedStateMachine):
             task = self.model.tasks[given]
             if task.state is State.ASSIGNED:
                 held = c.Held(given, task.fence)
-                self.send(c.StartAttempts(session=self.session_of(task.worker), attempts=[held]))
+                self.send(
+                    c.StartAttempts(ref=0, session=self.session_of(task.worker), attempts=[held])
+                )
 
     def compare(self) -> None:
         check(self.core)
@@ -169,12 +171,12 @@ class CoreMachine(RuleBasedStateMachine):
         finished = [c.Finish(*each, b"result") for each in attempts]
         failed = [c.Fail(*each, Error("E", "message")) for each in attempts]
         commands: dict[str, c.AnyCommand] = {
-            "start": c.StartAttempts(attempts=held),
+            "start": c.StartAttempts(ref=0, attempts=held),
             "finish": c.FinishAttempts(attempts=finished),
             "fail": c.FailAttempts(attempts=failed),
             "release": c.ReleaseAttempts(attempts=held),
-            "progress": c.ReportProgress(task=task, fence=fence, percent=50.0),
-            "answer": c.AnswerSignal(task=task, fence=fence, answer=c.Answer.STOPPED),
+            "progress": c.ReportProgress(ref=0, task=task, fence=fence, percent=50.0),
+            "answer": c.AnswerSignal(ref=0, task=task, fence=fence, answer=c.Answer.STOPPED),
         }
         commands[what].session = session
         self.send(commands[what])
@@ -197,7 +199,9 @@ class CoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.model.tasks) < ENOUGH)
     @rule(queue=queues, count=st.integers(1, 3), priority=priorities, key=keys)
     def submit(self, queue: str, count: int, priority: int, key: str) -> None:
-        self.send(c.SubmitTasks(tasks=[self.new_spec(queue, priority, key) for _ in range(count)]))
+        self.send(
+            c.SubmitTasks(ref=0, tasks=[self.new_spec(queue, priority, key) for _ in range(count)])
+        )
 
     @precondition(lambda self: len(self.model.tasks) < ENOUGH)
     @rule(
@@ -228,7 +232,7 @@ class CoreMachine(RuleBasedStateMachine):
             retry=retry,
             held=is_held,
         )
-        self.send(c.SubmitTasks(tasks=[self.new_spec(*spec, options)]))
+        self.send(c.SubmitTasks(ref=0, tasks=[self.new_spec(*spec, options)]))
 
     @precondition(lambda self: len(self.model.tasks) < ENOUGH)
     @rule(
@@ -261,6 +265,7 @@ class CoreMachine(RuleBasedStateMachine):
         )
         self.send(
             c.SubmitTasks(
+                ref=0,
                 tasks=[self.new_spec(queue, 150, "", options)],
                 fence={"": 0, "right": right, "stale": right + 1_000}[fence],
             )
@@ -303,7 +308,9 @@ class CoreMachine(RuleBasedStateMachine):
         chosen = asked or self.leased()
         task = self.model.tasks[chosen[number % len(chosen)]]
         session = self.session_of(task.worker)
-        self.send(c.AnswerSignal(session=session, task=task.id, fence=task.fence, answer=answer))
+        self.send(
+            c.AnswerSignal(ref=0, session=session, task=task.id, fence=task.fence, answer=answer)
+        )
 
     @rule(
         number=numbers,
@@ -323,7 +330,7 @@ class CoreMachine(RuleBasedStateMachine):
         spec = TaskSpec(self.a_task(number), "a") if known is None else copied(known.spec)
         spec.payload = spec.payload if is_same else b"other"
         self.submitted += spec.id == task_id(self.submitted + 1)
-        self.send(c.SubmitTasks(tasks=[spec]))
+        self.send(c.SubmitTasks(ref=0, tasks=[spec]))
 
     # Coming and going.
 
@@ -358,6 +365,7 @@ class CoreMachine(RuleBasedStateMachine):
         holding = {"all": held, "some": held[1:], "wrong": wrong}.get(says, [])
         self.send(
             c.JoinWorker(
+                ref=0,
                 session=session,
                 worker=worker,
                 queues=queues,
@@ -383,14 +391,14 @@ class CoreMachine(RuleBasedStateMachine):
             "close": c.CloseSession(session=session),
             "leave": c.LeaveWorker(session=session),
             "drain": c.DrainWorker(worker=name),
-            "take": c.JoinWorker(session=session, worker="another", queues=("a",), slots=0),
+            "take": c.JoinWorker(ref=0, session=session, worker="another", queues=("a",), slots=0),
         }
         self.send(commands[how])
 
     @rule(worker=numbers, count=st.integers(1, 3), wait_us=waits_us)
     def claim(self, worker: int, count: int, wait_us: int) -> None:
         session = self.session_of(self.a_worker(worker))
-        self.send(c.ClaimTasks(session=session, count=count, wait_us=wait_us))
+        self.send(c.ClaimTasks(ref=0, session=session, count=count, wait_us=wait_us))
 
     @rule(worker=numbers, claim=numbers)
     def cancel_claim(self, worker: int, claim: int) -> None:
@@ -410,7 +418,9 @@ class CoreMachine(RuleBasedStateMachine):
         """Watch some tasks; none means to go away."""
         watched = tuple(dict.fromkeys(self.a_task(number) for number in tasks))
         if watched:
-            command = c.WatchTasks(session=session, tasks=watched, progress=progress, only=only)
+            command = c.WatchTasks(
+                ref=0, session=session, tasks=watched, progress=progress, only=only
+            )
             self.send(command)
         else:
             self.send(c.CloseSession(session=session))
@@ -424,14 +434,14 @@ class CoreMachine(RuleBasedStateMachine):
         ids = list(self.model.tasks)
         task = self.model.tasks[ids[number % len(ids)]]
         able = [action for action in c.Action if is_legal(task.state, Event(action.value))]
-        self.send(c.ActOnTasks(action=able[choice % len(able)], tasks=(task.id,)))
+        self.send(c.ActOnTasks(ref=0, action=able[choice % len(able)], tasks=(task.id,)))
 
     @rule(
         action=st.sampled_from(c.Action), tasks=st.lists(numbers, min_size=1, max_size=3), only=seen
     )
     def act_anyhow(self, action: c.Action, tasks: list[int], only: tuple[str, ...]) -> None:
         chosen = tuple(self.a_task(number) for number in tasks)
-        self.send(c.ActOnTasks(action=action, tasks=chosen, only=only))
+        self.send(c.ActOnTasks(ref=0, action=action, tasks=chosen, only=only))
 
     @rule(
         action=st.sampled_from(c.Action),
@@ -440,7 +450,7 @@ class CoreMachine(RuleBasedStateMachine):
     )
     def act_if(self, action: c.Action, tasks: list[int], states: tuple[State, ...]) -> None:
         chosen = tuple(self.a_task(number) for number in tasks)
-        self.send(c.ActOnTasks(action=action, tasks=chosen, filter=Filter(states=states)))
+        self.send(c.ActOnTasks(ref=0, action=action, tasks=chosen, filter=Filter(states=states)))
 
     @rule(
         action=st.sampled_from(c.Action),
@@ -461,7 +471,7 @@ class CoreMachine(RuleBasedStateMachine):
         only: tuple[str, ...],
     ) -> None:
         wanted = Filter(queue=queue, key=key, states=states)
-        self.send(c.ActOnTasks(action=action, filter=wanted, dry_run=dry_run, only=only))
+        self.send(c.ActOnTasks(ref=0, action=action, filter=wanted, dry_run=dry_run, only=only))
 
     @rule(queue=queues, changes=policies)
     def declare(self, queue: str, changes: dict[str, object]) -> None:

@@ -105,6 +105,7 @@ class Stage:
             further.further = None
             further.finish()
         command = commands.SubmitTasks(
+            ref=0,
             tasks=tasks,
             session=self._client(order),
             namespace=order.text("namespace", DEFAULT),
@@ -240,6 +241,7 @@ class Stage:
         worker = order.word("a worker")
         session = order.text("session", self._cast.session_of(worker))
         command = commands.JoinWorker(
+            ref=0,
             worker=worker,
             session=self._cast.session(session),
             queues=order.list("queues"),
@@ -265,6 +267,7 @@ class Stage:
 
     def claim(self, order: Order) -> list[str]:
         command = commands.ClaimTasks(
+            ref=0,
             session=self._worker(order.word("a worker"), order),
             count=order.number("count", 1),
             wait_us=order.duration_us("wait"),
@@ -298,7 +301,7 @@ class Stage:
 
     def start(self, order: Order) -> list[str]:
         held, session = self._attempts(order)
-        return self._send(commands.StartAttempts(attempts=held, session=session))
+        return self._send(commands.StartAttempts(ref=0, attempts=held, session=session))
 
     def finish(self, order: Order) -> list[str]:
         held, session = self._attempts(order)
@@ -325,8 +328,9 @@ class Stage:
     def progress(self, order: Order) -> list[str]:
         [held], session = self._attempts(order)
         command = commands.ReportProgress(
-            task=held.task,
-            fence=held.fence,
+            0,
+            held.task,
+            held.fence,
             session=session,
             percent=float(order.text("percent")),
             note=order.text("note"),
@@ -336,8 +340,9 @@ class Stage:
     def answer(self, order: Order) -> list[str]:
         [held], session = self._attempts(order)
         command = commands.AnswerSignal(
-            task=held.task,
-            fence=held.fence,
+            0,
+            held.task,
+            held.fence,
             session=session,
             answer=commands.Answer(order.word("an answer")),
             detail=order.text("detail"),
@@ -351,6 +356,7 @@ class Stage:
         task = order.word("a task")
         count = int(order.word("how many"))
         command = commands.RequestHelpers(
+            ref=0,
             task=self._task(task),
             fence=order.number("fence") or self._fence_of(task),
             count=count,
@@ -369,7 +375,7 @@ class Stage:
         """Let a helper say that it is free again."""
         session = self._worker(order.word("a worker"), order)
         fence = self._fence_of(order.word("a task"))
-        return self._send(commands.EndHelp(session=session, fence=fence, why=order.text("why")))
+        return self._send(commands.EndHelp(0, fence, order.text("why"), session=session))
 
     def _fence_of(self, task: str) -> int:
         task_id = self._task_or_none(task)
@@ -381,6 +387,7 @@ class Stage:
         action = commands.Action(order.verb)
         wanted = self._filter(order) if order.flag("where") else None
         command = commands.ActOnTasks(
+            ref=0,
             action=action,
             tasks=tuple(map(self._task, order.list("tasks")))
             if wanted is not None
@@ -453,6 +460,7 @@ class Stage:
         tasks = tuple(self._task(name) for name in order.names("the names of tasks"))
         namespace = order.text("namespace", DEFAULT)
         command = commands.WatchTasks(
+            ref=0,
             tasks=tasks,
             session=self._client(order),
             namespace=namespace,

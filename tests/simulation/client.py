@@ -81,7 +81,7 @@ class SimClient:
         for command in list(self.outbox.values()):
             self._send(command)
         if self.requests and world.rng.random() < 0.5:
-            self._ask(WatchTasks(tasks=tuple(self.requests)))
+            self._ask(WatchTasks(ref=0, tasks=tuple(self.requests)))
         if self.is_tidying:
             self._tidy()
         else:
@@ -93,18 +93,18 @@ class SimClient:
         if self.left and chance < 0.55:
             count = min(self.left, world.rng.randrange(1, 12))
             self.left -= count
-            self._ask(SubmitTasks(tasks=[self._spec() for _ in range(count)], by=self.name))
+            self._ask(SubmitTasks(ref=0, tasks=[self._spec() for _ in range(count)], by=self.name))
         elif self.left and chance < 0.68:
             self.left -= 1
             requests = [self._request() for _ in range(world.rng.randrange(1, 4))]
-            self._ask(SubmitTasks(tasks=requests, by=self.name))
+            self._ask(SubmitTasks(ref=0, tasks=requests, by=self.name))
         elif chance < 0.7:
             done = world.rng.choice(list(AnswerAction))
             self._ask(ActOnAnswers(action=done, queue="shared", by=self.name))
         elif chance < 0.75 and self.known:
             action = world.rng.choice(list(Action))
             tasks = tuple(world.rng.sample(self.known, min(3, len(self.known))))
-            self._ask(ActOnTasks(action=action, tasks=tasks, by=self.name))
+            self._ask(ActOnTasks(ref=0, action=action, tasks=tasks, by=self.name))
         elif chance < 0.8:
             self._ask(LimitTag(tag=world.rng.choice(TAGS), limit=world.rng.randrange(-1, 4)))
         elif chance < 0.84:
@@ -113,10 +113,12 @@ class SimClient:
             self._ask(command(queue=queue, by=self.name))
         elif chance < 0.9 and self.known:
             tasks = tuple(world.rng.sample(self.known, 1))
-            self._ask(WatchTasks(tasks=tasks, progress=world.rng.random() < 0.5))
+            self._ask(WatchTasks(ref=0, tasks=tasks, progress=world.rng.random() < 0.5))
         elif chance < 0.92:
             states = (State.DEAD,)
-            self._ask(ActOnTasks(action=Action.RETRY, filter=Filter(states=states), by=self.name))
+            self._ask(
+                ActOnTasks(ref=0, action=Action.RETRY, filter=Filter(states=states), by=self.name)
+            )
 
     def _tidy(self) -> None:
         """Let go of everything that waits for a person, so that it can end."""
@@ -125,7 +127,9 @@ class SimClient:
         for tag in TAGS:
             self._ask(LimitTag(tag=tag, limit=2))
         for state in (State.HELD, State.PAUSED):
-            self._ask(ActOnTasks(action=Action.PLAY, filter=Filter(states=(state,)), by=self.name))
+            self._ask(
+                ActOnTasks(ref=0, action=Action.PLAY, filter=Filter(states=(state,)), by=self.name)
+            )
 
     def _spec(self) -> TaskSpec:
         rng, now_us = self.world.rng, self.world.now_us
@@ -212,4 +216,4 @@ class SimClient:
         lost = [self.requests.pop(task) for task in gone if task in self.requests]
         if lost:
             again = [msgspec.structs.replace(spec, id=self.world.new_id()) for spec in lost]
-            self._ask(SubmitTasks(tasks=again, by=self.name))
+            self._ask(SubmitTasks(ref=0, tasks=again, by=self.name))

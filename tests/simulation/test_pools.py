@@ -133,7 +133,7 @@ class Races:
         self.races += key in falling
         self.submitted += 1
         task = TaskId(self.submitted.to_bytes(16, "big"))
-        self.send(SubmitTasks(tasks=[TaskSpec(task, "q", "", key, 150, b"")]))
+        self.send(SubmitTasks(ref=0, tasks=[TaskSpec(task, "q", "", key, 150, b"")]))
 
     def report(self) -> None:
         """Let the launcher report, and carry out its orders, some of them badly."""
@@ -176,6 +176,7 @@ class Races:
         process.session = self.sessions
         slots = 0 if process.phase is Phase.STOPPING else self.rng.randrange(1, 3)
         join = JoinWorker(
+            ref=0,
             session=process.session,
             worker=process.launch,
             queues=("q",),

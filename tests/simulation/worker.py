@@ -264,9 +264,9 @@ class SimWorker:
             return
         world = self.world
         run = self.runs[message.task] = Run(Held(message.task, message.fence))
-        self._report(StartAttempts(attempts=[run.held]))
+        self._report(StartAttempts(ref=0, attempts=[run.held]))
         if world.rng.random() < 0.2:
-            self._send(ReportProgress(task=message.task, fence=message.fence, percent=50))
+            self._send(ReportProgress(ref=0, task=message.task, fence=message.fence, percent=50))
         if world.rng.random() < 0.3:
             run.wants = world.rng.randrange(1, 4)
             self._ask_for_helpers(run)
@@ -287,7 +287,7 @@ class SimWorker:
         task, fence = run.held.task, run.held.fence
         if run.wants and self.world.rng.random() < 0.5:
             # Otherwise the end of the attempt says it.
-            self._send(RequestHelpers(task=task, fence=fence, count=0))
+            self._send(RequestHelpers(ref=0, task=task, fence=fence, count=0))
         mark = f"{fence}:{self.name}"
         chance = self.world.rng.random()
         if chance < 0.8:
@@ -305,14 +305,16 @@ class SimWorker:
             return
         world = self.world
         for answer in (Answer.DELIVERED, Answer.ACKNOWLEDGED):
-            self._report(AnswerSignal(task=message.task, fence=message.fence, answer=answer))
+            self._report(AnswerSignal(ref=0, task=message.task, fence=message.fence, answer=answer))
         if world.rng.random() < 0.2:
             refused = Answer.REFUSED
-            self._report(AnswerSignal(task=message.task, fence=message.fence, answer=refused))
+            self._report(
+                AnswerSignal(ref=0, task=message.task, fence=message.fence, answer=refused)
+            )
             return
         run.is_over = True
         stopped = Answer.STOPPED
-        self._report(AnswerSignal(task=message.task, fence=message.fence, answer=stopped))
+        self._report(AnswerSignal(ref=0, task=message.task, fence=message.fence, answer=stopped))
 
     # Whom it helps. What they do together, the broker does not see.
 
@@ -320,12 +322,12 @@ class SimWorker:
         if run.wants and not run.is_over:
             task, fence = run.held.task, run.held.fence
             count, where = run.wants, f"{self.name}:1"
-            self._send(RequestHelpers(task=task, fence=fence, count=count, where=where))
+            self._send(RequestHelpers(ref=0, task=task, fence=fence, count=count, where=where))
 
     def _on_help(self, message: HelpAsked) -> None:
         if self.helps:
             if message.fence != self.helps:
-                self._send(EndHelp(fence=message.fence, why="helps another task"))
+                self._send(EndHelp(ref=0, fence=message.fence, why="helps another task"))
             return
         world, life = self.world, self.life
         self.helps = message.fence
@@ -340,6 +342,6 @@ class SimWorker:
             return
         self.helps = 0
         if self._has_joined:
-            self._send(EndHelp(fence=fence, why=why))
+            self._send(EndHelp(ref=0, fence=fence, why=why))
         else:
             self._reconnect()

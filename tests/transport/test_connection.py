@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jackalope.core.commands import ClaimTasks, Heartbeat, SubmitTasks, WatchTasks
 from jackalope.core.effects import Assignment, TaskEnded
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
@@ -18,20 +19,7 @@ from jackalope.transport import connection as link
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Connection
 from jackalope.transport.task_ids import new_task_id
-from jackalope.wire.messages import (
-    Ack,
-    Assign,
-    Claim,
-    Ended,
-    Heartbeat,
-    Hello,
-    Message,
-    Nack,
-    Notice,
-    Query,
-    Submit,
-    Watch,
-)
+from jackalope.wire.messages import Ack, AnyMessage, Assign, Ended, Hello, Nack, Notice, Query
 from tests.client.peer import ScriptedBroker, run, until
 
 
@@ -39,7 +27,7 @@ class Owner:
     """Whoever opened a connection, and what it was told."""
 
     def __init__(self) -> None:
-        self.heard: list[Message] = []
+        self.heard: list[AnyMessage] = []
         self.lost: list[ConnectionLost] = []
 
     async def open(self, broker: ScriptedBroker, **settings: Any) -> Connection:
@@ -103,7 +91,7 @@ def test_hello_is_refused() -> None:
 
 def test_hello_ends_in_an_error() -> None:
     async def test(broker: ScriptedBroker, owner: Owner) -> None:
-        def script(_: Message) -> list[Message]:
+        def script(_: AnyMessage) -> list[AnyMessage]:
             asyncio.get_running_loop().call_soon(broker.drop)
             return [Notice("error", "protocol version 9")]
 
@@ -217,12 +205,12 @@ def test_answer_can_be_brought_without_a_future() -> None:
 
 def test_claim_is_answered_by_its_assignments() -> None:
     async def test(broker: ScriptedBroker, owner: Owner) -> None:
-        broker.script = lambda m: [] if isinstance(m, Claim) else None
+        broker.script = lambda m: [] if isinstance(m, ClaimTasks) else None
         connection = await owner.open(broker)
-        claimed = connection.request(Claim(0, 2, 1_000_000))
-        hopeless = connection.request(Claim(0))
-        await until(lambda: len(broker.of(Claim)) == 2)
-        refs = [claim.ref for claim in broker.of(Claim)]
+        claimed = connection.request(ClaimTasks(0, 2, 1_000_000))
+        hopeless = connection.request(ClaimTasks(0))
+        await until(lambda: len(broker.of(ClaimTasks)) == 2)
+        refs = [claim.ref for claim in broker.of(ClaimTasks)]
         mine, pushed = (assignment(claim) for claim in (refs[0], 0))
         broker.push(Assign([mine, pushed]))
         broker.push(Nack(refs[1], "nothing_to_claim", "time is over"))
@@ -327,10 +315,10 @@ def test_garbage_ends_the_connection() -> None:
 def test_close_sends_what_is_waiting_and_tells_nobody() -> None:
     async def test(broker: ScriptedBroker, owner: Owner) -> None:
         connection = await owner.open(broker)
-        answer = connection.request(Submit(0, []))
+        answer = connection.request(SubmitTasks(0, []))
         await connection.close()
         await connection.close()
-        await until(lambda: broker.of(Submit))
+        await until(lambda: broker.of(SubmitTasks))
         with pytest.raises(ConnectionLost, match="closed here"):
             await answer
         assert owner.lost == []
@@ -446,7 +434,7 @@ def test_watching_many_tasks_is_one_frame_each() -> None:
     async def test(broker: ScriptedBroker, owner: Owner) -> None:
         connection = await owner.open(broker)
         ids = tuple(TaskId(bytes([n]) * 16) for n in range(10))
-        assert await connection.request(Watch(0, ids)) == {"count": 10, "refused": []}
+        assert await connection.request(WatchTasks(0, ids)) == {"count": 10, "refused": []}
         await connection.close()
 
     with_broker(test)

@@ -11,11 +11,12 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect
 
+from jackalope.wire import messages
 from jackalope.wire.frames import Kind
-from jackalope.wire.messages import FROM_BROKER, TO_BROKER, Message
+from jackalope.wire.messages import FROM_BROKER, TO_BROKER, AnyMessage
 
 #: Each message with the kind of frame that carries it and the direction that it goes in.
-MESSAGES: list[tuple[str, Kind, type[Message]]] = [
+MESSAGES: list[tuple[str, Kind, type[AnyMessage]]] = [
     ("to", kind, shape) for kind, shape in TO_BROKER.items()
 ] + [("from", kind, shape) for kind, shape in FROM_BROKER.items()]
 
@@ -111,7 +112,7 @@ class Shapes:
 
     def _struct(self, info: inspect.StructType) -> st.SearchStrategy[Any]:
         # In one draw and by position, which is several times faster than `builds`.
-        fields = st.tuples(*(self._of(field.type) for field in info.fields))
+        fields = st.tuples(*(self._of(field.type) for field in _visible(info)))
         return fields.map(lambda drawn: info.cls(*drawn))
 
 
@@ -125,4 +126,9 @@ def fields_of(shape: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
     """Return the fields of a shape, in their order."""
     info = inspect.type_info(shape)
     assert isinstance(info, inspect.StructType)
-    return info.fields
+    return _visible(info)
+
+
+def _visible(info: inspect.StructType) -> tuple[inspect.Field, ...]:
+    """Return the fields that travel: what a door sets in a command comes after them."""
+    return info.fields[: len(messages.fields_of(info.cls))]

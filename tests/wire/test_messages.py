@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jackalope.core.commands import ClaimTasks, Command, JoinWorker
 from jackalope.wire.frames import FrameError, FrameReader, Kind
 from jackalope.wire.messages import (
     FROM_BROKER,
     TO_BROKER,
-    Claim,
+    AnyMessage,
     Codec,
     Hello,
-    Join,
-    Message,
     broker_codec,
     peer_codec,
 )
@@ -31,9 +30,13 @@ def codecs(direction: str) -> tuple[Codec, Codec]:
     return ends if direction == "to" else (ends[1], ends[0])
 
 
-def through(sender: Codec, receiver: Codec, message: Message) -> tuple[int, Message]:
+def through(sender: Codec, receiver: Codec, message: AnyMessage) -> tuple[int, AnyMessage]:
     ((kind, body),) = FrameReader().feed(sender.encode(message))
     return kind, receiver.decode(kind, body)
+
+
+def fields_in(message: AnyMessage) -> list[Any]:
+    return [getattr(message, field.name) for field in fields_of(type(message))]
 
 
 every_message = pytest.mark.parametrize(("direction", "kind", "shape"), MESSAGES, ids=name_of)
@@ -42,7 +45,9 @@ every_message = pytest.mark.parametrize(("direction", "kind", "shape"), MESSAGES
 @every_message
 @settings(max_examples=examples(25))
 @given(data=st.data())
-def test_round_trip(direction: str, kind: Kind, shape: type[Message], data: st.DataObject) -> None:
+def test_round_trip(
+    direction: str, kind: Kind, shape: type[AnyMessage], data: st.DataObject
+) -> None:
     message = data.draw(values(shape))
     assert through(*codecs(direction), message) == (kind, message)
 
@@ -51,19 +56,18 @@ def test_round_trip(direction: str, kind: Kind, shape: type[Message], data: st.D
 @settings(max_examples=examples(10))
 @given(data=st.data())
 def test_body_is_the_fields_in_order(
-    direction: str, kind: Kind, shape: type[Message], data: st.DataObject
+    direction: str, kind: Kind, shape: type[AnyMessage], data: st.DataObject
 ) -> None:
     message = data.draw(values(shape))
     ((_, body),) = FrameReader().feed(codecs(direction)[0].encode(message))
-    fields = [getattr(message, field.name) for field in fields_of(shape)]
-    assert msgspec.msgpack.decode(body) == msgspec.msgpack.decode(encode(fields))
+    assert msgspec.msgpack.decode(body) == msgspec.msgpack.decode(encode(fields_in(message)))
 
 
 @every_message
 @settings(max_examples=examples(10))
 @given(data=st.data())
 def test_trailing_fields_may_be_left_out(
-    direction: str, kind: Kind, shape: type[Message], data: st.DataObject
+    direction: str, kind: Kind, shape: type[AnyMessage], data: st.DataObject
 ) -> None:
     fields = fields_of(shape)
     required = sum(field.required for field in fields)
@@ -81,16 +85,43 @@ def test_trailing_fields_may_be_left_out(
 @settings(max_examples=examples(10))
 @given(data=st.data())
 def test_later_fields_are_passed_over(
-    direction: str, kind: Kind, shape: type[Message], data: st.DataObject
+    direction: str, kind: Kind, shape: type[AnyMessage], data: st.DataObject
 ) -> None:
     message = data.draw(values(shape))
-    body = msgspec.msgpack.decode(encode(message))
+    body = msgspec.msgpack.decode(encode(fields_in(message)))
     _, receiver = codecs(direction)
     assert receiver.decode(kind, encode([*body, "later", {"still": "later"}])) == message
 
 
+COMMANDS = [(kind, shape) for kind, shape in TO_BROKER.items() if issubclass(shape, Command)]
+
+
+@pytest.mark.parametrize(("kind", "shape"), COMMANDS)
+@settings(max_examples=examples(10))
+@given(data=st.data())
+def test_a_peer_cannot_set_what_the_door_sets(
+    kind: Kind, shape: type[Command], data: st.DataObject
+) -> None:
+    """Neither by more elements nor by a longer form of the array than is needed."""
+    message = data.draw(values(shape))
+    forged = [7, "ada", "other", ["theirs"], "forged"]
+    for more in (forged, ["ada", 7], [None] * 100):
+        body = encode([*fields_in(message), *more])
+        decoded = broker_codec().decode(kind, body)
+        assert decoded == message
+        assert broker_codec().decode(kind, _in_long_form(body)) == message
+    assert broker_codec().decode(kind, _in_long_form(encode(fields_in(message)))) == message
+
+
+def _in_long_form(body: bytes) -> bytes:
+    """Return an array with its number of elements in four bytes, whatever it has now."""
+    if body[0] == 0xDC:
+        return b"\xdd\0\0" + body[1:]
+    return b"\xdd\0\0\0" + bytes([body[0] & 0x0F]) + body[1:]
+
+
 def test_defaults_are_not_shared() -> None:
-    one, other = Join(1, "w", ("q",)), Join(1, "w", ("q",))
+    one, other = JoinWorker(1, "w", ("q",)), JoinWorker(1, "w", ("q",))
     one.labels["gpu"] = "yes"
     assert other.labels == {}
     assert broker_codec().decode(Kind.JOIN, encode([1, "w", ["q"]])) == other
@@ -139,7 +170,7 @@ BAD_BODIES = {
 
 @pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES.keys())
 def test_bad_body(body: bytes) -> None:
-    assert broker_codec().decode(Kind.CLAIM, encode([1])) == Claim(1)
+    assert broker_codec().decode(Kind.CLAIM, encode([1])) == ClaimTasks(1)
     with pytest.raises(FrameError, match="a frame of kind 2 with a bad body"):
         broker_codec().decode(Kind.CLAIM, body)
 
@@ -177,16 +208,16 @@ def test_chance_is_refused_or_a_message(codec: Codec, kind: int, body: bytes) ->
         message: Any = codec.decode(kind, body)
     except FrameError:
         return
-    assert isinstance(message, Message)
+    assert isinstance(message, AnyMessage)
 
 
 @every_message
 @settings(max_examples=examples(25))
 @given(data=st.data())
 def test_damage_is_refused_or_a_message(
-    direction: str, kind: Kind, shape: type[Message], data: st.DataObject
+    direction: str, kind: Kind, shape: type[AnyMessage], data: st.DataObject
 ) -> None:
-    body = bytearray(encode(data.draw(values(shape))))
+    body = bytearray(encode(fields_in(data.draw(values(shape)))))
     for at, byte in data.draw(
         st.lists(st.tuples(st.integers(0, len(body) - 1), st.integers(0, 255)), max_size=3)
     ):

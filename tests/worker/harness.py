@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from jackalope.broker.service import Broker
-from jackalope.core.commands import Action
+from jackalope.core.commands import Action, ActOnTasks, SubmitTasks, WatchTasks
 from jackalope.core.effects import TaskEnded
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
@@ -26,7 +26,7 @@ from jackalope.storage import Level, Storage
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Connection
 from jackalope.transport.task_ids import new_task_id
-from jackalope.wire.messages import Act, Ended, Hello, Manage, Message, Query, Submit, Watch
+from jackalope.wire.messages import AnyMessage, Ended, Hello, Manage, Query
 from jackalope.wire.views import ExplanationView, HistoryEntryView, TaskView, WorkerView
 from jackalope.worker.executors.run_coroutine import new_event_loop
 from tests.worker.application import app
@@ -123,13 +123,13 @@ class House:
         ids = [spec.id for spec in specs]
         loop = asyncio.get_running_loop()
         self._ends |= {task: loop.create_future() for task in ids}
-        await self._ask(Submit(0, specs))
-        await self._ask(Watch(0, tuple(ids)))
+        await self._ask(SubmitTasks(0, specs))
+        await self._ask(WatchTasks(0, tuple(ids)))
         return ids
 
     async def watch(self, *tasks: TaskId) -> None:
         """Watch tasks again, as after a restart."""
-        await self._ask(Watch(0, tasks))
+        await self._ask(WatchTasks(0, tasks))
 
     async def end(self, task: TaskId) -> TaskEnded:
         async with asyncio.timeout(WAIT_S):
@@ -142,7 +142,7 @@ class House:
         return msgspec.msgpack.decode(ended.result) if ended.result else None
 
     async def act(self, action: Action, task: TaskId) -> None:
-        await self._ask(Act(0, action, (task,)))
+        await self._ask(ActOnTasks(0, action, (task,)))
 
     async def manage(self, what: str, **about: Any) -> None:
         await self._ask(Manage(0, what, about))
@@ -180,7 +180,7 @@ class House:
         async with asyncio.timeout(WAIT_S):
             return await self.client.request(message)
 
-    def _heard(self, message: Message) -> None:
+    def _heard(self, message: AnyMessage) -> None:
         if isinstance(message, Ended):
             for ended in message.tasks:
                 future = self._ends.get(ended.task)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jackalope.core.commands import Fail, Finish, Held
+from jackalope.core.commands import Fail, Finish, Held, ReportProgress
 from jackalope.core.effects import Assignment
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.task import NO_OPTIONS, Error
@@ -19,7 +19,7 @@ from jackalope.tasks.definition import TaskDefinition
 from jackalope.transport.address import Address
 from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.frames import Kind
-from jackalope.wire.messages import Progress, Result, broker_codec, peer_codec
+from jackalope.wire.messages import Result, broker_codec, peer_codec
 from jackalope.worker.attempt import Attempt, Failed, RetryLater
 from jackalope.worker.context import TaskContext
 from jackalope.worker.executors.asyncio_loop import LoopExecutor
@@ -66,7 +66,7 @@ class CodedLine:
                 self.reports[report.fence] = report
         asyncio.get_running_loop().call_soon(answered, {"count": 1, "refused": []}, None)
 
-    def send(self, message: Progress) -> None:
+    def send(self, message: ReportProgress) -> None:
         self._out.encode(message)
 
 
@@ -252,7 +252,7 @@ def test_progress_is_checked_where_it_is_said(percent: Any, note: Any) -> None:
         return
     [(told, line)] = ear.progress
     assert told is None or 0 <= told <= 100
-    peer_codec().encode(Progress(0, new_task_id(), 1, told, line))
+    peer_codec().encode(ReportProgress(0, new_task_id(), 1, told, line))
 
 
 def test_failure_of_any_exception_can_be_encoded() -> None:

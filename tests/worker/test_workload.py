@@ -4,11 +4,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from jackalope.core.commands import Answer, Fail, Finish, Held, Verdict
+from jackalope.core.commands import (
+    Answer,
+    AnswerSignal,
+    Fail,
+    Finish,
+    Held,
+    ReportProgress,
+    StartAttempts,
+    Verdict,
+)
+from jackalope.core.effects import SignalAsked
 from jackalope.core.refusals import Code
 from jackalope.core.task import Error, Signal
 from jackalope.errors import ConnectionLost, JackalopeError, Rejected
-from jackalope.wire.messages import Progress, Result, SignalAnswer, SignalAsk, Start
+from jackalope.wire.messages import Result
 from jackalope.worker.attempt import Attempt, Cause, Failed, Finished, Outcome, Stopped
 from jackalope.worker.workload import Workload
 from tests.worker.application import app
@@ -23,12 +33,12 @@ class Line:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, Answered]] = []
-        self.sent: list[Progress] = []
+        self.sent: list[ReportProgress] = []
 
     def ask(self, message: Any, answered: Answered) -> None:
         self.asked.append((message, answered))
 
-    def send(self, message: Progress) -> None:
+    def send(self, message: ReportProgress) -> None:
         self.sent.append(message)
 
     def take(self) -> list[Any]:
@@ -110,7 +120,7 @@ def test_many_make_one_frame_of_starts_and_one_of_results() -> None:
     async def story(stage: Stage) -> None:
         held = await stage.assign(50)
         [start] = stage.line.take()
-        assert start == Start(0, held)
+        assert start == StartAttempts(0, held)
         stage.puppet.end(Finished(b"1"), 20)
         stage.puppet.end(FAILED, 20)
         await stage.settle()
@@ -286,12 +296,12 @@ def test_report_that_the_broker_cannot_take_is_not_sent_for_ever() -> None:
 # Signals.
 
 
-def ask(held: Held, signal: Signal) -> SignalAsk:
-    return SignalAsk(held.task, held.fence, signal)
+def ask(held: Held, signal: Signal) -> SignalAsked:
+    return SignalAsked(held.task, held.fence, signal)
 
 
 def answers(line: Line) -> list[Answer]:
-    return [message.answer for message in line.take() if isinstance(message, SignalAnswer)]
+    return [message.answer for message in line.take() if isinstance(message, AnswerSignal)]
 
 
 def test_kill_is_delivered_acknowledged_and_stopped() -> None:
@@ -330,7 +340,7 @@ def test_kill_is_pressed_harder_and_then_refused_with_the_reason() -> None:
             while len(stage.puppet.stops) < 3:  # noqa: ASYNC110  timers of the workload
                 await asyncio.sleep(0.001)
         assert [level for _, level in stage.puppet.stops] == [0, 1, 2]
-        asked = [message for message in stage.line.take() if isinstance(message, SignalAnswer)]
+        asked = [message for message in stage.line.take() if isinstance(message, AnswerSignal)]
         assert [message.answer for message in asked] == [Answer.DELIVERED, Answer.REFUSED]
         assert asked[-1].detail == "cannot"
         await stage.end(Finished(b"1"))
@@ -407,7 +417,7 @@ def test_only_the_latest_progress_is_sent() -> None:
         async with asyncio.timeout(5):
             while not stage.line.sent:  # noqa: ASYNC110  a timer of the mailbox
                 await asyncio.sleep(0.001)
-        assert stage.line.sent == [Progress(0, held.task, held.fence, 99, "")]
+        assert stage.line.sent == [ReportProgress(0, held.task, held.fence, 99, "")]
 
     on_stage(story)
 

@@ -144,7 +144,9 @@ class LocalWorker(LocalSession):
             self.post(ReleaseAttempts(attempts=held))
 
     def answer_signal(self, asked: SignalAsked, answer: Answer, detail: str = "") -> None:
-        command = AnswerSignal(task=asked.task, fence=asked.fence, answer=answer, detail=detail)
+        command = AnswerSignal(
+            ref=0, task=asked.task, fence=asked.fence, answer=answer, detail=detail
+        )
         self.post(command)
 
     def refuse(self, refusal: Refusal) -> None:

@@ -20,14 +20,14 @@ from jackalope.cli.base import Failure
 from jackalope.cli.formatting import number
 from jackalope.cli.output import dim, table
 from jackalope.client.app import Jackalope
-from jackalope.core.commands import Action, Finish, Held
+from jackalope.core.commands import Action, Finish, Held, JoinWorker, LeaveWorker, StartAttempts
 from jackalope.core.filter import Filter
 from jackalope.core.task import TaskSpec
 from jackalope.errors import ConnectionLost
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Connection
 from jackalope.transport.task_ids import new_task_id
-from jackalope.wire.messages import Assign, Hello, Join, Leave, Message, Result, Start
+from jackalope.wire.messages import AnyMessage, Assign, Hello, Result
 
 _POLICY = {"retention_us": 0, "depth_limit": 0, "retries": 0}
 
@@ -166,12 +166,12 @@ class BenchWorker:
         """Connect, and serve the queue."""
         hello = Hello(namespace=address.namespace, token=address.token, name=queue)
         self._connection = await Connection.open(address, hello, heard=self._heard, lost=self._lost)
-        await self._connection.request(Join(0, queue, (queue,), slots=slots))
+        await self._connection.request(JoinWorker(0, queue, (queue,), slots=slots))
 
     async def leave(self) -> None:
         """Go."""
         if self._connection.is_open:
-            await self._connection.request(Leave())
+            await self._connection.request(LeaveWorker())
         await self._connection.close()
 
     async def done(self, count: int) -> None:
@@ -187,11 +187,11 @@ class BenchWorker:
         if self._loss is not None:
             raise self._loss
 
-    def _heard(self, message: Message) -> None:
+    def _heard(self, message: AnyMessage) -> None:
         if not isinstance(message, Assign):
             return
         given = message.assignments
-        self._connection.send(Start(0, [Held(each.task, each.fence) for each in given]))
+        self._connection.send(StartAttempts(0, [Held(each.task, each.fence) for each in given]))
         finished = [Finish(each.task, each.fence) for each in given]
         self._connection.ask(Result(0, finished), lambda *_: self._finished(len(given)))
 

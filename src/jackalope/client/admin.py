@@ -20,7 +20,7 @@ from jackalope.client.session.line import substitute
 from jackalope.client.session.session import Session
 from jackalope.client.session.watches import TASKS_PER_FRAME
 from jackalope.core.api_key import ApiKey
-from jackalope.core.commands import Action, RetryTerms
+from jackalope.core.commands import Action, ActOnTasks, RetryTerms
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.limits import COUNT_MAX
@@ -30,7 +30,7 @@ from jackalope.errors import ConfigError, ProtocolError, Rejected, kind_of, to_r
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Connection
 from jackalope.transport.task_ids import to_task_id
-from jackalope.wire.messages import Act, Hello, Manage, Query
+from jackalope.wire.messages import Hello, Manage, Query
 from jackalope.wire.views import (
     ApiKeyView,
     BatchView,
@@ -158,11 +158,13 @@ class Administration(ABC):
         if (tasks is None) == (matching is None):
             raise ConfigError("act on tasks or on those matching a filter: one of the two")
         if matching is not None:
-            return await self._act(Act(0, action, (), matching, dry_run, terms), can_repeat=dry_run)
+            return await self._act(
+                ActOnTasks(0, action, (), matching, dry_run, terms), can_repeat=dry_run
+            )
         named, acted = one_of("tasks", _tasks, tasks), Acted()
         for begin in range(0, len(named), TASKS_PER_FRAME):
             part = tuple(named[begin : begin + TASKS_PER_FRAME])
-            message = Act(0, action, part, None, dry_run, terms)
+            message = ActOnTasks(0, action, part, None, dry_run, terms)
             more = await self._act(message, can_repeat=dry_run or action in _REPEATABLE)
             acted = _sum(acted, more)
         return acted
@@ -309,7 +311,7 @@ class Administration(ABC):
             message, timeout_s=self.timeout_s, can_repeat=can_repeat
         )
 
-    async def _act(self, message: Act, *, can_repeat: bool) -> Acted:
+    async def _act(self, message: ActOnTasks, *, can_repeat: bool) -> Acted:
         body = await self.session().request(
             message, timeout_s=self.timeout_s, can_repeat=can_repeat
         )

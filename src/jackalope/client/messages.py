@@ -32,6 +32,7 @@ from jackalope.tasks.serialization import decode_value, encode_value, error_of
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Backoff, Connection
 from jackalope.wire.messages import (
+    AnyMessage,
     CallReplied,
     CallStage,
     Events,
@@ -39,7 +40,6 @@ from jackalope.wire.messages import (
     Heard,
     Hello,
     Interest,
-    Message,
     Subscribe,
 )
 
@@ -368,7 +368,7 @@ class EventStream:
                 self._loss = error
         self._backoff.reset()
 
-    def _heard(self, message: Message) -> None:
+    def _heard(self, message: AnyMessage) -> None:
         if not isinstance(message, Events):
             return
         room = EVENTS_MAX - len(self._events)

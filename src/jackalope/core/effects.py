@@ -1,6 +1,8 @@
 """Effects: the messages to send once the records that caused them are durable.
 
-Each is safe to repeat: assignments and signals carry their fence, and ends are final.
+Each is safe to repeat: assignments and signals carry their fence, and ends are final. Those that
+are arrays travel to the peers of the native protocol as they are; the order of their fields is
+protocol.
 """
 
 from __future__ import annotations
@@ -161,7 +163,7 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     letter: Envelope | None = None  # what it brings along if it came as an AMQP message
 
 
-class SignalAsked(msgspec.Struct, frozen=True, gc=False):
+class SignalAsked(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The worker must pause or kill one of its attempts."""
 
     task: TaskId
@@ -191,13 +193,13 @@ class TaskEnded(msgspec.Struct, frozen=True, array_like=True, gc=False):
     error: Error | None = None
 
 
-class TaskProgressed(msgspec.Struct, frozen=True, gc=False):
+class TaskProgressed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A watched task has come further, in the words of its worker."""
 
     task: TaskId
     at_us: int
-    percent: float | None
-    note: str
+    percent: float | None = None
+    note: str = ""
 
 
 class OrdersDue(msgspec.Struct, frozen=True):
@@ -225,15 +227,18 @@ class DirectReply(msgspec.Struct, frozen=True):
     body: Body
 
 
-class HelpAsked(msgspec.Struct, frozen=True):
-    """The worker must help a task with its fan-out, and report when that is over."""
+class HelpAsked(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The worker must help a task with its fan-out, and report when that is over.
 
-    task: TaskId
+    To a peer it says by an empty `where` what `HelpRecalled` says: help this task no more.
+    """
+
     fence: int
-    queue: str
-    function: str
-    where: str
-    token: str
+    task: TaskId = TaskId(b"")
+    queue: str = ""
+    function: str = ""
+    where: str = ""
+    token: str = ""
     seal: str = ""
 
 
@@ -243,7 +248,7 @@ class HelpRecalled(msgspec.Struct, frozen=True):
     fence: int
 
 
-class HelperFailed(msgspec.Struct, frozen=True):
+class HelperFailed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A worker could not help."""
 
     task: TaskId

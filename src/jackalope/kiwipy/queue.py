@@ -27,7 +27,7 @@ import msgspec
 
 from jackalope.client.deadlines import Within
 from jackalope.client.session.session import Session
-from jackalope.core.commands import Action, Verdict
+from jackalope.core.commands import Action, ActOnTasks, Verdict
 from jackalope.core.durations import DAY, MILLISECOND, SECOND
 from jackalope.core.effects import Assignment, TaskEnded
 from jackalope.core.ids import TaskId
@@ -43,7 +43,7 @@ from jackalope.kiwipy.task_traits import PARENT_HEADER, PLAIN, TASK_NAME, TaskTr
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.transport.address import Address
 from jackalope.transport.task_ids import new_task_id
-from jackalope.wire.messages import Act, Manage, Query
+from jackalope.wire.messages import Manage, Query
 from jackalope.wire.views import ProgressView
 from jackalope.worker.attempt import Attempt, Cause, Failed, Finished, Stopped
 from jackalope.worker.session import JoinTerms, Membership
@@ -171,7 +171,7 @@ class Queue:
             view = await self._session.request(found, timeout_s=self._timeout_s)
             if view["state"] not in ENDED:
                 return True
-            purge = Act(0, Action.PURGE, (view["id"],))
+            purge = ActOnTasks(0, Action.PURGE, (view["id"],))
             await self._session.request(purge, timeout_s=self._timeout_s)
         except Rejected as error:
             if error.code != Code.UNKNOWN_TASK:

@@ -233,7 +233,7 @@ class VirtualBroker:
                 run_at_us=self.now_us + plan.delay_us if plan.delay_us else 0,
                 expires_at_us=self.now_us + plan.expires_us if plan.expires_us else 0,
             )
-        answer = self._ask(SubmitTasks(tasks=[spec], by="test"))
+        answer = self._ask(SubmitTasks(ref=0, tasks=[spec], by="test"))
         if isinstance(answer, Accepted) and answer.refused:
             raise _rejected(answer.refused[0][1])
         if isinstance(answer, AcceptedRequests):
@@ -275,7 +275,7 @@ class VirtualBroker:
         Raises:
             Rejected: its state does not allow that.
         """
-        answer = self._ask(ActOnTasks(action=action, tasks=(task_id,), by="test"))
+        answer = self._ask(ActOnTasks(ref=0, action=action, tasks=(task_id,), by="test"))
         refused = getattr(answer, "refused", ())
         if refused:
             raise _rejected(refused[0][1])
@@ -335,6 +335,7 @@ class VirtualBroker:
             in_hand = [*self._running.values(), *self._assigned]
             self._handle(
                 JoinWorker(
+                    ref=0,
                     session=self._session,
                     worker=_WORKER,
                     queues=tuple(sorted(queues)),
@@ -350,7 +351,7 @@ class VirtualBroker:
         """
         held = Held(given.task, given.fence)
         ear = _Ear(self)
-        self._report(StartAttempts(attempts=[held]))
+        self._report(StartAttempts(ref=0, attempts=[held]))
         faults = self._faults.get(given.name)
         fault = faults.popleft() if faults else ""
         if fault == "interrupt":
@@ -401,7 +402,9 @@ class VirtualBroker:
 
     def progressed(self, held: Held, percent: float | None, note: str) -> None:
         """Take what a running task says about itself."""
-        self._report(ReportProgress(task=held.task, fence=held.fence, percent=percent, note=note))
+        self._report(
+            ReportProgress(ref=0, task=held.task, fence=held.fence, percent=percent, note=note)
+        )
 
     def rested(self, *, is_resting: bool) -> None:
         """Let something else run while an attempt only waits."""

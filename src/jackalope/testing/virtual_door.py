@@ -25,12 +25,12 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import Task, TaskSpec
-from jackalope.doors.native.commands import commands_of, is_for_core
+from jackalope.doors.native.commands import ForCore, commands_of
 from jackalope.doors.native.outgoing import Outgoing, answer, codec
 from jackalope.errors import ConnectionLost
 from jackalope.transport.connection import Connection
 from jackalope.wire.frames import FRAME_BYTES_MAX, VERSION, FrameReader
-from jackalope.wire.messages import Ack, Hello, Message, Query, Welcome
+from jackalope.wire.messages import Ack, AnyMessage, Hello, Query, Welcome
 from jackalope.wire.views import CauseView, ExplanationView, HistoryEntryView
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class VirtualLine:
         address: Address,
         hello: Hello,
         *,
-        heard: Callable[[Message], None],
+        heard: Callable[[AnyMessage], None],
         lost: Callable[[ConnectionLost], None],
     ) -> Connection:
         """Return a connection that ends in this process."""
@@ -134,13 +134,13 @@ class Wire(asyncio.Transport):
         """Return how much is unsent."""
         return 0
 
-    def _on_message(self, message: Message) -> None:
+    def _on_message(self, message: AnyMessage) -> None:
         ref = getattr(message, "ref", 0)
         try:
             if isinstance(message, Query):
                 body = self._broker.read(lambda core: _answer(core, message))
                 self._send(codec.encode(Ack(ref, body)))
-            elif is_for_core(message):
+            elif isinstance(message, ForCore):
                 # A virtual broker is one namespace, whatever those of the applications.
                 for command in commands_of(message, self.session, "default", self._name)[0]:
                     self._broker.take(self, _on_virtual_clock(command, self._broker.now_us))

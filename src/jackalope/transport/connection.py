@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from jackalope.core.assertions import must
+from jackalope.core.commands import Command, Heartbeat
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
 from jackalope.errors import (
@@ -34,34 +35,14 @@ from jackalope.transport.address import Address
 from jackalope.wire.frames import FrameError, FrameReader
 from jackalope.wire.messages import (
     Ack,
-    Act,
+    AnyMessage,
     Assign,
-    Broadcast,
-    Call,
-    CallReply,
-    Claim,
-    Fetch,
-    Heartbeat,
     Hello,
-    HelpEnd,
-    HelpersAsk,
-    Join,
-    Leave,
-    Listen,
-    Manage,
-    Message,
     Nack,
     Notice,
-    Progress,
-    Query,
-    Result,
-    SignalAnswer,
-    Start,
-    Submit,
-    Subscribe,
-    Upload,
-    Watch,
+    Request,
     Welcome,
+    name_of,
     peer_codec,
 )
 
@@ -77,30 +58,6 @@ SILENT_HEARTBEATS_MAX = 3
 CONNECT_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
 
-Requests = (
-    Submit
-    | Claim
-    | Result
-    | Heartbeat
-    | Query
-    | Join
-    | Leave
-    | Start
-    | Progress
-    | SignalAnswer
-    | Act
-    | Watch
-    | Manage
-    | Subscribe
-    | Call
-    | CallReply
-    | Listen
-    | Broadcast
-    | HelpersAsk
-    | HelpEnd
-    | Upload
-    | Fetch
-)
 Answered = Callable[[Any, JackalopeError | None], None]
 
 #: What encoding raises for a value that has no place in a frame.
@@ -120,7 +77,7 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         address: Address,
-        heard: Callable[[Message], None],
+        heard: Callable[[AnyMessage], None],
         lost: Callable[[ConnectionLost], None],
     ) -> None:
         self._address = address
@@ -149,7 +106,7 @@ class Connection(asyncio.Protocol):
         address: Address,
         hello: Hello,
         *,
-        heard: Callable[[Message], None],
+        heard: Callable[[AnyMessage], None],
         lost: Callable[[ConnectionLost], None],
         timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> Connection:
@@ -196,7 +153,7 @@ class Connection(asyncio.Protocol):
 
     # Sending.
 
-    def request(self, message: Requests) -> asyncio.Future[Any]:
+    def request(self, message: Request | Command) -> asyncio.Future[Any]:
         """Send a request, and return the future of the body of its ACK.
 
         The future of a `Claim` is of the list of its assignments.
@@ -218,7 +175,7 @@ class Connection(asyncio.Protocol):
         self.ask(message, answered)
         return future
 
-    def ask(self, message: Requests, answered: Answered) -> None:
+    def ask(self, message: Request | Command, answered: Answered) -> None:
         """Send a request, and have its answer brought: `answered(body, error)`, one of them None.
 
         Called from within this call if the answer is known at once.
@@ -238,7 +195,7 @@ class Connection(asyncio.Protocol):
             self._waiting[ref] = answered
             self._write(frame)
 
-    def send(self, message: Requests) -> None:
+    def send(self, message: Request | Command) -> None:
         """Send a message without waiting for an answer. Does nothing once the connection is over.
 
         Raises:
@@ -352,7 +309,7 @@ class Connection(asyncio.Protocol):
 
     # Frames.
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: AnyMessage) -> None:
         if type(message) is Ack:
             answered = self._waiting.pop(message.ref, None)
             if answered is not None:
@@ -437,10 +394,10 @@ class Connection(asyncio.Protocol):
             return self._why
         return ConnectionLost(str(self._why or f"the connection to {self._address} is over"))
 
-    def _too_large(self, message: Message, size: int) -> Rejected:
+    def _too_large(self, message: Request | Command, size: int) -> Rejected:
         return Rejected(
             "too_large",
-            f"{type(message).__name__.lower()} of {size} bytes; {self._address} takes frames of "
+            f"{name_of(message).lower()} of {size} bytes; {self._address} takes frames of "
             f"{self.welcome.frame_bytes_max}: keep large data elsewhere and send where it is",
         )
 
@@ -471,9 +428,8 @@ class Connection(asyncio.Protocol):
         self._beat_later()
 
 
-def _unencodable(message: Message, error: Exception) -> ConfigError:
-    what = type(message).__name__.lower()
-    return ConfigError(f"{what}: something in it cannot be sent: {error}")
+def _unencodable(message: Request | Command, error: Exception) -> ConfigError:
+    return ConfigError(f"{name_of(message).lower()}: something in it cannot be sent: {error}")
 
 
 def _nobody(_: ConnectionLost) -> None:

@@ -3,31 +3,52 @@
 Bodies are MessagePack arrays, so that a field has a place and no name; trailing fields may be left
 out and then have their defaults. `ref` is chosen by the sender of a request and comes back in its
 answer; 0 asks for none. The same shapes serve both ends.
+
+Most requests are the commands of the core, and some messages its effects: what stands here is the
+rest, and which frame carries which. A command has fields that a peer must not set; they are neither
+sent nor read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum, StrEnum
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
 
+from jackalope.core.assertions import must
 from jackalope.core.commands import (
     DEFAULT_NAMESPACE,
-    Action,
-    Answer,
+    ActOnTasks,
+    AnswerSignal,
+    ClaimTasks,
+    Command,
+    EndHelp,
     Fail,
     Finish,
+    Heartbeat,
     Held,
-    RetryTerms,
+    JoinWorker,
+    LeaveWorker,
+    ReportProgress,
+    RequestHelpers,
+    StartAttempts,
+    SubmitTasks,
+    WatchTasks,
 )
-from jackalope.core.durations import SECOND
-from jackalope.core.effects import Assignment, TaskEnded
-from jackalope.core.filter import Filter
+from jackalope.core.commands.base import HIDDEN
+from jackalope.core.effects import (
+    Assignment,
+    HelpAsked,
+    HelperFailed,
+    SignalAsked,
+    TaskEnded,
+    TaskProgressed,
+)
 from jackalope.core.ids import TaskId
-from jackalope.core.task import Signal, TaskSpec
 from jackalope.core.values import shape_problem
 from jackalope.wire.frames import VERSION, BodyError, Kind, frame, ref_in
 
@@ -73,19 +94,22 @@ def _pieces(pattern: str) -> tuple[str, ...]:
 
 AnyKind = TypeVar("AnyKind", bound=IntEnum)
 
+#: MessagePack: the first byte of an array of up to so many elements, less their number.
+_SHORT_ARRAY = 0x90
+_SHORT_ARRAY_MAX = 15
+
 
 class Message(msgspec.Struct, array_like=True, gc=False):
-    """The body of a frame."""
+    """The body of a frame that is neither a command nor an effect of the core."""
 
 
-# Either way.
+class Request(Message):
+    """A message that asks for an answer."""
+
+    ref: int
 
 
-class Heartbeat(Message):
-    """I am alive. Workers say how they are."""
-
-    ref: int = 0
-    stats: dict[str, float] = {}
+AnyMessage = Message | Command | SignalAsked | TaskProgressed | HelpAsked | HelperFailed
 
 
 # To the broker.
@@ -103,130 +127,38 @@ class Hello(Message):
     fetches: bool = False  # the sender fetches payloads that fit into no frame
 
 
-class Submit(Message):
-    """Accept these tasks. Answered by ACK with what was refused."""
-
-    ref: int
-    tasks: list[TaskSpec]
-    fence: int = 0
-
-
-class Claim(Message):
-    """Give me up to `count` tasks beyond my slots, within a time. Answered by ASSIGN or NACK."""
-
-    ref: int
-    count: int = 1
-    wait_us: int = 0
-
-
-class Result(Message):
+class Result(Request):
     """How attempts ended. Answered by ACK with what was refused, counted over all three lists."""
 
-    ref: int
     finished: list[Finish] = []
     failed: list[Fail] = []
     released: list[Held] = []
 
 
-class Query(Message):
+class Query(Request):
     """A question that changes nothing. Answered by ACK with the answer."""
 
-    ref: int
     what: str
     about: dict[str, Any] = {}
 
 
-class Join(Message):
-    """This session is a worker. Answered by ACK with what goes on and what must be dropped."""
-
-    ref: int
-    worker: str
-    queues: tuple[str, ...]
-    keys: tuple[str, ...] = ()
-    slots: int = 1
-    labels: dict[str, str] = {}
-    holding: list[Held] = []
-    lease_us: int = 30 * SECOND
-    grace_us: int = 10 * SECOND
-    generation: int = 0
-    ready: bool = True
-    helps: int = -1
-    names: tuple[str, ...] | None = None
-    secret: str = ""
-
-
-class Leave(Message):
-    """The worker goes, and hands back what it holds."""
-
-    ref: int = 0
-
-
-class Start(Message):
-    """The worker began these."""
-
-    ref: int
-    attempts: list[Held]
-
-
-class Progress(Message):
-    """How far an attempt has come."""
-
-    ref: int
-    task: TaskId
-    fence: int
-    percent: float | None = None
-    note: str = ""
-
-
-class SignalAnswer(Message):
-    """The worker's word on a signal."""
-
-    ref: int
-    task: TaskId
-    fence: int
-    answer: Answer
-    detail: str = ""
-
-
-class Act(Message):
-    """Do something with tasks. `terms` go with `retry`."""
-
-    ref: int
-    action: Action
-    tasks: tuple[TaskId, ...] = ()
-    filter: Filter | None = None
-    dry_run: bool = False
-    terms: RetryTerms | None = None
-
-
-class Watch(Message):
-    """Tell me when these tasks end and, if so asked, how far they come."""
-
-    ref: int
-    tasks: tuple[TaskId, ...]
-    progress: bool = False
-
-
-class Manage(Message):
+class Manage(Request):
     """Change a queue, a tag or a worker: see the reference for what there is."""
 
-    ref: int
     what: str
     about: dict[str, Any] = {}
 
 
-class Subscribe(Message):
+class Subscribe(Request):
     """Send me what happens: to one task, in one queue, or everywhere."""
 
-    ref: int
     queue: str = ""
     task: TaskId = TaskId(b"")
 
 
-class Call(Message):
+class Call(Request):
     """Ask a recipient something. Answered by ACK once it is on its way, then by `CallReplied`."""
 
-    ref: int
     recipient: str
     body: bytes = b""
 
@@ -241,69 +173,42 @@ class CallStage(StrEnum):
     LOST = "lost"
 
 
-class CallReply(Message):
+class CallReply(Request):
     """The recipient's word on a call; `pending` says that it will take longer."""
 
-    ref: int
     call: int
     stage: CallStage = CallStage.RESULT
     body: bytes = b""
 
 
-class Listen(Message):
+class Listen(Request):
     """Take calls for these recipients, and hear these broadcasts; or no more."""
 
-    ref: int
     recipients: tuple[str, ...] = ()
     broadcasts: tuple[Interest, ...] = ()
     begin: bool = True
 
 
-class Broadcast(Message):
+class Broadcast(Request):
     """Tell everybody who wants to hear it. Answered by ACK with how many sessions that were."""
 
-    ref: int
     subject: str = ""
     sender: str = ""
     body: bytes = b""
 
 
-class HelpersAsk(Message):
-    """Let up to `count` workers help with a running task. Answered by ACK with a token."""
-
-    ref: int
-    task: TaskId
-    fence: int
-    count: int
-    function: str = ""
-    where: str = ""
-    seal: str = ""
-    queue: str = ""
-    secret: str = ""
-
-
-class HelpEnd(Message):
-    """The worker helps no more; `why`, if it could not."""
-
-    ref: int
-    fence: int
-    why: str = ""
-
-
-class Upload(Message):
+class Upload(Request):
     """A part of a body that fits into no frame. Answered by ACK; the last one with what to name."""
 
-    ref: int
     upload: int  # the number of the upload, chosen by the sender
     data: bytes = b""  # the next bytes of it
     last: bool = False  # they are the last ones
     abort: bool = False  # give it up
 
 
-class Fetch(Message):
+class Fetch(Request):
     """Send me a part of the body of a task. Answered by ACK with `Part`."""
 
-    ref: int
     task: TaskId
     fence: int = 0  # proves that the sender runs the task, and means its payload
     offset: int = 0  # where the part begins
@@ -356,23 +261,6 @@ class Assign(Message):
     assignments: list[Assignment]
 
 
-class SignalAsk(Message):
-    """The worker shall pause or kill an attempt."""
-
-    task: TaskId
-    fence: int
-    signal: Signal
-
-
-class Progressed(Message):
-    """How far a watched task has come."""
-
-    task: TaskId
-    at_us: int
-    percent: float | None = None
-    note: str = ""
-
-
 class Ended(Message):
     """Watched tasks that have ended."""
 
@@ -405,27 +293,6 @@ class Notice(Message):
     detail: str = ""
 
 
-class HelpAsk(Message):
-    """The worker shall help a task with its fan-out, or, without a place to go, do so no more."""
-
-    fence: int
-    task: TaskId = TaskId(b"")
-    queue: str = ""
-    function: str = ""
-    where: str = ""
-    token: str = ""
-    seal: str = ""
-
-
-class HelperGone(Message):
-    """A worker could not help."""
-
-    task: TaskId
-    fence: int
-    worker: str
-    why: str
-
-
 class Called(Message):
     """Somebody calls a recipient of this session. `call` is the number to reply under."""
 
@@ -451,74 +318,124 @@ class Heard(Message):
     missed: int = 0
 
 
-TO_BROKER: dict[Kind, type[Message]] = {
+TO_BROKER: dict[Kind, type[AnyMessage]] = {
     Kind.HELLO: Hello,
-    Kind.SUBMIT: Submit,
-    Kind.CLAIM: Claim,
+    Kind.SUBMIT: SubmitTasks,
+    Kind.CLAIM: ClaimTasks,
     Kind.RESULT: Result,
     Kind.HEARTBEAT: Heartbeat,
     Kind.QUERY: Query,
-    Kind.JOIN: Join,
-    Kind.LEAVE: Leave,
-    Kind.START: Start,
-    Kind.PROGRESS: Progress,
-    Kind.SIGNAL: SignalAnswer,
-    Kind.ACT: Act,
-    Kind.WATCH: Watch,
+    Kind.JOIN: JoinWorker,
+    Kind.LEAVE: LeaveWorker,
+    Kind.START: StartAttempts,
+    Kind.PROGRESS: ReportProgress,
+    Kind.SIGNAL: AnswerSignal,
+    Kind.ACT: ActOnTasks,
+    Kind.WATCH: WatchTasks,
     Kind.MANAGE: Manage,
     Kind.SUBSCRIBE: Subscribe,
     Kind.RPC: Call,
     Kind.REPLY: CallReply,
     Kind.LISTEN: Listen,
     Kind.BROADCAST: Broadcast,
-    Kind.HELPERS: HelpersAsk,
-    Kind.HELP: HelpEnd,
+    Kind.HELPERS: RequestHelpers,
+    Kind.HELP: EndHelp,
     Kind.UPLOAD: Upload,
     Kind.FETCH: Fetch,
 }
 
-FROM_BROKER: dict[Kind, type[Message]] = {
+FROM_BROKER: dict[Kind, type[AnyMessage]] = {
     Kind.HELLO: Welcome,
     Kind.ACK: Ack,
     Kind.NACK: Nack,
     Kind.HEARTBEAT: Heartbeat,
     Kind.ASSIGN: Assign,
-    Kind.SIGNAL: SignalAsk,
-    Kind.PROGRESS: Progressed,
+    Kind.SIGNAL: SignalAsked,
+    Kind.PROGRESS: TaskProgressed,
     Kind.ENDED: Ended,
     Kind.EVENTS: Events,
     Kind.NOTICE: Notice,
     Kind.RPC: Called,
     Kind.REPLY: CallReplied,
     Kind.BROADCAST: Heard,
-    Kind.HELPERS: HelperGone,
-    Kind.HELP: HelpAsk,
+    Kind.HELPERS: HelperFailed,
+    Kind.HELP: HelpAsked,
 }
+
+
+_COMMANDS = {shape: kind for kind, shape in TO_BROKER.items() if issubclass(shape, Command)}
+
+
+def fields_of(shape: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the fields of a message that travel, in their order."""
+    if not issubclass(shape, Command):
+        return shape.__struct_fields__
+    return tuple(name for name in shape.__struct_fields__ if name not in HIDDEN)
+
+
+def name_of(message: Request | Command) -> str:
+    """Return what errors call a request: a command is called as its frame."""
+    if isinstance(message, Command):
+        return _COMMANDS[type(message)].name.capitalize()
+    return type(message).__name__
+
+
+class _Cutter:
+    """Cuts off what a peer sends beyond the fields of a command that it may set."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        must(len(names) <= _SHORT_ARRAY_MAX, "a body is a short array", names)
+        self._longest = bytes([_SHORT_ARRAY + len(names)])
+        # Raw, and as many as there are: the rest is passed over, however long it is.
+        parts: Any = [(name, msgspec.Raw, None) for name in names]
+        shape = msgspec.defstruct("Parts", parts, array_like=True)
+        self._decode = msgspec.msgpack.Decoder(shape).decode
+
+    def cut(self, body: bytes) -> bytes:
+        if body[:1] <= self._longest:  # Nearly always: a short array that is not too long.
+            return body
+        parts = msgspec.structs.astuple(self._decode(body))
+        return msgspec.msgpack.encode([part for part in parts if part is not None])
 
 
 class Codec:
     """Encodes one direction of the protocol and decodes the other."""
 
     def __init__(
-        self, sends: Mapping[AnyKind, type[Message]], hears: Mapping[AnyKind, type[Message]]
+        self, sends: Mapping[AnyKind, type[AnyMessage]], hears: Mapping[AnyKind, type[AnyMessage]]
     ) -> None:
-        self._kinds: dict[type[Message], IntEnum] = {shape: kind for kind, shape in sends.items()}
+        self._kinds: dict[type[AnyMessage], IntEnum] = {
+            shape: kind for kind, shape in sends.items()
+        }
+        self._getters: dict[type[AnyMessage], Callable[[Any], Any]] = {
+            shape: _getter(fields_of(shape))
+            for shape in sends.values()
+            if issubclass(shape, Command)
+        }
         self._decoders = {
             int(kind): msgspec.msgpack.Decoder(shape) for kind, shape in hears.items()
         }
+        self._cutters = {
+            int(kind): _Cutter(fields_of(shape))
+            for kind, shape in hears.items()
+            if issubclass(shape, Command)
+        }
         self._encode = msgspec.msgpack.Encoder().encode
 
-    def encode(self, message: Message) -> bytes:
-        return frame(self._kinds[type(message)], self._encode(message))
+    def encode(self, message: AnyMessage) -> bytes:
+        getter = self._getters.get(type(message))
+        body = self._encode(message if getter is None else getter(message))
+        return frame(self._kinds[type(message)], body)
 
-    def decode(self, kind: int, body: bytes) -> Message:
-        """Return the message of a frame."""
+    def decode(self, kind: int, body: bytes) -> AnyMessage:
+        """Return the message of a frame. In a command, a peer has set nothing that it must not."""
         decoder = self._decoders.get(kind)
         if decoder is None:
             message = f"a frame of kind {kind}, which means nothing in this direction"
             raise BodyError(message, ref_in(body))
+        cutter = self._cutters.get(kind)
         try:
-            decoded: Message = decoder.decode(body)
+            decoded: AnyMessage = decoder.decode(body if cutter is None else cutter.cut(body))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = f"a frame of kind {kind} with a bad body: {error}"
             raise BodyError(message, ref_in(body)) from None
@@ -526,6 +443,13 @@ class Codec:
             message = f"a frame of kind {kind} with a bad body: about: {problem}"
             raise BodyError(message, decoded.ref)
         return decoded
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], Any]:
+    """Return what takes some fields out of a message."""
+    if len(names) == 1:
+        return lambda message: [getattr(message, names[0])]
+    return attrgetter(*names)
 
 
 def broker_codec() -> Codec:

@@ -31,8 +31,8 @@ from jackalope.transport.address import Address
 from jackalope.worker.context import Cancelled
 
 if TYPE_CHECKING:
+    from jackalope.core.commands import AnswerSignal
     from jackalope.tasks.definition import TaskDefinition
-    from jackalope.wire.messages import SignalAnswer
 
 #: How the names of files begin in which bodies are kept while a task runs.
 SPOOL_PREFIX = "jackalope-body-"
@@ -145,7 +145,7 @@ class Attempt:
         self.cause: Cause | None = None  # why it must stop, once it must
         self.is_signalled = False  # the broker asked for that, and waits for answers
         # how it ended, as reported to the broker until the broker acknowledges it
-        self.report: Finish | Fail | Held | SignalAnswer | None = None
+        self.report: Finish | Fail | Held | AnswerSignal | None = None
         self.handle: Any = None  # the executor's own
         self.timers: list[asyncio.TimerHandle] = []  # deadlines that must not outlive it
         self.files: list[str] = []  # temporary files that must not outlive it either

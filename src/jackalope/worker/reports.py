@@ -17,7 +17,18 @@ from typing import IO, Any, Protocol, cast
 import msgspec
 import structlog
 
-from jackalope.core.commands import Answer, Fail, Finish, Held, Verdict
+from jackalope.core.commands import (
+    Answer,
+    AnswerSignal,
+    Fail,
+    Finish,
+    Held,
+    JoinWorker,
+    LeaveWorker,
+    ReportProgress,
+    StartAttempts,
+    Verdict,
+)
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.refusals import Code
 from jackalope.core.task import BlobRef, Error
@@ -26,7 +37,7 @@ from jackalope.tasks.serialization import encodable
 from jackalope.tasks.streams import chunks_of
 from jackalope.transport.connection import Connection
 from jackalope.transport.streams import STREAMED_BYTES, fetch_parts, send_parts
-from jackalope.wire.messages import Join, Leave, Progress, Result, SignalAnswer, Start
+from jackalope.wire.messages import Result
 from jackalope.worker.attempt import SPOOL_PREFIX, Attempt
 
 log = structlog.get_logger(component="worker")
@@ -41,7 +52,7 @@ _PASSING = frozenset({Code.STORAGE_FAILED, Code.OVERLOADED, Code.TOO_MANY})
 
 _encode = msgspec.msgpack.Encoder().encode
 
-Asks = Start | Result | SignalAnswer | Join | Leave
+Asks = StartAttempts | Result | AnswerSignal | JoinWorker | LeaveWorker
 
 
 class Line(Protocol):
@@ -50,7 +61,7 @@ class Line(Protocol):
     def ask(self, message: Asks, answered: Callable[[Any, JackalopeError | None], None]) -> None:
         """Send a request, and have its answer brought."""
 
-    def send(self, message: Progress) -> None:
+    def send(self, message: ReportProgress) -> None:
         """Send a message without waiting for an answer."""
 
 
@@ -98,7 +109,7 @@ class Reports:
             def answered(body: Any, error: JackalopeError | None, part: Any = part) -> None:
                 self._on_started(part, body, error)
 
-            self._line.ask(Start(0, [attempt.held for attempt in part]), answered)
+            self._line.ask(StartAttempts(0, [attempt.held for attempt in part]), answered)
 
     async def fetch(self, attempt: Attempt) -> BlobRef:
         """Fetch the payload of an attempt into a temporary file, and return where it is.
@@ -150,13 +161,13 @@ class Reports:
         """Report the state of a signal. The broker asks again if this is lost."""
         if self._line is not None:
             held = attempt.held
-            self._line.ask(SignalAnswer(0, held.task, held.fence, answer, detail), _whatever)
+            self._line.ask(AnswerSignal(0, held.task, held.fence, answer, detail), _whatever)
 
     def progress(self, attempt: Attempt, percent: float | None, note: str) -> None:
         """Report how far an attempt has come. This may be lost."""
         if self._line is not None:
             held = attempt.held
-            self._line.send(Progress(0, held.task, held.fence, percent, note))
+            self._line.send(ReportProgress(0, held.task, held.fence, percent, note))
 
     def flush(self) -> None:
         """Send the ends that have gathered."""
@@ -166,7 +177,7 @@ class Reports:
         frame = _Frame()
         for attempt in ends:
             report = attempt.report
-            if isinstance(report, SignalAnswer):
+            if isinstance(report, AnswerSignal):
                 self._send_stopped(attempt, report)
                 continue
             if type(report) is Finish and is_streamed(report):
@@ -220,7 +231,7 @@ class Reports:
 
         line.ask(Result(0, [msgspec.structs.replace(report, result=ref)]), answered)
 
-    def _send_stopped(self, attempt: Attempt, report: SignalAnswer) -> None:
+    def _send_stopped(self, attempt: Attempt, report: AnswerSignal) -> None:
         line = self._line
         if line is None:
             return

@@ -22,26 +22,14 @@ from typing import Any
 import structlog
 
 from jackalope import __version__
-from jackalope.core.commands import Held
+from jackalope.core.commands import ClaimTasks, EndHelp, Heartbeat, Held, JoinWorker, LeaveWorker
 from jackalope.core.durations import SECOND
-from jackalope.core.effects import Assignment
+from jackalope.core.effects import Assignment, HelpAsked, SignalAsked
 from jackalope.core.refusals import Code
 from jackalope.errors import ConnectionLost, JackalopeError, ProtocolError, Rejected
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Backoff, Connection
-from jackalope.wire.messages import (
-    Assign,
-    Claim,
-    Heartbeat,
-    Hello,
-    HelpAsk,
-    HelpEnd,
-    Join,
-    Leave,
-    Message,
-    Notice,
-    SignalAsk,
-)
+from jackalope.wire.messages import AnyMessage, Assign, Hello, Notice
 from jackalope.worker.heartbeat.pulse import now
 from jackalope.worker.heartbeat.supervisor import PulseKeeper
 from jackalope.worker.workload import Workload
@@ -102,7 +90,7 @@ class Membership:
         # called with the reason when the broker does not want this worker
         self.on_unwanted: Callable[[str], None] = _nothing
         # called when the broker asks the worker to help the task of another
-        self.on_help: Callable[[HelpAsk], None] = _nothing
+        self.on_help: Callable[[HelpAsked], None] = _nothing
         # returns the names of the tasks that it knows; None if it takes any
         self.names: Callable[[], tuple[str, ...] | None] = lambda: None
         # returns the fence of the attempt that the worker helps; 0 for none
@@ -122,7 +110,7 @@ class Membership:
             self._joined.clear()
             with suppress(JackalopeError, TimeoutError):
                 async with asyncio.timeout(_LEAVE_S):
-                    await self._connection.request(Leave())
+                    await self._connection.request(LeaveWorker())
 
     async def disconnect(self) -> None:
         """End the connection, and come back no more."""
@@ -169,7 +157,7 @@ class Membership:
             else:
                 answer.set_exception(error)
 
-        connection.ask(Claim(0), answered)
+        connection.ask(ClaimTasks(0), answered)
         await answer
 
     # The connection.
@@ -262,7 +250,7 @@ class Membership:
                     self._pulse.guard(standing.guard_s, sent)
 
         connection.ask(
-            Join(
+            JoinWorker(
                 0,
                 worker=standing.worker,
                 queues=standing.queues,
@@ -326,16 +314,16 @@ class Membership:
         """Report that the worker helps no more. If this is lost, the next join reports it."""
         connection = self._connection
         if connection is not None and self._joined.is_set():
-            connection.ask(HelpEnd(0, fence, why), _whatever)
+            connection.ask(EndHelp(0, fence, why), _whatever)
 
     # Messages of the broker.
 
-    def _heard(self, message: Message) -> None:
+    def _heard(self, message: AnyMessage) -> None:
         if type(message) is Assign:
             self._workload.assign(message.assignments)
-        elif type(message) is SignalAsk:
+        elif type(message) is SignalAsked:
             self._workload.signal(message)
-        elif type(message) is HelpAsk:
+        elif type(message) is HelpAsked:
             self.on_help(message)
         elif type(message) is Notice:
             self._on_notice(message)

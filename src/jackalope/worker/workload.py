@@ -31,15 +31,14 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from jackalope.core.commands import Answer, Fail, Finish, Held, Verdict
+from jackalope.core.commands import Answer, AnswerSignal, Fail, Finish, Held, Verdict
 from jackalope.core.durations import SECOND
-from jackalope.core.effects import Assignment
+from jackalope.core.effects import Assignment, SignalAsked
 from jackalope.core.task import BlobRef, Error
 from jackalope.errors import JackalopeError
 from jackalope.tasks.definition import TaskDefinition, TaskSource, find_task
 from jackalope.tasks.serialization import error_of
 from jackalope.wire.frames import FRAME_BYTES_MAX, UPLOAD_BYTES_MAX
-from jackalope.wire.messages import SignalAnswer, SignalAsk
 from jackalope.worker.app_loader import unknown_task
 from jackalope.worker.attempt import (
     Attempt,
@@ -193,7 +192,7 @@ class Workload:
         self.begin()
         self.reports.flush()
 
-    def signal(self, ask: SignalAsk) -> None:
+    def signal(self, ask: SignalAsked) -> None:
         """Take the broker's signal that an attempt must pause, be killed or has timed out."""
         attempt = self._attempts.get(ask.fence)
         if attempt is None or attempt.report is not None:
@@ -422,20 +421,20 @@ class Workload:
 
     # Reporting.
 
-    def _report(self, attempt: Attempt, report: Finish | Fail | Held | SignalAnswer) -> None:
+    def _report(self, attempt: Attempt, report: Finish | Fail | Held | AnswerSignal) -> None:
         attempt.report = report
         self.reports.end(attempt)
 
     def _safe_report_of(
         self, attempt: Attempt, outcome: Outcome
-    ) -> Finish | Fail | Held | SignalAnswer:
+    ) -> Finish | Fail | Held | AnswerSignal:
         """Put an outcome into the broker's words; what goes wrong here is this attempt's alone."""
         try:
             return self._report_of(attempt, outcome)
         except Exception as error:  # noqa: BLE001  the others that ended with it must be reported
             return unreportable(attempt, f"{type(error).__name__}: {error}")
 
-    def _report_of(self, attempt: Attempt, outcome: Outcome) -> Finish | Fail | Held | SignalAnswer:
+    def _report_of(self, attempt: Attempt, outcome: Outcome) -> Finish | Fail | Held | AnswerSignal:
         """Put an outcome into the broker's words."""
         task, fence = attempt.assignment.task, attempt.assignment.fence
         if type(outcome) is Finished and outcome.file:
@@ -467,7 +466,7 @@ class Workload:
 
     def _stopped(
         self, attempt: Attempt, detail: str, trace: str = ""
-    ) -> Fail | Held | SignalAnswer:
+    ) -> Fail | Held | AnswerSignal:
         held = attempt.held
         if attempt.cause is Cause.TIMEOUT:
             seconds = attempt.assignment.timeout_us / SECOND
@@ -475,7 +474,7 @@ class Workload:
             self.failed += 1
             return Fail(held.task, held.fence, Error(TIMEOUT, message, trace))
         if attempt.cause in (Cause.KILL, Cause.PAUSE):
-            return SignalAnswer(0, held.task, held.fence, Answer.STOPPED, detail)
+            return AnswerSignal(0, held.task, held.fence, Answer.STOPPED, detail)
         return held
 
     def _unknown(self, name: str) -> Failed:

@@ -54,10 +54,10 @@ class House:
         return effects
 
     def submit(self, *numbers: int, queue: str = "images") -> None:
-        self.do(SubmitTasks(tasks=[TaskSpec(task_id(n), queue, "resize") for n in numbers]))
+        self.do(SubmitTasks(ref=0, tasks=[TaskSpec(task_id(n), queue, "resize") for n in numbers]))
 
     def join(self) -> None:
-        self.do(JoinWorker(session=1, worker="w1", queues=("images",), slots=1_000))
+        self.do(JoinWorker(ref=0, session=1, worker="w1", queues=("images",), slots=1_000))
 
 
 def task_id(number: int) -> TaskId:
@@ -96,7 +96,7 @@ def test_life_of_a_task_is_told_with_its_ids() -> None:
     house.join()
     with capture_logs() as logs:
         house.submit(1)
-        house.do(StartAttempts(session=1, attempts=[Held(task_id(1), 1)]))
+        house.do(StartAttempts(ref=0, session=1, attempts=[Held(task_id(1), 1)]))
         house.now_us += 2 * SECOND
         house.do(FinishAttempts(session=1, attempts=[Finish(task_id(1), 1)]))
     assert said(logs) == ["task submitted", "task started", "task succeeded"]
@@ -143,7 +143,9 @@ def test_slow_task_is_a_warning() -> None:
     house.join()
     with capture_logs() as logs:
         house.submit(1, 2)
-        house.do(StartAttempts(session=1, attempts=[Held(task_id(1), 1), Held(task_id(2), 2)]))
+        house.do(
+            StartAttempts(ref=0, session=1, attempts=[Held(task_id(1), 1), Held(task_id(2), 2)])
+        )
         house.now_us += SECOND
         house.do(FinishAttempts(session=1, attempts=[Finish(task_id(1), 1)]))
         house.now_us += 1

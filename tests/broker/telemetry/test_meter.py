@@ -179,7 +179,7 @@ def test_namespaces_beyond_the_limit_are_counted_together() -> None:
     driver = Metered()
     driver.is_checked = False
     for number in range(2 * QUEUES_MAX + 5):
-        driver.send(SubmitTasks(tasks=[spec(number + 1)], namespace=f"n{number}"))
+        driver.send(SubmitTasks(ref=0, tasks=[spec(number + 1)], namespace=f"n{number}"))
     totals = driver.meter.totals()
     assert len(totals) == 2 * QUEUES_MAX + 1
     assert totals["n100", OTHER].submitted == 1
@@ -189,10 +189,14 @@ def test_namespaces_beyond_the_limit_are_counted_together() -> None:
 @pytest.mark.feature("D37")
 def test_names_of_tasks_are_counted_in_all_queues() -> None:
     driver = Metered()
-    driver.send(SubmitTasks(tasks=[spec(1, name="resize"), spec(2, queue="b", name="resize")]))
-    driver.send(SubmitTasks(tasks=[spec(3, name="mail"), spec(4, queue="b"), spec(5, queue="b")]))
+    driver.send(
+        SubmitTasks(ref=0, tasks=[spec(1, name="resize"), spec(2, queue="b", name="resize")])
+    )
+    driver.send(
+        SubmitTasks(ref=0, tasks=[spec(3, name="mail"), spec(4, queue="b"), spec(5, queue="b")])
+    )
     driver.meter.close()
-    driver.send(SubmitTasks(tasks=[spec(6, name="mail")]))
+    driver.send(SubmitTasks(ref=0, tasks=[spec(6, name="mail")]))
     types = {name: reading.submitted for name, reading in driver.meter.types().items()}
     assert types == {"resize": 2, "mail": 2, "b": 2}
     totals = {name: reading.submitted for name, reading in driver.meter.totals().items()}
@@ -203,7 +207,7 @@ def test_names_of_tasks_beyond_the_limit_are_counted_together() -> None:
     driver = Metered()
     driver.is_checked = False
     for number in range(TYPES_MAX + 3):
-        driver.send(SubmitTasks(tasks=[spec(number + 1, name=f"n{number}")]))
+        driver.send(SubmitTasks(ref=0, tasks=[spec(number + 1, name=f"n{number}")]))
     types = driver.meter.types()
     assert len(types) == TYPES_MAX + 1
     assert (types[f"n{TYPES_MAX - 1}"].submitted, types[OTHER].submitted) == (1, 3)

@@ -11,24 +11,14 @@ import pytest
 from jackalope import Jackalope, PartlyRejected, Rejected, TaskFailed, Timeout, as_completed, gather
 from jackalope.client.session import outbox
 from jackalope.client.session.session import Session
+from jackalope.core.commands import ActOnTasks, SubmitTasks, WatchTasks
 from jackalope.core.effects import TaskEnded
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.task import BlobRef, Error
 from jackalope.errors import ConnectionLost, ProtocolError
 from jackalope.tasks.serialization import encode_value
-from jackalope.wire.messages import (
-    Ack,
-    Act,
-    Ended,
-    Hello,
-    Manage,
-    Message,
-    Nack,
-    Query,
-    Submit,
-    Watch,
-)
+from jackalope.wire.messages import Ack, AnyMessage, Ended, Hello, Manage, Nack, Query
 from tests.client.peer import ScriptedBroker, refuse, refuse_tasks, run, until
 
 Test = Callable[[ScriptedBroker, Jackalope], Any]
@@ -55,18 +45,18 @@ def task_of(app: Jackalope, **choices: Any) -> Any:
 
 
 def submitted(broker: ScriptedBroker) -> list[TaskId]:
-    return [spec.id for frame in broker.of(Submit) for spec in frame.tasks]
+    return [spec.id for frame in broker.of(SubmitTasks) for spec in frame.tasks]
 
 
 def ended(task: TaskId, result: object = None) -> Ended:
     return Ended([TaskEnded(task, State.SUCCEEDED, encode_value("msgpack", result))])
 
 
-def no_answer_to(*kinds: type[Message]) -> Callable[[Message], list[Message] | None]:
+def no_answer_to(*kinds: type[AnyMessage]) -> Callable[[AnyMessage], list[AnyMessage] | None]:
     return lambda message: [] if isinstance(message, kinds) else None
 
 
-def acked(message: Submit) -> list[Message]:
+def acked(message: SubmitTasks) -> list[AnyMessage]:
     return [Ack(message.ref, {"count": len(message.tasks), "refused": []})]
 
 
@@ -132,7 +122,7 @@ def test_something_else_that_listens_is_told_at_once() -> None:
 
 def test_full_broker_is_asked_again() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
-        def script(message: Message) -> list[Message] | None:
+        def script(message: AnyMessage) -> list[AnyMessage] | None:
             is_first = isinstance(message, Hello) and broker.hellos == 1
             return [Nack(0, "too_many", "10000 connections are open")] if is_first else None
 
@@ -155,14 +145,14 @@ def test_unreachable_broker_is_named_when_the_time_is_over() -> None:
 
 def test_closed_client_says_so() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
-        broker.script = no_answer_to(Submit, Query, Watch)
+        broker.script = no_answer_to(SubmitTasks, Query, WatchTasks)
         session = app.session()
         waiting = [
             asyncio.create_task(task_of(app).submit(1)),
             asyncio.create_task(app.handle(bytes(16)).result()),
             asyncio.create_task(app.stats()),
         ]
-        await until(lambda: broker.of(Submit) and broker.of(Query))
+        await until(lambda: broker.of(SubmitTasks) and broker.of(Query))
         await app.close()
         for task in waiting:
             with pytest.raises(ConnectionLost, match="closed"):
@@ -197,7 +187,7 @@ def test_submits_of_one_turn_travel_together() -> None:
         function = task_of(app)
         await function.submit(0)
         handles = await asyncio.gather(*[function.submit(n) for n in range(10_000)])
-        assert len(broker.of(Submit)) == 1 + 10_000 / outbox.PARCEL_TASKS_MAX
+        assert len(broker.of(SubmitTasks)) == 1 + 10_000 / outbox.PARCEL_TASKS_MAX
         assert submitted(broker)[1:] == [handle.id for handle in handles]
 
     with_app(test)
@@ -207,8 +197,8 @@ def test_each_submit_hears_its_own_answer() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         refusal = {"code": "queue_full", "message": "full", "retry_after_us": 5}
 
-        def script(message: Message) -> list[Message] | None:
-            if not isinstance(message, Submit):
+        def script(message: AnyMessage) -> list[AnyMessage] | None:
+            if not isinstance(message, SubmitTasks):
                 return None
             return [Ack(message.ref, {"count": 2, "refused": [[1, refusal]]})]
 
@@ -229,13 +219,13 @@ def test_large_tasks_do_not_share_a_frame() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         payload = bytes(600 * 1024)
         await asyncio.gather(*[app.submit("q", payload) for _ in range(3)])
-        assert [len(frame.tasks) for frame in broker.of(Submit)] == [1, 1, 1]
+        assert [len(frame.tasks) for frame in broker.of(SubmitTasks)] == [1, 1, 1]
         broker.heard.clear()
         await task_of(app).submit_many([(bytes(300 * 1024),)] * 7)
-        assert [len(frame.tasks) for frame in broker.of(Submit)] == [3, 3, 1]
+        assert [len(frame.tasks) for frame in broker.of(SubmitTasks)] == [3, 3, 1]
         broker.heard.clear()
         await asyncio.gather(*[app.submit("q", headers={"h": "x" * 15_000}) for _ in range(200)])
-        assert len(broker.of(Submit)) == 3
+        assert len(broker.of(SubmitTasks)) == 3
 
     with_app(test)
 
@@ -245,8 +235,8 @@ def test_broker_that_takes_small_frames_only() -> None:
         broker.frame_bytes_max = 10_000
         refusal = {"code": "invalid", "message": "bad one", "retry_after_us": 0}
 
-        def script(message: Message) -> list[Message] | None:
-            if not isinstance(message, Submit):
+        def script(message: AnyMessage) -> list[AnyMessage] | None:
+            if not isinstance(message, SubmitTasks):
                 return None
             bad = [at for at, spec in enumerate(message.tasks) if spec.payload == b"!!"]
             return [Ack(message.ref, {"count": 1, "refused": [[at, refusal] for at in bad]})]
@@ -261,7 +251,7 @@ def test_broker_that_takes_small_frames_only() -> None:
         await asyncio.gather(*[function.submit("x" * 100) for _ in range(300)])
         assert len(set(submitted(broker))) == 1_300
         working = [asyncio.create_task(function.run("x" * 1_000)) for _ in range(30)]
-        await until(lambda: sum(len(watch.tasks) for watch in broker.of(Watch)) == 30)
+        await until(lambda: sum(len(watch.tasks) for watch in broker.of(WatchTasks)) == 30)
         for task in submitted(broker)[1_300:]:
             broker.push(ended(task, 1))
         assert await asyncio.gather(*working) == [1] * 30
@@ -277,7 +267,7 @@ def test_broker_that_takes_small_frames_only() -> None:
 
 def test_window_bounds_what_is_under_way() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
-        broker.script = no_answer_to(Submit)
+        broker.script = no_answer_to(SubmitTasks)
         function = task_of(app)
         work = asyncio.create_task(function.submit_many((n,) for n in range(30_000)))
         await until(lambda: len(submitted(broker)) >= outbox.WINDOW_TASKS)
@@ -286,7 +276,7 @@ def test_window_bounds_what_is_under_way() -> None:
         singles = [asyncio.create_task(function.submit(n)) for n in range(5)]
         await asyncio.sleep(0)
         broker.script = None
-        for frame in broker.of(Submit):
+        for frame in broker.of(SubmitTasks):
             broker.push(acked(frame)[0])
         assert len(await work) == 30_000
         await asyncio.gather(*singles)
@@ -297,7 +287,7 @@ def test_window_bounds_what_is_under_way() -> None:
 
 def test_bulk_takes_calls_as_the_broker_keeps_up() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
-        broker.script = no_answer_to(Submit)
+        broker.script = no_answer_to(SubmitTasks)
         taken = 0
 
         def calls() -> Any:
@@ -321,10 +311,10 @@ def test_bulk_tells_which_were_refused() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         refusal = {"code": "invalid", "message": "bad one", "retry_after_us": 0}
 
-        def script(message: Message) -> list[Message] | None:
-            if not isinstance(message, Submit):
+        def script(message: AnyMessage) -> list[AnyMessage] | None:
+            if not isinstance(message, SubmitTasks):
                 return None
-            refused = [[7, refusal]] if len(broker.of(Submit)) == 2 else []
+            refused = [[7, refusal]] if len(broker.of(SubmitTasks)) == 2 else []
             return [Ack(message.ref, {"count": 1, "refused": refused})]
 
         broker.script = script
@@ -338,7 +328,7 @@ def test_bulk_tells_which_were_refused() -> None:
 
 def test_bulk_that_is_refused_as_a_whole() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
-        broker.script = refuse(Submit, "overloaded", retry_after_us=500_000)
+        broker.script = refuse(SubmitTasks, "overloaded", retry_after_us=500_000)
         with pytest.raises(PartlyRejected) as raised:
             await task_of(app).submit_many([(1,), (2,)])
         assert raised.value.code == "overloaded"
@@ -357,15 +347,15 @@ def test_wait_for_room_submits_again(monkeypatch: pytest.MonkeyPatch) -> None:
         function = task_of(app, wait_for_room=True)
         for code in ("queue_full", "overloaded", "storage_failed"):
             broker.script = refuse_tasks(code, retry_after_us=code != "storage_failed", times=2)
-            before = len(broker.of(Submit))
+            before = len(broker.of(SubmitTasks))
             handle = await function.submit(1)
             assert submitted(broker)[before:] == [handle.id] * 3
         broker.script = refuse_tasks("queue_full", retry_after_us=1_000, times=2)
         assert len(await function.submit_many([(1,), (2,)])) == 2
         broker.script = refuse_tasks("queue_full", retry_after_us=1_000, times=1)
         work = asyncio.create_task(function.run(5))
-        before = len(broker.of(Watch))
-        await until(lambda: len(broker.of(Watch)) == before + 2)
+        before = len(broker.of(WatchTasks))
+        await until(lambda: len(broker.of(WatchTasks)) == before + 2)
         broker.push(ended(submitted(broker)[-1], 5))
         assert await work == 5
 
@@ -389,7 +379,7 @@ def test_other_refusals_are_not_waited_for() -> None:
         broker.script = refuse_tasks("invalid")
         with pytest.raises(Rejected, match="invalid"):
             await task_of(app, wait_for_room=True).submit(1)
-        assert len(broker.of(Submit)) == 1
+        assert len(broker.of(SubmitTasks)) == 1
 
     with_app(test)
 
@@ -400,20 +390,20 @@ def test_other_refusals_are_not_waited_for() -> None:
 @pytest.mark.feature("D30")
 def test_unanswered_submits_are_sent_again_with_the_same_ids_in_order() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
-        broker.script = no_answer_to(Submit)
+        broker.script = no_answer_to(SubmitTasks)
         function = task_of(app)
         first = asyncio.create_task(function.submit(1))
-        await until(lambda: len(broker.of(Submit)) == 1)
+        await until(lambda: len(broker.of(SubmitTasks)) == 1)
         bulk = asyncio.create_task(function.submit_many((n,) for n in range(3000)))
         await until(lambda: len(submitted(broker)) == 3001)
         sent = submitted(broker)
-        specs = [spec for frame in broker.of(Submit) for spec in frame.tasks]
+        specs = [spec for frame in broker.of(SubmitTasks) for spec in frame.tasks]
         broker.script = None
         broker.heard.clear()
         broker.drop()
         handles = [await first, *await bulk]
         assert submitted(broker) == sent == [handle.id for handle in handles]
-        assert [spec for frame in broker.of(Submit) for spec in frame.tasks] == specs
+        assert [spec for frame in broker.of(SubmitTasks) for spec in frame.tasks] == specs
 
     with_app(test)
 
@@ -485,8 +475,8 @@ def test_idle_session_that_stays_connected_reconnects_after_every_loss() -> None
 
 def test_broker_that_keeps_hanging_up_is_not_hammered() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
-        def script(message: Message) -> list[Message] | None:
-            if isinstance(message, Submit):
+        def script(message: AnyMessage) -> list[AnyMessage] | None:
+            if isinstance(message, SubmitTasks):
                 broker.drop()
                 return []
             return None
@@ -503,12 +493,12 @@ def test_watches_are_registered_again() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         handles = await task_of(app).submit_many([(n,) for n in range(3)])
         results = [asyncio.create_task(handle.result()) for handle in handles]
-        await until(lambda: broker.of(Watch))
+        await until(lambda: broker.of(WatchTasks))
         broker.push(ended(handles[0].id, 0))
         assert await results[0] == 0
         broker.drop()
-        await until(lambda: len(broker.of(Watch)) == 2)
-        assert set(broker.of(Watch)[1].tasks) == {handles[1].id, handles[2].id}
+        await until(lambda: len(broker.of(WatchTasks)) == 2)
+        assert set(broker.of(WatchTasks)[1].tasks) == {handles[1].id, handles[2].id}
         broker.push(ended(handles[1].id, 1))
         broker.push(ended(handles[2].id, 2))
         assert [await result for result in results[1:]] == [1, 2]
@@ -518,16 +508,16 @@ def test_watches_are_registered_again() -> None:
 
 def test_task_is_not_watched_before_it_is_submitted() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
-        broker.script = no_answer_to(Submit)
+        broker.script = no_answer_to(SubmitTasks)
         function = task_of(app)
         work = asyncio.create_task(function.run(1))
-        await until(lambda: broker.of(Watch))
+        await until(lambda: broker.of(WatchTasks))
         broker.heard.clear()
         broker.script = None
         broker.drop()
-        await until(lambda: broker.of(Watch))
+        await until(lambda: broker.of(WatchTasks))
         kinds = [type(message) for message in broker.heard]
-        assert kinds == [Hello, Submit, Watch]
+        assert kinds == [Hello, SubmitTasks, WatchTasks]
         broker.push(ended(submitted(broker)[0], 1))
         assert await work == 1
 
@@ -536,7 +526,7 @@ def test_task_is_not_watched_before_it_is_submitted() -> None:
 
 def test_questions_are_asked_again() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
-        broker.script = no_answer_to(Query, Manage, Act)
+        broker.script = no_answer_to(Query, Manage, ActOnTasks)
         task = bytes(16)
         acted = {"changed": 1, "requested": 0, "refused": [], "more": False}
         waiting = [
@@ -545,11 +535,11 @@ def test_questions_are_asked_again() -> None:
             asyncio.create_task(app.act("kill", [task])),
             asyncio.create_task(app.act("retry", [task], dry_run=True)),
         ]
-        await until(lambda: len(broker.of(Act)) == 2)
+        await until(lambda: len(broker.of(ActOnTasks)) == 2)
         broker.drop()
         broker.script = lambda m: (
             [Ack(m.ref, [] if isinstance(m, Query) else acted)]
-            if isinstance(m, Query | Manage | Act)
+            if isinstance(m, Query | Manage | ActOnTasks)
             else None
         )
         await asyncio.gather(*waiting)
@@ -560,13 +550,13 @@ def test_questions_are_asked_again() -> None:
 @pytest.mark.parametrize("action", ["play", "retry", "purge"])
 def test_what_must_not_be_done_twice_is_not_repeated(action: Any) -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
-        broker.script = no_answer_to(Act)
+        broker.script = no_answer_to(ActOnTasks)
         work = asyncio.create_task(app.act(action, [bytes(16)]))
-        await until(lambda: broker.of(Act))
+        await until(lambda: broker.of(ActOnTasks))
         broker.drop()
         with pytest.raises(ConnectionLost, match="not known whether act took effect"):
             await work
-        assert len(broker.of(Act)) == 1
+        assert len(broker.of(ActOnTasks)) == 1
         assert broker.hellos == 1
 
     with_app(test)
@@ -594,12 +584,12 @@ def test_result_is_pushed() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         handle = await task_of(app).submit(5)
         work = asyncio.create_task(handle.result(timeout=5))
-        await until(lambda: broker.of(Watch))
+        await until(lambda: broker.of(WatchTasks))
         broker.push(ended(handle.id, 5))
         assert await work == 5
         assert await handle.result() == 5
         assert await handle.wait() is State.SUCCEEDED
-        assert len(broker.of(Watch)) == 1
+        assert len(broker.of(WatchTasks)) == 1
 
     with_app(test)
 
@@ -608,11 +598,11 @@ def test_results_of_one_turn_are_asked_for_together() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         handles = await task_of(app).submit_many([(n,) for n in range(100)])
         work = asyncio.gather(*[handle.result() for handle in handles])
-        await until(lambda: broker.of(Watch))
+        await until(lambda: broker.of(WatchTasks))
         for number, handle in enumerate(handles):
             broker.push(ended(handle.id, number))
         assert await work == list(range(100))
-        assert len(broker.of(Watch)) == 1
+        assert len(broker.of(WatchTasks)) == 1
 
     with_app(test)
 
@@ -636,7 +626,7 @@ def test_failure_brings_type_message_and_trace() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         handle = await task_of(app).submit(5)
         work = asyncio.create_task(handle.result())
-        await until(lambda: broker.of(Watch))
+        await until(lambda: broker.of(WatchTasks))
         error = Error("ValueError", "bad", "Traceback ...")
         end = TaskEnded(handle.id, State.DEAD, b"", Reason.FAILED, error)
         broker.push(Ended([end]))
@@ -653,7 +643,7 @@ def test_result_too_large_to_send_says_so() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         handle = await task_of(app).submit(5)
         work = asyncio.create_task(handle.result())
-        await until(lambda: broker.of(Watch))
+        await until(lambda: broker.of(WatchTasks))
         broker.push(Ended([TaskEnded(handle.id, State.SUCCEEDED, BlobRef("b", 10**8))]))
         with pytest.raises(Rejected, match="takes no bodies in parts"):
             await work
@@ -665,11 +655,13 @@ def test_unknown_task_is_no_pending_task() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         refusal = {"code": "unknown_task", "message": "no task", "retry_after_us": 0}
         broker.script = lambda m: (
-            [Ack(m.ref, {"count": 0, "refused": [[0, refusal]]})] if isinstance(m, Watch) else None
+            [Ack(m.ref, {"count": 0, "refused": [[0, refusal]]})]
+            if isinstance(m, WatchTasks)
+            else None
         )
         with pytest.raises(Rejected, match="no task"):
             await app.handle(bytes(16)).result()
-        broker.script = refuse(Watch, "too_many")
+        broker.script = refuse(WatchTasks, "too_many")
         with pytest.raises(Rejected, match="said no"):
             await app.handle(bytes(16)).result()
 
@@ -678,15 +670,15 @@ def test_unknown_task_is_no_pending_task() -> None:
 
 def test_run_asks_for_the_end_together_with_the_submit() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
-        def script(message: Message) -> list[Message] | None:
-            if not isinstance(message, Watch):
+        def script(message: AnyMessage) -> list[AnyMessage] | None:
+            if not isinstance(message, WatchTasks):
                 return None
             return [Ack(message.ref, {"count": 1, "refused": []}), ended(message.tasks[0], 7)]
 
         broker.script = script
         assert await task_of(app).run(7) == 7
         kinds = [type(message) for message in broker.heard]
-        assert kinds == [Hello, Submit, Watch]
+        assert kinds == [Hello, SubmitTasks, WatchTasks]
 
     with_app(test)
 
@@ -696,7 +688,7 @@ def test_run_that_is_refused_leaves_nothing_behind() -> None:
         refusal = {"code": "invalid", "message": "no", "retry_after_us": 0}
         broker.script = lambda m: (
             [Ack(m.ref, {"count": 0, "refused": [[0, refusal]]})]
-            if isinstance(m, Submit | Watch)
+            if isinstance(m, SubmitTasks | WatchTasks)
             else None
         )
         with pytest.raises(Rejected, match="no"):
@@ -728,13 +720,13 @@ def test_gather_returns_in_order_and_fails_early() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
         handles = await task_of(app).submit_many([(n,) for n in range(3)])
         work = asyncio.create_task(gather(handles))
-        await until(lambda: broker.of(Watch))
+        await until(lambda: broker.of(WatchTasks))
         for number in (2, 0, 1):
             broker.push(ended(handles[number].id, number))
         assert await work == [0, 1, 2]
         others = await task_of(app).submit_many([(n,) for n in range(3)])
         work = asyncio.create_task(gather(others))
-        await until(lambda: len(broker.of(Watch)) == 2)
+        await until(lambda: len(broker.of(WatchTasks)) == 2)
         broker.push(Ended([TaskEnded(others[1].id, State.KILLED)]))
         with pytest.raises(TaskFailed, match="is killed"):
             await work
@@ -747,8 +739,8 @@ def test_gather_returns_in_order_and_fails_early() -> None:
 
 def test_map_yields_in_the_order_of_the_items() -> None:
     async def test(broker: ScriptedBroker, app: Jackalope) -> None:
-        def script(message: Message) -> list[Message] | None:
-            if not isinstance(message, Watch):
+        def script(message: AnyMessage) -> list[AnyMessage] | None:
+            if not isinstance(message, WatchTasks):
                 return None
             ends = [ended(task, number) for number, task in enumerate(message.tasks)]
             return [*reversed(ends), Ack(message.ref, {"count": 3, "refused": []})]

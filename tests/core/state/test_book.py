@@ -307,11 +307,11 @@ def test_an_id_later_than_all_that_left_is_new(driver: Driver) -> None:
 
 def test_an_id_that_is_not_time_ordered_may_always_have_ended(driver: Driver) -> None:
     assert driver.core.book.may_have_ended(RANDOM_ID)
-    driver.send(SubmitTasks(tasks=[spec(1)]))
+    driver.send(SubmitTasks(ref=0, tasks=[spec(1)]))
     other = spec(2)
     other.id = RANDOM_ID
-    driver.send(SubmitTasks(tasks=[other]))
-    driver.send(ActOnTasks(action=Action.KILL, tasks=(RANDOM_ID,)))
+    driver.send(SubmitTasks(ref=0, tasks=[other]))
+    driver.send(ActOnTasks(ref=0, action=Action.KILL, tasks=(RANDOM_ID,)))
     store(driver)
     assert driver.core.book.counters.floor == b""
 
@@ -344,13 +344,14 @@ def test_missing_of_a_submit(driver: Driver) -> None:
     store(driver)
     driver.submit(6)
     core = driver.core
-    assert core.missing(SubmitTasks(tasks=[spec(6), spec(7)])) is None
+    assert core.missing(SubmitTasks(ref=0, tasks=[spec(6), spec(7)])) is None
     missing = core.missing(
         SubmitTasks(
+            ref=0,
             tasks=[
                 spec(5),
                 spec(8, alias="cat", parent=task_id(5), depends_on=(task_id(6), task_id(4))),
-            ]
+            ],
         )
     )
     assert missing is not None
@@ -363,11 +364,14 @@ def test_missing_of_actions_and_watches(driver: Driver) -> None:
     driver.submit(1)
     core = driver.core
     both = (task_id(1), task_id(2))
-    for command in (ActOnTasks(action=Action.KILL, tasks=both), WatchTasks(tasks=both)):
+    for command in (
+        ActOnTasks(ref=0, action=Action.KILL, tasks=both),
+        WatchTasks(ref=0, tasks=both),
+    ):
         missing = core.missing(command)
         assert missing is not None
         assert missing.ids == [task_id(2)]
-    assert core.missing(WatchTasks(tasks=both[:1])) is None
+    assert core.missing(WatchTasks(ref=0, tasks=both[:1])) is None
     assert core.missing(LimitTag(tag="red", limit=1)) is None
 
 
@@ -375,7 +379,7 @@ def test_missing_of_actions_and_watches(driver: Driver) -> None:
 def test_missing_of_an_action_by_filter_is_what_it_could_change(
     driver: Driver, action: Action
 ) -> None:
-    missing = driver.core.missing(ActOnTasks(action=action, filter=Filter(queue="q")))
+    missing = driver.core.missing(ActOnTasks(ref=0, action=action, filter=Filter(queue="q")))
     if action in (Action.RETRY, Action.PURGE):
         assert missing is not None
         assert missing.filter is not None

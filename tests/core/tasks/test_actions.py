@@ -151,7 +151,7 @@ def refused_join(driver: Driver) -> Answered | None:
 
 
 def refused_child(driver: Driver) -> Answered | None:
-    return driver.send(SubmitTasks(tasks=[spec(1, "new", parent=task_id(9))]))
+    return driver.send(SubmitTasks(ref=0, tasks=[spec(1, "new", parent=task_id(9))]))
 
 
 @pytest.mark.parametrize("attempt", [refused_submit, refused_join, refused_child])

@@ -119,7 +119,7 @@ def test_what_comes_back_at_once_waits_its_turn(driver: Driver) -> None:
 
 def test_each_of_many_tasks_in_a_command_is_the_best_when_it_is_given_out(driver: Driver) -> None:
     driver.join("w", 1, slots=2)
-    driver.send(SubmitTasks(tasks=[spec(number, priority=LOW) for number in range(1, 6)]))
+    driver.send(SubmitTasks(ref=0, tasks=[spec(number, priority=LOW) for number in range(1, 6)]))
     assert driver.assigned() == [1, 2]
     driver.submit(6, priority=HIGH)
     both = [Finish(task_id(number), driver.fence(number)) for number in (1, 2)]

@@ -32,12 +32,14 @@ from tests.core.driving import Driver, refusal_in, task_id
 Report = Callable[[TaskId, int], AnyCommand]
 
 REPORTS: dict[str, Report] = {
-    "start": lambda task, fence: StartAttempts(attempts=[Held(task, fence)]),
+    "start": lambda task, fence: StartAttempts(ref=0, attempts=[Held(task, fence)]),
     "finish": lambda task, fence: FinishAttempts(attempts=[Finish(task, fence)]),
     "fail": lambda task, fence: FailAttempts(attempts=[Fail(task, fence, Error("E"))]),
     "release": lambda task, fence: ReleaseAttempts(attempts=[Held(task, fence)]),
-    "progress": lambda task, fence: ReportProgress(task=task, fence=fence),
-    "answer": lambda task, fence: AnswerSignal(task=task, fence=fence, answer=Answer.STOPPED),
+    "progress": lambda task, fence: ReportProgress(ref=0, task=task, fence=fence),
+    "answer": lambda task, fence: AnswerSignal(
+        ref=0, task=task, fence=fence, answer=Answer.STOPPED
+    ),
 }
 
 EVERY_REPORT = pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)

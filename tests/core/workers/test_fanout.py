@@ -82,6 +82,7 @@ class Story:
             number = self.chance.choice(leased)
             self.driver.send(
                 RequestHelpers(
+                    ref=0,
                     session=OWNERS + number,
                     task=task_id(number),
                     fence=self.driver.fence(number),
@@ -96,7 +97,7 @@ class Story:
             session = self.chance.choice(list(self.helping))
             why = self.chance.choice(("", "", "", "cannot"))
             fence = self.helping.pop(session)
-            self.driver.send(EndHelp(session=session, fence=fence, why=why))
+            self.driver.send(EndHelp(ref=0, session=session, fence=fence, why=why))
 
     def finish(self) -> None:
         if leased := self.leased():
@@ -155,6 +156,7 @@ def test_helpers_end_up_shared_evenly_whoever_came_first(owners: int) -> None:
     for number in range(1, owners + 1):
         driver.send(
             RequestHelpers(
+                ref=0,
                 session=200 + number,
                 task=task_id(number),
                 fence=driver.fence(number),
@@ -166,7 +168,7 @@ def test_helpers_end_up_shared_evenly_whoever_came_first(owners: int) -> None:
         while recalled := [e for e in driver.effects if is_recall(e)]:
             for effect in recalled:
                 fence = helpers[effect.session]
-                driver.send(EndHelp(session=effect.session, fence=fence))
+                driver.send(EndHelp(ref=0, session=effect.session, fence=fence))
                 helpers |= asked(driver)
         helpers |= asked(driver)
     for worker in driver.core.roster.workers.values():

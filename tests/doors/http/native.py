@@ -2,9 +2,10 @@
 
 from typing import Self
 
+from jackalope.core.commands import StartAttempts
 from jackalope.core.effects import Assignment
 from jackalope.doors.native import NativeDoor
-from jackalope.wire.messages import Hello, Start
+from jackalope.wire.messages import Hello
 from tests.doors.harness import Peer, held
 from tests.doors.http.harness import HttpHouse
 
@@ -32,4 +33,4 @@ class Native:
 
 
 async def start(worker: Peer, *assignments: Assignment) -> None:
-    await worker.ask_ok(Start(0, [held(each) for each in assignments]))
+    await worker.ask_ok(StartAttempts(0, [held(each) for each in assignments]))

@@ -46,12 +46,12 @@ async def come_and_go(house: HttpHouse, luck: Random) -> None:
         queue = luck.choice(NAMES)
         tasks = [TaskSpec(fresh_task_id(house.broker.now_us()), queue) for _ in range(20)]
         await ask(DeclareQueue(queue=queue))
-        await ask(SubmitTasks(tasks=tasks))
+        await ask(SubmitTasks(ref=0, tasks=tasks))
         there[queue] = there.get(queue, ()) + tuple(task.id for task in tasks)
         if luck.random() < 0.7:
             ids = there.pop(queue)
             for action in (Action.KILL, Action.PURGE):
-                await ask(ActOnTasks(action=action, tasks=ids))
+                await ask(ActOnTasks(ref=0, action=action, tasks=ids))
             await ask(DeleteQueue(queue=queue))
 
 
@@ -69,7 +69,7 @@ def test_lists_are_whole_while_queues_and_tasks_come_and_go(seed: int) -> None:
         async with open_grid() as house:
             ids = [fresh_task_id(house.broker.now_us()) for _ in range(STAYING)]
             tasks = [TaskSpec(task_id, "jobs") for task_id in ids]
-            await house.door.desk.ask(SubmitTasks(tasks=tasks))
+            await house.door.desk.ask(SubmitTasks(ref=0, tasks=tasks))
             staying = {str(UUID(bytes=task_id)) for task_id in ids}
             changing = asyncio.create_task(come_and_go(house, luck))
             for _ in range(ROUNDS):

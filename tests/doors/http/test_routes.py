@@ -184,8 +184,10 @@ class House:
         for command in (
             DeclareQueue(queue=THEIRS),
             DeclareQueue(queue="mine"),
-            SubmitTasks(tasks=[spec]),
-            JoinWorker(session=session, worker=f"{THEIRS}-worker", queues=(THEIRS,), slots=0),
+            SubmitTasks(ref=0, tasks=[spec]),
+            JoinWorker(
+                ref=0, session=session, worker=f"{THEIRS}-worker", queues=(THEIRS,), slots=0
+            ),
             ClaimTasks(session=session, ref=1),
         ):
             self.broker.post(command, THE_BROKER)

@@ -3,67 +3,77 @@
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 
 from jackalope import Jackalope
 from jackalope.broker.access import Access, hash_of, id_of, new_token
 from jackalope.core.api_key import ApiKey, Permission
-from jackalope.core.commands import Action
+from jackalope.core.commands import (
+    Action,
+    ActOnTasks,
+    AnswerSignal,
+    ClaimTasks,
+    Command,
+    EndHelp,
+    Heartbeat,
+    JoinWorker,
+    LeaveWorker,
+    ReportProgress,
+    RequestHelpers,
+    StartAttempts,
+    SubmitTasks,
+    WatchTasks,
+)
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.errors import ConnectionLost, Rejected
 from jackalope.transport.address import Address
+from jackalope.wire.frames import Kind
 from jackalope.wire.messages import (
     TO_BROKER,
-    Act,
+    Ack,
     Broadcast,
     Call,
     CallReply,
-    Claim,
+    Ended,
     Events,
     Fetch,
-    Heartbeat,
     Hello,
-    HelpEnd,
-    HelpersAsk,
-    Join,
-    Leave,
     Listen,
     Manage,
-    Message,
     Nack,
-    Progress,
     Query,
+    Request,
     Result,
-    SignalAnswer,
-    Start,
-    Submit,
     Subscribe,
     Upload,
-    Watch,
 )
 from tests.doors.harness import House, Peer, open_house, run, spec
 
 NOBODYS = TaskId(bytes(16))
 
 #: What each permission lets a peer do.
-ALLOWED: dict[Permission, list[Message]] = {
-    Permission.SUBMIT_TASKS: [Submit(0, []), Broadcast(0, "news")],
+ALLOWED: dict[Permission, list[Request | Command]] = {
+    Permission.SUBMIT_TASKS: [SubmitTasks(0, []), Broadcast(0, "news")],
     Permission.READ_TASKS: [
         Query(0, "stats"),
         Query(0, "tasks"),
         Query(0, "queues"),
-        Watch(0, ()),
+        WatchTasks(0, ()),
         Subscribe(0),
         Listen(0),
     ],
-    Permission.CANCEL_TASKS: [Act(0, Action.KILL), Act(0, Action.PURGE, filter=Filter())],
+    Permission.CANCEL_TASKS: [
+        ActOnTasks(0, Action.KILL),
+        ActOnTasks(0, Action.PURGE, filter=Filter()),
+    ],
     Permission.WORK: [
-        Join(0, "w1", ("q",)),
-        Start(0, []),
+        JoinWorker(0, "w1", ("q",)),
+        StartAttempts(0, []),
         Result(0),
         CallReply(0, 1),
-        Leave(0),
+        LeaveWorker(0),
         Listen(0, ("clerk",)),
     ],
     Permission.ADMIN: [
@@ -74,14 +84,14 @@ ALLOWED: dict[Permission, list[Message]] = {
 }
 
 #: What is refused for other reasons too.
-OTHERS: dict[Permission, list[Message]] = {
+OTHERS: dict[Permission, list[Request | Command]] = {
     Permission.SUBMIT_TASKS: [Call(0, "nobody")],
     Permission.WORK: [
-        Claim(0),
-        HelpersAsk(0, NOBODYS, 1, 1),
-        HelpEnd(0, 1),
-        Progress(0, NOBODYS, 1),
-        SignalAnswer(0, NOBODYS, 1, "refused"),  # type: ignore[arg-type]
+        ClaimTasks(0),
+        RequestHelpers(0, NOBODYS, 1, 1),
+        EndHelp(0, 1),
+        ReportProgress(0, NOBODYS, 1),
+        AnswerSignal(0, NOBODYS, 1, "refused"),  # type: ignore[arg-type]
     ],
 }
 
@@ -121,7 +131,7 @@ def test_a_key_permits_what_it_names_and_nothing_else(having: Permission) -> Non
             for needed, messages in ALLOWED.items():
                 is_permitted = having in (needed, Permission.ADMIN)
                 for message in messages:
-                    message.ref = 0  # type: ignore[attr-defined]
+                    message.ref = 0
                     if is_permitted:
                         await peer.ask_ok(message)
                     else:
@@ -130,7 +140,7 @@ def test_a_key_permits_what_it_names_and_nothing_else(having: Permission) -> Non
                         assert str(needed) in refused.message
             for needed, messages in OTHERS.items():
                 for message in messages:
-                    message.ref = 0  # type: ignore[attr-defined]
+                    message.ref = 0
                     code = (await peer.ask_no(message)).code
                     is_permitted = having in (needed, Permission.ADMIN)
                     assert (code == "forbidden") is not is_permitted
@@ -292,7 +302,7 @@ def test_a_key_of_some_queues_sees_no_others() -> None:
             peer = await house.peer(token=token)
             (mine,) = await peer.submit(spec("images"))
             (theirs,) = await root.submit(spec("sounds"))
-            await root.ask_ok(Join(0, "w-sounds", ("sounds",), slots=0))
+            await root.ask_ok(JoinWorker(0, "w-sounds", ("sounds",), slots=0))
 
             # What is there and what never was is answered alike.
             for question in ("task", "history", "explain"):
@@ -320,9 +330,9 @@ def test_a_key_of_some_queues_sees_no_others() -> None:
 
             # Nor can it do anything there.
             for message in (
-                Submit(0, [spec("images"), spec("sounds")]),
-                Join(0, "w1", ("images", "sounds")),
-                Join(0, "w-sounds", ("images",)),
+                SubmitTasks(0, [spec("images"), spec("sounds")]),
+                JoinWorker(0, "w1", ("images", "sounds")),
+                JoinWorker(0, "w-sounds", ("images",)),
                 Manage(0, "pause_queue", {"queue": "sounds"}),
                 Manage(
                     0, "declare_queue", {"queue": "images", "changes": {"result_becomes": "sounds"}}
@@ -331,12 +341,12 @@ def test_a_key_of_some_queues_sees_no_others() -> None:
                 Manage(0, "drain_worker", {"worker": "w-sounds"}),
             ):
                 assert (await peer.ask_no(message)).code == "forbidden"
-            acted = await peer.ask_ok(Act(0, Action.KILL, (mine, theirs)))
+            acted = await peer.ask_ok(ActOnTasks(0, Action.KILL, (mine, theirs)))
             assert acted["changed"] == 1
             assert [refused["code"] for _, refused in acted["refused"]] == ["unknown_task"]
-            acted = await peer.ask_ok(Act(0, Action.KILL, filter=Filter()))
+            acted = await peer.ask_ok(ActOnTasks(0, Action.KILL, filter=Filter()))
             assert acted["changed"] == 0
-            watched = await peer.ask_ok(Watch(0, (theirs,)))
+            watched = await peer.ask_ok(WatchTasks(0, (theirs,)))
             assert watched["count"] == 0
             assert await root.state_of(theirs) == "ready"
 
@@ -366,7 +376,7 @@ def test_a_large_body_of_somebody_who_may_not_is_not_stored() -> None:
     async def test() -> None:
         async with open_house(None, access=Access([key])) as house:
             peer = await house.peer(token=token)
-            refused = await peer.ask_no(Submit(0, [spec(payload=bytes(200_000))]))
+            refused = await peer.ask_no(SubmitTasks(0, [spec(payload=bytes(200_000))]))
             assert refused.code == "forbidden"
             assert house.storage.blobs._blobs == {}  # type: ignore[attr-defined]
 
@@ -445,5 +455,33 @@ def test_a_client_whose_key_is_revoked_is_told_so() -> None:
             with pytest.raises(Rejected, match="unauthorised"):
                 await app.stats()
             await app.close()
+
+    run(test())
+
+
+def test_a_peer_that_sends_more_elements_gains_nothing() -> None:
+    """The session, namespace, name and queues of a command are the door's to set."""
+    token, key = make_key(*Permission, namespace="mine", queues=("q",))
+
+    async def test() -> None:
+        async with open_house(None, access=Access([key])) as house:
+            peer = await house.peer("ada", "mine", token)
+            task = spec("q")
+            for forged in (
+                [0, "root", "other", ["theirs"]],  # Values that fit the fields of the command,
+                ["later", {"still": "later"}],  # and what a later protocol may send.
+            ):
+                await peer.send_raw(Kind.SUBMIT, msgspec.msgpack.encode([5, [task], 0, *forged]))
+                assert isinstance(await peer.answer(5), Ack)
+            view = await peer.ask_ok(Query(0, "task", {"id": task.id}))
+            assert view["by"].startswith("ada")
+            assert house.broker.engine.core.book.tasks[task.id].queue.namespace.name == "mine"
+            await peer.send_raw(
+                Kind.WATCH, msgspec.msgpack.encode([6, [task.id], False, 99, "", "other", []])
+            )
+            assert isinstance(await peer.answer(6), Ack)
+            # The watch is this session's: it, and no other, is told of the end.
+            await peer.ask_ok(ActOnTasks(0, Action.KILL, (task.id,)))
+            await peer.expect(Ended)
 
     run(test())

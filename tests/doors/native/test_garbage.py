@@ -16,14 +16,21 @@ from hypothesis import strategies as st
 from jackalope.broker.queries import About
 from jackalope.core.commands import (
     Action,
+    ActOnTasks,
     Answer,
+    AnswerSignal,
+    ClaimTasks,
     DeclareQueue,
     DeleteQueue,
     DrainWorker,
     Fail,
     Finish,
     Held,
+    JoinWorker,
+    LeaveWorker,
     LimitTag,
+    ReportProgress,
+    SubmitTasks,
 )
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
@@ -34,22 +41,16 @@ from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.frames import Kind, frame
 from jackalope.wire.messages import (
     TO_BROKER,
-    Act,
-    Claim,
+    AnyMessage,
     Hello,
-    Join,
-    Leave,
     Manage,
-    Message,
     Nack,
     Notice,
-    Progress,
     Query,
     Result,
-    SignalAnswer,
-    Submit,
     Subscribe,
     Welcome,
+    fields_of,
 )
 from tests.docs.protocol import EXAMPLES
 from tests.doors.harness import Closed, Peer, codec, open_house, run, spec
@@ -57,7 +58,7 @@ from tests.profiles import examples
 from tests.wire.shapes import DEPTHS, Shapes, anything, nested_msgpack
 
 
-async def _send_and_see(peer: Peer, data: bytes) -> list[Message]:
+async def _send_and_see(peer: Peer, data: bytes) -> list[AnyMessage]:
     """Send bytes and the end of the stream, and return what the broker said."""
     try:
         await peer.send_bytes(data)
@@ -147,10 +148,10 @@ def test_damaged_frames(tmp_path: Path) -> None:
     run(test())
 
 
-def _good_messages() -> list[Message]:
+def _good_messages() -> list[AnyMessage]:
     return [
-        Submit(1, [spec(payload=b"payload"), spec("other", key="k", name="resize")]),
-        Join(2, "w1", ("q",), slots=3, labels={"gpu": "yes"}),
+        SubmitTasks(1, [spec(payload=b"payload"), spec("other", key="k", name="resize")]),
+        JoinWorker(2, "w1", ("q",), slots=3, labels={"gpu": "yes"}),
         Query(3, "tasks", {"queue": "q", "states": ["ready"], "limit": 10}),
         Query(4, "stats"),
         Manage(5, "declare_queue", {"queue": "q", "changes": {"retries": 3}}),
@@ -176,27 +177,28 @@ def test_endless_depth() -> None:
 _WRONG: list[Any] = [None, True, -1, 2**63, 1.5, "text", b"bytes", [[1]], {"a": 1}, {1: 2}]
 
 
-def _examples_of(shape: type[Message]) -> list[Message]:
+def _examples_of(shape: type[AnyMessage]) -> list[AnyMessage]:
     """Return messages of a shape: those of the page on the protocol, and the good ones above."""
     known = [
         *EXAMPLES.values(),
         *_good_messages(),
         Subscribe(1, "q", IDS[0]),
-        Progress(1, IDS[0], 1, 0.5, "note"),
-        SignalAnswer(1, IDS[0], 1, Answer.DELIVERED, "detail"),
-        Submit(1, [spec(options=Options("a", {"h": 1}, ("t",), retry=Retry(1, 2, 3.0, 4)))]),
+        ReportProgress(1, IDS[0], 1, 0.5, "note"),
+        AnswerSignal(1, IDS[0], 1, Answer.DELIVERED, "detail"),
+        SubmitTasks(1, [spec(options=Options("a", {"h": 1}, ("t",), retry=Retry(1, 2, 3.0, 4)))]),
     ]
     found = [message for message in known if type(message) is shape]
     assert found, f"no example of {shape.__name__}"
     return found
 
 
-def _plain(message: Message) -> list[Any]:
-    plain: list[Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(message))
+def _plain(message: AnyMessage) -> list[Any]:
+    fields = [getattr(message, name) for name in fields_of(type(message))]
+    plain: list[Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(fields))
     return plain
 
 
-def _wrong_bodies(shape: type[Message]) -> Iterator[bytes]:
+def _wrong_bodies(shape: type[AnyMessage]) -> Iterator[bytes]:
     """Make bodies of a message in which one value, however deep, is of a wrong type."""
     for whole in map(_plain, _examples_of(shape)):
         for path in list(_paths(whole[1:])):
@@ -220,12 +222,12 @@ def _replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return changed
 
 
-REQUESTS = {shape: kind for kind, shape in TO_BROKER.items() if shape not in (Hello, Leave)}
+REQUESTS = {shape: kind for kind, shape in TO_BROKER.items() if shape not in (Hello, LeaveWorker)}
 
 
 @pytest.mark.parametrize("shape", REQUESTS, ids=lambda shape: shape.__name__)
 def test_wrong_type_in_any_field_is_refused_and_no_more(
-    tmp_path: Path, shape: type[Message]
+    tmp_path: Path, shape: type[AnyMessage]
 ) -> None:
     """Each is answered under its reference, and the connection goes on."""
 
@@ -237,7 +239,7 @@ def test_wrong_type_in_any_field_is_refused_and_no_more(
                 await peer.send_raw(REQUESTS[shape], body)
                 await peer.ask_ok(Query(2**40, "stats"))
                 assert not [one for one in peer.heard if isinstance(one, Notice)], body
-                if shape is not Claim:  # A claim may wait for as long as it says.
+                if shape is not ClaimTasks:  # A claim may wait for as long as it says.
                     await peer.answer(7)
                 peer.heard.clear()
 
@@ -342,7 +344,7 @@ _texts = st.sampled_from(["q", "other", "w1", "gpu", "", "\0", "é" * 300]) | st
 _ids = st.sampled_from(IDS) | st.binary(max_size=20)
 
 
-def _asking(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[Message]:
+def _asking(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[AnyMessage]:
     """Draw requests of every kind."""
     # A named blob is another matter: see the tests of bodies.
     shapes = Shapes(numbers, _texts, _ids, never=(BlobRef,))
@@ -373,7 +375,7 @@ def _asking(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[Message]:
     return st.one_of(*map(shapes.of, kinds), queries, managements)
 
 
-async def _say(messages: list[Message]) -> None:
+async def _say(messages: list[AnyMessage]) -> None:
     """Let a worker that runs something say all this, and see that the broker goes on."""
     with TemporaryDirectory() as folder:
         async with open_house(Path(folder)) as house:
@@ -393,30 +395,30 @@ async def _say(messages: list[Message]) -> None:
 
 @settings(max_examples=examples(6))
 @given(st.lists(_asking(_numbers), min_size=20, max_size=60))
-def test_strange_values(messages: list[Message]) -> None:
+def test_strange_values(messages: list[AnyMessage]) -> None:
     run(_say(messages))
 
 
 LATE = 2**64 - 1
-ENORMOUS: dict[str, list[Message]] = {
+ENORMOUS: dict[str, list[AnyMessage]] = {
     "a retry": [Result(1, failed=[Fail(IDS[0], 1, Error("E"), retry_after_us=LATE)])],
     "a time to live": [
         Manage(1, "declare_queue", {"queue": "x", "changes": {"time_to_live_us": 2**63}}),
-        Submit(2, [spec("x", options=Options(run_at_us=2**63))]),
+        SubmitTasks(2, [spec("x", options=Options(run_at_us=2**63))]),
     ],
     "a timeout": [
-        Submit(1, [spec(priority=255, options=Options(timeout_us=LATE))]),
+        SubmitTasks(1, [spec(priority=255, options=Options(timeout_us=LATE))]),
         Result(2, [Finish(IDS[0], 1)]),
     ],
     "a limit": [Manage(1, "limit_tag", {"tag": "gpu", "limit": LATE})],
     "a fence": [Result(1, [Finish(IDS[0], LATE)], released=[Held(IDS[1], -(2**63))])],
-    "a claim": [Claim(LATE, 1, LATE), Claim(-(2**63), LATE, LATE)],
-    "a worker": [Join(1, "w1", ("q",), slots=LATE, lease_us=LATE), Leave(LATE)],
+    "a claim": [ClaimTasks(LATE, 1, LATE), ClaimTasks(-(2**63), LATE, LATE)],
+    "a worker": [JoinWorker(1, "w1", ("q",), slots=LATE, lease_us=LATE), LeaveWorker(LATE)],
 }
 
 
 @pytest.mark.parametrize("messages", ENORMOUS.values(), ids=ENORMOUS.keys())
-def test_enormous_numbers(messages: list[Message]) -> None:
+def test_enormous_numbers(messages: list[AnyMessage]) -> None:
     run(_say(messages))
 
 
@@ -426,7 +428,7 @@ def test_enormous_numbers(messages: list[Message]) -> None:
     ids=["older_than_us", "batch"],
 )
 def test_filter_with_enormous_numbers(wanted: Filter) -> None:
-    run(_say([Act(1, Action.PURGE, filter=wanted)]))
+    run(_say([ActOnTasks(1, Action.PURGE, filter=wanted)]))
 
 
 @pytest.mark.parametrize(

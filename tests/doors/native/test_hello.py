@@ -5,20 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from jackalope.core.commands import Heartbeat, SubmitTasks
 from jackalope.core.durations import MILLISECOND
 from jackalope.doors.native.connection import HELLO_BYTES_MAX
 from jackalope.wire.frames import FRAME_BYTES_MAX, VERSION, Kind
-from jackalope.wire.messages import (
-    Ack,
-    Heartbeat,
-    Hello,
-    Message,
-    Nack,
-    Notice,
-    Query,
-    Submit,
-    Welcome,
-)
+from jackalope.wire.messages import Ack, AnyMessage, Hello, Nack, Notice, Query, Welcome
 from tests.doors.harness import Peer, codec, open_house, run, spec
 
 #: Short enough for a test, long enough for a busy machine.
@@ -70,7 +61,7 @@ async def _error_of(peer: Peer) -> str:
     ],
 )
 @pytest.mark.feature("T2", "J20")
-def test_bad_beginning(messages: list[Message], why: str) -> None:
+def test_bad_beginning(messages: list[AnyMessage], why: str) -> None:
     async def test() -> None:
         async with open_house(None) as house:
             peer = await house.connect()
@@ -95,7 +86,7 @@ def test_hello_takes_too_long() -> None:
 def test_gone_in_the_middle_of_a_frame() -> None:
     async def test() -> None:
         async with open_house(None) as house:
-            hello, submit = codec.encode(Hello()), codec.encode(Submit(1, [spec()]))
+            hello, submit = codec.encode(Hello()), codec.encode(SubmitTasks(1, [spec()]))
             for cut in (1, 4, 5, len(hello) - 1):
                 peer = await house.connect()
                 await peer.send_bytes(hello[:cut])
@@ -294,7 +285,7 @@ def test_large_frame_right_behind_hello() -> None:
         async with open_house(None) as house:
             for size in (HELLO_BYTES_MAX, 1_000_000):
                 peer, task = await house.connect(), spec(payload=bytes(size))
-                await peer.send(Hello(), Submit(1, [task]))
+                await peer.send(Hello(), SubmitTasks(1, [task]))
                 assert await peer.answer(1) == Ack(1, {"count": 1, "refused": []})
 
     run(test())
@@ -304,7 +295,7 @@ def test_nothing_behind_a_refused_hello_is_read() -> None:
     async def test() -> None:
         async with open_house(None) as house:
             peer = await house.connect()
-            await peer.send(Query(1, "stats"), Hello(), Submit(2, [spec()]))
+            await peer.send(Query(1, "stats"), Hello(), SubmitTasks(2, [spec()]))
             (notice,) = await peer.wait_closed()
             assert isinstance(notice, Notice)
             assert "the first frame must be HELLO" in notice.detail
@@ -338,7 +329,7 @@ def test_what_was_sent_before_the_end_counts(tmp_path: Path) -> None:
         async with open_house(tmp_path) as house:
             peer, other = await house.peer(), await house.peer()
             task = spec()
-            await peer.send(Submit(1, [task]))
+            await peer.send(SubmitTasks(1, [task]))
             peer.close()
             async with asyncio.timeout(5):
                 while not isinstance(await other.ask(Query(0, "task", {"id": task.id})), Ack):

@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from jackalope.core.commands import Action
+from jackalope.core.commands import Action, ActOnTasks, WatchTasks
 from jackalope.core.effects import TaskEnded
 from jackalope.core.ids import TaskId
 from jackalope.core.task import Options, TaskSpec
-from jackalope.wire.messages import Act, Ended, Manage, Query, Watch
+from jackalope.wire.messages import Ended, Manage, Query
 from tests.doors.harness import House, Peer, open_house, run, spec
 
 WORKER = Path(__file__).resolve().parents[3] / "examples" / "javascript" / "worker.mjs"
@@ -59,7 +59,7 @@ def _result(ended: TaskEnded) -> Any:
 
 async def _ends(peer: Peer, *tasks: TaskId) -> dict[TaskId, TaskEnded]:
     """Wait until these tasks have ended."""
-    await peer.ask_ok(Watch(0, tasks))
+    await peer.ask_ok(WatchTasks(0, tasks))
     ended: dict[TaskId, TaskEnded] = {}
     while len(ended) < len(tasks):
         ended |= {one.task: one for one in (await peer.expect(Ended)).tasks}
@@ -118,7 +118,7 @@ def test_two_hundred_tasks_one_killed_and_a_worker_killed(tmp_path: Path) -> Non
                 (killed,) = await client.submit(_call("sleep", 60))
                 view = await _until_state(client, killed, "running")
                 assert view["worker"] == "js"
-                await client.ask_ok(Act(0, Action.KILL, (killed,)))
+                await client.ask_ok(ActOnTasks(0, Action.KILL, (killed,)))
                 assert (await _ends(client, killed))[killed].state == "killed"
 
                 (task,) = await client.submit(_call("sleep", 0.3))

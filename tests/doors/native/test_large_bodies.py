@@ -8,30 +8,24 @@ from typing import Any
 import pytest
 
 from jackalope.broker.access import THE_BROKER
-from jackalope.core.commands import Action, Fail, Finish, SubmitTasks
+from jackalope.core.commands import (
+    Action,
+    ActOnTasks,
+    Fail,
+    Finish,
+    Heartbeat,
+    JoinWorker,
+    LeaveWorker,
+    SubmitTasks,
+    WatchTasks,
+)
+from jackalope.core.effects import SignalAsked
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.task import BlobRef, Error, Options, TaskSpec
 from jackalope.doors.native import commands, connection
 from jackalope.storage import OutOfReach
 from jackalope.transport.task_ids import new_task_id
-from jackalope.wire.messages import (
-    Ack,
-    Act,
-    Assign,
-    Ended,
-    Heartbeat,
-    Hello,
-    Join,
-    Leave,
-    Manage,
-    Nack,
-    Notice,
-    Query,
-    Result,
-    SignalAsk,
-    Submit,
-    Watch,
-)
+from jackalope.wire.messages import Ack, Assign, Ended, Hello, Manage, Nack, Notice, Query, Result
 from tests.doors.harness import House, open_house, run, spec
 
 MIB = 1024 * 1024
@@ -48,7 +42,7 @@ def test_a_mebibyte_both_ways(tmp_path: Path) -> None:
             client, worker = await house.peer(), await house.peer()
             await worker.join()
             (task,) = await client.submit(spec(payload=LARGE))
-            await client.ask_ok(Watch(0, (task,)))
+            await client.ask_ok(WatchTasks(0, (task,)))
             (assignment,) = await worker.take()
             assert assignment.payload == LARGE
             assert len(_blobs(tmp_path)) == 1
@@ -59,7 +53,7 @@ def test_a_mebibyte_both_ways(tmp_path: Path) -> None:
             view = await client.ask_ok(Query(0, "task", {"id": task, "bodies": True}))
             assert (view["payload"], view["result"]) == (LARGE, LARGE[::-1])
             assert (view["payload_size"], view["result_size"]) == (MIB, MIB)
-            await client.ask_ok(Act(0, Action.PURGE, (task,)))
+            await client.ask_ok(ActOnTasks(0, Action.PURGE, (task,)))
             await client.ask_ok(Query(0, "tasks"))
             await house.until(lambda: not _blobs(tmp_path))
 
@@ -74,7 +68,7 @@ def test_inline_limit(tmp_path: Path, extra: int) -> None:
             await worker.join()
             body = b"x" * (INLINE_BYTES_MAX + extra)
             (task,) = await client.submit(spec(payload=body))
-            await client.ask_ok(Watch(0, (task,)))
+            await client.ask_ok(WatchTasks(0, (task,)))
             (assignment,) = await worker.take()
             assert assignment.payload == body
             await worker.finish(assignment, result=body)
@@ -94,12 +88,12 @@ def test_order_is_kept(tmp_path: Path) -> None:
             after = spec(options=Options(depends_on=(large.id,)))
             last = spec(options=Options(depends_on=(larger.id, after.id)))
             await peer.send(
-                Submit(1, [large]),
-                Submit(2, [after]),
+                SubmitTasks(1, [large]),
+                SubmitTasks(2, [after]),
                 Heartbeat(),
-                Submit(3, [spec(), larger, spec()]),
-                Submit(4, [last]),
-                Act(5, Action.KILL, (large.id,)),
+                SubmitTasks(3, [spec(), larger, spec()]),
+                SubmitTasks(4, [last]),
+                ActOnTasks(5, Action.KILL, (large.id,)),
                 Query(6, "task", {"id": larger.id}),
             )
             answers = [await peer.wait_for(lambda m: isinstance(m, Ack)) for _ in range(6)]
@@ -127,7 +121,7 @@ def test_large_result_before_leaving(tmp_path: Path) -> None:
                     [Finish(a.task, a.fence, LARGE), Finish(b.task, b.fence, b"small")],
                     [Fail(c.task, c.fence, Error("E"))],
                 ),
-                Leave(2),
+                LeaveWorker(2),
             )
             assert await worker.answer(1) == Ack(1, {"count": 3, "refused": []})
             assert isinstance(await worker.answer(2), Ack)
@@ -142,7 +136,7 @@ def test_gone_while_its_body_is_written(tmp_path: Path) -> None:
         async with open_house(tmp_path) as house:
             for _ in range(5):
                 peer = await house.peer()
-                await peer.send(Submit(1, [spec(payload=LARGE)]), Submit(2, [spec()]))
+                await peer.send(SubmitTasks(1, [spec(payload=LARGE)]), SubmitTasks(2, [spec()]))
                 peer.close()
             await house.until(lambda: not house.door.connections)
 
@@ -188,7 +182,7 @@ def test_refused_task_leaves_no_blob(tmp_path: Path) -> None:
             declared = {"queue": "q", "changes": {"depth_limit": 1}}
             await client.ask_ok(Manage(0, "declare_queue", declared))
             await client.submit(spec())
-            body = await client.ask_ok(Submit(0, [spec(payload=LARGE)]))
+            body = await client.ask_ok(SubmitTasks(0, [spec(payload=LARGE)]))
             assert body["count"] == 0
             await house.until(lambda: not _blobs(tmp_path))
 
@@ -204,7 +198,7 @@ def test_peer_cannot_name_a_blob(tmp_path: Path) -> None:
             peer = await house.peer()
             blob = BlobRef("0" * 32 + "-" + "0" * 8, 70_000)
             named = TaskSpec(new_task_id(), "q", payload=blob)
-            refused = await peer.ask(Submit(0, [named]))
+            refused = await peer.ask(SubmitTasks(0, [named]))
             assert isinstance(refused, Nack)
             assert refused.code == "unknown_blob"
             await peer.join()
@@ -222,7 +216,7 @@ def test_what_is_accepted_can_be_delivered(tmp_path: Path) -> None:
         async with open_house(tmp_path) as house:
             client, worker = await house.peer(), await house.peer()
             await worker.join()
-            body = await client.ask_ok(Submit(0, [spec(payload=LARGE * 9)]))
+            body = await client.ask_ok(SubmitTasks(0, [spec(payload=LARGE * 9)]))
             if body["count"]:
                 (assignment,) = await worker.take()
                 assert assignment.payload == LARGE * 9
@@ -236,7 +230,7 @@ def test_no_frame_is_larger_than_agreed(tmp_path: Path) -> None:
             client, worker = await house.peer(), await house.peer()
             for _ in range(4):
                 await client.submit(*(spec(payload=LARGE[:60_000]) for _ in range(75)))
-            await worker.send(Join(1, "w1", ("q",), slots=300))
+            await worker.send(JoinWorker(1, "w1", ("q",), slots=300))
             assert len(await worker.take(300)) == 300
 
     run(test())
@@ -260,11 +254,11 @@ def test_signal_comes_after_its_large_assignment(tmp_path: Path) -> None:
             client, worker = await house.peer(), await house.peer()
             await worker.join()
             task = spec(payload=LARGE * 4)
-            await client.send(Submit(1, [task]), Act(2, Action.KILL, (task.id,)))
+            await client.send(SubmitTasks(1, [task]), ActOnTasks(2, Action.KILL, (task.id,)))
             heard = [
-                await worker.wait_for(lambda m: isinstance(m, Assign | SignalAsk)) for _ in "12"
+                await worker.wait_for(lambda m: isinstance(m, Assign | SignalAsked)) for _ in "12"
             ]
-            assert [type(message) for message in heard] == [Assign, SignalAsk]
+            assert [type(message) for message in heard] == [Assign, SignalAsked]
 
     run(test())
 
@@ -273,7 +267,7 @@ def test_error_behind_a_large_body(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:
             peer = await house.peer()
-            await peer.send(Submit(1, [spec(payload=LARGE)]), Hello())
+            await peer.send(SubmitTasks(1, [spec(payload=LARGE)]), Hello())
             async with asyncio.timeout(1):
                 *_, last = await peer.wait_closed()
             assert isinstance(last, Notice)
@@ -329,7 +323,7 @@ def test_result_out_of_reach_is_told_later(tmp_path: Path, monkeypatch: pytest.M
             client, worker = await house.peer(), await house.peer()
             await worker.join()
             (task,) = await client.submit(spec())
-            await client.ask_ok(Watch(0, (task,)))
+            await client.ask_ok(WatchTasks(0, (task,)))
             (given,) = await worker.take()
             away = Away(house, monkeypatch)
             await worker.finish(given, result=LARGE)
@@ -349,7 +343,7 @@ def test_payload_of_another_door_that_fits_into_no_frame(tmp_path: Path) -> None
             blobs = house.broker.blobs
             task = spec()
             task.payload = blobs.write([LARGE * 2])
-            house.broker.post(SubmitTasks(tasks=[task]), THE_BROKER)
+            house.broker.post(SubmitTasks(ref=0, tasks=[task]), THE_BROKER)
             await client.ask_ok(Manage(0, "declare_queue", {"queue": "q", "changes": {}}))
 
             async def failure() -> Any:

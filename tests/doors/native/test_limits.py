@@ -13,22 +13,12 @@ import pytest
 from jackalope.broker import service
 from jackalope.broker.access import Principal
 from jackalope.broker.backlog import Backlog
-from jackalope.core.commands import AnyCommand
+from jackalope.core.commands import AnyCommand, StartAttempts, SubmitTasks
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.task import Options
 from jackalope.doors.native.connection import QUERIES_AT_ONCE_MAX, Connection
 from jackalope.wire.frames import Kind, frame
-from jackalope.wire.messages import (
-    Ack,
-    Events,
-    Hello,
-    Nack,
-    Notice,
-    Query,
-    Start,
-    Submit,
-    Subscribe,
-)
+from jackalope.wire.messages import Ack, Events, Hello, Nack, Notice, Query, Subscribe
 from tests.doors.harness import House, Peer, codec, open_house, run, spec
 
 MIB = 1024 * 1024
@@ -144,14 +134,14 @@ def test_overloaded_inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         async with open_house(tmp_path) as house:
             peer = await house.peer()
             monkeypatch.setattr(service, "INBOX_ITEMS_MAX", 10)
-            refusal = await peer.ask_no(Submit(0, [spec() for _ in range(11)]))
+            refusal = await peer.ask_no(SubmitTasks(0, [spec() for _ in range(11)]))
             assert refusal.code == "overloaded"
             assert refusal.retry_after_us > 0
             assert await peer.ask_ok(Query(0, "queues")) == []
-            assert (await peer.ask_ok(Submit(0, [spec() for _ in range(10)])))["count"] == 10
+            assert (await peer.ask_ok(SubmitTasks(0, [spec() for _ in range(10)])))["count"] == 10
             # In one write, so that the second finds the first still in the inbox.
             first, second = [[spec() for _ in range(6)] for _ in range(2)]
-            await peer.send(Submit(101, first), Submit(102, second))
+            await peer.send(SubmitTasks(101, first), SubmitTasks(102, second))
             assert isinstance(await peer.answer(101), Ack)
             assert isinstance(await peer.answer(102), Nack)
 
@@ -163,7 +153,7 @@ def test_history_that_lags_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         async with open_house(tmp_path) as house:
             peer = await house.peer()
             monkeypatch.setattr(service, "UNWRITTEN_TASKS_MAX", -1)
-            assert (await peer.ask_no(Submit(0, [spec()]))).code == "overloaded"
+            assert (await peer.ask_no(SubmitTasks(0, [spec()]))).code == "overloaded"
             monkeypatch.undo()
             await peer.submit(spec())
 
@@ -335,7 +325,7 @@ def test_flood_of_tiny_frames_slows_nobody(tmp_path: Path, monkeypatch: pytest.M
 
             monkeypatch.setattr(house.broker, "post", watched)
             async with _bystander(house) as latency:
-                await peer.send_bytes(codec.encode(Start(0, [])) * 100_000)
+                await peer.send_bytes(codec.encode(StartAttempts(0, [])) * 100_000)
                 await peer.ask_ok(Query(1, "stats"))
             assert most < 20_000
             assert latency.slowest_s < 3.0
@@ -356,7 +346,7 @@ def test_a_thousand_connections(tmp_path: Path) -> None:
                 peers += await asyncio.gather(*(house.peer() for _ in range(100)))
             assert len(house.door.connections) == 1_000
             for number, peer in enumerate(peers):
-                await peer.send(Submit(7, [spec(key=f"k{number}")]))
+                await peer.send(SubmitTasks(7, [spec(key=f"k{number}")]))
             for peer in peers:
                 assert await peer.answer(7) == Ack(7, {"count": 1, "refused": []})
             workers = [peer.join(f"w{n}", keys=(f"k{n}",)) for n, peer in enumerate(peers)]

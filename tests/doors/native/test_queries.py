@@ -7,12 +7,20 @@ import msgspec
 import pytest
 
 from jackalope import __version__
-from jackalope.core.commands import Action, Fail, Verdict
+from jackalope.core.commands import (
+    Action,
+    ActOnTasks,
+    Fail,
+    Heartbeat,
+    ReportProgress,
+    StartAttempts,
+    Verdict,
+)
 from jackalope.core.ids import TaskId
 from jackalope.core.policy import Policy
 from jackalope.core.task import Error, Options
 from jackalope.wire import views
-from jackalope.wire.messages import Act, Heartbeat, Manage, Progress, Query, Result, Start
+from jackalope.wire.messages import Manage, Query, Result
 from tests.doors.harness import Peer, held, open_house, run, spec
 
 
@@ -31,9 +39,9 @@ def test_task(tmp_path: Path) -> None:
             )
             await worker.join()
             (assignment,) = await worker.take()
-            await worker.ask_ok(Start(0, [held(assignment)]))
-            await worker.ask_ok(Progress(0, task, assignment.fence, 40.0, "tiles"))
-            await client.ask_ok(Act(0, Action.PAUSE, (task,)))
+            await worker.ask_ok(StartAttempts(0, [held(assignment)]))
+            await worker.ask_ok(ReportProgress(0, task, assignment.fence, 40.0, "tiles"))
+            await client.ask_ok(ActOnTasks(0, Action.PAUSE, (task,)))
             view = await _ask(client, "task", views.TaskView, id=task)
             assert (view.id, view.namespace, view.queue, view.state) == (
                 task,
@@ -126,7 +134,7 @@ def test_history_and_explanation(tmp_path: Path) -> None:
         async with open_house(tmp_path) as house:
             peer = await house.peer("lena")
             (task,) = await peer.submit(spec())
-            await peer.ask_ok(Act(0, Action.HOLD, (task,)))
+            await peer.ask_ok(ActOnTasks(0, Action.HOLD, (task,)))
             happened = await _ask(peer, "history", list[views.HistoryEntryView], id=task)
             assert [(h.what, h.by) for h in happened] == [("submit", "lena"), ("hold", "lena")]
             explained = await _ask(peer, "explain", views.ExplanationView, id=task)
@@ -223,7 +231,7 @@ def test_stats(tmp_path: Path) -> None:
             peer = await house.peer()
             await peer.submit(*(spec(priority=priority) for priority in (10, 100, 150, 255)))
             (dead,) = await peer.submit(spec())
-            await peer.ask_ok(Act(0, Action.KILL, (dead,)))
+            await peer.ask_ok(ActOnTasks(0, Action.KILL, (dead,)))
             stats = await _ask(peer, "stats", views.StatsView)
             assert (stats.counts["ready"], stats.ended) == (4, {"killed": 1})
             assert stats.depth_by_tier == {"high": 1, "normal": 2, "low": 1}

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from jackalope.core.api_key import Permission
-from jackalope.core.commands import Finish
+from jackalope.core.commands import Finish, SubmitTasks
 from jackalope.core.task import BlobRef
 from jackalope.doors.native.streams import UPLOADS_PER_CONNECTION_MAX
 from jackalope.wire.frames import PART_BYTES_MAX
-from jackalope.wire.messages import Fetch, Hello, Query, Result, Submit, Upload
+from jackalope.wire.messages import Fetch, Hello, Query, Result, Upload
 from tests.doors.harness import House, Peer, open_house, run, spec
 from tests.doors.native.test_access import create
 
@@ -96,14 +96,14 @@ def test_upload_is_used_once_and_known_to_its_connection_alone(tmp_path: Path) -
             peer, other = await house.peer(), await house.peer()
             ref = await upload(peer)
             refused = [
-                (other, Submit(0, [spec(payload=ref)])),
-                (peer, Submit(0, [spec(payload=ref), spec(payload=ref)])),
-                (peer, Submit(0, [spec(payload=BlobRef("0" * 32 + "-00000000", 1))])),
+                (other, SubmitTasks(0, [spec(payload=ref)])),
+                (peer, SubmitTasks(0, [spec(payload=ref), spec(payload=ref)])),
+                (peer, SubmitTasks(0, [spec(payload=BlobRef("0" * 32 + "-00000000", 1))])),
             ]
             for who, message in refused:
                 assert (await who.ask_no(message)).code == "unknown_blob"
             await peer.submit(spec(payload=ref))
-            assert (await peer.ask_no(Submit(0, [spec(payload=ref)]))).code == "unknown_blob"
+            assert (await peer.ask_no(SubmitTasks(0, [spec(payload=ref)]))).code == "unknown_blob"
             assert (await peer.ask_no(Result(0, [Finish(spec().id, 1, ref)]))).code == (
                 "unknown_blob"
             )
@@ -132,7 +132,9 @@ def test_refused_task_leaves_no_blob(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:
             peer = await house.peer()
-            body = await peer.ask_ok(Submit(0, [spec(priority=999, payload=await upload(peer))]))
+            body = await peer.ask_ok(
+                SubmitTasks(0, [spec(priority=999, payload=await upload(peer))])
+            )
             assert body["count"] == 0
             await peer.ask_ok(Query(0, "tasks"))  # History is written first.
             assert await names_left(house) == []

@@ -5,24 +5,13 @@ from typing import Any
 
 import pytest
 
-from jackalope.core.commands import Action
+from jackalope.core.commands import Action, ActOnTasks, SubmitTasks, WatchTasks
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.task import Options
 from jackalope.transport.task_ids import new_task_id
-from jackalope.wire.messages import (
-    Ack,
-    Act,
-    Ended,
-    Events,
-    Happened,
-    Manage,
-    Query,
-    Submit,
-    Subscribe,
-    Watch,
-)
+from jackalope.wire.messages import Ack, Ended, Events, Happened, Manage, Query, Subscribe
 from tests.doors.harness import Peer, open_house, run, spec
 
 NOBODY = TaskId(b"\x01" * 16)
@@ -41,7 +30,7 @@ def test_each_task_is_accepted_or_refused_on_its_own(tmp_path: Path) -> None:
             peer = await house.peer()
             good, also_good = spec(), spec(name="resize", priority=200, payload=b"cat")
             body = await peer.ask_ok(
-                Submit(
+                SubmitTasks(
                     0,
                     [
                         good,
@@ -76,7 +65,7 @@ def test_submit_again_is_harmless(tmp_path: Path) -> None:
             for each in (peer, peer, again):
                 await each.submit(task)
             other = spec(id=task.id, payload=b"other")
-            assert _refusals(await peer.ask_ok(Submit(0, [other]))) == [(0, "id_conflict")]
+            assert _refusals(await peer.ask_ok(SubmitTasks(0, [other]))) == [(0, "id_conflict")]
             assert len((await peer.ask_ok(Query(0, "tasks")))["tasks"]) == 1
 
     run(test())
@@ -87,7 +76,7 @@ def test_alias_is_unique(tmp_path: Path) -> None:
         async with open_house(tmp_path) as house:
             peer = await house.peer()
             await peer.submit(spec(options=Options(alias="cat")))
-            body = await peer.ask_ok(Submit(0, [spec(options=Options(alias="cat"))]))
+            body = await peer.ask_ok(SubmitTasks(0, [spec(options=Options(alias="cat"))]))
             assert _refusals(body) == [(0, "duplicate_alias")]
 
     run(test())
@@ -100,7 +89,7 @@ def test_full_queue_says_when_to_come_back(tmp_path: Path) -> None:
             peer = await house.peer()
             changes = {"queue": "q", "changes": {"depth_limit": 2}}
             await peer.ask_ok(Manage(0, "declare_queue", changes))
-            body = await peer.ask_ok(Submit(0, [spec(), spec(), spec()]))
+            body = await peer.ask_ok(SubmitTasks(0, [spec(), spec(), spec()]))
             assert body["count"] == 2
             assert _refusals(body) == [(2, "queue_full")]
             assert body["refused"][0][1]["retry_after_us"] > 0
@@ -113,10 +102,10 @@ def test_tasks_a_frame_at_the_limit_and_one_past(tmp_path: Path) -> None:
         async with open_house(tmp_path) as house:
             peer = await house.peer()
             many = [spec() for _ in range(ITEMS_PER_COMMAND_MAX + 1)]
-            refusal = await peer.ask_no(Submit(0, many))
+            refusal = await peer.ask_no(SubmitTasks(0, many))
             assert refusal.code == "too_many"
             assert await peer.ask_ok(Query(0, "queues")) == []
-            body = await peer.ask_ok(Submit(0, many[:-1]))
+            body = await peer.ask_ok(SubmitTasks(0, many[:-1]))
             assert body == {"count": ITEMS_PER_COMMAND_MAX, "refused": []}
 
     run(test())
@@ -127,7 +116,7 @@ def test_nobody_asked_for_an_answer(tmp_path: Path) -> None:
         async with open_house(tmp_path) as house:
             peer = await house.peer()
             task = spec()
-            await peer.send(Submit(0, [task]), Submit(0, [spec(queue="")]))
+            await peer.send(SubmitTasks(0, [task]), SubmitTasks(0, [spec(queue="")]))
             assert await peer.state_of(task.id) == "ready"
             assert peer.heard == []
 
@@ -142,13 +131,13 @@ def test_child_needs_the_fence_of_its_parent(tmp_path: Path) -> None:
             await peer.submit(spec())
             (parent,) = await peer.take()
             child = spec("other", options=Options(parent=parent.task))
-            body = await peer.ask_ok(Submit(0, [child], fence=parent.fence + 1))
+            body = await peer.ask_ok(SubmitTasks(0, [child], fence=parent.fence + 1))
             assert _refusals(body) == [(0, "stale_fence")]
-            body = await peer.ask_ok(Submit(0, [child], fence=parent.fence))
+            body = await peer.ask_ok(SubmitTasks(0, [child], fence=parent.fence))
             assert body["count"] == 1
             await peer.finish(parent)
             orphan = spec("other", options=Options(parent=parent.task))
-            assert _refusals(await peer.ask_ok(Submit(0, [orphan]))) == [(0, "parent_ended")]
+            assert _refusals(await peer.ask_ok(SubmitTasks(0, [orphan]))) == [(0, "parent_ended")]
 
     run(test())
 
@@ -169,10 +158,10 @@ def test_every_action(tmp_path: Path) -> None:
                 (Action.RETRY, "ready"),
                 (Action.KILL, "killed"),
             ):
-                body = await peer.ask_ok(Act(0, action, (task,)))
+                body = await peer.ask_ok(ActOnTasks(0, action, (task,)))
                 assert body == {"changed": 1, "requested": 0, "refused": [], "more": False}
                 assert await peer.state_of(task) == state
-            assert (await peer.ask_ok(Act(0, Action.PURGE, (task,))))["changed"] == 1
+            assert (await peer.ask_ok(ActOnTasks(0, Action.PURGE, (task,))))["changed"] == 1
             assert (await peer.ask_no(Query(0, "task", {"id": task}))).code == "unknown_task"
 
     run(test())
@@ -183,7 +172,7 @@ def test_action_says_of_each_task_why_not(tmp_path: Path) -> None:
         async with open_house(tmp_path) as house:
             peer = await house.peer()
             (task,) = await peer.submit(spec())
-            body = await peer.ask_ok(Act(0, Action.PURGE, (task, NOBODY)))
+            body = await peer.ask_ok(ActOnTasks(0, Action.PURGE, (task, NOBODY)))
             assert body["changed"] == 0
             assert sorted(_refusals(body)) == [(NOBODY, "unknown_task"), (task, "wrong_state")]
 
@@ -196,9 +185,9 @@ def test_action_by_filter(tmp_path: Path) -> None:
             peer = await house.peer()
             await peer.submit(*(spec(name="old") for _ in range(3)), spec(name="new"))
             wanted = Filter(queue="q", name="old")
-            body = await peer.ask_ok(Act(0, Action.HOLD, filter=wanted, dry_run=True))
+            body = await peer.ask_ok(ActOnTasks(0, Action.HOLD, filter=wanted, dry_run=True))
             assert body == {"changed": 3, "requested": 0, "refused": [], "more": False}
-            assert (await peer.ask_ok(Act(0, Action.HOLD, filter=wanted)))["changed"] == 3
+            assert (await peer.ask_ok(ActOnTasks(0, Action.HOLD, filter=wanted)))["changed"] == 3
             (view,) = await peer.ask_ok(Query(0, "queues"))
             assert view["counts"] == {"held": 3, "ready": 1}
 
@@ -214,20 +203,20 @@ def test_watched_tasks_end(tmp_path: Path) -> None:
             client, worker = await house.peer(), await house.peer()
             await worker.join(slots=2)
             done, killed = await client.submit(spec(), spec("other"))
-            body = await client.ask_ok(Watch(0, (done, NOBODY, killed)))
+            body = await client.ask_ok(WatchTasks(0, (done, NOBODY, killed)))
             assert body["count"] == 2
             assert _refusals(body) == [(1, "unknown_task")]
             await worker.finish(*await worker.take(), result=b"cat")
             (ended,) = (await client.expect(Ended)).tasks
             assert (ended.task, ended.state, ended.result) == (done, "succeeded", b"cat")
             assert (ended.reason, ended.error) == (None, None)
-            await client.ask_ok(Act(0, Action.KILL, (killed,)))
+            await client.ask_ok(ActOnTasks(0, Action.KILL, (killed,)))
             (ended,) = (await client.expect(Ended)).tasks
             assert (ended.task, ended.state) == (killed, "killed")
             # Told once, and at once when asked again.
             await client.ask_ok(Query(0, "stats"))
             assert client.heard == []
-            await client.ask_ok(Watch(0, (done, killed)))
+            await client.ask_ok(WatchTasks(0, (done, killed)))
             assert {one.task for one in (await client.expect(Ended)).tasks} == {done, killed}
 
     run(test())
@@ -239,10 +228,10 @@ def test_watch_of_a_purged_task_is_not_forgotten_by_others(tmp_path: Path) -> No
             one, other = await house.peer(), await house.peer()
             (task,) = await one.submit(spec())
             for peer in (one, other):
-                await peer.ask_ok(Watch(0, (task,)))
+                await peer.ask_ok(WatchTasks(0, (task,)))
             one.close()
             await house.until(lambda: len(house.door.connections) == 1)
-            await other.ask_ok(Act(0, Action.KILL, (task,)))
+            await other.ask_ok(ActOnTasks(0, Action.KILL, (task,)))
             assert (await other.expect(Ended)).tasks[0].state == "killed"
 
     run(test())
@@ -371,7 +360,7 @@ def test_event_says_when_and_by_whom(tmp_path: Path) -> None:
             await watcher.ask_ok(Subscribe(0))
             before_us = house.broker.now_us()
             (task,) = await client.submit(spec())
-            await client.ask_ok(Act(0, Action.KILL, (task,)))
+            await client.ask_ok(ActOnTasks(0, Action.KILL, (task,)))
             (submitted,) = (await watcher.expect(Events)).events
             assert before_us <= submitted.at_us <= house.broker.now_us()
             assert (submitted.what, submitted.by, submitted.state) == ("submit", "lena", "ready")
@@ -388,11 +377,11 @@ def test_event_tells_what_was_purged(tmp_path: Path, is_stored: bool) -> None:
             client, watcher = await house.peer("lena"), await house.peer()
             await watcher.ask_ok(Subscribe(0, queue="other"))
             (task, _) = await client.submit(spec("other"), spec("q"))
-            await client.ask_ok(Act(0, Action.KILL, (task,)))
+            await client.ask_ok(ActOnTasks(0, Action.KILL, (task,)))
             if is_stored:
                 await house.broker.flush()
                 assert task not in house.broker.engine.core.book.tasks
-            await client.ask_ok(Act(0, Action.PURGE, (task,)))
+            await client.ask_ok(ActOnTasks(0, Action.PURGE, (task,)))
             told = [(event.what, event.state) for event in (await events_of(watcher, 3))]
             assert told == [("submit", "ready"), ("kill", "killed"), ("purge", "killed")]
 
@@ -404,10 +393,10 @@ def test_ids_that_are_none(tmp_path: Path) -> None:
         async with open_house(tmp_path) as house:
             peer = await house.peer()
             ids = (TaskId(b""), TaskId(b"x"), TaskId(b"y" * 17), new_task_id())
-            assert len((await peer.ask_ok(Act(0, Action.KILL, ids)))["refused"]) == 4
-            assert len((await peer.ask_ok(Watch(0, ids)))["refused"]) == 4
+            assert len((await peer.ask_ok(ActOnTasks(0, Action.KILL, ids)))["refused"]) == 4
+            assert len((await peer.ask_ok(WatchTasks(0, ids)))["refused"]) == 4
             bad = [spec(id=each) for each in ids[1:3]]
             bad += [spec(options=Options(parent=ids[1])), spec(options=Options(depends_on=ids[:3]))]
-            assert (await peer.ask_ok(Submit(0, bad)))["count"] == 0
+            assert (await peer.ask_ok(SubmitTasks(0, bad)))["count"] == 0
 
     run(test())

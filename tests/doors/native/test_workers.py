@@ -5,29 +5,27 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.core.commands import Action, Answer, Fail, Finish, Held, Verdict
-from jackalope.core.durations import DAY, SECOND
-from jackalope.core.effects import Assignment
-from jackalope.core.task import Error, Options
-from jackalope.wire.messages import (
-    Ack,
-    Act,
-    Assign,
-    Claim,
+from jackalope.core.commands import (
+    Action,
+    ActOnTasks,
+    Answer,
+    AnswerSignal,
+    ClaimTasks,
+    Fail,
+    Finish,
     Heartbeat,
-    Join,
-    Leave,
-    Manage,
-    Nack,
-    Notice,
-    Progress,
-    Query,
-    Result,
-    SignalAnswer,
-    SignalAsk,
-    Start,
-    Submit,
+    Held,
+    JoinWorker,
+    LeaveWorker,
+    ReportProgress,
+    StartAttempts,
+    SubmitTasks,
+    Verdict,
 )
+from jackalope.core.durations import DAY, SECOND
+from jackalope.core.effects import Assignment, SignalAsked
+from jackalope.core.task import Error, Options
+from jackalope.wire.messages import Ack, Assign, Manage, Nack, Notice, Query, Result
 from tests.doors.harness import House, Peer, held, open_house, run, spec
 
 YES = {"count": 1, "refused": []}
@@ -39,7 +37,7 @@ async def _running(house: House, count: int = 1) -> tuple[Peer, Peer, list[Assig
     await client.submit(*(spec(payload=b"%d" % number) for number in range(count)))
     await worker.join(slots=count)
     assignments = await worker.take(count)
-    await worker.ask_ok(Start(0, [held(each) for each in assignments]))
+    await worker.ask_ok(StartAttempts(0, [held(each) for each in assignments]))
     return client, worker, assignments
 
 
@@ -68,9 +66,12 @@ def test_assignment_carries_all_that_the_worker_needs(tmp_path: Path) -> None:
                 claim=0,
             )
             assert await client.state_of(task.id) == "assigned"
-            assert await worker.ask_ok(Start(0, [held(assignment)])) == YES
+            assert await worker.ask_ok(StartAttempts(0, [held(assignment)])) == YES
             assert await client.state_of(task.id) == "running"
-            assert await worker.ask_ok(Progress(0, task.id, assignment.fence, 50.0, "half")) == YES
+            assert (
+                await worker.ask_ok(ReportProgress(0, task.id, assignment.fence, 50.0, "half"))
+                == YES
+            )
             await worker.finish(assignment, result=b"done")
             assert await client.state_of(task.id) == "succeeded"
 
@@ -177,13 +178,13 @@ def test_not_a_worker(tmp_path: Path) -> None:
             _, _, (a,) = await _running(house)
             stranger = await house.peer()
             for message in (
-                Start(0, [held(a)]),
+                StartAttempts(0, [held(a)]),
                 Result(0, [Finish(a.task, a.fence)]),
                 Result(0, [Finish(a.task, a.fence)], [Fail(a.task, a.fence, Error("E"))]),
-                Progress(0, a.task, a.fence),
-                SignalAnswer(0, a.task, a.fence, Answer.STOPPED),
-                Claim(0),
-                Leave(0),
+                ReportProgress(0, a.task, a.fence),
+                AnswerSignal(0, a.task, a.fence, Answer.STOPPED),
+                ClaimTasks(0),
+                LeaveWorker(0),
             ):
                 assert (await stranger.ask_no(message)).code == "unknown_session"
 
@@ -199,8 +200,8 @@ def test_worker_of_another_fence(tmp_path: Path) -> None:
             await thief.join("thief")
             body = await thief.ask_ok(Result(0, [Finish(a.task, a.fence)]))
             assert [refusal["code"] for _, refusal in body["refused"]] == ["stale_fence"]
-            assert (await thief.ask_no(Progress(0, a.task, a.fence))).code == "stale_fence"
-            answer = SignalAnswer(0, a.task, a.fence, Answer.STOPPED)
+            assert (await thief.ask_no(ReportProgress(0, a.task, a.fence))).code == "stale_fence"
+            answer = AnswerSignal(0, a.task, a.fence, Answer.STOPPED)
             assert (await thief.ask_no(answer)).code == "stale_fence"
 
     run(test())
@@ -209,16 +210,16 @@ def test_worker_of_another_fence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("join", "text"),
     [
-        (Join(0, "", ("q",)), "the worker's name"),
-        (Join(0, "w" * 257, ("q",)), "the worker's name"),
-        (Join(0, "w", ()), "number of queues"),
-        (Join(0, "w", ("q",), slots=-1), "slots"),
-        (Join(0, "w", ("q",), lease_us=999_999), "lease_us"),
-        (Join(0, "w", ("q",), grace_us=-1), "grace_us"),
-        (Join(0, "w", ("",)), "queue: must have 1 to 256"),
+        (JoinWorker(0, "", ("q",)), "the worker's name"),
+        (JoinWorker(0, "w" * 257, ("q",)), "the worker's name"),
+        (JoinWorker(0, "w", ()), "number of queues"),
+        (JoinWorker(0, "w", ("q",), slots=-1), "slots"),
+        (JoinWorker(0, "w", ("q",), lease_us=999_999), "lease_us"),
+        (JoinWorker(0, "w", ("q",), grace_us=-1), "grace_us"),
+        (JoinWorker(0, "w", ("",)), "queue: must have 1 to 256"),
     ],
 )
-def test_worker_not_let_in(join: Join, text: str) -> None:
+def test_worker_not_let_in(join: JoinWorker, text: str) -> None:
     async def test() -> None:
         async with open_house(None) as house:
             refusal = await (await house.peer()).ask_no(join)
@@ -237,14 +238,14 @@ def test_claim_is_answered_by_assignments(tmp_path: Path) -> None:
         async with open_house(tmp_path) as house:
             client, worker = await house.peer(), await house.peer()
             await worker.join(slots=0)
-            await worker.send(Claim(7, 2, 60 * SECOND))
+            await worker.send(ClaimTasks(7, 2, 60 * SECOND))
             ids = await client.submit(spec(), spec(), spec())
             taken = await worker.take(2)
             assert [each.task for each in taken] == ids[:2]
             assert [each.claim for each in taken] == [7, 7]
             await worker.ask_ok(Query(0, "stats"))
             assert worker.heard == []
-            await worker.send(Claim(8))
+            await worker.send(ClaimTasks(8))
             (third,) = await worker.take()
             assert (third.task, third.claim) == (ids[2], 8)
 
@@ -257,11 +258,11 @@ def test_nothing_to_claim(tmp_path: Path) -> None:
         async with open_house(tmp_path) as house:
             worker = await house.peer()
             await worker.join(slots=0)
-            assert (await worker.ask_no(Claim(0))).code == "nothing_to_claim"
+            assert (await worker.ask_no(ClaimTasks(0))).code == "nothing_to_claim"
             begin_us = house.broker.now_us()
-            assert (await worker.ask_no(Claim(0, 1, 50_000))).code == "nothing_to_claim"
+            assert (await worker.ask_no(ClaimTasks(0, 1, 50_000))).code == "nothing_to_claim"
             assert house.broker.now_us() - begin_us >= 50_000
-            assert (await worker.ask_no(Claim(0, 0))).code == "invalid"
+            assert (await worker.ask_no(ClaimTasks(0, 0))).code == "invalid"
 
     run(test())
 
@@ -273,14 +274,14 @@ def test_kill_and_its_answers(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:
             client, worker, (a,) = await _running(house)
-            body = await client.ask_ok(Act(0, Action.KILL, (a.task,)))
+            body = await client.ask_ok(ActOnTasks(0, Action.KILL, (a.task,)))
             assert (body["changed"], body["requested"]) == (0, 1)
-            assert await worker.expect(SignalAsk) == SignalAsk(a.task, a.fence, "kill")  # type: ignore[arg-type]
+            assert await worker.expect(SignalAsked) == SignalAsked(a.task, a.fence, "kill")  # type: ignore[arg-type]
             for answer in (Answer.DELIVERED, Answer.ACKNOWLEDGED):
-                assert await worker.ask_ok(SignalAnswer(0, a.task, a.fence, answer)) == YES
+                assert await worker.ask_ok(AnswerSignal(0, a.task, a.fence, answer)) == YES
                 view = await client.ask_ok(Query(0, "task", {"id": a.task}))
                 assert (view["state"], view["request"]["stage"]) == ("running", answer.value)
-            assert await worker.ask_ok(SignalAnswer(0, a.task, a.fence, Answer.STOPPED)) == YES
+            assert await worker.ask_ok(AnswerSignal(0, a.task, a.fence, Answer.STOPPED)) == YES
             assert await client.state_of(a.task) == "killed"
 
     run(test())
@@ -290,14 +291,14 @@ def test_pause_refused_and_obeyed(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:
             client, worker, (a,) = await _running(house)
-            await client.ask_ok(Act(0, Action.PAUSE, (a.task,)))
-            assert (await worker.expect(SignalAsk)).signal == "pause"
-            refused = SignalAnswer(0, a.task, a.fence, Answer.REFUSED, "cannot stop here")
+            await client.ask_ok(ActOnTasks(0, Action.PAUSE, (a.task,)))
+            assert (await worker.expect(SignalAsked)).signal == "pause"
+            refused = AnswerSignal(0, a.task, a.fence, Answer.REFUSED, "cannot stop here")
             assert await worker.ask_ok(refused) == YES
             assert await client.state_of(a.task) == "running"
-            await client.ask_ok(Act(0, Action.PAUSE, (a.task,)))
-            await worker.expect(SignalAsk)
-            await worker.ask_ok(SignalAnswer(0, a.task, a.fence, Answer.STOPPED))
+            await client.ask_ok(ActOnTasks(0, Action.PAUSE, (a.task,)))
+            await worker.expect(SignalAsked)
+            await worker.ask_ok(AnswerSignal(0, a.task, a.fence, Answer.STOPPED))
             assert await client.state_of(a.task) == "paused"
 
     run(test())
@@ -311,9 +312,9 @@ def test_timeout_asks_the_worker_to_stop(tmp_path: Path) -> None:
             await client.submit(spec(options=Options(timeout_us=1)))
             (a,) = await worker.take()
             assert a.timeout_us == 1
-            await worker.ask_ok(Start(0, [held(a)]))
-            assert (await worker.expect(SignalAsk)).signal == "timeout"
-            await worker.ask_ok(SignalAnswer(0, a.task, a.fence, Answer.STOPPED))
+            await worker.ask_ok(StartAttempts(0, [held(a)]))
+            assert (await worker.expect(SignalAsked)).signal == "timeout"
+            await worker.ask_ok(AnswerSignal(0, a.task, a.fence, Answer.STOPPED))
             view = await client.ask_ok(Query(0, "task", {"id": a.task}))
             assert (view["state"], view["error"]["type"]) == ("scheduled", "Timeout")
 
@@ -324,7 +325,7 @@ def test_answer_that_nobody_asked_for(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:
             _, worker, (a,) = await _running(house)
-            answer = SignalAnswer(0, a.task, a.fence, Answer.STOPPED)
+            answer = AnswerSignal(0, a.task, a.fence, Answer.STOPPED)
             assert (await worker.ask_no(answer)).code == "wrong_state"
 
     run(test())
@@ -336,11 +337,11 @@ def test_signal_comes_after_its_assignment(tmp_path: Path) -> None:
             client, worker = await house.peer(), await house.peer()
             await worker.join()
             task = spec()
-            await client.send(Submit(1, [task]), Act(2, Action.KILL, (task.id,)))
+            await client.send(SubmitTasks(1, [task]), ActOnTasks(2, Action.KILL, (task.id,)))
             heard = [
-                await worker.wait_for(lambda m: isinstance(m, Assign | SignalAsk)) for _ in "12"
+                await worker.wait_for(lambda m: isinstance(m, Assign | SignalAsked)) for _ in "12"
             ]
-            assert [type(message) for message in heard] == [Assign, SignalAsk]
+            assert [type(message) for message in heard] == [Assign, SignalAsked]
 
     run(test())
 
@@ -352,7 +353,7 @@ def test_leave_hands_back(tmp_path: Path) -> None:
     async def test() -> None:
         async with open_house(tmp_path) as house:
             client, worker, (a,) = await _running(house)
-            assert await worker.ask_ok(Leave(0)) == YES
+            assert await worker.ask_ok(LeaveWorker(0)) == YES
             assert await client.state_of(a.task) == "ready"
             view = await client.ask_ok(Query(0, "task", {"id": a.task}))
             assert (view["interruptions"], view.get("crashes", 0)) == (1, 0)
@@ -458,7 +459,7 @@ def test_replaced_session(tmp_path: Path) -> None:
             assert await old.expect(Notice) == Notice("replaced")
             refusal = await old.ask_no(Result(0, [Finish(a.task, a.fence)]))
             assert refusal.code == "unknown_session"
-            late = await old.ask_no(Join(0, "w1", ("q",), generation=4))
+            late = await old.ask_no(JoinWorker(0, "w1", ("q",), generation=4))
             assert late.code == "stale_session"
             await new.finish(a)
 
@@ -474,7 +475,7 @@ def test_silent_worker_loses_its_lease(tmp_path: Path) -> None:
             (a,) = await worker.take()
             assert await worker.expect(Notice) == Notice("lease_lost")
             assert await client.state_of(a.task) == "ready"
-            assert (await worker.ask_no(Start(0, [held(a)]))).code == "unknown_session"
+            assert (await worker.ask_no(StartAttempts(0, [held(a)]))).code == "unknown_session"
             await worker.send(Heartbeat())
             assert await worker.expect(Notice) == Notice("lease_lost")
             body = await worker.join(holding=[held(a)])

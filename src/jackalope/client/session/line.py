@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jackalope.errors import ConnectionLost
     from jackalope.transport.address import Address
     from jackalope.transport.connection import Connection
-    from jackalope.wire.messages import Hello, Message
+    from jackalope.wire.messages import AnyMessage, Hello
 
 
 class Dial(Protocol):
@@ -29,7 +29,7 @@ class Dial(Protocol):
         address: Address,
         hello: Hello,
         *,
-        heard: Callable[[Message], None],
+        heard: Callable[[AnyMessage], None],
         lost: Callable[[ConnectionLost], None],
     ) -> Connection:
         """Connect and say HELLO."""

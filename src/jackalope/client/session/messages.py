@@ -15,6 +15,7 @@ from jackalope.client.deadlines import Within
 from jackalope.errors import ConfigError, ConnectionLost, JackalopeError, Rejected
 from jackalope.transport.connection import Connection
 from jackalope.wire.messages import (
+    AnyMessage,
     Broadcast,
     Call,
     Called,
@@ -24,7 +25,6 @@ from jackalope.wire.messages import (
     Heard,
     Interest,
     Listen,
-    Message,
 )
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class Messages:
         for waiter in waiters.values():
             waiter(ConnectionLost(f"{error}; the call may have been taken, but its reply is lost"))
 
-    def take(self, message: Message) -> None:
+    def take(self, message: AnyMessage) -> None:
         """Pass on what the broker brings."""
         if isinstance(message, Called):
             taker = self._takers.get(message.recipient)

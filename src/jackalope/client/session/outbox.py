@@ -23,6 +23,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any, TypeVar
 
+from jackalope.core.commands import SubmitTasks
 from jackalope.core.effects import Served
 from jackalope.core.ids import TaskId
 from jackalope.core.refusals import Code
@@ -37,7 +38,6 @@ from jackalope.errors import (
     served,
 )
 from jackalope.transport.connection import UNENCODABLE, Connection
-from jackalope.wire.messages import Submit
 
 PARCEL_TASKS_MAX = 1_000
 PARCEL_BYTES_MAX = 1024 * 1024
@@ -294,7 +294,7 @@ class Outbox:
             if self._queue:
                 self._pump()
 
-        connection.ask(Submit(0, parcel.specs, parcel.fence), answered)
+        connection.ask(SubmitTasks(0, parcel.specs, parcel.fence), answered)
         if parcel.watched:
             self._watch(connection, parcel.watched)
 

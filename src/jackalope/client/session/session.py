@@ -40,7 +40,8 @@ from jackalope.client.session.outbox import (
 from jackalope.client.session.uploads import Uploaded, is_large, is_lost, time_for
 from jackalope.client.session.watches import Ends, Follower, Watches
 from jackalope.core.assertions import must
-from jackalope.core.effects import Served, TaskEnded
+from jackalope.core.commands import Command
+from jackalope.core.effects import Served, TaskEnded, TaskProgressed
 from jackalope.core.ids import TaskId
 from jackalope.core.refusals import Code
 from jackalope.core.task import TaskSpec
@@ -53,9 +54,9 @@ from jackalope.errors import (
     Timeout,
 )
 from jackalope.transport.address import Address
-from jackalope.transport.connection import Backoff, Connection, Requests
+from jackalope.transport.connection import Backoff, Connection
 from jackalope.transport.streams import fetch_parts, send_parts
-from jackalope.wire.messages import Ended, Hello, Message, Progressed
+from jackalope.wire.messages import AnyMessage, Ended, Hello, Request, name_of
 
 log = logging.getLogger("jackalope.client")
 
@@ -117,7 +118,7 @@ class Session:
             self._is_patient = True
 
     async def request(
-        self, message: Requests, *, timeout_s: float | None, can_repeat: bool = True
+        self, message: Request | Command, *, timeout_s: float | None, can_repeat: bool = True
     ) -> Any:
         """Ask the broker something, and return the body of its answer.
 
@@ -131,7 +132,7 @@ class Session:
             ConnectionLost: the connection was lost and the request must not be repeated.
             Timeout: no answer came in time.
         """
-        what, is_suspect = type(message).__name__, False
+        what, is_suspect = name_of(message), False
         async with Within(timeout_s, lambda: self._no_answer(what)):
             while True:
                 connection = await self.connected()
@@ -523,10 +524,10 @@ class Session:
                     caller.set_result(connection)
             return
 
-    def _heard(self, message: Message) -> None:
+    def _heard(self, message: AnyMessage) -> None:
         if type(message) is Ended:
             self._watches.ended(message)
-        elif type(message) is Progressed:
+        elif type(message) is TaskProgressed:
             self._watches.progressed(message)
         else:
             self.messages.take(message)

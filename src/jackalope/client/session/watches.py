@@ -14,11 +14,12 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from jackalope.client.session.outbox import copy_of
-from jackalope.core.effects import TaskEnded
+from jackalope.core.commands import WatchTasks
+from jackalope.core.effects import TaskEnded, TaskProgressed
 from jackalope.core.ids import TaskId
 from jackalope.errors import ConnectionLost, JackalopeError, refusals
 from jackalope.transport.connection import Connection
-from jackalope.wire.messages import Ended, Progressed, Watch
+from jackalope.wire.messages import Ended
 from jackalope.wire.views import ProgressView
 
 #: Small enough for the smallest frame that a broker can be told to take.
@@ -177,7 +178,7 @@ class Watches:
                 part = tuple(wanted[begin : begin + TASKS_PER_FRAME])
                 self._ask(connection, part, progress=wanted is followed)
 
-    def progressed(self, message: Progressed) -> None:
+    def progressed(self, message: TaskProgressed) -> None:
         """Tell whoever follows."""
         step = ProgressView(message.at_us, message.percent, message.note)
         for follower in list(self._followers.get(message.task, ())):
@@ -214,7 +215,7 @@ class Watches:
             for index, refusal in refusals(body).items():
                 self._refuse(task_ids[index], refusal)
 
-        connection.ask(Watch(0, task_ids, progress), answered)
+        connection.ask(WatchTasks(0, task_ids, progress), answered)
 
     def _refuse_all(self, task_ids: Iterable[TaskId], error: JackalopeError) -> None:
         for task_id in task_ids:

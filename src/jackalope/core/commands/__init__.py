@@ -14,7 +14,15 @@ import msgspec
 
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands.amqp import AnyMessaging
-from jackalope.core.commands.base import DEFAULT_NAMESPACE, Command, Report, Scope
+from jackalope.core.commands.base import (
+    DEFAULT_NAMESPACE,
+    Command,
+    Limited,
+    Namespaced,
+    Report,
+    Scope,
+    Signed,
+)
 from jackalope.core.durations import SECOND
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
@@ -36,7 +44,7 @@ class Recover(Command):
 # Submitting and configuring.
 
 
-class SubmitTasks(Command):
+class SubmitTasks(Limited, array_like=True):
     """Accept these tasks. Each is accepted or refused on its own.
 
     `fence` proves the right of a running parent to submit children; 0 when an actioner submits.
@@ -46,21 +54,15 @@ class SubmitTasks(Command):
     needs = (Permission.SUBMIT_TASKS,)
     scope = Scope.QUEUES
 
+    ref: int
     tasks: list[TaskSpec]
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
     fence: int = 0
-    only: tuple[str, ...] = ()
 
     def touches(self) -> Iterable[str]:
         return {task.queue for task in self.tasks}
 
-    def narrow(self, key: ApiKey) -> None:
-        """Let nothing of other queues exist."""
-        self.only = key.queues
 
-
-class DeclareQueue(Command):
+class DeclareQueue(Namespaced):
     """Create a queue or change its policy.
 
     A preset replaces the whole policy; changes then apply to it field by field.
@@ -72,8 +74,6 @@ class DeclareQueue(Command):
     queue: str
     changes: dict[str, object] = msgspec.field(default_factory=dict)
     preset: str = ""
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
 
     def touches(self) -> Iterable[str]:
         """Return the queue, and the one that its results go to."""
@@ -81,40 +81,34 @@ class DeclareQueue(Command):
         return (self.queue, str(target)) if target else (self.queue,)
 
 
-class DeleteQueue(Command):
+class DeleteQueue(Namespaced):
     """Remove a queue that has no unfinished task."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.QUEUES
 
     queue: str
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
 
 
-class PauseQueue(Command):
+class PauseQueue(Namespaced):
     """Give out no task of the queue until it is resumed."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.QUEUES
 
     queue: str
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
 
 
-class ResumeQueue(Command):
+class ResumeQueue(Namespaced):
     """Give out tasks of the queue again."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.QUEUES
 
     queue: str
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
 
 
-class LimitTag(Command):
+class LimitTag(Namespaced):
     """Let at most `limit` tasks with the tag be leased at once; negative removes the limit."""
 
     needs = (Permission.ADMIN,)
@@ -122,8 +116,6 @@ class LimitTag(Command):
 
     tag: str
     limit: int
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
 
 
 class DeclareAll(Command):
@@ -132,24 +124,22 @@ class DeclareAll(Command):
     declarations: list[Command]
 
 
-class CreateApiKey(Command):
+class CreateApiKey(Signed):
     """Let whoever has the token of this key in. Who made it, and when, the core fills in."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.BROKER
 
     key: ApiKey
-    by: str = ""
 
 
-class RevokeApiKey(Command):
+class RevokeApiKey(Signed):
     """Let the bearers of this key, named by its id, in no more."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.BROKER
 
     key: str
-    by: str = ""
 
 
 # Workers.
@@ -162,12 +152,16 @@ class Held(msgspec.Struct, array_like=True, frozen=True, gc=False):
     fence: int
 
 
-class JoinWorker(Command):
-    """A worker is there, for the first time or again."""
+class JoinWorker(Limited, array_like=True):
+    """A worker is there, for the first time or again.
+
+    It may not take the place of a worker of other queues than `only`, if there are any.
+    """
 
     needs = (Permission.WORK,)
     scope = Scope.QUEUES
 
+    ref: int
     worker: str  # the worker's own name, stable over reconnects
     queues: tuple[str, ...]  # the queues it serves
     keys: tuple[str, ...] = ()  # the keys it serves; none means every task of its queues
@@ -175,7 +169,6 @@ class JoinWorker(Command):
     labels: dict[str, str] = msgspec.field(default_factory=dict)  # what it says about itself
     # the attempts that it still runs. What both sides know goes on; the rest is settled.
     holding: list[Held] = msgspec.field(default_factory=list)
-    namespace: str = DEFAULT_NAMESPACE
     lease_us: int = 30 * SECOND  # how long its silence is borne
     grace_us: int = 10 * SECOND  # how long a closed session may take to come back
     # grows with every connection of the worker (its clock will do), so that a join that was
@@ -184,8 +177,6 @@ class JoinWorker(Command):
     # whether it takes tasks just now. One that is not ready still counts as somebody who may take
     # what failed elsewhere; it joins again, over the same session, to change this.
     ready: bool = True
-    # if there are any, it may not take the place of a worker of other queues than these
-    only: tuple[str, ...] = ()
     # the fence of the task that it helps, 0 for none; negative if it cannot help anybody. Only the
     # first join of a session is asked.
     helps: int = -1
@@ -199,20 +190,18 @@ class JoinWorker(Command):
         """Return the queues that it serves."""
         return self.queues
 
-    def narrow(self, key: ApiKey) -> None:
-        """Let nothing of other queues exist."""
-        self.only = key.queues
 
-
-class Heartbeat(Report):
+class Heartbeat(Report, array_like=True):
     """The worker is alive, and says how it is."""
 
+    ref: int = 0
     stats: dict[str, float] = msgspec.field(default_factory=dict)
 
 
-class ClaimTasks(Report):
+class ClaimTasks(Report, array_like=True):
     """Give me up to `count` tasks beyond my slots, within `wait_us`."""
 
+    ref: int
     count: int = 1
     wait_us: int = 0
 
@@ -223,31 +212,32 @@ class CancelClaim(Report):
     claim: int
 
 
-class LeaveWorker(Report):
+class LeaveWorker(Report, array_like=True):
     """The worker goes. What it still holds is handed back as interrupted."""
+
+    ref: int = 0
 
 
 class CloseSession(Command):
     """The connection is gone without a word. Its worker may resume within its grace."""
 
 
-class DrainWorker(Command):
+class DrainWorker(Namespaced):
     """Give no more tasks to the worker, and tell it to finish."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.NAMESPACE
 
     worker: str
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
 
 
 # Attempts.
 
 
-class StartAttempts(Report):
+class StartAttempts(Report, array_like=True):
     """The worker began these."""
 
+    ref: int
     attempts: list[Held]
 
 
@@ -300,9 +290,10 @@ class ReleaseAttempts(Report):
     after_us: int = 0  # how long they are not to be tried again
 
 
-class ReportProgress(Report):
+class ReportProgress(Report, array_like=True):
     """How far an attempt has come. Kept in memory only."""
 
+    ref: int
     task: TaskId
     fence: int
     percent: float | None = None
@@ -318,16 +309,17 @@ class Answer(StrEnum):
     STOPPED = "stopped"
 
 
-class AnswerSignal(Report):
+class AnswerSignal(Report, array_like=True):
     """The worker's word on a signal to one of its attempts."""
 
+    ref: int
     task: TaskId
     fence: int
     answer: Answer
     detail: str = ""
 
 
-class RequestHelpers(Command):
+class RequestHelpers(Limited, array_like=True):
     """Let up to `count` workers help with a running task; 0 when its fan-out is over.
 
     It comes over the session of the worker that holds the task, or with the secret of that worker.
@@ -337,6 +329,7 @@ class RequestHelpers(Command):
     needs = (Permission.WORK,)
     scope = Scope.QUEUES
 
+    ref: int
     task: TaskId
     fence: int
     count: int
@@ -344,19 +337,14 @@ class RequestHelpers(Command):
     where: str = ""
     seal: str = ""
     queue: str = ""
-    token: str = ""
-    namespace: str = DEFAULT_NAMESPACE
     secret: str = ""
-    only: tuple[str, ...] = ()
-
-    def narrow(self, key: ApiKey) -> None:
-        """Let nothing of other queues exist."""
-        self.only = key.queues
+    token: str = ""  # by which the helpers prove themselves; random, so the door makes it
 
 
-class EndHelp(Report):
+class EndHelp(Report, array_like=True):
     """The worker helps no more. `why`, if it could not help, keeps it from being asked again."""
 
+    ref: int
     fence: int
     why: str = ""
 
@@ -383,7 +371,7 @@ class RetryTerms(msgspec.Struct, frozen=True, array_like=True):
     priority: int | None = None
 
 
-class ActOnTasks(Command):
+class ActOnTasks(Limited, array_like=True):
     """Do something with tasks: with those named, or with those that match the filter.
 
     Tasks that are named beside a filter must match it: so something is done only while it is so.
@@ -397,18 +385,12 @@ class ActOnTasks(Command):
     needs = (Permission.CANCEL_TASKS,)
     scope = Scope.NARROWED
 
+    ref: int
     action: Action
     tasks: tuple[TaskId, ...] = ()
     filter: Filter | None = None
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
     dry_run: bool = False
-    only: tuple[str, ...] = ()
     terms: RetryTerms | None = None
-
-    def narrow(self, key: ApiKey) -> None:
-        """Let nothing of other queues exist."""
-        self.only = key.queues
 
 
 class AnswerAction(StrEnum):
@@ -419,7 +401,7 @@ class AnswerAction(StrEnum):
     PURGE = "purge"
 
 
-class ActOnAnswers(Command):
+class ActOnAnswers(Limited):
     """Do something with answers that are kept: with those named, or with those that match.
 
     What is left empty matches all. At most `TASKS_PER_FILTER_MAX` are changed at a time. Answers of
@@ -435,16 +417,9 @@ class ActOnAnswers(Command):
     name: str = ""
     version: str = ""
     older_than_us: int = 0  # only answers made before
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
-    only: tuple[str, ...] = ()
-
-    def narrow(self, key: ApiKey) -> None:
-        """Let nothing of other queues exist."""
-        self.only = key.queues
 
 
-class WatchTasks(Command):
+class WatchTasks(Limited, array_like=True):
     """Tell this session when each of these tasks ends; at once for those that have.
 
     With `progress`, tell it also how far they come, beginning with what is known. Tasks that are in
@@ -454,20 +429,15 @@ class WatchTasks(Command):
     needs = (Permission.READ_TASKS,)
     scope = Scope.NARROWED
 
+    ref: int
     tasks: tuple[TaskId, ...]
-    namespace: str = DEFAULT_NAMESPACE
     progress: bool = False
-    only: tuple[str, ...] = ()
-
-    def narrow(self, key: ApiKey) -> None:
-        """Let nothing of other queues exist."""
-        self.only = key.queues
 
 
 # Pools.
 
 
-class DeclarePool(Command):
+class DeclarePool(Namespaced):
     """Start workers for a queue, or change how. What is not named stays as it is."""
 
     needs = (Permission.ADMIN,)
@@ -475,19 +445,15 @@ class DeclarePool(Command):
 
     queue: str
     changes: dict[str, object] = msgspec.field(default_factory=dict)
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
 
 
-class DeletePool(Command):
+class DeletePool(Namespaced):
     """Start no more workers for a queue, and stop those that were, each when it is idle."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.QUEUES
 
     queue: str
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
 
 
 class GroupAction(StrEnum):
@@ -499,7 +465,7 @@ class GroupAction(StrEnum):
     UNPIN = "unpin"
 
 
-class ActOnGroup(Command):
+class ActOnGroup(Namespaced):
     """Start or stop the workers of a key by hand, or let them stay up."""
 
     needs = (Permission.ADMIN,)
@@ -508,8 +474,6 @@ class ActOnGroup(Command):
     queue: str
     key: str
     action: GroupAction
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
 
 
 class FollowPools(Command):

@@ -13,8 +13,9 @@ import msgspec
 
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands.base import (
-    DEFAULT_NAMESPACE,
     Command,
+    Limited,
+    Namespaced,
     Report,
     Scope,
     is_unlimited_admin,
@@ -25,7 +26,7 @@ from jackalope.core.shapes.exchange import Binding, Exchange, Rule
 from jackalope.core.task import BlobRef
 
 
-class OpenQueue(Command):
+class OpenQueue(Namespaced):
     """Declare a queue: make it, or find it as it was declared before.
 
     With `passive` it must be there, and nothing else is looked at. Only a name that is `generated`
@@ -45,8 +46,6 @@ class OpenQueue(Command):
     generated: bool = False
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     owner: int = 0
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
     key: str | None = None
     may_make: bool = True
 
@@ -64,7 +63,7 @@ class OpenQueue(Command):
         return self.generated and self.exclusive and is_closed
 
 
-class RemoveQueue(Command):
+class RemoveQueue(Namespaced):
     """Delete a queue with all that is in it. One that is not there is deleted already.
 
     If `only` is given, it is one of these, or belongs to the owner's session alone. With a `key` it
@@ -78,8 +77,6 @@ class RemoveQueue(Command):
     if_unused: bool = False
     if_empty: bool = False
     owner: int = 0
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
     only: tuple[str, ...] | None = None
     key: str | None = None
 
@@ -88,7 +85,7 @@ class RemoveQueue(Command):
         self.only = None if is_unlimited_admin(key) else ()
 
 
-class PurgeQueue(Command):
+class PurgeQueue(Namespaced):
     """Drop every task of a queue that is ready; with a `key`, every request of it to a pool."""
 
     needs = (Permission.CANCEL_TASKS,)
@@ -96,12 +93,10 @@ class PurgeQueue(Command):
 
     queue: str
     owner: int = 0
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
     key: str | None = None
 
 
-class OpenExchange(Command):
+class OpenExchange(Namespaced):
     """Declare an exchange: make it, or find it as it was declared before.
 
     Unless it `may_make` one, the exchange must be there.
@@ -112,15 +107,13 @@ class OpenExchange(Command):
 
     exchange: Exchange
     passive: bool = False
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
     may_make: bool = True
 
     def narrow(self, key: ApiKey) -> None:
         self.may_make = is_unlimited_admin(key)
 
 
-class RemoveExchange(Command):
+class RemoveExchange(Namespaced):
     """Delete an exchange and its bindings. One that is not there is deleted already."""
 
     needs = (Permission.ADMIN,)
@@ -128,11 +121,9 @@ class RemoveExchange(Command):
 
     exchange: str
     if_unused: bool = False
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
 
 
-class Bind(Command):
+class Bind(Namespaced):
     """Let messages go from an exchange to a queue or another exchange; safe to repeat.
 
     If `only` is given, a new binding leads to one of these queues, from an exchange that leads to
@@ -144,8 +135,6 @@ class Bind(Command):
 
     binding: Binding
     owner: int = 0
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
     only: tuple[str, ...] | None = None
 
     def touches(self) -> Iterable[str]:
@@ -158,7 +147,7 @@ class Bind(Command):
             self.only = key.queues if permits(key) else ()
 
 
-class Unbind(Command):
+class Unbind(Namespaced):
     """Undo a binding; safe to repeat. `only` limits it as it limits `Bind`."""
 
     needs = (Permission.SUBMIT_TASKS, Permission.WORK)
@@ -166,8 +155,6 @@ class Unbind(Command):
 
     binding: Binding
     owner: int = 0
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
     only: tuple[str, ...] | None = None
 
     def touches(self) -> Iterable[str]:
@@ -180,29 +167,25 @@ class Unbind(Command):
             self.only = key.queues if permits(key) else ()
 
 
-class SetRule(Command):
+class SetRule(Namespaced):
     """Give arguments to all queues and exchanges whose names match."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.NAMESPACE
 
     rule: Rule
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
 
 
-class ClearRule(Command):
+class ClearRule(Namespaced):
     """Take a rule back."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.NAMESPACE
 
     rule: str
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
 
 
-class Consume(Command):
+class Consume(Namespaced):
     """A consumer of a queue is there, over a session of its own. It is a worker with one queue."""
 
     needs = (Permission.WORK, Permission.SUBMIT_TASKS)
@@ -220,7 +203,6 @@ class Consume(Command):
     priority: int = 0  # consumers of a greater one are served first
     owner: int = 0  # the session of its connection
     labels: dict[str, str] = msgspec.field(default_factory=dict)  # what it says about itself
-    namespace: str = DEFAULT_NAMESPACE
     key: str | None = None  # the key of the tasks that it takes; None for any
     # if given, the queue is one of these, or belongs to the owner's session alone
     only: tuple[str, ...] | None = None
@@ -269,7 +251,7 @@ class WaitForReplies(Command):
     is_over: bool = False
 
 
-class TakeTask(Command):
+class TakeTask(Namespaced):
     """Give one ready task of a queue to this session, or say that there is none.
 
     With `at_once` it is done with as soon as the session has it. `only` limits it as it limits
@@ -283,7 +265,6 @@ class TakeTask(Command):
     consumer: str
     at_once: bool = False
     owner: int = 0
-    namespace: str = DEFAULT_NAMESPACE
     key: str | None = None
     only: tuple[str, ...] | None = None
 
@@ -312,20 +293,13 @@ class Publication(msgspec.Struct, gc=False):
     blob: BlobRef | None = None
 
 
-class PublishMessages(Command):
+class PublishMessages(Limited):
     """Route these messages, in order. One that names no exchange ends the work on them."""
 
     needs = (Permission.SUBMIT_TASKS,)
     scope = Scope.NARROWED
 
     messages: list[Publication]
-    namespace: str = DEFAULT_NAMESPACE
-    by: str = ""
-    only: tuple[str, ...] = ()  # if there are any, no message may lead to another queue than these
-
-    def narrow(self, key: ApiKey) -> None:
-        """Let nothing of other queues exist."""
-        self.only = key.queues
 
 
 AnyMessaging = (

@@ -3,6 +3,10 @@
 Owns how a command declares who may send it: the permission, and how far that permission reaches.
 `broker.access` compares the declaration with an API key, once, before the core sees the command. A
 command that declares nothing is for the broker alone.
+
+A command that a peer of the native protocol can send is the body of its frame: an array with `ref`
+at its beginning and what the peer must not say, `HIDDEN`, at its end, where `wire.messages` cuts it
+off. The order of such a command's fields is protocol.
 """
 
 from collections.abc import Iterable
@@ -14,6 +18,9 @@ import msgspec
 from jackalope.core.api_key import ApiKey, Permission
 
 DEFAULT_NAMESPACE = "default"
+
+#: The fields of a command that a door sets, whatever a peer sends.
+HIDDEN = frozenset({"session", "namespace", "by", "only", "token"})
 
 
 class Scope(Enum):
@@ -43,6 +50,28 @@ class Command(msgspec.Struct, kw_only=True, gc=False):
 
     def narrow(self, key: ApiKey) -> None:
         """Restrict the command to what a key covers; the core enforces that."""
+
+
+class Signed(Command, kw_only=True):
+    """A command whose sender is kept in histories."""
+
+    by: str = ""
+
+
+class Namespaced(Signed, kw_only=True):
+    """A command that is about one namespace."""
+
+    namespace: str = DEFAULT_NAMESPACE
+
+
+class Limited(Namespaced, kw_only=True):
+    """A command for which nothing exists in other queues than `only`, if there are any."""
+
+    only: tuple[str, ...] = ()
+
+    def narrow(self, key: ApiKey) -> None:
+        """Let nothing of other queues exist."""
+        self.only = key.queues
 
 
 class Report(Command):

@@ -201,8 +201,8 @@ def _ask(core: Core, fanout: Fanout, worker: Worker) -> None:
         SendToSession(
             worker.session,
             HelpAsked(
-                task.id,
                 fanout.fence,
+                task.id,
                 task.queue.name,
                 fanout.function,
                 fanout.where,

@@ -53,7 +53,9 @@ class ClientSession(LocalSession):
         self._waiting.setdefault(task, set()).add(told)
         try:
             async with asyncio.timeout(wait_s):
-                body = await self.ask(WatchTasks(tasks=(task,), namespace=namespace), who=who)
+                body = await self.ask(
+                    WatchTasks(ref=0, tasks=(task,), namespace=namespace), who=who
+                )
                 if isinstance(body, Accepted) and body.refused:
                     raise Refused(body.refused[0][1])
                 return await told

@@ -98,7 +98,7 @@ class HttpWorker(LocalWorker):
         self, number: int, wait_us: int, leaving: asyncio.Future[None]
     ) -> list[Assignment]:
         """Wait for tasks; return none if the time is over first, or if the client leaves."""
-        asked = ClaimTasks(count=number, wait_us=wait_us)
+        asked = ClaimTasks(ref=0, count=number, wait_us=wait_us)
         over, ref = self._send(asked), asked.ref
         assignments = self._claims[ref] = []
         try:
@@ -223,6 +223,7 @@ class Fleet:
                 lambda engine: _leases_of(engine, namespace, name)
             )
             join = JoinWorker(
+                ref=0,
                 worker=name,
                 queues=queues or held_queues,
                 slots=0,

@@ -1,12 +1,12 @@
 """Requests of the native protocol, as commands of the core.
 
-Owns the translation, one function a kind of message. Decides nothing.
+A request is a command already, or names one. Owns what a peer must not say in it: the session, the
+namespace and who sends it are set here, after decoding and always. Decides nothing.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,60 +16,41 @@ from jackalope.broker.service import Broker
 from jackalope.core.commands import (
     ActOnAnswers,
     ActOnGroup,
-    ActOnTasks,
-    AnswerSignal,
     AnyCommand,
-    ClaimTasks,
+    Command,
     CreateApiKey,
     DeclarePool,
     DeclareQueue,
     DeletePool,
     DeleteQueue,
     DrainWorker,
-    EndHelp,
     Fail,
     FailAttempts,
     FinishAttempts,
     Held,
-    JoinWorker,
-    LeaveWorker,
     LimitTag,
     PauseQueue,
     ReleaseAttempts,
-    ReportProgress,
     RequestHelpers,
     ResumeQueue,
     RevokeApiKey,
-    StartAttempts,
     SubmitTasks,
     Verdict,
-    WatchTasks,
 )
+from jackalope.core.commands.base import HIDDEN, Limited, Namespaced, Signed
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Answered, Assignment, Effect, Reply
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef, Body, Error
 from jackalope.storage import OutOfReach, StorageFault
-from jackalope.wire.messages import (
-    Act,
-    Claim,
-    HelpEnd,
-    HelpersAsk,
-    Join,
-    Leave,
-    Manage,
-    Message,
-    Progress,
-    Result,
-    SignalAnswer,
-    Start,
-    Submit,
-    Watch,
-)
+from jackalope.wire.messages import Manage, Result
 
 #: Of chance in the token by which an owner and its helpers know each other.
 _TOKEN_BYTES = 24
+
+#: What becomes commands of the core.
+ForCore = Command | Result | Manage
 
 
 class Gathering:
@@ -102,26 +83,27 @@ class Gathering:
         return Accepted(self._accepted, tuple(self._refused))
 
 
-def is_for_core(message: Message) -> bool:
-    return type(message) in _TRANSLATIONS or type(message) is Result
-
-
 def commands_of(
-    message: Message, session: int, namespace: str, name: str
+    message: ForCore, session: int, namespace: str, name: str
 ) -> tuple[list[AnyCommand], Gathering | None]:
-    """Translate a message.
-
-    Returns:
-        The commands, and how to make one answer of several.
+    """Return the commands in a message, and how to make one answer of several.
 
     Raises:
         Refused: the message names something that does not exist.
     """
     if isinstance(message, Result):
         return _result(message, session)
-    command = _TRANSLATIONS[type(message)](message, namespace, name)
+    command: Any = _managed(message) if isinstance(message, Manage) else message
     command.session = session
-    command.ref = getattr(message, "ref", 0)
+    command.ref = message.ref
+    if isinstance(command, Signed):
+        command.by = name
+    if isinstance(command, Namespaced):
+        command.namespace = namespace
+    if isinstance(command, Limited):
+        command.only = ()
+    if type(command) is RequestHelpers:
+        command.token = secrets.token_urlsafe(_TOKEN_BYTES)
     return [command], None
 
 
@@ -141,139 +123,41 @@ def _result(message: Result, session: int) -> tuple[list[AnyCommand], Gathering 
     return parts, gathering
 
 
-def _submit(message: Submit, namespace: str, name: str) -> AnyCommand:
-    return SubmitTasks(tasks=message.tasks, namespace=namespace, by=name, fence=message.fence)
-
-
-def _claim(message: Claim, _: str, __: str) -> AnyCommand:
-    return ClaimTasks(count=message.count, wait_us=message.wait_us)
-
-
-def _join(message: Join, namespace: str, _: str) -> AnyCommand:
-    return JoinWorker(
-        worker=message.worker,
-        queues=message.queues,
-        keys=message.keys,
-        slots=message.slots,
-        labels=message.labels,
-        holding=message.holding,
-        namespace=namespace,
-        lease_us=message.lease_us,
-        grace_us=message.grace_us,
-        generation=message.generation,
-        ready=message.ready,
-        helps=message.helps,
-        names=message.names,
-        secret=message.secret,
-    )
-
-
-def _leave(_: Leave, __: str, ___: str) -> AnyCommand:
-    return LeaveWorker()
-
-
-def _start(message: Start, _: str, __: str) -> AnyCommand:
-    return StartAttempts(attempts=message.attempts)
-
-
-def _progress(message: Progress, _: str, __: str) -> AnyCommand:
-    return ReportProgress(
-        task=message.task, fence=message.fence, percent=message.percent, note=message.note
-    )
-
-
-def _answer(message: SignalAnswer, _: str, __: str) -> AnyCommand:
-    return AnswerSignal(
-        task=message.task, fence=message.fence, answer=message.answer, detail=message.detail
-    )
-
-
-def _helpers(message: HelpersAsk, namespace: str, _: str) -> AnyCommand:
-    return RequestHelpers(
-        task=message.task,
-        fence=message.fence,
-        count=message.count,
-        function=message.function,
-        where=message.where,
-        seal=message.seal,
-        queue=message.queue,
-        token=secrets.token_urlsafe(_TOKEN_BYTES),
-        namespace=namespace,
-        secret=message.secret,
-    )
-
-
-def _end_help(message: HelpEnd, _: str, __: str) -> AnyCommand:
-    return EndHelp(fence=message.fence, why=message.why)
-
-
-def _act(message: Act, namespace: str, name: str) -> AnyCommand:
-    return ActOnTasks(
-        action=message.action,
-        tasks=message.tasks,
-        filter=message.filter,
-        namespace=namespace,
-        by=name,
-        dry_run=message.dry_run,
-        terms=message.terms,
-    )
-
-
-def _watch(message: Watch, namespace: str, _: str) -> AnyCommand:
-    return WatchTasks(tasks=message.tasks, namespace=namespace, progress=message.progress)
-
-
-#: What MANAGE can do: the command and the fields that it takes.
-MANAGEMENT: dict[str, tuple[type[Any], frozenset[str]]] = {
-    "declare_queue": (DeclareQueue, frozenset({"queue", "preset", "changes"})),
-    "delete_queue": (DeleteQueue, frozenset({"queue"})),
-    "pause_queue": (PauseQueue, frozenset({"queue"})),
-    "resume_queue": (ResumeQueue, frozenset({"queue"})),
-    "limit_tag": (LimitTag, frozenset({"tag", "limit"})),
-    "drain_worker": (DrainWorker, frozenset({"worker"})),
-    "declare_pool": (DeclarePool, frozenset({"queue", "changes"})),
-    "delete_pool": (DeletePool, frozenset({"queue"})),
-    "act_on_group": (ActOnGroup, frozenset({"queue", "key", "action"})),
-    "create_api_key": (CreateApiKey, frozenset({"key"})),
-    "revoke_api_key": (RevokeApiKey, frozenset({"key"})),
-    "act_on_answers": (
-        ActOnAnswers,
-        frozenset({"action", "identities", "queue", "name", "version", "older_than_us"}),
-    ),
+#: What MANAGE can do.
+MANAGEMENT: dict[str, type[Command]] = {
+    "declare_queue": DeclareQueue,
+    "delete_queue": DeleteQueue,
+    "pause_queue": PauseQueue,
+    "resume_queue": ResumeQueue,
+    "limit_tag": LimitTag,
+    "drain_worker": DrainWorker,
+    "declare_pool": DeclarePool,
+    "delete_pool": DeletePool,
+    "act_on_group": ActOnGroup,
+    "create_api_key": CreateApiKey,
+    "revoke_api_key": RevokeApiKey,
+    "act_on_answers": ActOnAnswers,
 }
 
 
-def _manage(message: Manage, namespace: str, name: str) -> AnyCommand:
-    shape, fields = MANAGEMENT.get(message.what, (None, frozenset()))
+def keys_of(command: type[Command]) -> frozenset[str]:
+    """Return the fields of a command that MANAGE can set."""
+    return frozenset(command.__struct_fields__) - HIDDEN - {"ref"}
+
+
+def _managed(message: Manage) -> Command:
+    shape = MANAGEMENT.get(message.what)
     if shape is None:
         text = f"nothing to manage is called {message.what!r}; there are {', '.join(MANAGEMENT)}"
         raise Refused(Refusal(Code.INVALID, text))
-    if unknown := sorted(set(message.about) - fields):
-        text = f"{message.what}: unknown {', '.join(unknown)}; it takes {', '.join(sorted(fields))}"
+    keys = keys_of(shape)
+    if unknown := sorted(set(message.about) - keys):
+        text = f"{message.what}: unknown {', '.join(unknown)}; it takes {', '.join(sorted(keys))}"
         raise Refused(Refusal(Code.INVALID, text))
     try:
-        command: AnyCommand = msgspec.convert(
-            {**message.about, "namespace": namespace, "by": name}, shape
-        )
+        return msgspec.convert(message.about, shape)
     except msgspec.ValidationError as error:
         raise Refused(Refusal(Code.INVALID, f"{message.what}: {error}")) from None
-    return command
-
-
-_TRANSLATIONS: dict[type, Callable[[Any, str, str], AnyCommand]] = {
-    Submit: _submit,
-    Claim: _claim,
-    Join: _join,
-    Leave: _leave,
-    Start: _start,
-    Progress: _progress,
-    SignalAnswer: _answer,
-    Act: _act,
-    Watch: _watch,
-    Manage: _manage,
-    HelpersAsk: _helpers,
-    HelpEnd: _end_help,
-}
 
 
 # Large bodies of the native door: out of commands into the blob store, and back.

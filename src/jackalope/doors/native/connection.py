@@ -20,8 +20,7 @@ from jackalope.broker.backlog import COUNTED_BYTES_MIN
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
 from jackalope.core.api_key import Permission
-from jackalope.core.commands import AnyCommand, JoinWorker, SubmitTasks
-from jackalope.core.commands import Heartbeat as HeartbeatCommand
+from jackalope.core.commands import AnyCommand, Heartbeat, JoinWorker, SubmitTasks
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Effect, Reply
 from jackalope.core.limits import NAME_CHARS_MAX
@@ -29,12 +28,12 @@ from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef
 from jackalope.doors.native.commands import (
     STORE_AWAY_US,
+    ForCore,
     Gathering,
     bodies_of,
     commands_of,
     has_large,
     has_uploaded,
-    is_for_core,
     refuse_oversized,
     spill,
     unfit,
@@ -47,14 +46,13 @@ from jackalope.storage import OutOfReach, StorageFault
 from jackalope.wire.frames import PART_BYTES_MAX, VERSION, BodyError, FrameError, FrameReader
 from jackalope.wire.messages import (
     Ack,
+    AnyMessage,
     Fetch,
-    Heartbeat,
     Hello,
     Message,
     Nack,
     Notice,
     Query,
-    Submit,
     Subscribe,
     Upload,
     Welcome,
@@ -113,7 +111,7 @@ class Connection(asyncio.Protocol):
         self._refs = 0
         self._queries = 0
         self._with_bodies = asyncio.Lock()
-        self._waiting: deque[Message] = deque()
+        self._waiting: deque[AnyMessage] = deque()
         self._is_holding = False
         self._is_worker = False
         self._beat_us = 0
@@ -220,7 +218,7 @@ class Connection(asyncio.Protocol):
         """Take a heartbeat that came over the pulse; return whether the session still exists."""
         if self._transport is not None:
             self._heard_us = self._broker.steady_us()
-            self._broker.post(HeartbeatCommand(session=self.session), self._principal)
+            self._broker.post(Heartbeat(session=self.session), self._principal)
         return self._transport is not None
 
     def deliver(self, effects: list[Effect]) -> None:
@@ -264,7 +262,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._is_holding and not self._stuck_since_us:
             self._transport.resume_reading()
 
-    def _on_message(self, message: Message) -> None:
+    def _on_message(self, message: AnyMessage) -> None:
         self._requests_left -= 1
         if getattr(message, "ref", 0) < 0:
             raise FrameError("a ref must not be negative")
@@ -276,14 +274,14 @@ class Connection(asyncio.Protocol):
             self._on_hello(message)
         elif not self.session:
             raise FrameError("the first frame must be HELLO, and a pulse only beats")
-        elif is_for_core(message):
+        elif isinstance(message, ForCore):
             self._on_request(message)
         elif isinstance(message, Messages):
             self._tasks_left -= self._messaging.take(message, self._principal, self._namespace)
         else:
             self._on_other(message)
 
-    def _on_other(self, message: Message) -> None:
+    def _on_other(self, message: AnyMessage) -> None:
         """Act on what is neither for the core nor for other sessions."""
         if type(message) is Query:
             self._on_query(message)
@@ -366,8 +364,8 @@ class Connection(asyncio.Protocol):
                 refusal = Refusal(Code.UNKNOWN_SESSION, "there is no session before HELLO")
                 self._refuse(beat.ref, refusal)
         elif beat.ref or (self._is_worker and self._is_beat_due()):
-            command = HeartbeatCommand(session=self.session, ref=beat.ref, stats=beat.stats)
-            self._broker.post(command, self._principal)
+            beat.session = self.session
+            self._broker.post(beat, self._principal)
 
     def _is_beat_due(self) -> bool:
         """Return whether to pass a beat on to the core: once a second is enough."""
@@ -376,14 +374,14 @@ class Connection(asyncio.Protocol):
         self._beat_us = self._heard_us
         return True
 
-    def _on_request(self, message: Message) -> None:
-        if type(message) is Submit:
+    def _on_request(self, message: ForCore) -> None:
+        if type(message) is SubmitTasks:
             self._tasks_left -= len(message.tasks)
             refusal = self._broker.admit(len(message.tasks))
             if refusal is not None:
                 self._refuse(message.ref, refusal)
                 return
-        ref = getattr(message, "ref", 0)
+        ref = message.ref
         try:
             commands, gathering = commands_of(message, self.session, self._namespace, self._name)
         except Refused as refused:
@@ -562,7 +560,7 @@ class Connection(asyncio.Protocol):
     def _refuse(self, ref: int, refusal: Refusal) -> None:
         self._write(answer(ref, refusal))
 
-    def _write(self, message: Message) -> None:
+    def _write(self, message: AnyMessage) -> None:
         self._write_bytes(codec.encode(message))
 
     def _write_bytes(self, data: bytes) -> None:

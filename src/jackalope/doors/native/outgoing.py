@@ -6,7 +6,7 @@ for it, so that a signal never overtakes the assignment it is about.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -17,29 +17,23 @@ from jackalope.core.effects import (
     DrainAsked,
     Effect,
     HelpAsked,
-    HelperFailed,
     HelpRecalled,
     LeaseLost,
     NothingToClaim,
     Reply,
     SessionReplaced,
-    SignalAsked,
     TaskEnded,
-    TaskProgressed,
 )
 from jackalope.core.refusals import Refusal
 from jackalope.core.task import BlobRef
 from jackalope.wire.messages import (
     Ack,
+    AnyMessage,
     Assign,
     Ended,
-    HelpAsk,
-    HelperGone,
     Message,
     Nack,
     Notice,
-    Progressed,
-    SignalAsk,
     broker_codec,
 )
 
@@ -54,9 +48,6 @@ _NOTICES: dict[type, Notice] = {
     SessionReplaced: Notice("replaced"),
     LeaseLost: Notice("lease_lost"),
 }
-
-#: Reads the bytes of a blob; None if that cannot be done.
-Load = Callable[[BlobRef], Awaitable[bytes | None]]
 
 
 class Outgoing:
@@ -140,32 +131,11 @@ class Outgoing:
 
     def _add_other(self, message: Any) -> None:
         """Add what is no task, and therefore rare."""
-        if isinstance(message, SignalAsked):
-            self._add_frame(SignalAsk(message.task, message.fence, message.signal))
-        elif isinstance(message, TaskProgressed):
-            at_us, percent, note = message.at_us, message.percent, message.note
-            self._add_frame(Progressed(message.task, at_us, percent, note))
-        elif isinstance(message, HelpAsked):
-            self._add_frame(
-                HelpAsk(
-                    message.fence,
-                    message.task,
-                    message.queue,
-                    message.function,
-                    message.where,
-                    message.token,
-                    message.seal,
-                )
-            )
-        elif isinstance(message, HelpRecalled):
-            self._add_frame(HelpAsk(message.fence))
-        elif isinstance(message, HelperFailed):
-            why = message.why
-            self._add_frame(HelperGone(message.task, message.fence, message.worker, why))
-        else:
-            self._add_frame(_NOTICES[type(message)])
+        if isinstance(message, HelpRecalled):
+            message = HelpAsked(message.fence)
+        self._add_frame(_NOTICES.get(type(message), message))
 
-    def _add_frame(self, message: Message) -> None:
+    def _add_frame(self, message: AnyMessage) -> None:
         self._end_list()
         self._frames.append(codec.encode(message))
 

@@ -23,7 +23,7 @@ from typing import Any, cast
 
 import msgspec
 
-from jackalope.core.effects import Assignment
+from jackalope.core.effects import Assignment, HelpAsked
 from jackalope.core.task import NO_OPTIONS
 from jackalope.errors import JackalopeError
 from jackalope.tasks.context import running
@@ -46,7 +46,7 @@ from jackalope.wire.fanout import (
     proof_of_owner,
 )
 from jackalope.wire.frames import FrameError, FrameReader
-from jackalope.wire.messages import HelpAsk, Message
+from jackalope.wire.messages import AnyMessage
 from jackalope.worker.executors.run_coroutine import new_event_loop
 from jackalope.worker.fanout.computation import Calculation, Part, Stopwatch
 from jackalope.worker.fanout.map_run import likeness_of
@@ -78,7 +78,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True):
     seal: str = ""
 
 
-def stint_assignment(ask: HelpAsk, worker: str) -> Assignment:
+def stint_assignment(ask: HelpAsked, worker: str) -> Assignment:
     """Put an ask for help into the form of an attempt."""
     order = Order(worker, ask.where, ask.token, ask.seal)
     payload = msgspec.msgpack.encode(order)
@@ -318,7 +318,7 @@ class Line(asyncio.Protocol):
             self._gone.set_result(None)
         self._finish()
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: AnyMessage) -> None:
         if type(message) is Items:
             if self._calculation is not None and message.run == self.run:
                 self._put((self._calculation, message.run, message.batch, message.data))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from jackalope.core.effects import HelpAsked
 from jackalope.tasks.definition import TaskSource
-from jackalope.wire.messages import HelpAsk
 from jackalope.worker.attempt import Attempt, Cause, Failed, Outcome
 from jackalope.worker.fanout.helper_session import StintDefinition, stint_assignment
 from jackalope.worker.workload import Executor, Workload
@@ -46,7 +46,7 @@ class Helping:
         # called with the fence and, if it could not help, the reason
         self.on_free: Callable[[int, str], None] = _nothing
 
-    def asked(self, ask: HelpAsk) -> None:
+    def asked(self, ask: HelpAsked) -> None:
         """Take the broker's word to help, or to help no more."""
         if not ask.where:
             if ask.fence == self.fence:

@@ -27,6 +27,8 @@ import structlog
 
 from jackalope import __version__
 from jackalope.core.assertions import BrokenInvariant
+from jackalope.core.commands import RequestHelpers
+from jackalope.core.effects import HelpAsked, HelperFailed
 from jackalope.core.refusals import Code
 from jackalope.core.task import Error
 from jackalope.errors import ConfigError, ConnectionLost, JackalopeError, Rejected, TaskFailed
@@ -36,7 +38,7 @@ from jackalope.tasks.serialization import error_of
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Backoff, Connection
 from jackalope.wire.fanout import ItemFailed
-from jackalope.wire.messages import Hello, HelpAsk, HelperGone, HelpersAsk, Message
+from jackalope.wire.messages import AnyMessage, Hello
 from jackalope.worker.attempt import Attempt, Failed, Outcome, Surroundings
 from jackalope.worker.executors.processes import ProcessExecutor
 from jackalope.worker.executors.run_coroutine import new_event_loop
@@ -285,7 +287,7 @@ class Hub:
         try:
             assignment, definition = self._attempt.assignment, self._wanted()
             promised = await connection.request(
-                HelpersAsk(
+                RequestHelpers(
                     0,
                     assignment.task,
                     assignment.fence,
@@ -317,8 +319,8 @@ class Hub:
         told = around.fanout_advertise or host
         self._where = f"[{told}]:{port}" if ":" in told else f"{told}:{port}"
 
-    def _heard(self, message: Message) -> None:
-        if not isinstance(message, HelperGone):
+    def _heard(self, message: AnyMessage) -> None:
+        if not isinstance(message, HelperFailed):
             return
         log.warning("a worker cannot help", worker_id=message.worker, why=message.why)
         if message.why.startswith("unreachable") and not self._has_helped:
@@ -353,7 +355,7 @@ class Hub:
         )
         definition, given = self._wanted(), self._attempt.assignment
         for number in range(self._stints):
-            ask = HelpAsk(
+            ask = HelpAsked(
                 given.fence,
                 given.task,
                 given.queue,

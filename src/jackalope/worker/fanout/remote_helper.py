@@ -29,7 +29,7 @@ from jackalope.wire.fanout import (
     proof_of_owner,
 )
 from jackalope.wire.frames import FRAME_BYTES_MAX, FrameError, FrameReader
-from jackalope.wire.messages import Message
+from jackalope.wire.messages import AnyMessage
 from jackalope.worker.fanout.map_run import Run
 
 #: How often helper and owner say something, and how long a helper may be silent before others get
@@ -152,7 +152,7 @@ class RemotePeer(asyncio.Protocol):
             self._run = None
         self._desk.lost(self)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: AnyMessage) -> None:
         if not self.worker:
             self._greeted(message)
         elif type(message) is Results:
@@ -167,7 +167,7 @@ class RemotePeer(asyncio.Protocol):
                 self._can.add(self._run.begin.likeness)
                 self.feed()
 
-    def _greeted(self, message: Message) -> None:
+    def _greeted(self, message: AnyMessage) -> None:
         if type(message) is not Greeting or len(message.nonce) != NONCE_BYTES:
             self.abort()
             return
@@ -194,7 +194,7 @@ class RemotePeer(asyncio.Protocol):
         )
         self.feed()
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: AnyMessage) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._sent_at = self._loop.time()
             self._transport.write(owner_codec.encode(message))

@@ -15,9 +15,10 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from jackalope.core.commands import Heartbeat
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Backoff
-from jackalope.wire.messages import Heartbeat, Hello, peer_codec
+from jackalope.wire.messages import Hello, peer_codec
 from jackalope.worker.heartbeat.pulse import now
 
 log = structlog.get_logger(component="worker")

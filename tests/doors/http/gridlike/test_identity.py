@@ -76,7 +76,7 @@ class IdentityMachine(RuleBasedStateMachine):
             worker.given = None
             self.join(worker, [], is_ready=False)
         stopped = c.Answer.STOPPED
-        self.post(worker, c.AnswerSignal(task=asked.task, fence=asked.fence, answer=stopped))
+        self.post(worker, c.AnswerSignal(ref=0, task=asked.task, fence=asked.fence, answer=stopped))
 
     def post(self, worker: Worker, command: c.AnyCommand) -> object:
         command.session = worker.session
@@ -88,7 +88,12 @@ class IdentityMachine(RuleBasedStateMachine):
         return self.post(
             worker,
             c.JoinWorker(
-                worker=name, queues=(QUEUE,), holding=holding, ready=is_ready, grace_us=grace_us
+                ref=0,
+                worker=name,
+                queues=(QUEUE,),
+                holding=holding,
+                ready=is_ready,
+                grace_us=grace_us,
             ),
         )
 
@@ -164,7 +169,7 @@ class IdentityMachine(RuleBasedStateMachine):
         given = self.workers[number].given
         if given is not None:
             for action in (c.Action.KILL, c.Action.PURGE):
-                self.send(c.ActOnTasks(action=action, tasks=(given.task,), by="ada"))
+                self.send(c.ActOnTasks(ref=0, action=action, tasks=(given.task,), by="ada"))
 
     @rule(order=st.permutations(range(len(IDS))), name_their_attempts=st.booleans())
     def restart(self, order: list[int], name_their_attempts: bool) -> None:

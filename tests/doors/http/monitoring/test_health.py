@@ -12,9 +12,9 @@ from jackalope.broker.access import hash_of, id_of, new_token
 from jackalope.broker.config.schema import HttpConfig
 from jackalope.broker.service import Admission
 from jackalope.core.api_key import ApiKey, Permission
-from jackalope.core.commands import CreateApiKey
+from jackalope.core.commands import CreateApiKey, SubmitTasks
 from jackalope.doors.http.server import HttpDoor
-from jackalope.wire.messages import Nack, Submit
+from jackalope.wire.messages import Nack
 from tests.doors.harness import Peer, run, spec
 from tests.doors.http.harness import HttpHouse, Serving, open_http
 from tests.doors.http.native import Native
@@ -61,7 +61,7 @@ def test_healthy(path: str) -> None:
 async def fill_disk(native: Native) -> None:
     """Submit until there is no room."""
     client = await native.peer()
-    while not isinstance(await client.ask(Submit(0, [spec(payload=b"x" * 30_000)])), Nack):
+    while not isinstance(await client.ask(SubmitTasks(0, [spec(payload=b"x" * 30_000)])), Nack):
         pass
 
 
@@ -254,7 +254,7 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path, capfd: pytest.CaptureFixture
             await healthy(house)
             room = house.broker._storage.room_bytes
             house.broker._admission = Admission(room, 2**60)
-            refused = await peer.ask(Submit(9, [spec()]))
+            refused = await peer.ask(SubmitTasks(9, [spec()]))
             assert isinstance(refused, Nack)
             assert refused.code == "overloaded"
             for path in PATHS:

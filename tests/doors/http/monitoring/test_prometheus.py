@@ -9,7 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from jackalope.broker.telemetry.meter import QUEUES_MAX
-from jackalope.wire.messages import Start
+from jackalope.core.commands import StartAttempts
 from tests.doors.harness import run, spec
 from tests.doors.http.harness import HttpHouse, open_http
 from tests.doors.http.native import Native, start
@@ -197,7 +197,7 @@ def test_refusals_and_requests_are_counted() -> None:
         async with open_http() as house, Native(house) as native:
             client = await native.peer()
             await house.client.get("/nowhere")
-            await client.ask_no(Start(0, []))
+            await client.ask_no(StartAttempts(0, []))
             shown = await scrape(house)
             refused = shown["jackalope_refusals_total"]
             key = (("command", "StartAttempts"), ("reason", "unknown_session"))

@@ -116,7 +116,7 @@ async def _submit(grid: Grid, spec: TaskSpec, by: str) -> None:
     refusal = grid.broker.admit(1)
     if refusal is not None:
         raise Refused(refusal)
-    command = SubmitTasks(tasks=[spec], namespace=grid.namespace, by=by)
+    command = SubmitTasks(ref=0, tasks=[spec], namespace=grid.namespace, by=by)
     accepted = await grid.door.desk.ask(command)
     if not isinstance(accepted, Accepted) or not accepted.refused:
         return
@@ -247,7 +247,7 @@ async def _delete(grid: Grid, key: str, by: str) -> Response[Any]:
     desk = grid.door.desk
 
     def act(action: Action) -> ActOnTasks:
-        return ActOnTasks(action=action, tasks=(view.id,), namespace=grid.namespace, by=by)
+        return ActOnTasks(ref=0, action=action, tasks=(view.id,), namespace=grid.namespace, by=by)
 
     if view.state not in ENDED:
         await desk.ask(act(Action.KILL))

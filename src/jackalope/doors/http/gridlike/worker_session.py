@@ -139,7 +139,7 @@ class WorkerSession(LocalWorker):
     def start(self, job: Job) -> None:
         """Note that the worker has the payload."""
         if job is self.job:
-            self.post(StartAttempts(attempts=[job.held]))
+            self.post(StartAttempts(ref=0, attempts=[job.held]))
 
     def progress(self, percent: float | None, info: str | None) -> None:
         """Report the progress of the job; what is left out stays as it was."""
@@ -149,7 +149,7 @@ class WorkerSession(LocalWorker):
         job.percent = job.percent if percent is None else percent
         job.info = job.info if info is None else info
         task, fence = job.held.task, job.held.fence
-        self.post(ReportProgress(task=task, fence=fence, percent=job.percent, note=job.info))
+        self.post(ReportProgress(ref=0, task=task, fence=fence, percent=job.percent, note=job.info))
 
     def give_back(self) -> None:
         """Give the job back: the worker no longer runs it."""
@@ -227,6 +227,7 @@ class WorkerSession(LocalWorker):
     def _joining(self, holding: list[Held] | None = None) -> JoinWorker:
         entry, settings = self._entry, self._grid.settings
         return JoinWorker(
+            ref=0,
             worker=entry.worker,
             queues=(entry.queue,),
             labels={"door": "gridlike", "id": entry.id, "name": entry.name[:_LABEL_CHARS_MAX]},

@@ -103,7 +103,7 @@ async def act_on_task(request: Asked, task_id: FromPath[str], action: FromPath[s
 async def _act_on_one(
     request: Asked, task: TaskId, action: Action, only_if: Filter | None = None
 ) -> Outcome:
-    acted = await _act(request, ActOnTasks(action=action, tasks=(task,), filter=only_if))
+    acted = await _act(request, ActOnTasks(ref=0, action=action, tasks=(task,), filter=only_if))
     if acted.refused:
         refusal = acted.refused[0][1]
         if only_if is _PENDING and refusal.code is Code.WRONG_STATE:
@@ -206,6 +206,7 @@ async def act_on_tasks(request: Asked) -> Answer:
     if asked.filter is None and not asked.task_ids:
         raise Rejected(400, "body: give a filter, or task_ids, or both")
     command = ActOnTasks(
+        ref=0,
         action=asked.action,
         tasks=tuple(as_task_id(each) or NO_TASK for each in asked.task_ids),
         filter=None if asked.filter is None else _to_filter(asked.filter),

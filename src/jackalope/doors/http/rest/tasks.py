@@ -177,7 +177,7 @@ async def _submit(request: Asked, specs: list[TaskSpec]) -> Accepted:
     if refusal is not None:
         raise Refused(refusal)
     carry_trace(request, specs)
-    command = SubmitTasks(tasks=specs, namespace=namespace_of(request), by=by_of(request))
+    command = SubmitTasks(ref=0, tasks=specs, namespace=namespace_of(request), by=by_of(request))
     accepted = of_kind(await door.desk.ask(command, len(specs)), Accepted)
     for index, _ in accepted.refused:
         payload = specs[index].payload

@@ -200,6 +200,7 @@ async def join_worker(request: Asked, worker: FromPath[str]) -> Answer:
     asked = await read_body(request, JoinAsked)
     joined = await door_of(request).fleet.join(
         JoinWorker(
+            ref=0,
             worker=worker,
             queues=asked.queues,
             keys=asked.keys,
@@ -251,7 +252,7 @@ async def claim_tasks(request: Asked, worker: FromPath[str]) -> Answer:
 async def _start(worker: HttpWorker, assignments: list[Assignment]) -> list[Assignment]:
     """Let tasks begin; those that were taken back meanwhile are not handed out."""
     held = [Held(given.task, given.fence) for given in assignments]
-    started = await worker.ask(StartAttempts(attempts=held))
+    started = await worker.ask(StartAttempts(ref=0, attempts=held))
     refused = {index for index, _ in of_kind(started, Accepted).refused}
     return [given for index, given in enumerate(assignments) if index not in refused]
 
@@ -360,7 +361,7 @@ def _attempt(body: Any = None) -> dict[str, Any]:
 async def start_attempt(request: Asked, task_id: FromPath[str]) -> Answer:
     """Say that an attempt begins, if its claim did not."""
     held = _held(request, task_id)
-    return await _report(request, held, StartAttempts(attempts=[held]))
+    return await _report(request, held, StartAttempts(ref=0, attempts=[held]))
 
 
 @route(
@@ -388,7 +389,9 @@ async def report_progress(request: Asked, task_id: FromPath[str]) -> Answer:
     """Say how far an attempt has come."""
     held = _held(request, task_id)
     told = await read_body(request, ProgressTold)
-    command = ReportProgress(task=held.task, fence=held.fence, percent=told.percent, note=told.note)
+    command = ReportProgress(
+        ref=0, task=held.task, fence=held.fence, percent=told.percent, note=told.note
+    )
     return await _report(request, held, command)
 
 
@@ -455,7 +458,9 @@ async def answer_signal(request: Asked, task_id: FromPath[str]) -> Answer:
     """Answer a signal: it is acknowledged, refused, or the attempt has stopped for it."""
     held = _held(request, task_id)
     told = await read_body(request, SignalTold)
-    command = AnswerSignal(task=held.task, fence=held.fence, answer=told.answer, detail=told.detail)
+    command = AnswerSignal(
+        ref=0, task=held.task, fence=held.fence, answer=told.answer, detail=told.detail
+    )
     return await _report(request, held, command)
 
 
