@@ -188,7 +188,7 @@ class ConnectionFault(AmqpError):
     """It ends the connection."""
 
 
-def fault_of(refusal: Refusal, vhost: str) -> AmqpError:
+def fault_of(refusal: Refusal, vhost: str = "") -> AmqpError:
     code = reply_code(refusal.code)
     kind = ConnectionFault if code >= 500 else ChannelFault
     return kind(code, reply_text(refusal, vhost))

@@ -252,7 +252,9 @@ def test_publish_and_get(api: httpx.Client, name: str) -> None:
     raw = message | {"properties": {}, "payload": "/w==", "payload_encoding": "base64"}
     assert api.post(publish, json=raw).json() == {"routed": True}
     assert api.post(publish, json=raw | {"routing_key": "nowhere"}).json() == {"routed": False}
-    assert api.post("/exchanges/%2F/nowhere/publish", json=raw).status_code == 400
+    nowhere = api.post("/exchanges/%2F/nowhere/publish", json=raw)
+    assert nowhere.status_code == 400
+    assert nowhere.json()["reason"] == "404 NOT_FOUND - no exchange 'nowhere' in vhost '/'"
     missing = api.post(publish, json={"routing_key": "k", "payload": "x"})
     assert missing.json()["reason"] == "[{key_missing,properties},{key_missing,payload_encoding}]"
     look = {"count": 5, "ackmode": "ack_requeue_true", "encoding": "auto"}

@@ -269,12 +269,14 @@ async def _open_management(
         return None
     if not has_http():
         raise bad_config(["amqp.management: needs pip install 'jackalope[http]'"])
-    from jackalope.doors.amqp.server import Roll
+    from jackalope.doors.amqp.server import ConnectionRegistry
     from jackalope.doors.http.management.server import ManagementDoor
 
     settings = replace(config.http, host=wanted.host, port=wanted.management_port)
     context = tls if wanted.tls else None
-    door = ManagementDoor(broker, Roll(amqp), settings, amqp_port=amqp.port, tls=context)
+    door = ManagementDoor(
+        broker, ConnectionRegistry(amqp), settings, amqp_port=amqp.port, tls=context
+    )
     try:
         await door.start()
     except OSError as error:

@@ -24,7 +24,7 @@ from jackalope.core.shapes.exchange import REPLY_TO
 from jackalope.core.task import Error
 from jackalope.doors.amqp.consume import consumer_of, place_of
 from jackalope.doors.amqp.declare import DECLARING
-from jackalope.doors.amqp.deliveries import Delivery, Outlet, Subscription, Taker
+from jackalope.doors.amqp.deliveries import Delivery, Receiver, Subscription, Taker
 from jackalope.doors.amqp.pool_answers import give
 from jackalope.doors.amqp.publish import Publisher, unexpected
 from jackalope.wire import amqp
@@ -57,7 +57,7 @@ class Channel:
         self.reply_to: tuple[str, str] = ("", "")
         self.kept_bytes = 0  # the size of all answers that are kept until they are acknowledged
         self._tags = count(1)
-        self._stopped: list[Outlet] = []
+        self._stopped: list[Receiver] = []
         self._takers: dict[tuple[str, bool], Taker] = {}
         self._is_closed = self._is_closing = False
 
@@ -82,7 +82,7 @@ class Channel:
         else:
             raise ConnectionFault(501, f"frame of an unknown type {kind}")
 
-    def outlets(self) -> Iterator[Outlet]:
+    def receivers(self) -> Iterator[Receiver]:
         yield from self.subscriptions.values()
         yield from self._takers.values()
         yield from self._stopped
@@ -95,8 +95,8 @@ class Channel:
         self.connection.flush()
         self.go_on()
         self._tell_waiting(is_over=True)
-        for outlet in list(self.outlets()):
-            outlet.close()
+        for receiver in list(self.receivers()):
+            receiver.close()
         self.subscriptions.clear()
         self._takers.clear()
         self._stopped.clear()
@@ -119,7 +119,7 @@ class Channel:
             method_id=fault.method_id,
         )
 
-    # For outlets and declarations.
+    # For receivers and declarations.
 
     def is_closed(self) -> bool:
         """Return whether nothing more may be sent on the channel."""
@@ -136,7 +136,7 @@ class Channel:
     def retire(self, subscription: Subscription) -> None:
         """Forget a consumer that stops; its session stays until everything is answered."""
         del self.subscriptions[subscription.tag]
-        self._stopped = [outlet for outlet in self._stopped if not outlet.is_over]
+        self._stopped = [receiver for receiver in self._stopped if not receiver.is_over]
         self._stopped.append(subscription)
 
     def next_tag(self) -> int:
@@ -357,13 +357,13 @@ class Channel:
     def ack(self, tag: int, multiple: bool) -> None:
         """Report that deliveries are done."""
         for delivery in self._answered(tag, is_multiple=multiple):
-            outlet, task, fence, answer = delivery
+            receiver, task, fence, answer = delivery
             if answer is not None:
                 self.kept_bytes -= len(answer.body)
                 give(self, delivery, answer)
             else:
-                self.connection.finish(outlet.session, task, fence)
-                outlet.answered()
+                self.connection.finish(receiver.session, task, fence)
+                receiver.answered()
 
     def _on_nack(self, method: amqp.Method) -> None:
         tag, requeue = method.args["delivery_tag"], method.args["requeue"]
@@ -385,22 +385,22 @@ class Channel:
     def _give(self, deliveries: list[Delivery], *, is_back: bool) -> None:
         """Give tasks back to their place, or up as rejected."""
         self.connection.flush()
-        by_outlet: dict[Outlet, list[Delivery]] = {}
+        by_receiver: dict[Receiver, list[Delivery]] = {}
         for delivery in deliveries:
             if delivery.answer is not None:
                 self.kept_bytes -= len(delivery.answer.body)
-            by_outlet.setdefault(delivery.outlet, []).append(delivery)
-        for outlet, given in by_outlet.items():
+            by_receiver.setdefault(delivery.receiver, []).append(delivery)
+        for receiver, given in by_receiver.items():
             command: AnyCommand
             if is_back:
                 held = [Held(each.task, each.fence) for each in given]
-                command = ReleaseAttempts(session=outlet.session, attempts=held)
+                command = ReleaseAttempts(session=receiver.session, attempts=held)
             else:
                 fails = [Fail(each.task, each.fence, _REJECTED, Verdict.REJECT) for each in given]
-                command = FailAttempts(session=outlet.session, attempts=fails)
+                command = FailAttempts(session=receiver.session, attempts=fails)
             self.connection.broker.post(command, THE_BROKER, len(given))
             for _ in given:
-                outlet.answered()
+                receiver.answered()
 
     def _answered(self, tag: int, *, is_multiple: bool) -> list[Delivery]:
         """Take out the deliveries that an answer is about."""

@@ -160,8 +160,8 @@ class Connection(asyncio.Protocol):
         self.broker.backlog.note(self, self.unread_bytes())
         self._hold_consumers(is_held=False)
         for channel in self.channels.values():
-            for outlet in channel.outlets():
-                outlet.refill()
+            for receiver in channel.receivers():
+                receiver.refill()
         self.release("stuck")
 
     # The broker's side.
@@ -464,7 +464,9 @@ class Connection(asyncio.Protocol):
 
     def _sessions(self) -> list[int]:
         return [
-            outlet.session for channel in self.channels.values() for outlet in channel.outlets()
+            receiver.session
+            for channel in self.channels.values()
+            for receiver in channel.receivers()
         ]
 
     # Writing.

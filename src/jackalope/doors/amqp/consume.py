@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jackalope.core.amqp.arguments import QUORUM, type_of
+from jackalope.broker.views import amqp as views
 from jackalope.core.commands.amqp import Consume
 from jackalope.core.shapes.pool import LAUNCH_LABEL, POOL_LABEL
-from jackalope.core.state.topology import lane_of
 from jackalope.doors.amqp.deliveries import NO_ACK_WINDOW
 from jackalope.wire.amqp_errors import ChannelFault, ConnectionFault, kind_of
 
@@ -24,11 +23,7 @@ PREFETCH_MAX = 65_535
 
 def place_of(connection: Connection, name: str) -> tuple[str, str | None]:
     """Return the queue that a name means, and the key if it means the requests of a pool."""
-    namespace = connection.broker.engine.core.book.namespaces.get(connection.namespace)
-    lane = (
-        None if namespace is None or name in namespace.queues else lane_of(namespace.queues, name)
-    )
-    return (name, None) if lane is None else lane
+    return views.place_of(connection.broker.engine, connection.namespace, name)
 
 
 def consumer_of(channel: Channel, name: str, tag: str, args: dict[str, Any]) -> Consume:
@@ -40,7 +35,8 @@ def consumer_of(channel: Channel, name: str, tag: str, args: dict[str, Any]) -> 
     no_ack, connection = args["no_ack"], channel.connection
     queue, key = place_of(connection, name)
     labels = {"door": "amqp", "tag": tag, "peer": f"{connection.peer[0]}:{connection.peer[1]}"}
-    if channel.share[0] and _is_quorum(connection, queue):
+    is_shared = bool(channel.share[0])
+    if is_shared and views.is_quorum(connection.broker.engine, connection.namespace, queue):
         where = f"queue '{name}' in vhost '{connection.vhost}'"
         raise ConnectionFault(540, f"{where} does not support global qos")
     slots = channel.prefetch or PREFETCH_MAX
@@ -62,15 +58,6 @@ def consumer_of(channel: Channel, name: str, tag: str, args: dict[str, Any]) -> 
         owner=connection.session,
         labels=labels,
         namespace=connection.namespace,
-    )
-
-
-def _is_quorum(connection: Connection, name: str) -> bool:
-    queue = connection.broker.engine.core.book.queue(connection.namespace, name)
-    return (
-        queue is not None
-        and queue.traits is not None
-        and (type_of(queue.traits.arguments) == QUORUM)
     )
 
 

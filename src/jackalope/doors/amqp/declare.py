@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from jackalope.core.commands.amqp import (
     Bind,
@@ -26,6 +28,9 @@ from jackalope.wire.amqp_errors import ChannelFault, ConnectionFault
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.channel import Channel
+
+
+AnyShape = TypeVar("AnyShape", bound=msgspec.Struct)
 
 
 def _plain(channel: Channel, method: Method, answer: str) -> Callable[[Answered], None]:
@@ -48,11 +53,24 @@ def _counted(channel: Channel, method: Method, answer: str) -> Callable[[Answere
     return done
 
 
+def _command(channel: Channel, method: Method, shape: type[AnyShape], **fields: Any) -> AnyShape:
+    """Make a command, or a part of one, of the arguments that its fields have the names of."""
+    connection = channel.connection
+    known = {
+        **method.args,
+        "owner": connection.session,
+        "namespace": connection.namespace,
+        "by": connection.user,
+        **fields,
+    }
+    return shape(**{name: known[name] for name in shape.__struct_fields__ if name in known})
+
+
 # Exchanges.
 
 
 def declare_exchange(channel: Channel, method: Method) -> None:
-    args, connection = method.args, channel.connection
+    args = method.args
     kind = args["type"]
     if args["passive"]:
         kind = Kind.DIRECT
@@ -60,51 +78,30 @@ def declare_exchange(channel: Channel, method: Method) -> None:
         raise ConnectionFault(503, f"unknown exchange type '{kind}'")
     if not args["exchange"]:
         raise ChannelFault(403, "operation not permitted on the default exchange")
-    command = OpenExchange(
-        exchange=Exchange(
-            args["exchange"],
-            Kind(kind),
-            args["durable"],
-            args["auto_delete"],
-            args["internal"],
-            args["arguments"],
-        ),
-        passive=args["passive"],
-        namespace=connection.namespace,
-        by=connection.user,
-    )
+    exchange = _command(channel, method, Exchange, name=args["exchange"], kind=Kind(kind))
+    command = _command(channel, method, OpenExchange, exchange=exchange)
     channel.ask(command, method, _plain(channel, method, "exchange.declare-ok"))
 
 
 def delete_exchange(channel: Channel, method: Method) -> None:
-    args, connection = method.args, channel.connection
-    command = RemoveExchange(
-        exchange=args["exchange"],
-        if_unused=args["if_unused"],
-        namespace=connection.namespace,
-        by=connection.user,
-    )
+    command = _command(channel, method, RemoveExchange)
     channel.ask(command, method, _plain(channel, method, "exchange.delete-ok"))
 
 
 def bind_exchange(channel: Channel, method: Method) -> None:
     """Bind an exchange to another, or undo that."""
     args = method.args
-    binding = Binding(
-        args["source"], args["destination"], True, args["routing_key"], args["arguments"]
-    )
-    _bind(channel, method, binding)
+    _bind(channel, method, args["destination"], is_to_exchange=True, key=args["routing_key"])
 
 
-def _bind(channel: Channel, method: Method, binding: Binding) -> None:
-    connection = channel.connection
-    shape = Bind if method.name.endswith(".bind") else Unbind
-    command = shape(
-        binding=binding,
-        owner=connection.session,
-        namespace=connection.namespace,
-        by=connection.user,
-    )
+def _bind(
+    channel: Channel, method: Method, to: str, *, is_to_exchange: bool = False, key: str
+) -> None:
+    args = method.args
+    source = args["source"] if is_to_exchange else args["exchange"]
+    binding = Binding(source, to, is_to_exchange, key, args["arguments"])
+    shape: type[Bind | Unbind] = Bind if method.name.endswith(".bind") else Unbind
+    command = _command(channel, method, shape, binding=binding)
     channel.ask(command, method, _plain(channel, method, f"{method.name}-ok"))
 
 
@@ -112,27 +109,16 @@ def _bind(channel: Channel, method: Method, binding: Binding) -> None:
 
 
 def declare_queue(channel: Channel, method: Method) -> None:
-    args, connection = method.args, channel.connection
+    args = method.args
     name = args["queue"]
     if name.startswith(REPLY_TO):
         _declare_reply_to(channel, method)
         return
     if not name:
         name = "" if args["passive"] else f"{GENERATED}{token_urlsafe(16)}"
-    queue, key = place_of(connection, name)
-    command = OpenQueue(
-        queue=queue,
-        key=key,
-        durable=args["durable"],
-        exclusive=args["exclusive"],
-        auto_delete=args["auto_delete"],
-        passive=args["passive"],
-        generated=not args["queue"],
-        arguments=args["arguments"],
-        owner=connection.session,
-        namespace=connection.namespace,
-        by=connection.user,
-    )
+    queue, key = place_of(channel.connection, name)
+    generated = not args["queue"]
+    command = _command(channel, method, OpenQueue, queue=queue, key=key, generated=generated)
 
     def done(body: Answered) -> None:
         if isinstance(body, QueueOpened) and not args["no_wait"]:
@@ -160,40 +146,26 @@ def _declare_reply_to(channel: Channel, method: Method) -> None:
 
 def bind_queue(channel: Channel, method: Method) -> None:
     """Bind a queue to an exchange, or undo that."""
-    args = method.args
-    queue, key = args["queue"], args["routing_key"]
+    queue, key = method.args["queue"], method.args["routing_key"]
     if not queue:
         queue = _last_queue(channel)
         key = key or queue
-    _bind(channel, method, Binding(args["exchange"], queue, False, key, args["arguments"]))
+    _bind(channel, method, queue, key=key)
 
 
 def purge_queue(channel: Channel, method: Method) -> None:
-    connection = channel.connection
-    queue, key = place_of(connection, method.args["queue"] or _last_queue(channel))
-    command = PurgeQueue(
-        queue=queue,
-        key=key,
-        owner=connection.session,
-        namespace=connection.namespace,
-        by=connection.user,
-    )
-    channel.ask(command, method, _counted(channel, method, "queue.purge-ok"))
+    _remove(channel, method, PurgeQueue)
 
 
 def delete_queue(channel: Channel, method: Method) -> None:
-    args, connection = method.args, channel.connection
-    queue, key = place_of(connection, args["queue"] or _last_queue(channel))
-    command = RemoveQueue(
-        queue=queue,
-        key=key,
-        if_unused=args["if_unused"],
-        if_empty=args["if_empty"],
-        owner=connection.session,
-        namespace=connection.namespace,
-        by=connection.user,
-    )
-    channel.ask(command, method, _counted(channel, method, "queue.delete-ok"))
+    _remove(channel, method, RemoveQueue)
+
+
+def _remove(channel: Channel, method: Method, shape: type[PurgeQueue | RemoveQueue]) -> None:
+    """Remove what is in a queue, or the queue with it."""
+    queue, key = place_of(channel.connection, method.args["queue"] or _last_queue(channel))
+    command = _command(channel, method, shape, queue=queue, key=key)
+    channel.ask(command, method, _counted(channel, method, f"{method.name}-ok"))
 
 
 def _last_queue(channel: Channel) -> str:

@@ -1,4 +1,4 @@
-"""Outlets: where the broker's tasks become deliveries of a channel.
+"""Receivers: where the broker's tasks become deliveries of a channel.
 
 Owns the session of a consumer, or of a client that gets tasks one by one; large bodies are loaded
 on the way, in order. `Delivery` stores what identifies a delivery on the channel.
@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from jackalope.broker.access import THE_BROKER
+from jackalope.broker.views import amqp as views
 from jackalope.core.amqp.envelope import make_envelope
 from jackalope.core.commands import Fail, FailAttempts, Held, ReleaseAttempts, Verdict
 from jackalope.core.commands.amqp import GrantCredit, StopConsuming
@@ -51,13 +52,13 @@ _STORE_AWAY_US = 5 * SECOND
 class Delivery(NamedTuple):
     """A task that a channel has and has not answered yet."""
 
-    outlet: Outlet
+    receiver: Receiver
     task: TaskId
     fence: int
     answer: Answer | None = None  # what it answers, if a caller of another door waits for that
 
 
-class Outlet:
+class Receiver:
     """A session of the broker on a channel.
 
     Attributes:
@@ -74,7 +75,7 @@ class Outlet:
         self.no_ack = no_ack
         self.unanswered = 0
         self.is_stopped = self.is_over = False
-        self.broker = channel.connection.broker
+        self.broker, self.namespace = channel.connection.broker, channel.connection.namespace
         self.session = self.broker.open_session(self)
         self._spent = 0
         self._waiting: deque[Assignment] = deque()
@@ -129,7 +130,7 @@ class Outlet:
         more = "This timeout value can be configured, see consumers doc guide to learn more"
         self.channel.fail(ChannelFault(406, f"{text} {used} {more}"))
 
-    # For the kinds of outlets.
+    # For the kinds of receivers.
 
     def on_reply(self, reply: Reply) -> None:
         """Take an answer."""
@@ -143,7 +144,7 @@ class Outlet:
     def on_given_back(self) -> None:
         """Continue after a task was handed back whose body cannot be loaded."""
 
-    def send(self, tag: int, given: Assignment, letter: Envelope, body: bytes) -> None:
+    def send(self, tag: int, given: Assignment, envelope: Envelope, body: bytes) -> None:
         """Write a delivery."""
 
     # Deliveries.
@@ -159,13 +160,13 @@ class Outlet:
 
     def _hand_over(self, given: Assignment, body: bytes) -> None:
         channel = self.channel
-        tag, answer, letter = channel.next_tag(), None, given.letter
-        if letter is None:
-            if not self.no_ack and self._is_of_pool(given):
+        tag, answer, envelope = channel.next_tag(), None, given.letter
+        if envelope is None:
+            if not self.no_ack and views.has_pool(self.broker.engine, self.namespace, given.queue):
                 answer = Answer(channel, tag, given)
             reply_to = "" if answer is None else answer.address
             headers = given.options.headers
-            letter = make_envelope(given.queue, given.task, given.name, headers, reply_to)
+            envelope = make_envelope(given.queue, given.task, given.name, headers, reply_to)
         if self.no_ack:
             if isinstance(given.payload, BlobRef):
                 channel.connection.finish(self.session, given.task, given.fence)
@@ -173,12 +174,7 @@ class Outlet:
         else:
             self.unanswered += 1
             channel.unanswered[tag] = Delivery(self, given.task, given.fence, answer)
-        self.send(tag, given, letter, body)
-
-    def _is_of_pool(self, given: Assignment) -> bool:
-        book = self.broker.engine.core.book
-        queue = book.queue(self.channel.connection.namespace, given.queue)
-        return queue is not None and queue.pool is not None
+        self.send(tag, given, envelope, body)
 
     async def _load(self) -> None:
         """Load large bodies, one after the other, and hand over what waited behind them."""
@@ -219,7 +215,7 @@ class Outlet:
         self.on_given_back()
 
 
-class Subscription(Outlet):
+class Subscription(Receiver):
     """A consumer of a channel."""
 
     def __init__(
@@ -271,22 +267,22 @@ class Subscription(Outlet):
             self.is_stopped = True
             self.close_if_done()
 
-    def send(self, tag: int, given: Assignment, letter: Envelope, body: bytes) -> None:
+    def send(self, tag: int, given: Assignment, envelope: Envelope, body: bytes) -> None:
         """Write `basic.deliver`."""
         channel = self.channel
         exchange, key, route = self._route
-        if letter.exchange != exchange or letter.key != key or not route:
-            route = encode_route(letter.exchange, letter.key)
-            self._route = (letter.exchange, letter.key, route)
+        if envelope.exchange != exchange or envelope.key != key or not route:
+            route = encode_route(envelope.exchange, envelope.key)
+            self._route = (envelope.exchange, envelope.key, route)
         number, most = channel.number, channel.connection.frame_bytes_max
         redelivered = given.attempt > 1
         channel.connection.write(
             encode_deliver(number, self._tag, tag, redelivered=redelivered, route=route)
-            + encode_content(number, letter.properties, body, most)
+            + encode_content(number, envelope.properties, body, most)
         )
 
 
-class Taker(Outlet):
+class Taker(Receiver):
     """Who takes the tasks of a queue one by one."""
 
     def on_reply(self, reply: Reply) -> None:
@@ -302,10 +298,9 @@ class Taker(Outlet):
         self.channel.send("basic.get-empty")
         self.channel.go_on()
 
-    def send(self, tag: int, given: Assignment, letter: Envelope, body: bytes) -> None:
+    def send(self, tag: int, given: Assignment, envelope: Envelope, body: bytes) -> None:
         """Write `basic.get-ok`."""
         channel = self.channel
-        queue = self.broker.engine.core.book.queue(channel.connection.namespace, self.queue)
         most = channel.connection.frame_bytes_max
         channel.connection.write(
             encode_method(
@@ -313,10 +308,10 @@ class Taker(Outlet):
                 "basic.get-ok",
                 delivery_tag=tag,
                 redelivered=given.attempt > 1,
-                exchange=letter.exchange,
-                routing_key=letter.key,
-                message_count=0 if queue is None else queue.line.size,
+                exchange=envelope.exchange,
+                routing_key=envelope.key,
+                message_count=views.ready_in(self.broker.engine, self.namespace, self.queue),
             )
-            + encode_content(channel.number, letter.properties, body, most)
+            + encode_content(channel.number, envelope.properties, body, most)
         )
         channel.go_on()

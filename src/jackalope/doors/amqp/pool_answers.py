@@ -79,19 +79,19 @@ def take(connection: Connection, message: Publication) -> bool:
 
 def give(channel: Channel, delivery: Delivery, answer: Answer) -> None:
     """Send the answer to an acknowledged delivery to the caller that waits for it."""
-    connection, outlet = channel.connection, delivery.outlet
+    connection, receiver = channel.connection, delivery.receiver
     if answer.error is not None:
         connection.flush()
         failure = Fail(delivery.task, delivery.fence, answer.error)
-        command = FailAttempts(session=outlet.session, attempts=[failure])
+        command = FailAttempts(session=receiver.session, attempts=[failure])
         connection.broker.post(command, THE_BROKER)
     elif len(answer.body) > INLINE_BYTES_MAX:
         connection.hold(answer.address)
         connection.run(_give_large(connection, delivery, answer))
         return
     else:
-        connection.finish(outlet.session, delivery.task, delivery.fence, answer.body)
-    outlet.answered()
+        connection.finish(receiver.session, delivery.task, delivery.fence, answer.body)
+    receiver.answered()
 
 
 def _place_of(connection: Connection, address: str) -> tuple[Channel | None, Delivery | None]:
@@ -154,16 +154,16 @@ def _error(status: str, body: bytes) -> Error:
 
 async def _give_large(connection: Connection, delivery: Delivery, answer: Answer) -> None:
     """Hand over an answer that is too large for a record; the peer is not read from meanwhile."""
-    blobs, outlet = connection.broker.blobs, delivery.outlet
+    blobs, receiver = connection.broker.blobs, delivery.receiver
     try:
         ref = await blobs.off_loop(lambda: blobs.write([answer.body]))
     except StorageFault as fault:
         connection.fail(ConnectionFault(541, f"the answer could not be stored: {fault}"))
     else:
         attempts = [Finish(delivery.task, delivery.fence, ref)]
-        command = FinishAttempts(session=outlet.session, attempts=attempts)
+        command = FinishAttempts(session=receiver.session, attempts=attempts)
         connection.broker.post(command, THE_BROKER)
-        outlet.answered()
+        receiver.answered()
     connection.release(answer.address)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jackalope.broker.access import THE_BROKER
+from jackalope.broker.views import amqp as views
 from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import Publication, PublishMessages
 from jackalope.core.durations import MILLISECOND
@@ -133,9 +134,8 @@ class Publisher:
         )
 
     def _is_request(self, exchange: str) -> bool:
-        book = self._connection.broker.engine.core.book
-        namespace = book.namespaces.get(self._connection.namespace) if exchange else None
-        return namespace is not None and exchange in namespace.topology.requests
+        connection = self._connection
+        return views.takes_requests(connection.broker.engine, connection.namespace, exchange)
 
     def _with_address(self, properties: bytes) -> bytes:
         """Put the address under which this channel waits for replies into properties."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from jackalope.broker.connection_info import Link, LinkChannel, LinkConsumer
 from jackalope.broker.service import Broker
 from jackalope.broker.task_ids import TaskIds
+from jackalope.broker.views.amqp import view_of_consumer
 from jackalope.core.durations import SECOND
 from jackalope.doors.amqp.channel import Channel
 from jackalope.doors.amqp.connection import Connection
@@ -81,12 +82,12 @@ class AmqpDoor(Listener[Connection]):
             connection.look(now_us, shortage)
 
 
-# The roll: the connections of the AMQP door, as shown to other modules.
+# The connections of the AMQP door, as shown to other doors.
 
 _PROTOCOL = "AMQP 0-9-1"
 
 
-class Roll:
+class ConnectionRegistry:
     """All connections of an AMQP door."""
 
     def __init__(self, door: AmqpDoor) -> None:
@@ -140,15 +141,14 @@ def _channel(channel: Channel) -> LinkChannel:
 
 
 def _consumer(subscription: Subscription) -> LinkConsumer:
-    worker = subscription.broker.engine.core.roster.sessions.get(subscription.session)
-    known = None if worker is None else worker.consumer
-    is_limited = worker is not None and not subscription.no_ack and worker.slots < PREFETCH_MAX
+    known = view_of_consumer(subscription.broker.engine, subscription.session)
+    is_limited = not subscription.no_ack and known.slots < PREFETCH_MAX
     return LinkConsumer(
         tag=subscription.tag,
         queue=subscription.queue,
         is_acknowledging=not subscription.no_ack,
-        is_exclusive=known is not None and known.is_exclusive,
-        is_active=known is not None and not known.is_waiting,
-        prefetch=worker.slots if worker is not None and is_limited else 0,
-        arguments={"x-priority": known.priority} if known is not None and known.priority else {},
+        is_exclusive=known.is_exclusive,
+        is_active=known.is_active,
+        prefetch=known.slots if is_limited else 0,
+        arguments={"x-priority": known.priority} if known.priority else {},
     )

@@ -19,6 +19,7 @@ from jackalope.broker.access import acting
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
 from jackalope.broker.task_ids import fresh_task_id
+from jackalope.broker.views.amqp import ready_in
 from jackalope.core.amqp.envelope import make_envelope
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import (
@@ -57,7 +58,7 @@ from jackalope.doors.http.management.conventions import (
 from jackalope.doors.http.management.queues import place_of
 from jackalope.doors.http.session import of_kind
 from jackalope.wire import amqp_properties as amqp
-from jackalope.wire.amqp_errors import namespace_of
+from jackalope.wire.amqp_errors import fault_of, namespace_of
 from jackalope.wire.amqp_properties import BadProperties, headline
 
 #: How many messages can be looked at with one request.
@@ -96,7 +97,8 @@ async def publish(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> 
     command = PublishMessages(messages=[message], namespace=namespace_of(named(vhost)), by=by())
     told = of_kind(await room.ask(command), Published)
     if told.failed is not None:
-        raise bad(f"404 NOT_FOUND - {told.failed[1].message}")
+        fault = fault_of(told.failed[1])
+        raise bad(f"{fault.code} {fault.text}")
     return answer({"routed": not (told.unrouted or told.refused)})
 
 
@@ -155,16 +157,16 @@ def _expires_us(expiration: str) -> int:
 
 
 def _show(given: Assignment, body: bytes, left: int, encoding: str, cut: int | None) -> Item:
-    letter = given.letter or make_envelope(
+    envelope = given.letter or make_envelope(
         given.queue, given.task, given.name, given.options.headers
     )
     payload, written = _written(body[:cut] if cut is not None and cut >= 0 else body, encoding)
-    properties: Any = to_json(letter.properties)
+    properties: Any = to_json(envelope.properties)
     return {
         "payload_bytes": len(body),
         "redelivered": given.attempt > 1,
-        "exchange": letter.exchange,
-        "routing_key": letter.key,
+        "exchange": envelope.exchange,
+        "routing_key": envelope.key,
         "message_count": left,
         # RabbitMQ writes an empty object as a list.
         "properties": properties or [],
@@ -224,8 +226,7 @@ class Hand:
         if not isinstance(told, Assignment):
             return None
         self._held.append(told)
-        queue = self._broker.engine.core.book.queue(self._namespace, self._queue)
-        return told, 0 if queue is None else queue.line.size
+        return told, ready_in(self._broker.engine, self._namespace, self._queue)
 
     async def body_of(self, given: Assignment) -> bytes:
         """Return the body of a message, wherever it is kept."""
