@@ -16,7 +16,7 @@ from tests.cli.conftest import JACKALOPE, Serving, clean_environment
 PROFILE = {"PYTHONPROFILEIMPORTTIME": "1"}
 
 #: Slow to load, and of use in no start.
-HEAVY = ("litestar", "obstore", "prometheus_client", "pydantic", "uvicorn")
+HEAVY = ("obstore", "prometheus_client", "pydantic", "uvicorn")
 #: The insides of a broker.
 INSIDES = (
     "jackalope.broker",

@@ -18,7 +18,7 @@ def described() -> dict[str, Any]:
     """Return the description of the API, without opening a door."""
     storage = Storage.open(None, Level.MEMORY)
     try:
-        return describe(build(HttpDoor(Broker(storage))))
+        return describe(build(HttpDoor(Broker(storage))).routes)
     finally:
         storage.close()
 

@@ -312,4 +312,4 @@ def _can_lock(descriptor: int) -> bool:
 
 
 def _has_http() -> bool:
-    return all(find_spec(name) is not None for name in ("litestar", "uvicorn"))
+    return find_spec("uvicorn") is not None

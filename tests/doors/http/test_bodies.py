@@ -2,23 +2,21 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from litestar import HttpMethod, Request, Response, Router, post, route
-from litestar.params import FromPath
-from litestar.types import ControllerRouterHandler
 
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.task import BlobRef, Body
 from jackalope.doors.http import app, bodies
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.bodies import Received, body_response, receiving
 from jackalope.doors.http.errors import Rejected
-from jackalope.doors.http.request import answer
-from jackalope.doors.http.server import HttpDoor
+from jackalope.doors.http.request import Request, answer, door_of
+from jackalope.doors.http.router import Routes
 from tests.doors.harness import run
 from tests.doors.http.harness import HttpHouse, open_http, until
 
@@ -32,33 +30,34 @@ class Shelf:
     def __init__(self) -> None:
         self.received: list[Received] = []
 
-    def routes(self, door: HttpDoor) -> Sequence[ControllerRouterHandler]:
-        blobs = door.broker.blobs
+    def routes(self) -> Routes:
+        routes = Routes("/shelf")
 
-        @post("/")
-        async def take(request: Request[Any, Any, Any]) -> Response[Any]:
+        @routes.post("", "admin")
+        async def take(request: Request) -> Response:
+            blobs = door_of(request).broker.blobs
             async with receiving(request, blobs, BYTES_MAX) as received:
                 if received.fields.get("fail"):
                     raise Rejected(409, "told to fail")
                 self.received.append(received)
             return answer(len(self.received) - 1, 201)
 
-        @route("/{index:int}", http_method=[HttpMethod.GET, HttpMethod.HEAD])
-        async def give(request: Request[Any, Any, Any], index: FromPath[int]) -> Response[Any]:
-            body = self.received[index].body
+        @routes.read("/{index}", "admin")
+        async def give(request: Request, index: str) -> Response:
+            body = self.received[int(index)].body
             assert body is not None
-            return await body_response(request, blobs, body)
+            return await body_response(request, door_of(request).broker.blobs, body)
 
-        return [Router("/shelf", route_handlers=[take, give])]
+        return routes
 
 
 @pytest.fixture
 def shelf() -> Iterator[Shelf]:
     """Give the door a part that does nothing but take bodies and give them back."""
-    shelf, parts = Shelf(), app.PARTS[:]
-    app.PARTS[:] = [shelf.routes]
+    shelf, routes = Shelf(), app.ROUTES[:]
+    app.ROUTES[:] = shelf.routes()
     yield shelf
-    app.PARTS[:] = parts
+    app.ROUTES[:] = routes
 
 
 def files_in(folder: Path) -> list[Path]:

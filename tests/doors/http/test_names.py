@@ -6,14 +6,14 @@ The requests are written by hand, as clients would normalise some of the paths.
 import asyncio
 import json
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from websockets.asyncio.client import connect
 
-from jackalope.doors.http.paths import names_in, routable
+from jackalope.doors.http.router import Router, Routes, routable
 from tests.doors.harness import run
 from tests.doors.http.gridlike.harness import open_grid
 from tests.doors.http.harness import HttpHouse
@@ -179,5 +179,28 @@ def test_a_name_cannot_be_empty(path: str) -> None:
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=4))
 def test_names_come_out_of_a_path_as_they_went_in(names: list[str]) -> None:
     raw = "/".join(quote(name, safe="") for name in names).encode()
-    segments = routable(raw).split("/")
-    assert list(names_in(dict(enumerate(segments))).values()) == names  # type: ignore[arg-type]
+    assert [unquote(segment) for segment in routable(raw).split("/")] == names
+
+
+def test_a_name_goes_before_a_parameter_unless_it_leads_nowhere() -> None:
+    routes = Routes("/a")
+    for path in ("/{x}", "/b", "/b/{y}/c", "/{x}/{y}/d", "/{x}/e"):
+        routes.get(path, "")(no_answer)
+    router = Router(routes)
+
+    def found(path: str) -> tuple[str, tuple[str, ...]] | None:
+        at = router.find(path)
+        return at and (at[0]["GET"].path, at[1])
+
+    assert found("/a/b") == ("/a/b", ())
+    assert found("/a/z/") == ("/a/{x}", ("z",))
+    assert found("//a/b/1/c") == ("/a/b/{y}/c", ("1",))
+    assert found("/a/b/1/d") == ("/a/{x}/{y}/d", ("b", "1"))
+    assert found("/a/b/e") == ("/a/{x}/e", ("b",))
+    assert found("/a/%2F%25") == ("/a/{x}", ("/%",))
+    assert found("/a") is None
+    assert found("/a/b/1/c/d") is None
+
+
+async def no_answer() -> None:
+    """Stand for a handler."""

@@ -14,8 +14,6 @@ from typing import Any, Self
 
 import httpx
 import pytest
-from litestar import Litestar
-from litestar.routes import HTTPRoute
 
 from jackalope.broker.access import THE_BROKER, Access, hash_of, id_of, new_token
 from jackalope.broker.config.schema import HttpConfig
@@ -25,7 +23,8 @@ from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import ClaimTasks, DeclareQueue, JoinWorker, SubmitTasks
 from jackalope.core.effects import Effect
 from jackalope.core.task import Options, TaskSpec
-from jackalope.doors.http.app import application, build
+from jackalope.doors.http.app import Application, application, build
+from jackalope.doors.http.asgi import WEBSOCKET
 from jackalope.doors.http.management.conventions import Room
 from jackalope.doors.http.management.server import _gate
 from jackalope.doors.http.management.server import build as build_management
@@ -227,14 +226,10 @@ class House:
         return self.links.is_open, await self.broker.read(look)
 
 
-def _routes(app: Litestar) -> Iterator[tuple[str, str, Permission | None]]:
+def _routes(app: Application) -> Iterator[tuple[str, str, Permission | None]]:
     for route in app.routes:
-        if not isinstance(route, HTTPRoute):
-            continue
-        for handler in route.route_handlers:
-            for method in handler.http_methods:
-                if method not in ("OPTIONS", "HEAD"):
-                    yield str(method), route.path_format, handler.opt.get("permission")
+        if route.method not in (WEBSOCKET, "HEAD"):
+            yield route.method, route.path, route.needs
 
 
 def every_route() -> list[tuple[str, str, str, Permission]]:
@@ -247,7 +242,7 @@ def every_route() -> list[tuple[str, str, str, Permission]]:
     }
     storage.close()
     return sorted(
-        (app, method, path, Permission(needed))
+        (app, method, path, needed)
         for app, built in apps.items()
         for method, path, needed in _routes(built)
         if needed and path not in ENDLESS

@@ -1,185 +1,228 @@
 """The application: every part of the HTTP door, put together.
 
-Owns the list of parts and what all of them share: errors, limits, the description of the API. A
-part is a function that takes the door and returns its routes; it knows no other part.
+Owns the list of routes, and the way of a request: its route is found, its permission checked, its
+handler called, and every error answered. No part knows another.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from litestar import Litestar, Request, Response
-from litestar.config.cors import CORSConfig
-from litestar.datastructures import State
-from litestar.enums import ScopeType
-from litestar.exceptions import HTTPException
-from litestar.handlers import HTTPRouteHandler
-from litestar.types import ASGIApp, ControllerRouterHandler, Receive, Scope, Send
-from litestar.utils import normalize_path
+from uvicorn.protocols.utils import ClientDisconnected
 
-from jackalope.doors.http import gridlike, osrdyne
-from jackalope.doors.http.dashboard import routes as dashboard
-from jackalope.doors.http.errors import HANDLERS, Rejected, turn_away
+from jackalope.doors.http import osrdyne
+from jackalope.doors.http.asgi import (
+    HTTP,
+    WEBSOCKET,
+    ASGIApp,
+    Message,
+    Receive,
+    Response,
+    Scope,
+    Send,
+)
+from jackalope.doors.http.dashboard import live_state, page, sign_in
+from jackalope.doors.http.errors import Rejected, error_response
+from jackalope.doors.http.gridlike import batches, jobs, worker_socket
 from jackalope.doors.http.middleware.auth import guard
 from jackalope.doors.http.monitoring import health, prometheus
 from jackalope.doors.http.openapi import spec
-from jackalope.doors.http.paths import names_in
-from jackalope.doors.http.request import Asked, with_options
-from jackalope.doors.http.rest import routes as rest
+from jackalope.doors.http.request import Connection, Request, WebSocket
+from jackalope.doors.http.rest import (
+    actions,
+    api_keys,
+    events,
+    pools,
+    queues,
+    requests,
+    stats,
+    tasks,
+    time_series,
+    upload_links,
+    worker_api,
+    workers,
+)
+from jackalope.doors.http.router import Found, OnError, Route, Router
 
 if TYPE_CHECKING:
     from jackalope.doors.http.server import HttpDoor
 
-Part = Callable[["HttpDoor"], Sequence[ControllerRouterHandler]]
-
-#: Every part of the door. Each has its own package or module.
-PARTS: list[Part] = [
-    dashboard.routes,
-    spec.routes,
-    gridlike.routes,
-    health.routes,
-    prometheus.routes,
-    osrdyne.routes,
-    rest.routes,
+#: Every route of the door but those of GridLike.
+ROUTES: list[Route] = [
+    *(*page.routes, *sign_in.routes, *live_state.routes, *spec.routes),
+    *(*health.routes, *prometheus.routes, *osrdyne.routes, *osrdyne.of_namespace),
+    *(*tasks.routes, *requests.routes, *upload_links.routes, *actions.routes, *queues.routes),
+    *(*pools.routes, *workers.routes, *worker_api.routes, *stats.routes, *time_series.routes),
+    *(*events.routes, *events.updates, *api_keys.routes),
 ]
 
+GRIDLIKE: list[Route] = [*jobs.routes, *batches.routes, *worker_socket.routes]
 
-#: What hosts are called. Of any other name the framework says whether there can be such a one.
-_HOST = re.compile(rb"[\w.:\[\]-]*", re.ASCII)
+#: The routes for those who watch, and do nothing else.
+WATCHING: list[Route] = [*health.routes, *prometheus.routes]
 
-#: The parts for those who watch, and do nothing else.
-WATCHING: list[Part] = [health.routes, prometheus.routes]
+#: The characters of a host, as RFC 3986 has them.
+_HOST = re.compile(rb"[\w!$&'()*+,;=\-.~:\[\]@%]*", re.ASCII)
+
+#: Headers that pages may always send, and what they may see of an answer.
+_USUAL_HEADERS = {"Accept", "Accept-Language", "Content-Language", "Content-Type"}
+_CORS_HEADERS = {
+    b"access-control-allow-headers": b"*",
+    b"access-control-allow-methods": b"*",
+    b"access-control-expose-headers": b"Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, "
+    b"X-RateLimit-Reset",
+}
+
+#: How a WebSocket ends that leads nowhere, or whose handler has failed.
+_FAILED = 4500
 
 
-def application(door: HttpDoor, parts: Sequence[Part] = PARTS) -> ASGIApp:
-    """Return what answers at a door."""
-    app = build(door, parts)
-    # Answers to pages of other origins have headers that the framework adds.
-    return app if door.settings.cors_origins else Direct(app)
+def application(door: HttpDoor, *, is_watching: bool = False) -> ASGIApp:
+    """Return what answers at a door, or at its port for those who watch."""
+    app, origins = build(door, is_watching=is_watching), door.settings.cors_origins
+    return Cors(app, origins) if origins else app
 
 
-def build(door: HttpDoor, parts: Sequence[Part] = PARTS) -> Litestar:
+def build(door: HttpDoor, *, is_watching: bool = False) -> Application:
     """Build the application of a door."""
-    return Litestar(
-        route_handlers=with_options([route for part in parts for route in part(door)]),
-        exception_handlers=HANDLERS,
-        middleware=[guarded],
-        cors_config=_cors(door),
-        request_max_body_size=door.settings.body_bytes_max,
-        state=State({"door": door}),
-        openapi_config=None,
-        logging_config=None,
-        debug=False,
+    routes = ROUTES + GRIDLIKE if door.gridlike.enabled else ROUTES
+    return Application(
+        WATCHING if is_watching else routes, door, error_response, door.settings.body_bytes_max
     )
 
 
-def guarded(app: ASGIApp) -> ASGIApp:
-    """Put the guard before a route, and then call it as what it is."""
+class Application:
+    """Answers requests by their routes."""
 
-    async def call_guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        route = scope["route_handler"]
-        scope["path_params"] = names_in(scope["path_params"])
-        if _is_plain(route):
-            await _call(route, Request(scope, receive, send))
-            return
-        try:
-            guard(route)
-        except Rejected as rejected:
-            if scope["type"] != ScopeType.WEBSOCKET:
-                raise
-            await turn_away(rejected, scope, send)
-            return
-        await app(scope, receive, send)
-
-    return call_guarded
-
-
-class Direct:
-    """The application, with the framework asked for the route alone wherever that will do.
-
-    A layer of the framework costs little, and all of them together as much as most routes. So what
-    is found and is one of ours is called right here, and answered by the same handlers if it fails.
-    All else goes the whole way: unknown paths, WebSockets, hosts with unusual names.
-    """
-
-    def __init__(self, app: Litestar) -> None:
-        self._app = app
-        self._find = app.asgi_router.handle_routing
+    def __init__(
+        self, routes: Sequence[Route], owner: Any, on_error: OnError, body_bytes_max: int
+    ) -> None:
+        self.routes = routes
+        self.owner = owner  # what the routes are about: a door, or what its routes share
+        self.body_bytes_max = body_bytes_max  # the largest body that is read as a whole
+        self.description: dict[str, Any] | None = None  # that of the API, once it was asked for
+        self._on_error = on_error
+        self._find = Router(routes).find
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        route = self._take(scope)
-        if route is None:
-            await self._app(scope, receive, send)
+        """Answer a request, or serve a WebSocket."""
+        if scope["type"] == WEBSOCKET:
+            await self._serve(WebSocket(self, scope, receive, send))
             return
-        request: Asked = Request(scope, receive, send)
+        request, on_error = Request(self, scope, receive, send), self._on_error
         try:
-            await _call(route, request)
+            routes, values = self._routes_of(request)
+            route = routes.get(request.method)
+            if route is None:
+                response = _methods(request, routes)
+            else:
+                on_error = route.on_error or on_error
+                response = await _call(route, request, values)
         except Exception as error:  # noqa: BLE001  every error has its answer
-            response = _response_to(error, route, request)
-            await response.to_asgi_response(None, request)(scope, receive, send)
+            response = on_error(request, error)
+        await response.send(scope, receive, send)
 
-    def _take(self, scope: Scope) -> HTTPRouteHandler | None:
-        """Find the route of a request, and note it in its scope; None for the whole way."""
-        if scope["type"] != ScopeType.HTTP or not _has_usual_host(scope):
-            return None
-        path, method = normalize_path(scope["path"]), scope["method"]
+    async def _serve(self, socket: WebSocket) -> None:
         try:
-            _, route, path, params, template = self._find(path=path, method=method)
-        except HTTPException:
-            return None
-        if not _is_plain(route):
-            return None
-        scope["app"] = scope["litestar_app"] = self._app
-        scope["path"], scope["path_params"], scope["path_template"] = (
-            path,
-            names_in(params),
-            template,
-        )
-        scope["route_handler"] = route
-        return route
+            routes, values = self._routes_of(socket)
+        except Rejected as rejected:
+            await socket.close(_FAILED, str(rejected))
+            return
+        route = routes.get(WEBSOCKET)
+        if route is None:
+            await socket.close(_FAILED, "no WebSocket is taken here")
+            return
+        try:
+            await _call(route, socket, values)
+        except ClientDisconnected:
+            raise
+        except Exception as error:  # noqa: BLE001  every error has its answer
+            response = (route.on_error or self._on_error)(socket, error)
+            if socket.is_accepted:
+                await socket.close(_FAILED, "Internal Server Error")
+            else:
+                await response.send(socket.scope, socket.receive, socket.send)
+
+    def _routes_of(self, connection: Connection) -> Found:
+        for name, value in connection.scope["headers"]:
+            if name == b"host" and not _HOST.fullmatch(value):
+                raise Rejected(400, "Invalid host header")
+        found = self._find(connection.path)
+        if found is None:
+            raise Rejected(404, f"nothing is at {connection.path}; see /api/docs")
+        return found
 
 
-def _is_plain(route: object) -> TypeGuard[HTTPRouteHandler]:
-    """Return whether a route is one of ours.
-
-    They are functions of the request and of parts of its path, and return a response. Routes of the
-    framework can be more than that, and at every request it looks for all of it: dependencies,
-    hooks, caches, values to be converted. That takes longer than most routes do.
-    """
-    return isinstance(route, HTTPRouteHandler) and not route.has_sync_callable
-
-
-async def _call(route: HTTPRouteHandler, request: Asked) -> None:
-    """Let a request to its route, if it may, and send the answer."""
-    guard(route)
-    there = {"request": request, **request.scope["path_params"]}
-    wanted = route.parsed_fn_signature.parameters
-    response: Response[Any] = await route.fn(**{name: there[name] for name in wanted})
-    respond = response.to_asgi_response(
-        None, request, media_type=route.media_type, status_code=route.status_code
-    )
-    await respond(request.scope, request.receive, request.send)
+def _methods(request: Request, routes: dict[str, Route]) -> Response:
+    """Answer with the methods that a path knows, if those are asked for; else reject."""
+    allow = {"Allow": ", ".join(sorted({*routes, "OPTIONS"} - {WEBSOCKET}))}
+    if request.method == "OPTIONS":
+        request.scope["path_template"] = next(iter(routes.values())).path
+        return Response(status=204, headers=allow)
+    message = f"{request.method} means nothing at {request.path}; see /api/docs"
+    raise Rejected(405, message, headers=allow)
 
 
-def _response_to(error: Exception, route: HTTPRouteHandler, request: Asked) -> Response[Any]:
-    """Answer an error by the handler of the nearest class for which the route has one."""
-    handlers: Mapping[Any, Any] = route.resolve_exception_handlers()
-    handler = next(handlers[each] for each in type(error).__mro__ if each in handlers)
-    response: Response[Any] = handler(request, error)
-    return response
+async def _call(route: Route, connection: Connection, values: tuple[str, ...]) -> Any:
+    """Let a request to its route, if it may."""
+    connection.scope["path_template"] = route.path
+    guard(route.needs)
+    return await route.handler(connection, **dict(zip(route.parameters(), values, strict=True)))
 
 
-def _has_usual_host(scope: Scope) -> bool:
-    return all(_HOST.fullmatch(value) for name, value in scope["headers"] if name == b"host")
+class Cors:
+    """Lets pages of other origins call an application, as far as that is configured."""
 
+    def __init__(self, app: ASGIApp, origins: Iterable[str]) -> None:
+        self._app = app
+        self._is_open = "*" in origins
+        patterns = (re.escape(origin).replace(r"\*", ".*") for origin in origins)
+        self._origins = re.compile("|".join(patterns))
 
-def _cors(door: HttpDoor) -> CORSConfig | None:
-    """Let pages of other origins call, as far as that is configured."""
-    origins = list(door.settings.cors_origins)
-    if not origins:
-        return None
-    told = ["Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]
-    return CORSConfig(allow_origins=origins, expose_headers=told, max_age=600)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer what a browser asks beforehand, and add to other answers what it looks for."""
+        headers = dict(scope["headers"])
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if not origin or scope["type"] != HTTP:
+            await self._app(scope, receive, send)
+        elif scope["method"] == "OPTIONS":
+            asked = headers.get(b"access-control-request-headers", b"").decode("latin-1")
+            await self._preflight(origin, asked).send(scope, receive, send)
+        else:
+            added = self._added(origin, has_cookie=b"cookie" in headers)
+
+            async def sending(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    message["headers"] = [*message["headers"], *added]
+                await send(message)
+
+            await self._app(scope, receive, sending)
+
+    def _is_allowed(self, origin: str) -> bool:
+        return self._is_open or self._origins.fullmatch(origin) is not None
+
+    def _preflight(self, origin: str, asked: str) -> Response:
+        if not self._is_allowed(origin):
+            return Response(b"Disallowed CORS Origin", 400, media_type="text/plain; charset=utf-8")
+        headers = {
+            "Access-Control-Max-Age": "600",
+            "Access-Control-Allow-Methods": "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT",
+            "Access-Control-Allow-Origin": "*" if self._is_open else origin,
+        }
+        if not self._is_open:
+            headers["Vary"] = "Origin"
+        names = {name.strip() for name in asked.split(",") if name.strip()}
+        if names:
+            headers["Access-Control-Allow-Headers"] = ", ".join(sorted(names | _USUAL_HEADERS))
+        return Response(status=204, headers=headers)
+
+    def _added(self, origin: str, *, has_cookie: bool) -> list[tuple[bytes, bytes]]:
+        added = dict(_CORS_HEADERS)
+        if self._is_open and not has_cookie:
+            added[b"access-control-allow-origin"] = b"*"
+        elif self._is_allowed(origin):
+            added[b"access-control-allow-origin"] = origin.encode("latin-1")
+            added[b"vary"] = b"Origin"
+        return list(added.items())

@@ -18,15 +18,12 @@ Out::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
 
 import structlog
-from litestar import Request, Response
-from litestar.response import Stream
 from multipart import (
     MultipartError,
     MultipartSegment,
@@ -41,11 +38,10 @@ from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef, Body, size_of
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import Rejected
+from jackalope.doors.http.request import OnChunk, Request
 from jackalope.storage import Draft
-
-AnyRequest = Request[Any, Any, Any]
-OnChunk = Callable[[], None]
 
 log = structlog.get_logger(component="http")
 
@@ -152,7 +148,7 @@ class Received:
 
 @asynccontextmanager
 async def receiving(
-    request: AnyRequest,
+    request: Request,
     blobs: BlobKeeper,
     bytes_max: int,
     part: str = "payload",
@@ -161,7 +157,7 @@ async def receiving(
     """Receive the body of a request, and hold it until the block ends.
 
     Args:
-        request: its body has not been read; the route must not declare `data`.
+        request: its body has not been read.
         blobs: where it goes if it is large.
         bytes_max: the largest that is taken.
         part: of a form, the part that is the body; all others are fields. Their names are taken in
@@ -175,31 +171,17 @@ async def receiving(
     """
     upload = Upload(blobs, bytes_max)
     try:
-        kind, options = parse_options_header(request.headers.get("content-type", ""))
+        kind, options = parse_options_header(request.header("content-type"))
         if kind == "multipart/form-data":
-            chunks = chunks_of(request, on_chunk)
+            chunks = request.chunks(on_chunk)
             received = await _receive_form(chunks, upload, options.get("boundary", ""), part)
         else:
             refuse_announced(request, bytes_max)
-            received = await _receive_raw(chunks_of(request, on_chunk), upload, kind)
+            received = await _receive_raw(request.chunks(on_chunk), upload, kind)
         yield received
     except BaseException:
         upload.abort()
         raise
-
-
-async def chunks_of(request: AnyRequest, on_chunk: OnChunk | None = None) -> AsyncIterator[bytes]:
-    """Yield the body of a request as it comes."""
-    more = True
-    while more:
-        event: Any = await request.receive()
-        if event["type"] == "http.disconnect":
-            raise Rejected(400, "the sender went away before the end of the body")
-        more = event.get("more_body", False)
-        if on_chunk is not None:
-            on_chunk()
-        if event["body"]:
-            yield event["body"]
 
 
 def too_large(bytes_max: int) -> Refusal:
@@ -207,9 +189,9 @@ def too_large(bytes_max: int) -> Refusal:
     return Refusal(Code.TOO_LARGE, f"the body is too large; at most {bytes_max} bytes are taken")
 
 
-def refuse_announced(request: AnyRequest, bytes_max: int) -> None:
+def refuse_announced(request: Request, bytes_max: int) -> None:
     """Refuse a body whose declared size is too large before any of it is read."""
-    announced = request.headers.get("content-length", "")
+    announced = request.header("content-length")
     if announced.isdigit() and int(announced) > bytes_max:
         raise Rejected(413, too_large(bytes_max).message, headers=_CLOSE)
 
@@ -291,8 +273,8 @@ class _Form:
 
 
 async def body_response(
-    request: AnyRequest, blobs: BlobKeeper, body: Body, on_chunk: OnChunk | None = None
-) -> Response[Any]:
+    request: Request, blobs: BlobKeeper, body: Body, on_chunk: OnChunk | None = None
+) -> Response:
     """Answer with a payload or result, or the part of it that the request asks for.
 
     Knows `Range`, `If-Range` and `If-None-Match`. For `HEAD`, the route must take it; the answer
@@ -312,23 +294,23 @@ async def body_response(
         "X-Content-Type-Options": "nosniff",
         "Content-Disposition": "attachment",
     }
-    if tag in request.headers.get("if-none-match", ""):
-        return Response(b"", status_code=304, headers=sent, media_type=_BINARY)
+    if tag in request.header("if-none-match"):
+        return Response(status=304, headers=sent)
     begin, end = 0, size
-    if request.headers.get("if-range", tag) == tag:
-        wanted = range_of(request.headers.get("range", ""), size)
+    if request.header("if-range", tag) == tag:
+        wanted = range_of(request.header("range"), size)
         if wanted is not None:
             begin, end = wanted
             sent["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
     sent["Content-Length"] = str(end - begin)
-    is_head = request.method == "HEAD"
-    chunks = _empty() if is_head else await _read(blobs, body, begin, end, on_chunk)
-    return Stream(
-        chunks,
-        status_code=206 if "Content-Range" in sent else 200,
-        headers=sent,
-        media_type=_BINARY,
-    )
+    sending: bytes | AsyncIterator[bytes]
+    if request.method == "HEAD":
+        sending = b""
+    elif isinstance(body, BlobRef):
+        sending = await _read(blobs, body, begin, end, on_chunk)
+    else:
+        sending = body[begin:end]
+    return Response(sending, 206 if "Content-Range" in sent else 200, sent, _BINARY)
 
 
 async def body_chunks(blobs: BlobKeeper, body: Body) -> AsyncIterator[bytes]:
@@ -389,11 +371,6 @@ async def _read(
 
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:
     yield body
-
-
-async def _empty() -> AsyncIterator[bytes]:
-    for chunk in list[bytes]():
-        yield chunk
 
 
 async def _read_on(

@@ -6,20 +6,19 @@ of the core, or `Rejected` for what only HTTP knows; no other module writes an e
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
-from litestar import Request, Response
-from litestar.enums import ScopeType
-from litestar.exceptions import HTTPException, ValidationException
-from litestar.types import Scope, Send
 
 from jackalope.broker.queries import Refused
 from jackalope.core.durations import SECOND
 from jackalope.core.refusals import Code, Refusal
+from jackalope.doors.http.asgi import Response
 from jackalope.storage import StorageFault
+
+if TYPE_CHECKING:
+    from jackalope.doors.http.request import Connection
 
 log = structlog.get_logger(component="http")
 
@@ -104,60 +103,18 @@ class Rejected(Exception):
         self.status = status  # the status of the answer
         # what kind of no this is; by default the usual one of the status
         self.reason = reason or REASONS.get(status, "invalid")
-        self.headers = headers or {}  # what the answer says beside its body
+        self.headers = dict(headers or {})  # what the answer says beside its body
         self.retry_after_s = retry_after_s
+        if status in (429, 503):
+            # Whole seconds, at least one: a client that waits for nothing would come right back.
+            seconds = max(1, -(-retry_after_s // 1)) if retry_after_s else _RETRY_SECONDS_DEFAULT
+            self.headers.setdefault("Retry-After", str(int(seconds)))
 
 
-def error_body(rejected: Rejected) -> bytes:
-    """Write the body of an answer that the application has no part in."""
+def rejection(rejected: Rejected) -> Response:
+    """Answer that a request is rejected."""
     body = ErrorBody(str(rejected), rejected.status, rejected.reason, rejected.retry_after_s)
-    return msgspec.json.encode(body)
-
-
-async def turn_away(
-    rejected: Rejected, scope: Scope, send: Send, say: Callable[[Rejected], bytes] = error_body
-) -> None:
-    """Answer without the application; in place of a WebSocket, too, before it is accepted."""
-    body = say(rejected)
-    headers = {
-        "content-type": "application/json",
-        "content-length": str(len(body)),
-        **rejected.headers,
-    }
-    if rejected.retry_after_s is not None:
-        headers["retry-after"] = str(int(max(1, -(-rejected.retry_after_s // 1))))
-    is_socket = scope["type"] == ScopeType.WEBSOCKET
-    kind = "websocket.http.response" if is_socket else "http.response"
-    encoded = [(name.lower().encode(), text.encode()) for name, text in headers.items()]
-    start: Any = {"type": f"{kind}.start", "status": rejected.status, "headers": encoded}
-    await send(start)
-    end: Any = {"type": f"{kind}.body", "body": body, "more_body": False}
-    await send(end)
-
-
-def as_rejected(error: Rejected | Refused) -> Rejected:
-    """Return what a door rejects a request with that the core refuses."""
-    if isinstance(error, Rejected):
-        return error
-    body = refusal_body(error.refusal)
-    return Rejected(body.code, body.error, body.reason, retry_after_s=body.retry_after_s)
-
-
-def error_response(
-    status: int,
-    message: str,
-    reason: str = "",
-    retry_after_s: float | None = None,
-    headers: dict[str, str] | None = None,
-) -> Response[ErrorBody]:
-    """Make the response of a refusal."""
-    sent = dict(headers or {})
-    if status in (429, 503):
-        # Whole seconds, at least one: a client that waits for nothing would come right back.
-        seconds = max(1, -(-retry_after_s // 1)) if retry_after_s else _RETRY_SECONDS_DEFAULT
-        sent.setdefault("Retry-After", str(int(seconds)))
-    body = ErrorBody(message, status, reason or REASONS.get(status, "invalid"), retry_after_s)
-    return Response(body, status_code=status, headers=sent)
+    return Response(msgspec.json.encode(body), rejected.status, rejected.headers)
 
 
 def refusal_body(refusal: Refusal) -> ErrorBody:
@@ -166,67 +123,22 @@ def refusal_body(refusal: Refusal) -> ErrorBody:
     return ErrorBody(refusal.message, STATUS[refusal.code], str(refusal.code), wait_s)
 
 
-def refused_response(refusal: Refusal) -> Response[ErrorBody]:
-    """Answer with a refusal of the core."""
-    body = refusal_body(refusal)
-    return error_response(body.code, body.error, body.reason, body.retry_after_s)
+def as_rejected(connection: Connection, error: Exception) -> Rejected:
+    """Return what to reject a request with that has raised an error; log it if it is a bug."""
+    if isinstance(error, Rejected):
+        return error
+    if isinstance(error, StorageFault):
+        error = Refused(Refusal(Code.STORAGE_FAILED, str(error), SECOND))
+    if isinstance(error, Refused):
+        body = refusal_body(error.refusal)
+        return Rejected(body.code, body.error, body.reason, retry_after_s=body.retry_after_s)
+    log.error("bug", method=connection.method, path=connection.path, exc_info=error)
+    return Rejected(500, "an error in the broker; see its log")
 
 
-# The handlers that the application installs.
-
-
-def _on_refused(_: Request[Any, Any, Any], error: Refused) -> Response[ErrorBody]:
-    return refused_response(error.refusal)
-
-
-def _on_rejected(_: Request[Any, Any, Any], error: Rejected) -> Response[ErrorBody]:
-    return error_response(
-        error.status, str(error), error.reason, error.retry_after_s, error.headers
-    )
-
-
-def _on_storage_fault(_: Request[Any, Any, Any], fault: StorageFault) -> Response[ErrorBody]:
-    return refused_response(Refusal(Code.STORAGE_FAILED, str(fault), SECOND))
-
-
-def _on_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[ErrorBody]:
-    """Answer what the framework found wrong, in our words."""
-    status = error.status_code
-    headers = dict(error.headers or {})
-    if status == 404:
-        message = f"nothing is at {request.url.path}; see /api/docs"
-    elif status == 405:
-        message = f"{request.method} means nothing at {request.url.path}; see /api/docs"
-    elif isinstance(error, ValidationException):
-        message = _problems(error)
-    else:
-        message = error.detail or REASONS.get(status, "the request cannot be answered")
-    return error_response(status, message, headers=headers)
-
-
-def _problems(error: ValidationException) -> str:
-    """List what is wrong with the parameters and the body."""
-    extra = error.extra if isinstance(error.extra, list) else []
-    problems = [
-        f"{each.get('key') or each.get('source') or 'request'}: {each.get('message', '')}"
-        for each in extra
-        if isinstance(each, dict)
-    ]
-    return "; ".join(problems) or error.detail
-
-
-def _on_bug(request: Request[Any, Any, Any], error: Exception) -> Response[ErrorBody]:
-    log.error("bug", method=request.method, path=request.url.path, exc_info=error)
-    return error_response(500, "an error in the broker; see its log")
-
-
-HANDLERS: dict[int | type[Exception], Any] = {
-    Refused: _on_refused,
-    Rejected: _on_rejected,
-    StorageFault: _on_storage_fault,
-    HTTPException: _on_http,
-    Exception: _on_bug,
-}
+def error_response(connection: Connection, error: Exception) -> Response:
+    """Answer an error in the words of the door."""
+    return rejection(as_rejected(connection, error))
 
 
 #: What each status means in the description of the API.

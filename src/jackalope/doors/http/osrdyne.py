@@ -6,22 +6,21 @@ another shape: a client that needs osrdyne's takes `/osrdyne` for the address of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import msgspec
-from litestar import get
-from litestar.types import ControllerRouterHandler
 
 from jackalope import __version__
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.monitoring.health import trouble_of
-from jackalope.doors.http.openapi.spec import spec
-from jackalope.doors.http.request import Answer, Asked, answer, read_query
+from jackalope.doors.http.request import Request, answer, read_query
 from jackalope.doors.http.rest.pools import views
 from jackalope.doors.http.rest.schemas import MaybeName, about
+from jackalope.doors.http.router import Routes, Spec
 
-if TYPE_CHECKING:
-    from jackalope.doors.http.server import HttpDoor
+routes = Routes()
+of_namespace = Routes(has_namespace=True)
+
 
 #: States of launches that count as running.
 _LOADING, _READY = ("starting", "loading"), "ready"
@@ -68,41 +67,41 @@ class OsrdyneHealth(msgspec.Struct):
     status: Literal["ok", "degraded"]
 
 
-@get("/osrdyne/health", opt=spec("", OsrdyneHealth, also={503: "It cannot write just now."}))
-async def read_osrdyne_health(request: Asked) -> Answer:
+@routes.get("/osrdyne/health", "", Spec(OsrdyneHealth, also={503: "It cannot write just now."}))
+async def read_osrdyne_health(request: Request) -> Response:
     """Tell whether the broker can write, in osrdyne's words."""
     trouble = trouble_of(request)
     return answer(OsrdyneHealth("degraded" if trouble else "ok"), 503 if trouble else 200)
 
 
-@get("/version", opt=spec("", Version))
-async def read_version() -> Answer:
+@routes.get("/version", "", Spec(Version))
+async def read_version(_: Request) -> Response:
     """Tell which version of the broker this is."""
     return answer(Version(__version__))
 
 
-@get("/osrdyne/version", opt=spec("", Version))
-async def read_osrdyne_version() -> Answer:
+@routes.get("/osrdyne/version", "", Spec(Version))
+async def read_osrdyne_version(_: Request) -> Response:
     """Tell which version of the broker this is; the same as `/version`."""
     return answer(Version(__version__))
 
 
-_STATUS = {**spec("read_tasks", PoolStatus, query=StatusQuery), "namespace": True}
+_STATUS = Spec(PoolStatus, query=StatusQuery)
 
 
-@get("/status", opt=_STATUS)
-async def read_status(request: Asked) -> Answer:
+@of_namespace.get("/status", "read_tasks", _STATUS)
+async def read_status(request: Request) -> Response:
     """Tell which workers of pools are ready, and which still load."""
     return await _status(request)
 
 
-@get("/osrdyne/status", opt=_STATUS)
-async def read_osrdyne_status(request: Asked) -> Answer:
+@of_namespace.get("/osrdyne/status", "read_tasks", _STATUS)
+async def read_osrdyne_status(request: Request) -> Response:
     """Tell which workers of pools are ready, and which still load; the same as `/status`."""
     return await _status(request)
 
 
-async def _status(request: Asked) -> Answer:
+async def _status(request: Request) -> Response:
     query = read_query(request, StatusQuery)
     workers: dict[str, WorkerReadiness] = {}
     for pool in await views(request, query.pool):
@@ -118,14 +117,3 @@ async def _status(request: Asked) -> Answer:
                 status = "Ready" if launch.state == _READY else "Loading"
                 workers[launch.launch] = WorkerReadiness(found, status)
     return answer(PoolStatus(workers))
-
-
-def routes(_: HttpDoor) -> Sequence[ControllerRouterHandler]:
-    """Return the routes."""
-    return [
-        read_version,
-        read_status,
-        read_osrdyne_health,
-        read_osrdyne_version,
-        read_osrdyne_status,
-    ]

@@ -6,18 +6,14 @@ parameters, malformed ids. What a struct may hold is declared once, in the struc
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
-from litestar import HttpMethod, Request, Response, route
-from litestar.connection import ASGIConnection
-from litestar.handlers import HTTPRouteHandler
-from litestar.types import ControllerRouterHandler, Receive, Scope, Send
+from uvicorn.protocols.utils import ClientDisconnected
 
 from jackalope.broker.access import acting
 from jackalope.broker.queries import Refused
@@ -25,16 +21,16 @@ from jackalope.core.commands import DEFAULT_NAMESPACE
 from jackalope.core.ids import ID_BYTES, TaskId
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
+from jackalope.doors.http.asgi import JSON, WEBSOCKET, Message, Receive, Response, Scope, Send
 from jackalope.doors.http.errors import Rejected
 
 if TYPE_CHECKING:
+    from jackalope.doors.http.app import Application
     from jackalope.doors.http.server import HttpDoor
 
-Asked = Request[Any, Any, Any]
-Connected = ASGIConnection[Any, Any, Any, Any]
+OnChunk = Callable[[], None]
 
 S = TypeVar("S")
-T = TypeVar("T")
 Q = TypeVar("Q", bound=msgspec.Struct)
 
 #: The header, or else the parameter of the query, that names the namespace.
@@ -46,47 +42,138 @@ CLIENT_HEADER = "X-Jackalope-Client"
 
 _NAMESPACE = re.compile(rf"[!-~]{{1,{NAME_CHARS_MAX}}}")
 
-_NAMESPACE_NAME = NAMESPACE_HEADER.lower().encode()
-_CLIENT_NAME = CLIENT_HEADER.lower().encode()
-_TYPE_NAME = b"content-type"
+_NAMESPACE_NAME = NAMESPACE_HEADER.lower()
+_CLIENT_NAME = CLIENT_HEADER.lower()
+_TOO_LARGE = "Request Entity Too Large"
 _HEX = frozenset("0123456789abcdefABCDEF")
 
-_JSON = "application/json"
-_JSON_HEADER = (b"content-type", b"application/json")
 _encode = msgspec.json.Encoder().encode
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
-def door_of(connection: Connected) -> HttpDoor:
+class Connection:
+    """What requests and WebSockets have in common."""
+
+    __slots__ = ("app", "receive", "scope", "send")
+
+    def __init__(self, app: Application, scope: Scope, receive: Receive, send: Send) -> None:
+        self.app = app
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+
+    @property
+    def method(self) -> str:
+        """Return the method; `WEBSOCKET` of a WebSocket."""
+        method: str = self.scope.get("method", WEBSOCKET)
+        return method
+
+    @property
+    def path(self) -> str:
+        """Return the path in which its route is found."""
+        path: str = self.scope["path"]
+        return path
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Return the parameters of the query; of those that are given twice the first counts."""
+        text = self.scope["query_string"].decode("latin-1")
+        return dict(reversed(parse_qsl(text, keep_blank_values=True)))
+
+    def header(self, name: str, default: str = "") -> str:
+        """Return one header, by its name in small letters."""
+        wanted = name.encode()
+        for each, value in self.scope["headers"]:
+            if each == wanted:
+                text: str = value.decode("latin-1")
+                return text
+        return default
+
+
+class Request(Connection):
+    """A request over HTTP."""
+
+    __slots__ = ()
+
+    async def body(self) -> bytes:
+        """Return the body, unless it is too large. It can be read once."""
+        size_max = self.app.body_bytes_max
+        announced = self.header("content-length")
+        if announced.isdigit() and int(announced) > size_max:
+            raise Rejected(413, _TOO_LARGE)
+        body = bytearray()
+        async for chunk in self.chunks():
+            body += chunk
+            if len(body) > size_max:
+                raise Rejected(413, _TOO_LARGE)
+        return bytes(body)
+
+    async def chunks(self, on_chunk: OnChunk | None = None) -> AsyncIterator[bytes]:
+        """Yield the body as it comes, however large it is."""
+        more = True
+        while more:
+            event = await self.receive()
+            if event["type"] == "http.disconnect":
+                raise Rejected(400, "the sender went away before the end of the body")
+            more = event.get("more_body", False)
+            if on_chunk is not None:
+                on_chunk()
+            if event["body"]:
+                yield event["body"]
+
+
+class WebSocket(Connection):
+    """A WebSocket. What is sent or received when its peer is gone raises `ClientDisconnected`."""
+
+    __slots__ = ("is_accepted",)
+
+    def __init__(self, app: Application, scope: Scope, receive: Receive, send: Send) -> None:
+        super().__init__(app, scope, receive, send)
+        self.is_accepted = False
+
+    async def accept(self, **more: Any) -> None:
+        """Accept it. `more` is for the server, where that knows more than ASGI has."""
+        await self.receive()  # That it wants to connect.
+        self.is_accepted = True
+        await self.send({"type": "websocket.accept", "subprotocol": None, "headers": [], **more})
+
+    async def next(self) -> Message:
+        """Return the next message, or the next piece of one."""
+        message = await self.receive()
+        if message["type"] != "websocket.receive":
+            raise ClientDisconnected
+        return message
+
+    async def send_text(self, text: str) -> None:
+        """Send a text message."""
+        await self.send({"type": "websocket.send", "text": text, "bytes": None})
+
+    async def close(self, code: int, reason: str = "") -> None:
+        """Close it, or refuse it if it was not accepted."""
+        await self.send({"type": "websocket.close", "code": code, "reason": reason})
+
+
+def door_of(connection: Connection) -> HttpDoor:
     """Return the door through which a request came."""
-    door: HttpDoor = connection.app.state.door
+    door: HttpDoor = connection.app.owner
     return door
 
 
-def namespace_of(connection: Connected) -> str:
+def namespace_of(connection: Connection) -> str:
     """Return the namespace of a request: from the header, or else from the query."""
-    named = _header(connection, _NAMESPACE_NAME)
-    if named is None and connection.scope["query_string"]:
-        named = connection.query_params.get(NAMESPACE_PARAMETER)
-    if named is None:
-        return DEFAULT_NAMESPACE
+    named = DEFAULT_NAMESPACE
+    if connection.scope["query_string"]:
+        named = connection.query.get(NAMESPACE_PARAMETER, named)
+    named = connection.header(_NAMESPACE_NAME, named)
     if not _NAMESPACE.fullmatch(named):
         message = f"a namespace over HTTP has 1 to {NAME_CHARS_MAX} visible ASCII characters"
         raise Rejected(400, message)
-    return str(named)
+    return named
 
 
-def _header(connection: Connected, name: bytes) -> str | None:
-    """Return one header; quicker than a mapping of all of them."""
-    for each, value in connection.scope["headers"]:
-        if each == name:
-            return value.decode("latin-1")
-    return None
-
-
-def by_of(connection: Connected) -> str:
+def by_of(connection: Connection) -> str:
     """Return who acts, as histories show it: the key, then what the client calls itself."""
-    named = _header(connection, _CLIENT_NAME) or "http"
+    named = connection.header(_CLIENT_NAME) or "http"
     return acting.get().signed(named[:NAME_CHARS_MAX])
 
 
@@ -112,7 +199,7 @@ def to_text(task_id: TaskId) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def read_query(request: Connected, shape: type[Q]) -> Q:
+def read_query(request: Connection, shape: type[Q]) -> Q:
     """Read the parameters of a query."""
     lists, numbers = _list_fields(shape), _number_fields(shape)
     found: dict[str, Any] = {}
@@ -138,11 +225,11 @@ def read_query(request: Connected, shape: type[Q]) -> Q:
         raise Rejected(400, f"query: {error}") from None
 
 
-async def read_body(request: Asked, shape: type[S]) -> S:
+async def read_body(request: Request, shape: type[S]) -> S:
     """Read a body of JSON."""
-    kind = (_header(request, _TYPE_NAME) or "").partition(";")[0].strip().lower()
-    if kind != _JSON:
-        raise Rejected(415, f"the body must be {_JSON}, got {kind or 'no Content-Type'}")
+    kind = request.header("content-type").partition(";")[0].strip().lower()
+    if kind != JSON:
+        raise Rejected(415, f"the body must be {JSON}, got {kind or 'no Content-Type'}")
     body = await request.body()
     try:
         try:
@@ -154,23 +241,6 @@ async def read_body(request: Asked, shape: type[S]) -> S:
         raise Rejected(400, f"body: {error}") from None
     except RecursionError:
         raise Rejected(400, "body: too many lists and objects inside each other") from None
-
-
-async def gone(request: Asked) -> None:
-    """Return when the client is gone, before it has its answer. Its body must have been read."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-async def while_there(request: Asked, work: Coroutine[Any, Any, T]) -> T | None:
-    """Do something for as long as the client is there; None if it goes first."""
-    working, leaving = asyncio.create_task(work), asyncio.create_task(gone(request))
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
-    finally:
-        working.cancel()
-        leaving.cancel()
 
 
 def _decoder_of(shape: type[S]) -> msgspec.json.Decoder[S]:
@@ -190,35 +260,14 @@ def _with_whole_numbers(value: Any) -> Any:
     return value
 
 
-class Answer(Response[bytes]):
-    """JSON on its way out. It sets and sends no more than it has, which is quicker."""
-
-    def __init__(self, content: bytes, status: int, headers: dict[str, str] | None) -> None:
-        self.content = content
-        self.status_code = status
-        self.headers = headers or {}
-
-    def to_asgi_response(self, *_: Any, **__: Any) -> Any:
-        """Return what sends it."""
-        return self._send
-
-    async def _send(self, _: Scope, __: Receive, send: Send) -> None:
-        headers = [_JSON_HEADER, (b"content-length", b"%d" % len(self.content))]
-        headers += [(name.lower().encode(), text.encode()) for name, text in self.headers.items()]
-        begin: Any = {"type": "http.response.start", "status": self.status_code, "headers": headers}
-        await send(begin)
-        end: Any = {"type": "http.response.body", "body": self.content, "more_body": False}
-        await send(end)
-
-
-def answer(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Answer:
+def answer(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Answer with JSON."""
-    return Answer(_encode(body), status, headers)
+    return Response(_encode(body), status, headers)
 
 
-def nothing(status: int = 204) -> Response[None]:
-    """Answer that it is done, with an empty body."""
-    return Response(None, status_code=status)
+def nothing() -> Response:
+    """Answer that it is done, and no more."""
+    return Response(status=204)
 
 
 @cache
@@ -234,20 +283,3 @@ def _number_fields(shape: type[msgspec.Struct]) -> dict[str, Any]:
     meant = {name for name, hint in hints.items() if {int, float, bool} & {hint, *get_args(hint)}}
     whole = get_type_hints(shape, include_extras=True)
     return {name: whole[name] for name in meant}
-
-
-# Methods: the answer to OPTIONS, which lists the methods of a path.
-
-
-def with_options(handlers: Sequence[ControllerRouterHandler]) -> list[ControllerRouterHandler]:
-    """Return handlers, and before them one that answers OPTIONS for all their paths."""
-    paths = {path for each in handlers if isinstance(each, HTTPRouteHandler) for path in each.paths}
-    options = route(sorted(paths), http_method=HttpMethod.OPTIONS, opt={"permission": None})
-    return [options(read_methods), *handlers]
-
-
-async def read_methods(request: Asked) -> Response[None]:
-    """Return the methods that a path knows."""
-    template = request.scope["path_template"]
-    methods = next(each.methods for each in request.app.routes if each.path_format == template)
-    return Response(None, status_code=204, headers={"Allow": ", ".join(sorted(methods))})

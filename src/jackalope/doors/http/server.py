@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-from litestar.types import ASGIApp, Receive, Scope, Send
-
 from jackalope.broker.config.schema import GridlikeConfig, HttpConfig
 from jackalope.broker.service import Broker
-from jackalope.doors.http.app import WATCHING, application
+from jackalope.doors.http.app import application
+from jackalope.doors.http.asgi import ASGIApp, Receive, Scope, Send
 from jackalope.doors.http.dashboard.login_sessions import Visits
 from jackalope.doors.http.event_feed import Feed
+from jackalope.doors.http.gridlike.context import Grid
 from jackalope.doors.http.middleware.auth import Gate
 from jackalope.doors.http.middleware.request_metrics import Traffic
 from jackalope.doors.http.session import ClientSession
@@ -40,6 +40,7 @@ class HttpDoor:
         self.desk = ClientSession(broker)  # the session of all actioners
         self.fleet = Fleet(broker)  # the sessions of workers that have nothing but HTTP
         self.feeds: set[Feed] = set()  # the open subscriptions to events
+        self.grid = Grid(self)  # GridLike's jobs and workers
         self.traffic = Traffic()  # how many requests come
         self.visits = Visits(broker.access)  # browsers that have signed in
         # set when the door closes; waiting and streaming requests end then
@@ -71,7 +72,7 @@ class HttpDoor:
         everything, port = application(self), self.settings.monitoring_port
         if not port:
             return everything
-        watching = application(self, WATCHING)
+        watching = application(self, is_watching=True)
 
         async def by_port(scope: Scope, receive: Receive, send: Send) -> None:
             is_watching = scope["server"] is not None and scope["server"][1] == port

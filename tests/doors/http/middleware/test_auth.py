@@ -10,8 +10,6 @@ import httpx
 import msgspec
 import pytest
 import websockets
-from litestar import Litestar
-from litestar.routes import HTTPRoute, WebSocketRoute
 
 from jackalope.broker.access import Access
 from jackalope.broker.config.network import server_context
@@ -136,25 +134,11 @@ def test_an_open_broker_looks_at_no_token() -> None:
 
 def test_every_route_says_what_it_needs() -> None:
     storage = Storage.open(None, Level.MEMORY)
-    app: Litestar = build(HttpDoor(Broker(storage)))
+    routes = build(HttpDoor(Broker(storage))).routes
     storage.close()
-    handlers = [
-        handler
-        for route in app.routes
-        for handler in (
-            route.route_handlers
-            if isinstance(route, HTTPRoute)
-            else [route.route_handler]
-            if isinstance(route, WebSocketRoute)
-            else []
-        )
-    ]
-    assert len(handlers) > 30
-    for handler in handlers:
-        if handler.handler_name != "options_handler":
-            named = handler.opt["permission"]
-            assert not named or Permission(named), handler
-    public = {path for h in handlers if not h.opt.get("permission", True) for path in h.paths}
+    assert len(routes) > 30
+    public = {route.path for route in routes if route.needs is None}
+    assert "/" in public
     assert "/api/v1/keys" not in public
 
 

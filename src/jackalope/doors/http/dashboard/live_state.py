@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
 
 import msgspec
-from litestar import WebSocket, websocket
-from litestar.exceptions import WebSocketDisconnect
+from uvicorn.protocols.utils import ClientDisconnected
 
 from jackalope.broker.access import sees
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
-from jackalope.doors.http.errors import Rejected, as_rejected, turn_away
-from jackalope.doors.http.request import door_of, namespace_of
+from jackalope.doors.http.request import WebSocket, door_of, namespace_of
 from jackalope.doors.http.rest.queues import QueueShown, show_queue
 from jackalope.doors.http.rest.stats import StatsShown, show_stats
 from jackalope.doors.http.rest.workers import WorkerShown, show_worker
+from jackalope.doors.http.router import Routes
+
+routes = Routes()
+
 
 #: How often a page is sent what has changed, and how often that nothing has.
 BEAT_S = 1.0
@@ -31,8 +32,6 @@ _POLICY_VIOLATION = 1008
 _GOING_AWAY = 1001
 
 _encode = msgspec.json.Encoder().encode
-
-Socket = WebSocket[Any, Any, Any]
 
 
 class Pulse(msgspec.Struct, tag_field="type", tag="pulse"):
@@ -53,14 +52,10 @@ class Quiet(msgspec.Struct, tag_field="type", tag="quiet"):
 _QUIET = _encode(Quiet()).decode()
 
 
-@websocket("/api/v1/pulse", opt={"permission": "read_tasks"})
-async def pulse_socket(socket: Socket) -> None:
+@routes.websocket("/api/v1/pulse", "read_tasks")
+async def pulse_socket(socket: WebSocket) -> None:
     """Tell how the namespace is, whenever that has changed, until one side has had enough."""
-    try:
-        first = await take_pulse(socket)
-    except (Rejected, Refused) as error:
-        await turn_away(as_rejected(error), socket.scope, socket.send)
-        return
+    first = await take_pulse(socket)
     await socket.accept()
     closing = asyncio.create_task(door_of(socket).closing.wait())
     reading = asyncio.create_task(_until_gone(socket))
@@ -77,7 +72,7 @@ async def pulse_socket(socket: Socket) -> None:
         await socket.close(_POLICY_VIOLATION if refused else _GOING_AWAY, str(refused or "")[:100])
 
 
-async def take_pulse(socket: Socket) -> Pulse:
+async def take_pulse(socket: WebSocket) -> Pulse:
     """Return the namespace as it is now.
 
     Raises:
@@ -98,7 +93,7 @@ async def take_pulse(socket: Socket) -> Pulse:
     )
 
 
-async def _beat(socket: Socket, pulse: Pulse) -> None:
+async def _beat(socket: WebSocket, pulse: Pulse) -> None:
     """Send what has changed."""
     told, quiet = b"", 0
     while True:
@@ -107,19 +102,16 @@ async def _beat(socket: Socket, pulse: Pulse) -> None:
         bare = _encode(pulse)
         quiet = quiet + 1 if bare == told else 0
         if not quiet:
-            await socket.send_data(text.decode(), mode="text")
+            await socket.send_text(text.decode())
         elif quiet % QUIET_BEATS == 0:
-            await socket.send_data(_QUIET, mode="text")
+            await socket.send_text(_QUIET)
         told = bare
         await asyncio.sleep(BEAT_S)
         pulse = await take_pulse(socket)
 
 
-async def _until_gone(socket: Socket) -> None:
+async def _until_gone(socket: WebSocket) -> None:
     """Return when the page is gone; it sends nothing."""
-    with suppress(WebSocketDisconnect):
+    with suppress(ClientDisconnected):
         while True:
-            await socket.receive_data("text")
-
-
-ROUTES = (pulse_socket,)
+            await socket.next()

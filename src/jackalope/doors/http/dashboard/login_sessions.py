@@ -18,11 +18,10 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 import msgspec
-from litestar.enums import ScopeType
-from litestar.types import Scope
 
 from jackalope.broker.access import Access, Principal
 from jackalope.core.durations import HOUR
+from jackalope.doors.http.asgi import WEBSOCKET, Scope
 
 VISITS_MAX = 1_000
 VISIT_US_MAX = 12 * HOUR
@@ -94,7 +93,7 @@ class Visits:
 
 def is_meant(scope: Scope, headers: dict[bytes, bytes]) -> bool:
     """Return whether a request with a cookie was made by a page of the door itself."""
-    if scope["type"] == ScopeType.WEBSOCKET:
+    if scope["type"] == WEBSOCKET:
         origin = urlsplit(headers.get(b"origin", b"").decode("latin-1")).netloc
         return origin.lower() == headers.get(b"host", b"").decode("latin-1").lower()
     return scope["method"] in _SAFE_METHODS or PROOF_HEADER in headers

@@ -6,21 +6,23 @@ says what is in it. What the page may load and run is said here too: its own fil
 
 from __future__ import annotations
 
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import msgspec
-from litestar import HttpMethod, Response, route
-from litestar.params import FromPath
 
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import Rejected
-from jackalope.doors.http.request import Asked
+from jackalope.doors.http.request import Request
+from jackalope.doors.http.router import Routes
+
+routes = Routes()
+
 
 FOLDER = Path(__file__).parent.parent / "page"
 INDEX = "index.html"
 
-_READING = [HttpMethod.GET, HttpMethod.HEAD]
 
 #: What the build makes. The tables of machines differ, and a browser runs nothing of another type.
 _KINDS = {
@@ -65,13 +67,13 @@ class Page:
             if path.suffix not in compressed
         }
 
-    def answer(self, request: Asked, name: str) -> Response[bytes]:
+    def answer(self, request: Request, name: str) -> Response:
         """Answer with a file."""
         file = self._files.get(name)
         if file is None:
             message = f"no file {name[:100]!r}" if INDEX in self._files else _NOT_BUILT
             raise Rejected(404, message)
-        encoding = _best(file, request.headers.get("accept-encoding", ""))
+        encoding = _best(file, request.header("accept-encoding"))
         body = file.forms[encoding]
         tag = f'"{file.tag}{encoding}"'
         lasting = "public, max-age=31536000, immutable"
@@ -83,12 +85,12 @@ class Page:
             "ETag": tag,
             "Vary": "Accept-Encoding",
         }
-        if tag in request.headers.get("if-none-match", ""):
-            return Response(b"", status_code=304, headers=headers)
+        if tag in request.header("if-none-match"):
+            return Response(status=304, headers=headers)
         if encoding:
             headers["Content-Encoding"] = encoding
         headers["Content-Length"] = str(len(body))
-        is_head = request.method == HttpMethod.HEAD
+        is_head = request.method == "HEAD"
         return Response(b"" if is_head else body, headers=headers, media_type=file.kind)
 
 
@@ -111,24 +113,19 @@ def _best(file: File, accepted: str) -> str:
     return next((each for each in _ENCODINGS if each in taken and each in file.forms), "")
 
 
-def _page_of(request: Asked) -> Page:
-    state: Any = request.app.state
-    if "page" not in state:
-        state.page = Page()
-    page: Page = state.page
-    return page
+@cache
+def _page() -> Page:
+    return Page()
 
 
-@route(["/", "/login"], http_method=_READING, opt={"permission": None})
-async def read_index(request: Asked) -> Response[bytes]:
+@routes.read("/", "")
+@routes.read("/login", "")
+async def read_index(request: Request) -> Response:
     """Return the page, which asks for a key where one is needed."""
-    return _page_of(request).answer(request, INDEX)
+    return _page().answer(request, INDEX)
 
 
-@route("/assets/{name:str}", http_method=_READING, opt={"permission": None})
-async def read_asset(request: Asked, name: FromPath[str]) -> Response[bytes]:
+@routes.read("/assets/{name}", "")
+async def read_asset(request: Request, name: str) -> Response:
     """Return what the page is made of."""
-    return _page_of(request).answer(request, f"assets/{name}")
-
-
-ROUTES = (read_index, read_asset)
+    return _page().answer(request, f"assets/{name}")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from http.cookies import SimpleCookie
 from typing import Annotated
 
 import msgspec
-from litestar import Response, delete, get, post
-from litestar.datastructures import Cookie
 
 from jackalope import __version__
 from jackalope.broker.access import Principal, acting
@@ -16,11 +15,14 @@ from jackalope.core.api_key import Permission
 from jackalope.core.commands import DEFAULT_NAMESPACE
 from jackalope.core.durations import SECOND
 from jackalope.core.refusals import Refusal
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.dashboard.login_sessions import VISIT_US_MAX
 from jackalope.doors.http.middleware.auth import Stranger
-from jackalope.doors.http.openapi.spec import spec
-from jackalope.doors.http.request import Answer, Asked, answer, door_of, read_body
+from jackalope.doors.http.request import Request, answer, door_of, read_body
 from jackalope.doors.http.rest.schemas import Time, about, to_time
+from jackalope.doors.http.router import Routes, Spec
+
+routes = Routes()
 
 
 class SignIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -41,16 +43,16 @@ class Visitor(msgspec.Struct):
     version: str  # that of the broker
 
 
-@get("/api/v1/session", opt=spec("", Visitor))
-async def read_visitor(request: Asked) -> Answer:
+@routes.get("/api/v1/session", "", Spec(Visitor))
+async def read_visitor(request: Request) -> Response:
     """Tell who asks, and what they may do."""
     door = door_of(request)
     visit = door.visits.find(dict(request.scope["headers"]), door.broker.now_us())
     return answer(await _visitor(request, acting.get(), visit.expires_us if visit else 0))
 
 
-@post("/api/v1/session", status_code=200, opt=spec("", Visitor, body=SignIn))
-async def sign_in(request: Asked) -> Answer:
+@routes.post("/api/v1/session", "", Spec(Visitor, body=SignIn))
+async def sign_in(request: Request) -> Response:
     """Sign in with the token of a key. The cookie that comes back stands for it, for a while.
 
     With the cookie, whatever changes something needs the header `X-Jackalope-Client` as well.
@@ -69,29 +71,30 @@ async def sign_in(request: Asked) -> Answer:
     return answer(await _visitor(request, found, visit.expires_us), headers=headers)
 
 
-@delete("/api/v1/session", opt=spec("", status=204))
-async def sign_out(request: Asked) -> Response[None]:
+@routes.delete("/api/v1/session", "", Spec(status=204))
+async def sign_out(request: Request) -> Response:
     """End the visit of this browser."""
     door_of(request).visits.close(dict(request.scope["headers"]))
     headers = {"Set-Cookie": _cookie(request, "", 0)}
-    return Response(None, status_code=204, headers=headers)
+    return Response(status=204, headers=headers)
 
 
-def _cookie(request: Asked, value: str, seconds: int) -> str:
+def _cookie(request: Request, value: str, seconds: int) -> str:
     door = door_of(request)
-    cookie = Cookie(
-        key=door.visits.cookie,
-        value=value,
-        max_age=seconds,
-        path=door.settings.prefix.rstrip("/") or "/",
-        httponly=True,
-        samesite="strict",
-        secure=request.scope["scheme"] == "https",
+    cookie = SimpleCookie({door.visits.cookie: value})[door.visits.cookie]
+    cookie.update(
+        {
+            "max-age": seconds,
+            "path": door.settings.prefix.rstrip("/") or "/",
+            "httponly": True,
+            "samesite": "strict",
+            "secure": request.scope["scheme"] == "https",
+        }
     )
-    return cookie.to_header(header="")
+    return cookie.OutputString()
 
 
-async def _visitor(request: Asked, principal: Principal, expires_us: int) -> Visitor:
+async def _visitor(request: Request, principal: Principal, expires_us: int) -> Visitor:
     key = principal.key
     is_stranger = isinstance(principal, Stranger)
     return Visitor(
@@ -105,7 +108,7 @@ async def _visitor(request: Asked, principal: Principal, expires_us: int) -> Vis
     )
 
 
-async def _namespaces(request: Asked, principal: Principal) -> list[str]:
+async def _namespaces(request: Request, principal: Principal) -> list[str]:
     if not principal.may(Permission.READ_TASKS):
         return []
     own = principal.key.namespace if principal.key else ""
@@ -113,6 +116,3 @@ async def _namespaces(request: Asked, principal: Principal) -> list[str]:
         door_of(request).broker, own or DEFAULT_NAMESPACE, "namespaces", {}
     )
     return [own] if own else sorted({DEFAULT_NAMESPACE, *found})
-
-
-ROUTES = (read_visitor, sign_in, sign_out)

@@ -5,18 +5,10 @@ A client or a worker that was written for GridLike works with it unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import msgspec
-from litestar import Router
-from litestar.types import ControllerRouterHandler
 
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import Rejected
-
-if TYPE_CHECKING:
-    from jackalope.doors.http.server import HttpDoor
-
 
 #: How all of its paths begin.
 _OWN = ("/api/jobs", "/api/batches", "/api/worker")
@@ -27,19 +19,7 @@ def owns(path: str) -> bool:
     return path.startswith(_OWN)
 
 
-def problem(rejected: Rejected) -> bytes:
-    """Write the body of a rejection that does not reach the routes, in GridLike's words."""
-    return msgspec.json.encode({"problem": str(rejected)})
-
-
-def routes(door: HttpDoor) -> Sequence[ControllerRouterHandler]:
-    """Return the routes of GridLike."""
-    from jackalope.doors.http.gridlike import batches, jobs, worker_socket  # noqa: PLC0415
-    from jackalope.doors.http.gridlike.context import Grid  # noqa: PLC0415
-    from jackalope.doors.http.gridlike.schemas import PROBLEM_HANDLERS  # noqa: PLC0415
-
-    if not door.gridlike.enabled:
-        return []
-    grid = Grid(door)
-    handlers = [part for module in (jobs, batches, worker_socket) for part in module.handlers(grid)]
-    return [Router("/", route_handlers=handlers, exception_handlers=PROBLEM_HANDLERS)]
+def problem(rejected: Rejected) -> Response:
+    """Answer a rejection in GridLike's words."""
+    body = msgspec.json.encode({"problem": str(rejected)})
+    return Response(body, rejected.status, rejected.headers)

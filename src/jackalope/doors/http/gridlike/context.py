@@ -27,7 +27,7 @@ from jackalope.core.durations import SECOND
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
 from jackalope.core.refusals import Code
 from jackalope.doors.http.gridlike.schemas import Problem, to_time
-from jackalope.doors.http.request import as_task_id
+from jackalope.doors.http.request import Connection, as_task_id, door_of
 
 if TYPE_CHECKING:
     from jackalope.broker.engine import Engine
@@ -48,6 +48,11 @@ _PECULIAR = tuple(
     for name in Policy.__struct_fields__
     if getattr(PRESETS[_PRESET], name) != getattr(DEFAULT_POLICY, name)
 )
+
+
+def grid_of(connection: Connection) -> Grid:
+    """Return GridLike at the door through which a request came."""
+    return door_of(connection).grid
 
 
 class Grid:

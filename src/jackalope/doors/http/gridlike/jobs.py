@@ -6,9 +6,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
-from litestar import Response, delete, get, post, route
-from litestar.params import FromPath
-from litestar.response import Stream
 from multipart import parse_options_header
 
 from jackalope.broker.access import THE_BROKER
@@ -21,8 +18,9 @@ from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.refusals import Code
 from jackalope.core.shapes.request import Same
 from jackalope.core.task import Options, TaskSpec
-from jackalope.doors.http.bodies import AnyRequest, Received, body_response, receiving
-from jackalope.doors.http.gridlike.context import Grid
+from jackalope.doors.http.asgi import Response
+from jackalope.doors.http.bodies import Received, body_response, receiving
+from jackalope.doors.http.gridlike.context import Grid, grid_of
 from jackalope.doors.http.gridlike.schemas import (
     DESCRIPTION,
     DESCRIPTION_CHARS_MAX,
@@ -32,9 +30,14 @@ from jackalope.doors.http.gridlike.schemas import (
     Problem,
     Status,
     job_of,
+    problem_response,
 )
-from jackalope.doors.http.request import answer, by_of, to_text
+from jackalope.doors.http.request import Request, answer, by_of, to_text
+from jackalope.doors.http.router import Routes
 from jackalope.wire.views import TaskPage, TaskView
+
+routes = Routes(on_error=problem_response)
+
 
 #: How many jobs of a list are in memory at once.
 _PAGE_ROWS = 500
@@ -45,40 +48,28 @@ _LET_GO_S = 5.0
 #: Keys that no client could ask for: a route of its own, and what clients take out of a path.
 _NO_KEYS = frozenset({"submit", ".", ".."})
 
-_JSON = "application/json"
 _FORM = "multipart/form-data"
-
-
-def handlers(grid: Grid) -> list[Any]:
-    """Return the routes of jobs."""
-    return [*_submitting(grid), *_showing(grid), *_deleting(grid)]
 
 
 # Submitting.
 
 
-def _submitting(grid: Grid) -> list[Any]:
-    @post(
-        ["/api/jobs/submit", "/api/jobs/submit/{job_type:str}"],
-        status_code=202,
-        request_max_body_size=None,
-        opt={"permission": "submit_tasks"},
-    )
-    async def submit_job(request: AnyRequest) -> Response[Any]:
-        """Submit a job: a form with its payload, its priority, a key and a description."""
-        queue = await grid.queue_of(request.path_params.get("job_type"))
-        kind, _ = parse_options_header(request.headers.get("content-type", ""))
-        if kind != _FORM:
-            raise Problem(415, f"Submit a job as a form, {_FORM}, got {kind or 'no Content-Type'}")
-        door = grid.door
-        size_max = door.settings.upload_bytes_max
-        async with receiving(request, grid.broker.blobs, size_max) as received:
-            spec = await _spec_of(grid, queue, received)
-            await _submit(grid, spec, by_of(request))
-        key = spec.options.alias if spec.options else ""
-        return answer({"created": key or to_text(spec.id), "id": to_text(spec.id)}, 202)
-
-    return [submit_job]
+@routes.post("/api/jobs/submit", "submit_tasks")
+@routes.post("/api/jobs/submit/{job_type}", "submit_tasks")
+async def submit_job(request: Request, job_type: str = "") -> Response:
+    """Submit a job: a form with its payload, its priority, a key and a description."""
+    grid = grid_of(request)
+    queue = await grid.queue_of(job_type)
+    kind, _ = parse_options_header(request.header("content-type"))
+    if kind != _FORM:
+        raise Problem(415, f"Submit a job as a form, {_FORM}, got {kind or 'no Content-Type'}")
+    door = grid.door
+    size_max = door.settings.upload_bytes_max
+    async with receiving(request, grid.broker.blobs, size_max) as received:
+        spec = await _spec_of(grid, queue, received)
+        await _submit(grid, spec, by_of(request))
+    key = spec.options.alias if spec.options else ""
+    return answer({"created": key or to_text(spec.id), "id": to_text(spec.id)}, 202)
 
 
 async def _spec_of(grid: Grid, queue: str, received: Received) -> TaskSpec:
@@ -133,48 +124,48 @@ def _duplicate(key: str) -> Problem:
 # Showing.
 
 
-def _showing(grid: Grid) -> list[Any]:
-    @get("/api/jobs", opt={"permission": "read_tasks"})
-    async def list_jobs(request: AnyRequest) -> Stream:
-        """List all jobs, the oldest first; or those of a `type`, a `status`, a `batch`."""
-        about: dict[str, Any] = {"sort": "created"}
-        query = request.query_params
-        if query.get("type"):
-            about["queue"] = await grid.queue_of(query["type"])
-        if query.get("status"):
-            about["states"] = _states_of(query["status"])
-        if query.get("batch"):
-            about["batch"] = number_of(query["batch"], "batch")
-            about["queue"] = await grid.queue_of(query.get("type"))
-        return Stream(await stream_jobs(grid, about), media_type=_JSON)
+@routes.get("/api/jobs", "read_tasks")
+async def list_jobs(request: Request) -> Response:
+    """List all jobs, the oldest first; or those of a `type`, a `status`, a `batch`."""
+    grid = grid_of(request)
+    about: dict[str, Any] = {"sort": "created"}
+    query = request.query
+    if query.get("type"):
+        about["queue"] = await grid.queue_of(query["type"])
+    if query.get("status"):
+        about["states"] = _states_of(query["status"])
+    if query.get("batch"):
+        about["batch"] = number_of(query["batch"], "batch")
+        about["queue"] = await grid.queue_of(query.get("type"))
+    return Response(await stream_jobs(grid, about))
 
-    @get("/api/jobs/{key:str}", opt={"permission": "read_tasks"})
-    async def read_job(key: FromPath[str]) -> Response[Any]:
-        """Show a job, how far it has come, and what went wrong."""
-        view, _ = await grid.find(key)
-        policies = await grid.policies_of({view.queue})
-        return answer(job_of(view, policies[view.queue], grid.broker.now_us()))
 
-    @route(
-        "/api/jobs/{key:str}/payload", http_method=["GET", "HEAD"], opt={"permission": "read_tasks"}
-    )
-    async def read_job_payload(request: AnyRequest, key: FromPath[str]) -> Response[Any]:
-        """Return the payload of a job."""
-        _, (payload, _) = await grid.find(key)
-        return await body_response(request, grid.broker.blobs, payload)
+@routes.get("/api/jobs/{key}", "read_tasks")
+async def read_job(request: Request, key: str) -> Response:
+    """Show a job, how far it has come, and what went wrong."""
+    grid = grid_of(request)
+    view, _ = await grid.find(key)
+    policies = await grid.policies_of({view.queue})
+    return answer(job_of(view, policies[view.queue], grid.broker.now_us()))
 
-    @route(
-        "/api/jobs/{key:str}/result", http_method=["GET", "HEAD"], opt={"permission": "read_tasks"}
-    )
-    async def read_job_result(request: AnyRequest, key: FromPath[str]) -> Response[Any]:
-        """Return the result of a job that is done."""
-        view, (_, result) = await grid.find(key)
-        if view.state is not State.SUCCEEDED:
-            status = STATUSES[view.state].name.lower()
-            raise Problem(409, f"The job with the key {key} has no result: it is {status}")
-        return await body_response(request, grid.broker.blobs, result)
 
-    return [list_jobs, read_job, read_job_payload, read_job_result]
+@routes.read("/api/jobs/{key}/payload", "read_tasks")
+async def read_job_payload(request: Request, key: str) -> Response:
+    """Return the payload of a job."""
+    grid = grid_of(request)
+    _, (payload, _) = await grid.find(key)
+    return await body_response(request, grid.broker.blobs, payload)
+
+
+@routes.read("/api/jobs/{key}/result", "read_tasks")
+async def read_job_result(request: Request, key: str) -> Response:
+    """Return the result of a job that is done."""
+    grid = grid_of(request)
+    view, (_, result) = await grid.find(key)
+    if view.state is not State.SUCCEEDED:
+        status = STATUSES[view.state].name.lower()
+        raise Problem(409, f"The job with the key {key} has no result: it is {status}")
+    return await body_response(request, grid.broker.blobs, result)
 
 
 async def stream_jobs(
@@ -228,21 +219,21 @@ def _states_of(text: str) -> tuple[State, ...]:
 # Deleting.
 
 
-def _deleting(grid: Grid) -> list[Any]:
-    @post("/api/jobs/{key:str}/delete", status_code=202, opt={"permission": "cancel_tasks"})
-    async def delete_job(request: AnyRequest, key: FromPath[str]) -> Response[Any]:
-        """Remove a job with its payload and result; one that runs is stopped first."""
-        return await _delete(grid, key, by_of(request))
-
-    @delete("/api/jobs/{key:str}", status_code=202, opt={"permission": "cancel_tasks"})
-    async def delete_job_itself(request: AnyRequest, key: FromPath[str]) -> Response[Any]:
-        """Remove a job with its payload and result; one that runs is stopped first."""
-        return await _delete(grid, key, by_of(request))
-
-    return [delete_job, delete_job_itself]
+@routes.post("/api/jobs/{key}/delete", "cancel_tasks")
+async def delete_job(request: Request, key: str) -> Response:
+    """Remove a job with its payload and result; one that runs is stopped first."""
+    grid = grid_of(request)
+    return await _delete(grid, key, by_of(request))
 
 
-async def _delete(grid: Grid, key: str, by: str) -> Response[Any]:
+@routes.delete("/api/jobs/{key}", "cancel_tasks")
+async def delete_job_itself(request: Request, key: str) -> Response:
+    """Remove a job with its payload and result; one that runs is stopped first."""
+    grid = grid_of(request)
+    return await _delete(grid, key, by_of(request))
+
+
+async def _delete(grid: Grid, key: str, by: str) -> Response:
     view, _ = await grid.find(key, Permission.CANCEL_TASKS)
     desk = grid.door.desk
 

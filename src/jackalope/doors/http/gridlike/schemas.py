@@ -12,19 +12,17 @@ from enum import IntEnum
 from typing import Any
 
 import msgspec
-from litestar import Request, Response
-from litestar.exceptions import HTTPException
 
-from jackalope.broker.queries import Refused
 from jackalope.core.durations import SECOND
 from jackalope.core.explain import is_stuck
 from jackalope.core.lifecycle import State
 from jackalope.core.policy import DEFAULT_POLICY, Policy
-from jackalope.core.refusals import Refusal
 from jackalope.core.task import Attempt
 from jackalope.core.values import shape_problem
-from jackalope.doors.http.errors import STATUS, Rejected, error_response
-from jackalope.doors.http.request import to_text
+from jackalope.doors.http.asgi import Response
+from jackalope.doors.http.errors import Rejected, as_rejected
+from jackalope.doors.http.gridlike import problem
+from jackalope.doors.http.request import Connection, to_text
 from jackalope.storage import StorageFault
 from jackalope.wire.views import BatchView, ProgressView, TaskView
 
@@ -185,9 +183,6 @@ def read_message(text: str) -> dict[str, Any] | None:
 
 # Problems: how GridLike says no.
 
-AnyRequest = Request[Any, Any, Any]
-
-_JSON = "application/json"
 _PROBLEM_JSON = "application/problem+json"
 
 
@@ -207,51 +202,21 @@ class Incomplete(Exception):
         self.fields = fields
 
 
-def _say(status: int, message: str, headers: dict[str, str] | None = None) -> Response[Any]:
-    if status == 401:
-        return Response(b"", status_code=401, headers=headers)
-    # The headers of an error are the same at every path.
-    headers = dict(error_response(status, message, headers=headers).headers)
-    body = msgspec.json.encode({"problem": message})
-    return Response(body, status_code=status, media_type=_JSON, headers=headers)
-
-
-def _on_problem(_: AnyRequest, error: Problem) -> Response[Any]:
-    return _say(error.status, str(error))
-
-
-def _on_incomplete(_: AnyRequest, error: Incomplete) -> Response[Any]:
-    body = {
-        "title": "One or more validation errors occurred.",
-        "status": 400,
-        "errors": {name: [f"The {name} field is required."] for name in error.fields},
-    }
-    return Response(msgspec.json.encode(body), status_code=400, media_type=_PROBLEM_JSON)
-
-
-def _on_refused(_: AnyRequest, error: Refused) -> Response[Any]:
-    refusal: Refusal = error.refusal
-    return _say(STATUS[refusal.code], refusal.message)
-
-
-def _on_rejected(_: AnyRequest, error: Rejected) -> Response[Any]:
-    return _say(error.status, str(error), error.headers)
-
-
-def _on_http(_: AnyRequest, error: HTTPException) -> Response[Any]:
-    return _say(error.status_code, error.detail, dict(error.headers or {}))
-
-
-def _on_storage_fault(_: AnyRequest, fault: StorageFault) -> Response[Any]:
-    body = {"title": "The storage failed.", "status": 500, "detail": str(fault)}
-    return Response(msgspec.json.encode(body), status_code=500, media_type=_PROBLEM_JSON)
-
-
-PROBLEM_HANDLERS: dict[int | type[Exception], Any] = {
-    Problem: _on_problem,
-    Incomplete: _on_incomplete,
-    Refused: _on_refused,
-    Rejected: _on_rejected,
-    HTTPException: _on_http,
-    StorageFault: _on_storage_fault,
-}
+def problem_response(connection: Connection, error: Exception) -> Response:
+    """Answer an error in GridLike's words."""
+    if isinstance(error, Incomplete):
+        body: dict[str, Any] = {
+            "title": "One or more validation errors occurred.",
+            "status": 400,
+            "errors": {name: [f"The {name} field is required."] for name in error.fields},
+        }
+        return Response(msgspec.json.encode(body), 400, media_type=_PROBLEM_JSON)
+    if isinstance(error, StorageFault):
+        body = {"title": "The storage failed.", "status": 500, "detail": str(error)}
+        return Response(msgspec.json.encode(body), 500, media_type=_PROBLEM_JSON)
+    if isinstance(error, Problem):
+        error = Rejected(error.status, str(error))
+    rejected = as_rejected(connection, error)
+    if rejected.status == 401:
+        return Response(b"", 401, rejected.headers)
+    return problem(rejected)

@@ -49,8 +49,6 @@ from typing import Any
 
 import msgspec
 import structlog
-from litestar import Response, WebSocket, get, websocket
-from litestar.exceptions import WebSocketException
 from uvicorn.protocols.utils import ClientDisconnected
 
 from jackalope.broker.access import acting, sees
@@ -63,22 +61,26 @@ from jackalope.core.durations import SECOND
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code as RefusalCode
 from jackalope.core.task import Body, Error
-from jackalope.doors.http.bodies import AnyRequest, Upload, body_chunks
-from jackalope.doors.http.errors import Rejected, turn_away
-from jackalope.doors.http.gridlike import problem
+from jackalope.doors.http.asgi import Response
+from jackalope.doors.http.bodies import Upload, body_chunks
 from jackalope.doors.http.gridlike.context import (
     Entry,
     Grid,
     Standing,
     WorkerShown,
     counts_of,
+    grid_of,
     show,
 )
-from jackalope.doors.http.gridlike.schemas import Code, Problem, read_message
+from jackalope.doors.http.gridlike.schemas import Code, problem_response, read_message
 from jackalope.doors.http.gridlike.worker_session import Goodbye, Job, WorkerSession
-from jackalope.doors.http.request import answer, as_task_id, to_text
+from jackalope.doors.http.request import Request, WebSocket, answer, as_task_id, to_text
+from jackalope.doors.http.router import Routes
 from jackalope.doors.http.transport.listener import EXTENSION
 from jackalope.storage import StorageFault
+
+routes = Routes(on_error=problem_response)
+
 
 log = structlog.get_logger(component="gridlike")
 
@@ -98,13 +100,11 @@ _REASON_BYTES_MAX = 120
 _STATUS_REQUEST = msgspec.json.encode({"code": int(Code.STATUS_REQUEST)}).decode()
 _READY = 1
 
-AnySocket = WebSocket[Any, Any, Any]
-
 
 class WorkerSocket:
     """One connection of a worker."""
 
-    def __init__(self, grid: Grid, socket: AnySocket, queue: str) -> None:
+    def __init__(self, grid: Grid, socket: WebSocket, queue: str) -> None:
         self._grid = grid
         self._socket = socket
         self._entry = Entry(queue, grid.broker.now_us())
@@ -122,14 +122,7 @@ class WorkerSocket:
     async def run(self) -> None:
         """Talk with the worker until one of the two is gone."""
         settings, roll = self._grid.settings, self._grid.roll
-        accept: Any = {
-            "type": "websocket.accept",
-            "subprotocol": None,
-            "headers": [],
-            "pieces": True,
-            "keepalive_s": settings.keepalive_us / SECOND,
-        }
-        await self._socket.send(accept)
+        await self._socket.accept(pieces=True, keepalive_s=settings.keepalive_us / SECOND)
         roll.enter(self._entry)
         try:
             await self._register()
@@ -138,7 +131,7 @@ class WorkerSocket:
             await self._say_goodbye(goodbye)
         except Refused as error:
             await self._say_goodbye(Goodbye(1012, error.refusal.message))
-        except (ClientDisconnected, WebSocketException):
+        except ClientDisconnected:
             pass
         finally:
             self._session.close()
@@ -153,7 +146,7 @@ class WorkerSocket:
         until = loop.time() + grace_s
         try:
             async with asyncio.timeout_at(until):
-                message = await self._receive()
+                message = await self._socket.next()
         except TimeoutError:
             self._entry.standing = Standing.FAILED_REGISTRATION
             raise Goodbye(1008, f"not registered within {grace_s:g} s") from None
@@ -211,7 +204,7 @@ class WorkerSocket:
 
     async def _listen(self) -> None:
         while True:
-            message = await self._receive()
+            message = await self._socket.next()
             if message.get("bytes") is not None:
                 await self._take_result(message)
                 continue
@@ -316,7 +309,7 @@ class WorkerSocket:
                 await self._feed(upload, message["bytes"])
             if not message.get("more"):
                 return
-            message = await self._receive()
+            message = await self._socket.next()
             if message.get("bytes") is None:
                 raise Goodbye(1002, "a text within a binary message")
 
@@ -375,7 +368,7 @@ class WorkerSocket:
                 continue
             self._asked_at = loop.time()
             self._questions.append(self._sent)
-            await self._send_text(_STATUS_REQUEST)
+            await self._socket.send_text(_STATUS_REQUEST)
 
     async def _send_payload(self, job: Job) -> None:
         try:
@@ -390,7 +383,7 @@ class WorkerSocket:
         self._owes = self._is_sending = True
         self._entry.standing = Standing.BUSY
         if self._entry.names_attempts:
-            await self._send_text(_attempt_of(job))
+            await self._socket.send_text(_attempt_of(job))
         try:
             await self._send_chunks(chunks)
         except StorageFault as fault:
@@ -410,12 +403,8 @@ class WorkerSocket:
         # At once: the result can be there before anything else is done.
         self._is_sending = False
 
-    async def _send_text(self, text: str) -> None:
-        await self._socket.send({"type": "websocket.send", "text": text, "bytes": None})
-
     async def _send_fragment(self, chunk: bytes, *, more: bool) -> None:
-        fragment: Any = {"type": "websocket.send", "bytes": chunk, "more": more}
-        await self._socket.send(fragment)
+        await self._socket.send({"type": "websocket.send", "bytes": chunk, "more": more})
 
     async def _tick(self) -> None:
         """Send the broker a heartbeat, and repeat questions that were not answered."""
@@ -430,13 +419,6 @@ class WorkerSocket:
 
     # The wire.
 
-    async def _receive(self) -> dict[str, Any]:
-        """Return the next message, or the next piece of one."""
-        message: Any = await self._socket.receive()
-        if message["type"] != "websocket.receive":
-            raise ClientDisconnected
-        return dict(message)
-
     async def _say_goodbye(self, goodbye: Goodbye) -> None:
         log.info(
             "worker sent away",
@@ -444,16 +426,11 @@ class WorkerSocket:
             code=goodbye.code,
             reason=str(goodbye),
         )
-        with suppress(ClientDisconnected, WebSocketException, TimeoutError):
+        with suppress(ClientDisconnected, TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
-                await self._socket.send(
-                    {
-                        "type": "websocket.close",
-                        "code": goodbye.code,
-                        # A close frame has no room for more.
-                        "reason": str(goodbye).encode()[:_REASON_BYTES_MAX].decode(errors="ignore"),
-                    }
-                )
+                # A close frame has no room for more.
+                reason = str(goodbye).encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
+                await self._socket.close(goodbye.code, reason)
 
 
 def _attempt_of(job: Job) -> str:
@@ -465,42 +442,35 @@ def _attempt_of(job: Job) -> str:
 
 # Workers over HTTP: the list of them, and the socket through which each comes.
 
-_PATHS = ["/api/worker", "/api/worker/{job_type:str}"]
+
+# Anonymous as far as HTTP goes: a worker proves who it is when it registers.
+@routes.websocket("/api/worker", "")
+@routes.websocket("/api/worker/{job_type}", "")
+async def work(socket: WebSocket, job_type: str = "") -> None:
+    """Take a worker in."""
+    grid = grid_of(socket)
+    queue = await grid.queue_of(job_type)
+    must(EXTENSION in (socket.scope.get("extensions") or {}), "sockets come in pieces")
+    await WorkerSocket(grid, socket, queue).run()
 
 
-def handlers(grid: Grid) -> list[Any]:
-    """Return the routes of workers."""
+@routes.get("/api/worker", "")
+@routes.get("/api/worker/{job_type}", "")
+async def not_a_socket(request: Request, **_: str) -> Response:
+    """Tell whoever does not ask for a WebSocket to do so."""
+    message = f"{request.path} is for workers; connect with a WebSocket"
+    headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
+    return answer({"problem": message}, 426, headers)
 
-    # Anonymous as far as HTTP goes: a worker proves who it is when it registers.
-    @websocket(_PATHS, opt={"permission": None})
-    async def work(socket: AnySocket) -> None:
-        """Take a worker in."""
-        await socket.receive()  # That it wants to connect.
-        try:
-            queue = await grid.queue_of(socket.path_params.get("job_type"))
-        except Problem as error:
-            rejected = Rejected(error.status, str(error))
-            await turn_away(rejected, socket.scope, socket.send, problem)
-            return
-        must(EXTENSION in (socket.scope.get("extensions") or {}), "sockets come in pieces")
-        await WorkerSocket(grid, socket, queue).run()
 
-    @get(_PATHS, opt={"permission": None})
-    async def not_a_socket(request: AnyRequest) -> Response[Any]:
-        """Tell whoever does not ask for a WebSocket to do so."""
-        message = f"{request.url.path} is for workers; connect with a WebSocket"
-        headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
-        return answer({"problem": message}, 426, headers)
-
-    @get("/api/workers", opt={"permission": "read_tasks"})
-    async def list_workers() -> Response[Any]:
-        """List the workers that are connected, or were a moment ago, and what they have done."""
-        refusal = acting.get().refuse(Permission.READ_TASKS, grid.namespace)
-        if refusal is not None:
-            raise Refused(refusal)
-        return answer(await grid.broker.read(lambda engine: _shown(grid, engine)))
-
-    return [work, not_a_socket, list_workers]
+@routes.get("/api/workers", "read_tasks")
+async def list_workers(request: Request) -> Response:
+    """List the workers that are connected, or were a moment ago, and what they have done."""
+    grid = grid_of(request)
+    refusal = acting.get().refuse(Permission.READ_TASKS, grid.namespace)
+    if refusal is not None:
+        raise Refused(refusal)
+    return answer(await grid.broker.read(lambda engine: _shown(grid, engine)))
 
 
 def _shown(grid: Grid, engine: Engine) -> list[WorkerShown]:

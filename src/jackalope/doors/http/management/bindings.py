@@ -5,72 +5,62 @@ from __future__ import annotations
 from collections.abc import Callable
 from urllib.parse import quote
 
-from litestar import delete, get, post
-from litestar.params import FromPath
-
 from jackalope.broker.engine import Engine
-from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import Bind, Unbind
 from jackalope.core.shapes.exchange import Binding
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.conventions import (
-    Answer,
-    Asked,
-    Nothing,
     by,
     exchange_named,
     key_of,
     listed,
-    named,
     not_found,
-    nothing,
     read_json,
     room_of,
     shown,
     table,
     text,
 )
+from jackalope.doors.http.request import Request
+from jackalope.doors.http.router import Routes
 from jackalope.wire.amqp_errors import namespace_of
 
-_READ = {"permission": Permission.READ_TASKS}
-_ADMIN = {"permission": Permission.ADMIN}
+routes = Routes("/api")
+
 
 #: The ends of bindings as paths name them: `q` for a queue, `e` for an exchange.
 _IS_EXCHANGE = {"q": False, "e": True}
 
-_BETWEEN = "/bindings/{vhost:str}/e/{source:str}/{kind:str}/{target:str}"
+_BETWEEN = "/bindings/{vhost}/e/{source}/{kind}/{target}"
 
 
-@get("/bindings", opt=_READ)
-async def list_all_bindings(request: Asked) -> Answer:
+@routes.get("/bindings", "read_tasks")
+async def list_all_bindings(request: Request) -> Response:
     """List every binding."""
     return await _list(request, None, lambda _: True)
 
 
-@get("/bindings/{vhost:str}", opt=_READ)
-async def list_bindings(request: Asked, vhost: FromPath[str]) -> Answer:
+@routes.get("/bindings/{vhost}", "read_tasks")
+async def list_bindings(request: Request, vhost: str) -> Response:
     """List the bindings of a virtual host."""
-    return await _list(request, named(vhost), lambda _: True)
+    return await _list(request, vhost, lambda _: True)
 
 
-@get("/queues/{vhost:str}/{name:str}/bindings", opt=_READ)
-async def list_bindings_of_queue(
-    request: Asked, vhost: FromPath[str], name: FromPath[str]
-) -> Answer:
+@routes.get("/queues/{vhost}/{name}/bindings", "read_tasks")
+async def list_bindings_of_queue(request: Request, vhost: str, name: str) -> Response:
     """List the bindings that lead to a queue."""
-    where = named(vhost), named(name)
+    where = vhost, name
     await room_of(request).broker.read(lambda engine: views.queue_in(engine, *where))
     return await _list(
         request, where[0], lambda each: not each.is_to_exchange and each.to == where[1]
     )
 
 
-@get("/exchanges/{vhost:str}/{name:str}/bindings/{end:str}", opt=_READ)
-async def list_bindings_of_exchange(
-    request: Asked, vhost: FromPath[str], name: FromPath[str], end: FromPath[str]
-) -> Answer:
+@routes.get("/exchanges/{vhost}/{name}/bindings/{end}", "read_tasks")
+async def list_bindings_of_exchange(request: Request, vhost: str, name: str, end: str) -> Response:
     """List the bindings whose source, or whose destination, is an exchange."""
-    where = named(vhost), exchange_named(name)
+    where = vhost, exchange_named(name)
     if end not in ("source", "destination"):
         raise not_found()
     await room_of(request).broker.read(lambda engine: views.exchange_in(engine, *where))
@@ -79,29 +69,19 @@ async def list_bindings_of_exchange(
     return await _list(request, where[0], lambda each: each.is_to_exchange and each.to == where[1])
 
 
-@get(_BETWEEN, opt=_READ)
+@routes.get(_BETWEEN, "read_tasks")
 async def list_bindings_between(
-    request: Asked,
-    vhost: FromPath[str],
-    source: FromPath[str],
-    kind: FromPath[str],
-    target: FromPath[str],
-) -> Answer:
+    request: Request, vhost: str, source: str, kind: str, target: str
+) -> Response:
     """List the bindings between two ends."""
-    return await _list(request, named(vhost), _between(source, kind, target))
+    return await _list(request, vhost, _between(source, kind, target))
 
 
-@post(_BETWEEN, opt=_ADMIN, status_code=201)
-async def bind(
-    request: Asked,
-    vhost: FromPath[str],
-    source: FromPath[str],
-    kind: FromPath[str],
-    target: FromPath[str],
-) -> Nothing:
+@routes.post(_BETWEEN, "admin")
+async def bind(request: Request, vhost: str, source: str, kind: str, target: str) -> Response:
     """Bind two ends."""
     body = await read_json(request)
-    to = exchange_named(target) if _is_exchange(kind) else named(target)
+    to = exchange_named(target) if _is_exchange(kind) else target
     binding = Binding(
         exchange_named(source),
         to,
@@ -110,40 +90,29 @@ async def bind(
         table(body, "arguments"),
     )
     room = room_of(request)
-    await room.ask(Bind(binding=binding, namespace=namespace_of(named(vhost)), by=by()))
-    return nothing(201, {"Location": f"{target}/{quote(key_of(binding))}"})
+    await room.ask(Bind(binding=binding, namespace=namespace_of(vhost), by=by()))
+    where = f"{quote(target, safe='')}/{quote(key_of(binding))}"
+    return Response(status=201, headers={"Location": where})
 
 
-@get(_BETWEEN + "/{key:str}", opt=_READ)
+@routes.get(_BETWEEN + "/{key}", "read_tasks")
 async def read_binding(
-    request: Asked,
-    *,
-    vhost: FromPath[str],
-    source: FromPath[str],
-    kind: FromPath[str],
-    target: FromPath[str],
-    key: FromPath[str],
-) -> Answer:
+    request: Request, *, vhost: str, source: str, kind: str, target: str, key: str
+) -> Response:
     """Show a binding."""
-    found = await _find(request, named(vhost), _between(source, kind, target), key)
+    found = await _find(request, vhost, _between(source, kind, target), key)
     return shown(request, found[0])
 
 
-@delete(_BETWEEN + "/{key:str}", opt=_ADMIN, status_code=204)
+@routes.delete(_BETWEEN + "/{key}", "admin")
 async def unbind(
-    request: Asked,
-    *,
-    vhost: FromPath[str],
-    source: FromPath[str],
-    kind: FromPath[str],
-    target: FromPath[str],
-    key: FromPath[str],
-) -> Nothing:
+    request: Request, *, vhost: str, source: str, kind: str, target: str, key: str
+) -> Response:
     """Undo a binding."""
-    _, binding = await _find(request, named(vhost), _between(source, kind, target), key)
+    _, binding = await _find(request, vhost, _between(source, kind, target), key)
     room = room_of(request)
-    await room.ask(Unbind(binding=binding, namespace=namespace_of(named(vhost)), by=by()))
-    return nothing()
+    await room.ask(Unbind(binding=binding, namespace=namespace_of(vhost), by=by()))
+    return Response(status=204)
 
 
 def _is_exchange(kind: str) -> bool:
@@ -154,11 +123,11 @@ def _is_exchange(kind: str) -> bool:
 
 def _between(source: str, kind: str, target: str) -> Callable[[Binding], bool]:
     is_exchange = _is_exchange(kind)
-    ends = exchange_named(source), exchange_named(target) if is_exchange else named(target)
+    ends = exchange_named(source), exchange_named(target) if is_exchange else target
     return lambda each: (each.source, each.to) == ends and each.is_to_exchange == is_exchange
 
 
-async def _list(request: Asked, vhost: str | None, fits: Callable[[Binding], bool]) -> Answer:
+async def _list(request: Request, vhost: str | None, fits: Callable[[Binding], bool]) -> Response:
     def look(engine: Engine) -> list[views.Item]:
         return [
             views.show_binding(namespace, binding)
@@ -171,7 +140,7 @@ async def _list(request: Asked, vhost: str | None, fits: Callable[[Binding], boo
 
 
 async def _find(
-    request: Asked, vhost: str, fits: Callable[[Binding], bool], key: str
+    request: Request, vhost: str, fits: Callable[[Binding], bool], key: str
 ) -> tuple[views.Item, Binding]:
     """Return the binding that a path names, and how it is shown.
 
@@ -183,20 +152,8 @@ async def _find(
         namespace = views.namespaces(engine, vhost)[0]
         for binding in views.bindings(namespace):
             # The key may have come as it was told, or encoded once more.
-            if fits(binding) and key_of(binding) in (key, named(key)):
+            if fits(binding) and key_of(binding) in (key, quote(key, safe="")):
                 return views.show_binding(namespace, binding), binding
         raise not_found()
 
     return await room_of(request).broker.read(look)
-
-
-ROUTES = [
-    list_all_bindings,
-    list_bindings,
-    list_bindings_of_queue,
-    list_bindings_of_exchange,
-    list_bindings_between,
-    bind,
-    read_binding,
-    unbind,
-]

@@ -2,87 +2,81 @@
 
 from __future__ import annotations
 
-from litestar import delete, get
-from litestar.params import FromPath
-
 from jackalope.broker.connection_info import Link, LinkChannel
-from jackalope.core.api_key import Permission
 from jackalope.core.durations import MILLISECOND
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.management.conventions import (
     NODE,
-    Answer,
-    Asked,
     Item,
-    Nothing,
     listed,
-    named,
     not_found,
-    nothing,
     room_of,
     shown,
 )
+from jackalope.doors.http.request import Request
+from jackalope.doors.http.router import Routes
 from jackalope.wire.amqp_errors import vhost_of
 
-_READ = {"permission": Permission.READ_TASKS}
-_ADMIN = {"permission": Permission.ADMIN}
+routes = Routes("/api")
+
 
 #: The header in which a client gives the reason to close a connection.
-_REASON_HEADER = "X-Reason"
+_REASON_HEADER = "x-reason"
 _REASON_CHARS_MAX = 200
 
 
-@get("/connections", opt=_READ)
-async def list_connections(request: Asked) -> Answer:
+@routes.get("/connections", "read_tasks")
+async def list_connections(request: Request) -> Response:
     """List every connection over AMQP."""
     return listed(request, [_show_link(link) for link in room_of(request).links()])
 
 
-@get("/vhosts/{vhost:str}/connections", opt=_READ)
-async def list_connections_of_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
+@routes.get("/vhosts/{vhost}/connections", "read_tasks")
+async def list_connections_of_vhost(request: Request, vhost: str) -> Response:
     """List the connections to a virtual host."""
-    links = room_of(request).links(named(vhost))
+    links = room_of(request).links(vhost)
     return listed(request, [_show_link(link) for link in links])
 
 
-@get("/connections/{name:str}", opt=_READ)
-async def read_connection(request: Asked, name: FromPath[str]) -> Answer:
+@routes.get("/connections/{name}", "read_tasks")
+async def read_connection(request: Request, name: str) -> Response:
     """Show a connection."""
-    return shown(request, _show_link(_link(request, named(name))))
+    return shown(request, _show_link(_link(request, name)))
 
 
-@delete("/connections/{name:str}", opt=_ADMIN, status_code=204)
-async def close_connection(request: Asked, name: FromPath[str]) -> Nothing:
+@routes.delete("/connections/{name}", "admin")
+async def close_connection(request: Request, name: str) -> Response:
     """Close a connection."""
-    told = request.headers.get(_REASON_HEADER, "Closed via management plugin")
-    if not room_of(request).close_link(named(name), told[:_REASON_CHARS_MAX]):
+    told = request.header(_REASON_HEADER, "Closed via management plugin")
+    if not room_of(request).close_link(name, told[:_REASON_CHARS_MAX]):
         raise not_found()
-    return nothing()
+    return Response(status=204)
 
 
-@get("/connections/{name:str}/channels", opt=_READ)
-async def list_channels_of_connection(request: Asked, name: FromPath[str]) -> Answer:
+@routes.get("/connections/{name}/channels", "read_tasks")
+async def list_channels_of_connection(request: Request, name: str) -> Response:
     """List the channels of a connection."""
-    link = _link(request, named(name))
+    link = _link(request, name)
     return listed(request, [_show_channel(link, channel) for channel in link.channels])
 
 
-@get("/channels", opt=_READ)
-async def list_channels(request: Asked) -> Answer:
+@routes.get("/channels", "read_tasks")
+async def list_channels(request: Request) -> Response:
     """List every channel."""
     return listed(request, _channels(request, None))
 
 
-@get("/vhosts/{vhost:str}/channels", opt=_READ)
-async def list_channels_of_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
+@routes.get("/vhosts/{vhost}/channels", "read_tasks")
+async def list_channels_of_vhost(request: Request, vhost: str) -> Response:
     """List the channels of a virtual host."""
-    return listed(request, _channels(request, named(vhost)))
+    return listed(request, _channels(request, vhost))
 
 
-@get("/channels/{name:str}", opt=_READ)
-async def read_channel(request: Asked, name: FromPath[str]) -> Answer:
+@routes.get("/channels/{name}", "read_tasks")
+async def read_channel(request: Request, name: str) -> Response:
     """Show a channel and its consumers."""
     for item in _channels(request, None):
-        if item["name"] == named(name):
+        if item["name"] == name:
             consumers = [
                 each
                 for each in room_of(request).consumers()
@@ -92,26 +86,26 @@ async def read_channel(request: Asked, name: FromPath[str]) -> Answer:
     raise not_found()
 
 
-@get("/consumers", opt=_READ)
-async def list_consumers(request: Asked) -> Answer:
+@routes.get("/consumers", "read_tasks")
+async def list_consumers(request: Request) -> Response:
     """List every consumer over AMQP."""
     return listed(request, room_of(request).consumers())
 
 
-@get("/consumers/{vhost:str}", opt=_READ)
-async def list_consumers_of_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
+@routes.get("/consumers/{vhost}", "read_tasks")
+async def list_consumers_of_vhost(request: Request, vhost: str) -> Response:
     """List the consumers of a virtual host."""
-    return listed(request, room_of(request).consumers(named(vhost)))
+    return listed(request, room_of(request).consumers(vhost))
 
 
-def _link(request: Asked, name: str) -> Link:
+def _link(request: Request, name: str) -> Link:
     for link in room_of(request).links():
         if link.name == name:
             return link
     raise not_found()
 
 
-def _channels(request: Asked, vhost: str | None) -> list[Item]:
+def _channels(request: Request, vhost: str | None) -> list[Item]:
     return [
         _show_channel(link, channel)
         for link in room_of(request).links(vhost)
@@ -165,17 +159,3 @@ def _show_channel(link: Link, channel: LinkChannel) -> Item:
         "user_who_performed_action": link.user,
         "vhost": vhost_of(link.namespace),
     }
-
-
-ROUTES = [
-    list_connections,
-    list_connections_of_vhost,
-    read_connection,
-    close_connection,
-    list_channels_of_connection,
-    list_channels,
-    list_channels_of_vhost,
-    read_channel,
-    list_consumers,
-    list_consumers_of_vhost,
-]

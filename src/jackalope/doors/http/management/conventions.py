@@ -11,10 +11,9 @@ import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import msgspec
-from litestar import Request, Response
 
 from jackalope.broker.access import acting, sees
 from jackalope.broker.connection_info import Link, LinkChannel, LinkConsumer, Links
@@ -29,6 +28,8 @@ from jackalope.core.effects import Answered
 from jackalope.core.refusals import Code
 from jackalope.core.shapes.exchange import Binding
 from jackalope.core.values import shape_problem
+from jackalope.doors.http.asgi import Response
+from jackalope.doors.http.request import Request, answer
 from jackalope.doors.http.session import ClientSession
 from jackalope.wire.amqp_errors import namespace_of, reply_text, vhost_of
 
@@ -40,13 +41,6 @@ NODE = "jackalope@localhost"
 #: How the default exchange, whose name is empty, is called in paths.
 DEFAULT_EXCHANGE_IN_PATHS = "amq.default"
 
-_JSON = "application/json"
-_encode = msgspec.json.Encoder().encode
-
-Asked = Request[Any, Any, Any]
-Answer = Response[bytes]
-Nothing = Response[None]
-
 
 class Problem(Exception):
     """A request that cannot be answered, in RabbitMQ's words."""
@@ -55,16 +49,6 @@ class Problem(Exception):
         super().__init__(reason)
         self.status = status
         self.error = error
-
-
-def answer(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Answer:
-    """Answer with JSON."""
-    return Response(_encode(body), status_code=status, media_type=_JSON, headers=headers)
-
-
-def nothing(status: int = 204, headers: dict[str, str] | None = None) -> Nothing:
-    """Answer that it is done, with an empty body."""
-    return Response(None, status_code=status, headers=headers)
 
 
 def not_found() -> Problem:
@@ -91,14 +75,8 @@ def problem_of(refused: Refused) -> Problem:
     return bad(message)
 
 
-def named(segment: str) -> str:
-    """Return the name that a part of a path stands for."""
-    return unquote(segment)
-
-
-def exchange_named(segment: str) -> str:
-    """Return the exchange that a part of a path stands for."""
-    name = named(segment)
+def exchange_named(name: str) -> str:
+    """Return the exchange that a name in a path stands for."""
     return "" if name == DEFAULT_EXCHANGE_IN_PATHS else name
 
 
@@ -110,7 +88,7 @@ def key_of(binding: Binding) -> str:
     return f"{quote(binding.key, safe='')}~{urlsafe_b64encode(digest)[:8].decode()}"
 
 
-async def read_json(request: Asked) -> dict[str, Any]:
+async def read_json(request: Request) -> dict[str, Any]:
     """Read the body of a request, which is an object whatever its content type.
 
     Raises:
@@ -197,13 +175,13 @@ PAGE_ROWS_DEFAULT = 100
 PAGE_ROWS_MAX = 500
 
 
-def listed(request: Asked, items: list[Item]) -> Answer:
+def listed(request: Request, items: list[Item]) -> Response:
     """Answer with a list, or with a page of it if a page is asked for.
 
     Raises:
         Problem: the page, its size or the filter cannot be.
     """
-    asked = request.query_params
+    asked = request.query
     total = len(items)
     items = _filtered(items, asked.get("name", ""), is_pattern=asked.get("use_regex") == "true")
     items = _sorted(items, asked.get("sort", ""), is_reversed=asked.get("sort_reverse") == "true")
@@ -228,9 +206,9 @@ def listed(request: Asked, items: list[Item]) -> Answer:
     )
 
 
-def shown(request: Asked, item: Item) -> Answer:
+def shown(request: Request, item: Item) -> Response:
     """Answer with one thing."""
-    return answer(_columns(item, request.query_params.get("columns", "")))
+    return answer(_columns(item, request.query.get("columns", "")))
 
 
 def _columns(item: Item, names: str) -> Item:
@@ -390,9 +368,9 @@ def message_stats(reading: Reading, ack_rate: float) -> Item:
     }
 
 
-def room_of(request: Asked) -> Room:
+def room_of(request: Request) -> Room:
     """Return the room of a request."""
-    room: Room = request.app.state.room
+    room: Room = request.app.owner
     return room
 
 

@@ -5,26 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from litestar import get, post
-from litestar.params import FromPath
-
 from jackalope.broker.engine import Engine
-from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import AnyMessaging, Bind, OpenExchange, OpenQueue, SetRule
 from jackalope.core.shapes.exchange import Binding, Exchange
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.conventions import (
     SPOKEN_VERSION,
-    Answer,
-    Asked,
-    Nothing,
     admit_to,
-    answer,
     bad,
     by,
     flag,
-    named,
-    nothing,
     read_json,
     require,
     room_of,
@@ -33,24 +24,27 @@ from jackalope.doors.http.management.conventions import (
 )
 from jackalope.doors.http.management.exchanges import kind_of
 from jackalope.doors.http.management.policies import rule_of
+from jackalope.doors.http.request import Request, answer
+from jackalope.doors.http.router import Routes
 from jackalope.wire.amqp_errors import DEFAULT_VHOST, namespace_of, vhost_of
 
-_ADMIN = {"permission": Permission.ADMIN}
+routes = Routes("/api")
+
 
 Item = dict[str, Any]
 
 
-@get("/definitions", opt=_ADMIN)
-async def export_all(request: Asked) -> Answer:
+@routes.get("/definitions", "admin")
+async def export_all(request: Request) -> Response:
     """Export the definitions of every virtual host. Users are API keys, which stay here."""
     found = await room_of(request).broker.read(lambda engine: _export(engine, None))
     return answer(found)
 
 
-@get("/definitions/{vhost:str}", opt=_ADMIN)
-async def export_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
+@routes.get("/definitions/{vhost}", "admin")
+async def export_vhost(request: Request, vhost: str) -> Response:
     """Export the definitions of a virtual host, without its name."""
-    where = named(vhost)
+    where = vhost
     found = await room_of(request).broker.read(lambda engine: _export(engine, where))
     for kind in ("queues", "exchanges", "bindings", "policies"):
         found[kind] = [{k: v for k, v in each.items() if k != "vhost"} for each in found[kind]]
@@ -59,17 +53,17 @@ async def export_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
     return answer(found)
 
 
-@post("/definitions", opt=_ADMIN, status_code=204)
-async def import_all(request: Asked) -> Nothing:
+@routes.post("/definitions", "admin")
+async def import_all(request: Request) -> Response:
     """Declare what a document says, in order; what is already there must be the same."""
     return await _import(request, None)
 
 
-@post("/definitions/{vhost:str}", opt=_ADMIN, status_code=204)
-async def import_vhost(request: Asked, vhost: FromPath[str]) -> Nothing:
+@routes.post("/definitions/{vhost}", "admin")
+async def import_vhost(request: Request, vhost: str) -> Response:
     """Declare what a document says in one virtual host."""
-    admit_to(namespace_of(named(vhost)))
-    return await _import(request, named(vhost))
+    admit_to(namespace_of(vhost))
+    return await _import(request, vhost)
 
 
 def _export(engine: Engine, vhost: str | None) -> Item:
@@ -122,13 +116,13 @@ def _is_owned(namespace: Any, binding: Binding) -> bool:
     return views.owned(namespace.queues[binding.to])
 
 
-async def _import(request: Asked, vhost: str | None) -> Nothing:
+async def _import(request: Request, vhost: str | None) -> Response:
     room = room_of(request)
     body = await read_json(request)
     # All of it is read before any of it is done.
     for command in list(_commands(body, vhost)):
         await room.ask(command)
-    return nothing()
+    return Response(status=204)
 
 
 def _commands(body: Item, vhost: str | None) -> Iterator[AnyMessaging]:
@@ -180,6 +174,3 @@ def _each(body: Item, kind: str) -> list[Item]:
 
 def _where(each: Item, vhost: str | None) -> str:
     return namespace_of(vhost or text(each, "vhost", DEFAULT_VHOST))
-
-
-ROUTES = [export_all, export_vhost, import_all, import_vhost]

@@ -2,50 +2,43 @@
 
 from __future__ import annotations
 
-from litestar import delete, get, put
-from litestar.params import FromPath
-
 from jackalope.broker.engine import Engine
-from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import OpenExchange, RemoveExchange
 from jackalope.core.shapes.exchange import Exchange, Kind
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.conventions import (
-    Answer,
-    Asked,
-    Nothing,
     bad,
     by,
     exchange_named,
     flag,
     listed,
-    named,
-    nothing,
     read_json,
     room_of,
     shown,
     table,
     text,
 )
+from jackalope.doors.http.request import Request
+from jackalope.doors.http.router import Routes
 from jackalope.wire.amqp_errors import namespace_of
 
-_READ = {"permission": Permission.READ_TASKS}
-_ADMIN = {"permission": Permission.ADMIN}
+routes = Routes("/api")
 
 
-@get("/exchanges", opt=_READ)
-async def list_all_exchanges(request: Asked) -> Answer:
+@routes.get("/exchanges", "read_tasks")
+async def list_all_exchanges(request: Request) -> Response:
     """List the exchanges of every virtual host."""
     return await _list(request, None)
 
 
-@get("/exchanges/{vhost:str}", opt=_READ)
-async def list_exchanges(request: Asked, vhost: FromPath[str]) -> Answer:
+@routes.get("/exchanges/{vhost}", "read_tasks")
+async def list_exchanges(request: Request, vhost: str) -> Response:
     """List the exchanges of a virtual host."""
-    return await _list(request, named(vhost))
+    return await _list(request, vhost)
 
 
-async def _list(request: Asked, vhost: str | None) -> Answer:
+async def _list(request: Request, vhost: str | None) -> Response:
     def look(engine: Engine) -> list[views.Item]:
         return [
             views.show_exchange(namespace, exchange)
@@ -56,10 +49,10 @@ async def _list(request: Asked, vhost: str | None) -> Answer:
     return listed(request, await room_of(request).broker.read(look))
 
 
-@get("/exchanges/{vhost:str}/{name:str}", opt=_READ)
-async def read_exchange(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+@routes.get("/exchanges/{vhost}/{name}", "read_tasks")
+async def read_exchange(request: Request, vhost: str, name: str) -> Response:
     """Show an exchange."""
-    where = named(vhost), exchange_named(name)
+    where = vhost, exchange_named(name)
 
     def look(engine: Engine) -> views.Item:
         exchange = views.exchange_in(engine, *where)
@@ -68,12 +61,12 @@ async def read_exchange(request: Asked, vhost: FromPath[str], name: FromPath[str
     return shown(request, await room_of(request).broker.read(look))
 
 
-@put("/exchanges/{vhost:str}/{name:str}", opt=_ADMIN)
-async def declare_exchange(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Nothing:
+@routes.put("/exchanges/{vhost}/{name}", "admin")
+async def declare_exchange(request: Request, vhost: str, name: str) -> Response:
     """Declare an exchange."""
     room = room_of(request)
     body = await read_json(request)
-    where = named(vhost), exchange_named(name)
+    where = vhost, exchange_named(name)
     is_there = await room.has(lambda engine: views.exchange_in(engine, *where))
     exchange = Exchange(
         where[1],
@@ -84,24 +77,24 @@ async def declare_exchange(request: Asked, vhost: FromPath[str], name: FromPath[
         arguments=table(body, "arguments"),
     )
     await room.ask(OpenExchange(exchange=exchange, namespace=namespace_of(where[0]), by=by()))
-    return nothing(204 if is_there else 201)
+    return Response(status=204 if is_there else 201)
 
 
-@delete("/exchanges/{vhost:str}/{name:str}", opt=_ADMIN, status_code=204)
-async def delete_exchange(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Nothing:
+@routes.delete("/exchanges/{vhost}/{name}", "admin")
+async def delete_exchange(request: Request, vhost: str, name: str) -> Response:
     """Delete an exchange and its bindings."""
     room = room_of(request)
-    where = named(vhost), exchange_named(name)
+    where = vhost, exchange_named(name)
     await room.broker.read(lambda engine: views.exchange_in(engine, *where))
     await room.ask(
         RemoveExchange(
             exchange=where[1],
-            if_unused=request.query_params.get("if-unused") == "true",
+            if_unused=request.query.get("if-unused") == "true",
             namespace=namespace_of(where[0]),
             by=by(),
         )
     )
-    return nothing()
+    return Response(status=204)
 
 
 def kind_of(name: str) -> Kind:
@@ -114,6 +107,3 @@ def kind_of(name: str) -> Kind:
         return Kind(name)
     except ValueError:
         raise bad(f"unknown exchange type '{name}'") from None
-
-
-ROUTES = [list_all_exchanges, list_exchanges, read_exchange, declare_exchange, delete_exchange]

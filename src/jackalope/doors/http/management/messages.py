@@ -12,9 +12,6 @@ from base64 import b64decode, b64encode
 from itertools import count
 from typing import Any
 
-from litestar import post
-from litestar.params import FromPath
-
 from jackalope.broker.access import acting
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
@@ -38,15 +35,12 @@ from jackalope.core.effects import Assignment, Effect, NothingToClaim, Published
 from jackalope.core.limits import INLINE_BYTES_MAX, NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef, Error
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.management.conventions import (
-    Answer,
-    Asked,
     Item,
-    answer,
     bad,
     by,
     exchange_named,
-    named,
     number,
     problem_of,
     read_json,
@@ -56,10 +50,15 @@ from jackalope.doors.http.management.conventions import (
     text,
 )
 from jackalope.doors.http.management.queues import place_of
+from jackalope.doors.http.request import Request, answer
+from jackalope.doors.http.router import Routes
 from jackalope.doors.http.session import of_kind
 from jackalope.wire import amqp_properties as amqp
 from jackalope.wire.amqp_errors import fault_of, namespace_of
 from jackalope.wire.amqp_properties import BadProperties, headline
+
+routes = Routes("/api")
+
 
 #: How many messages can be looked at with one request.
 COUNT_MAX = 1_000
@@ -67,12 +66,8 @@ COUNT_MAX = 1_000
 _ENCODINGS = ("auto", "base64")
 
 
-@post(
-    "/exchanges/{vhost:str}/{name:str}/publish",
-    opt={"permission": Permission.SUBMIT_TASKS},
-    status_code=200,
-)
-async def publish(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+@routes.post("/exchanges/{vhost}/{name}/publish", Permission.SUBMIT_TASKS)
+async def publish(request: Request, vhost: str, name: str) -> Response:
     """Publish a message, and tell whether it led anywhere."""
     room = room_of(request)
     body = await read_json(request)
@@ -94,7 +89,7 @@ async def publish(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> 
         expires_us=_expires_us(known.expiration),
         name=known.name[:NAME_CHARS_MAX],
     )
-    command = PublishMessages(messages=[message], namespace=namespace_of(named(vhost)), by=by())
+    command = PublishMessages(messages=[message], namespace=namespace_of(vhost), by=by())
     told = of_kind(await room.ask(command), Published)
     if told.failed is not None:
         fault = fault_of(told.failed[1])
@@ -102,12 +97,12 @@ async def publish(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> 
     return answer({"routed": not (told.unrouted or told.refused)})
 
 
-@post("/queues/{vhost:str}/{name:str}/get", opt={"permission": Permission.WORK}, status_code=200)
-async def get_messages(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+@routes.post("/queues/{vhost}/{name}/get", Permission.WORK)
+async def get_messages(request: Request, vhost: str, name: str) -> Response:
     """Take messages off a queue, and give them back if wished."""
     room = room_of(request)
     body = await read_json(request)
-    where = named(vhost), named(name)
+    where = vhost, name
     queue, key = await place_of(room, where, Permission.WORK)
     require(body, "ackmode", "encoding")
     mode, encoding = text(body, "ackmode"), text(body, "encoding")
@@ -183,9 +178,6 @@ def _written(body: bytes, encoding: str) -> tuple[str, str]:
         except UnicodeDecodeError:
             pass
     return b64encode(body).decode(), "base64"
-
-
-ROUTES = [publish, get_messages]
 
 
 # The hand: takes messages off a queue for a client that inspects them.

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 
-from litestar import delete, get, put
-from litestar.params import FromPath
-
 from jackalope import __version__
 from jackalope.broker.access import acting
 from jackalope.broker.engine import Engine
@@ -16,33 +13,29 @@ from jackalope.core.durations import MILLISECOND
 from jackalope.core.lifecycle import LEASED
 from jackalope.core.shapes.exchange import GIVEN_NAMES, Kind
 from jackalope.core.state.queue import Namespace
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.conventions import (
     NODE,
     SPOKEN_VERSION,
-    Answer,
-    Asked,
     Item,
-    Nothing,
     Room,
     admit_to,
-    answer,
     by,
     listed,
-    named,
     not_found,
-    nothing,
     room_of,
     shown,
 )
+from jackalope.doors.http.request import Request, answer
+from jackalope.doors.http.router import Routes
 from jackalope.wire.amqp_errors import namespace_of, vhost_of
 
-_READ = {"permission": Permission.READ_TASKS}
-_ADMIN = {"permission": Permission.ADMIN}
+routes = Routes("/api")
 
 
-@get("/overview", opt=_READ)
-async def read_overview(request: Asked) -> Answer:
+@routes.get("/overview", "read_tasks")
+async def read_overview(request: Request) -> Response:
     """Show how much there is of everything."""
     room = room_of(request)
     found = await room.broker.read(_totals)
@@ -72,8 +65,8 @@ async def read_overview(request: Asked) -> Answer:
     )
 
 
-@get("/whoami", opt={"permission": None})
-async def read_whoami() -> Answer:
+@routes.get("/whoami", "")
+async def read_whoami(_: Request) -> Response:
     """Show who asks."""
     principal = acting.get()
     if principal.key is None:
@@ -83,49 +76,49 @@ async def read_whoami() -> Answer:
     return answer({"name": principal.key.name, "tags": tags})
 
 
-@get("/nodes", opt=_READ)
-async def list_nodes(request: Asked) -> Answer:
+@routes.get("/nodes", "read_tasks")
+async def list_nodes(request: Request) -> Response:
     """List the nodes: this one."""
     return listed(request, [_show_node(room_of(request))])
 
 
-@get("/nodes/{name:str}", opt=_READ)
-async def read_node(request: Asked, name: FromPath[str]) -> Answer:
+@routes.get("/nodes/{name}", "read_tasks")
+async def read_node(request: Request, name: str) -> Response:
     """Show a node."""
-    if named(name) != NODE:
+    if name != NODE:
         raise not_found()
     return shown(request, _show_node(room_of(request)))
 
 
-@get("/cluster-name", opt=_READ)
-async def read_cluster_name() -> Answer:
+@routes.get("/cluster-name", "read_tasks")
+async def read_cluster_name(_: Request) -> Response:
     """Show the name of the cluster."""
     return answer({"name": NODE})
 
 
-@get("/extensions", opt=_READ)
-async def list_extensions() -> Answer:
+@routes.get("/extensions", "read_tasks")
+async def list_extensions(_: Request) -> Response:
     """List what extends this API: nothing."""
     return answer([])
 
 
-@get("/aliveness-test/{vhost:str}", opt=_READ)
-async def test_aliveness(request: Asked, vhost: FromPath[str]) -> Answer:
+@routes.get("/aliveness-test/{vhost}", "read_tasks")
+async def test_aliveness(request: Request, vhost: str) -> Response:
     """Tell whether messages can be written and read."""
     room = room_of(request)
-    await room.broker.read(lambda engine: views.namespaces(engine, named(vhost)))
+    await room.broker.read(lambda engine: views.namespaces(engine, vhost))
     return _health(room)
 
 
-@get("/health/checks/{check:str}", opt=_READ)
-async def check_health(request: Asked, check: FromPath[str]) -> Answer:
+@routes.get("/health/checks/{check}", "read_tasks")
+async def check_health(request: Request, check: str) -> Response:
     """Answer one of the checks: whether the broker can write."""
     if check not in ("alarms", "local-alarms", "virtual-hosts", "node-is-quorum-critical"):
         raise not_found()
     return _health(room_of(request))
 
 
-def _health(room: Room) -> Answer:
+def _health(room: Room) -> Response:
     trouble = room.broker.shortage()
     if trouble:
         return answer({"status": "failed", "reason": trouble}, 503)
@@ -135,8 +128,8 @@ def _health(room: Room) -> Answer:
 # Virtual hosts.
 
 
-@get("/vhosts", opt=_READ)
-async def list_vhosts(request: Asked) -> Answer:
+@routes.get("/vhosts", "read_tasks")
+async def list_vhosts(request: Request) -> Response:
     """List the virtual hosts."""
 
     def look(engine: Engine) -> list[Item]:
@@ -145,36 +138,36 @@ async def list_vhosts(request: Asked) -> Answer:
     return listed(request, await room_of(request).broker.read(look))
 
 
-@get("/vhosts/{vhost:str}", opt=_READ)
-async def read_vhost(request: Asked, vhost: FromPath[str]) -> Answer:
+@routes.get("/vhosts/{vhost}", "read_tasks")
+async def read_vhost(request: Request, vhost: str) -> Response:
     """Show a virtual host."""
-    where = named(vhost)
+    where = vhost
     found = await room_of(request).broker.read(
         lambda engine: _show_vhost(views.namespaces(engine, where)[0])
     )
     return shown(request, found)
 
 
-@put("/vhosts/{vhost:str}", opt=_ADMIN)
-async def make_vhost(request: Asked, vhost: FromPath[str]) -> Nothing:
+@routes.put("/vhosts/{vhost}", "admin")
+async def make_vhost(request: Request, vhost: str) -> Response:
     """Make a virtual host. Every name is one already: it comes into being with what is in it."""
-    name = namespace_of(named(vhost))
+    name = namespace_of(vhost)
     admit_to(name)
     is_there = await room_of(request).broker.read(
         lambda engine: name in engine.core.book.namespaces
     )
-    return nothing(204 if is_there else 201)
+    return Response(status=204 if is_there else 201)
 
 
-@delete("/vhosts/{vhost:str}", opt=_ADMIN, status_code=204)
-async def delete_vhost(request: Asked, vhost: FromPath[str]) -> Nothing:
+@routes.delete("/vhosts/{vhost}", "admin")
+async def delete_vhost(request: Request, vhost: str) -> Response:
     """Delete all that is in a virtual host."""
     room = room_of(request)
-    where = named(vhost)
+    where = vhost
     admit_to(namespace_of(where))
     for command in await room.broker.read(lambda engine: _removals(engine, where)):
         await room.ask(command)
-    return nothing()
+    return Response(status=204)
 
 
 def _removals(engine: Engine, vhost: str) -> list[AnyMessaging]:
@@ -257,19 +250,3 @@ def _exchange_types() -> list[Item]:
 def _listeners(room: Room) -> list[Item]:
     ports = {"amqp": room.amqp_port, "http": room.port}
     return [{"node": NODE, "protocol": name, "port": port} for name, port in ports.items()]
-
-
-ROUTES = [
-    read_overview,
-    read_whoami,
-    list_nodes,
-    read_node,
-    read_cluster_name,
-    list_extensions,
-    test_aliveness,
-    check_health,
-    list_vhosts,
-    read_vhost,
-    make_vhost,
-    delete_vhost,
-]

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import delete, get, put
-from litestar.params import FromPath
-
 from jackalope.broker.engine import Engine
-from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import ClearRule, SetRule
 from jackalope.core.shapes.exchange import AppliesTo, Rule
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.conventions import (
-    Answer,
-    Asked,
-    Nothing,
     bad,
     by,
     listed,
-    named,
     not_found,
-    nothing,
     number,
     read_json,
     require,
@@ -30,7 +22,12 @@ from jackalope.doors.http.management.conventions import (
     table,
     text,
 )
+from jackalope.doors.http.request import Request
+from jackalope.doors.http.router import Routes
 from jackalope.wire.amqp_errors import namespace_of
+
+routes = Routes("/api")
+
 
 #: What a policy may say, and is heeded.
 HEEDED = frozenset(
@@ -66,23 +63,20 @@ WITHOUT_EFFECT = frozenset(
     }
 )
 
-_READ = {"permission": Permission.READ_TASKS}
-_ADMIN = {"permission": Permission.ADMIN}
 
-
-@get("/policies", opt=_READ)
-async def list_all_policies(request: Asked) -> Answer:
+@routes.get("/policies", "read_tasks")
+async def list_all_policies(request: Request) -> Response:
     """List the policies of every virtual host."""
     return await _list(request, None)
 
 
-@get("/policies/{vhost:str}", opt=_READ)
-async def list_policies(request: Asked, vhost: FromPath[str]) -> Answer:
+@routes.get("/policies/{vhost}", "read_tasks")
+async def list_policies(request: Request, vhost: str) -> Response:
     """List the policies of a virtual host."""
-    return await _list(request, named(vhost))
+    return await _list(request, vhost)
 
 
-async def _list(request: Asked, vhost: str | None) -> Answer:
+async def _list(request: Request, vhost: str | None) -> Response:
     def look(engine: Engine) -> list[views.Item]:
         return [
             views.show_rule(namespace, rule)
@@ -93,33 +87,33 @@ async def _list(request: Asked, vhost: str | None) -> Answer:
     return listed(request, await room_of(request).broker.read(look))
 
 
-@get("/policies/{vhost:str}/{name:str}", opt=_READ)
-async def read_policy(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+@routes.get("/policies/{vhost}/{name}", "read_tasks")
+async def read_policy(request: Request, vhost: str, name: str) -> Response:
     """Show a policy."""
-    where = named(vhost), named(name)
+    where = vhost, name
     return shown(request, await room_of(request).broker.read(lambda e: _rule(e, *where)))
 
 
-@put("/policies/{vhost:str}/{name:str}", opt=_ADMIN)
-async def set_policy(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Nothing:
+@routes.put("/policies/{vhost}/{name}", "admin")
+async def set_policy(request: Request, vhost: str, name: str) -> Response:
     """Set a policy."""
     room = room_of(request)
     body = await read_json(request)
-    where = named(vhost), named(name)
+    where = vhost, name
     is_there = await room.has(lambda engine: _rule(engine, *where))
     rule = rule_of(where[1], body)
     await room.ask(SetRule(rule=rule, namespace=namespace_of(where[0]), by=by()))
-    return nothing(204 if is_there else 201)
+    return Response(status=204 if is_there else 201)
 
 
-@delete("/policies/{vhost:str}/{name:str}", opt=_ADMIN, status_code=204)
-async def clear_policy(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Nothing:
+@routes.delete("/policies/{vhost}/{name}", "admin")
+async def clear_policy(request: Request, vhost: str, name: str) -> Response:
     """Take a policy back."""
     room = room_of(request)
-    where = named(vhost), named(name)
+    where = vhost, name
     await room.broker.read(lambda engine: _rule(engine, *where))
     await room.ask(ClearRule(rule=where[1], namespace=namespace_of(where[0]), by=by()))
-    return nothing()
+    return Response(status=204)
 
 
 def rule_of(name: str, body: dict[str, Any]) -> Rule:
@@ -146,6 +140,3 @@ def _rule(engine: Engine, vhost: str, name: str) -> views.Item:
     if rule is None:
         raise not_found()
     return views.show_rule(namespace, rule)
-
-
-ROUTES = [list_all_policies, list_policies, read_policy, set_policy, clear_policy]

@@ -2,48 +2,42 @@
 
 from __future__ import annotations
 
-from litestar import delete, get, put
-from litestar.params import FromPath
-
 from jackalope.broker.engine import Engine
 from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import OpenQueue, PurgeQueue, RemoveQueue
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.management import views
 from jackalope.doors.http.management.conventions import (
-    Answer,
-    Asked,
-    Nothing,
     Room,
     by,
     flag,
     listed,
-    named,
-    nothing,
     read_json,
     room_of,
     shown,
     table,
 )
+from jackalope.doors.http.request import Request
+from jackalope.doors.http.router import Routes
 from jackalope.wire.amqp_errors import namespace_of
 
-_READ = {"permission": Permission.READ_TASKS}
-_ADMIN = {"permission": Permission.ADMIN}
+routes = Routes("/api")
 
 
-@get("/queues", opt=_READ)
-async def list_all_queues(request: Asked) -> Answer:
+@routes.get("/queues", "read_tasks")
+async def list_all_queues(request: Request) -> Response:
     """List the queues of every virtual host."""
     return await _list(request, None)
 
 
-@get("/queues/{vhost:str}", opt=_READ)
-async def list_queues(request: Asked, vhost: FromPath[str]) -> Answer:
+@routes.get("/queues/{vhost}", "read_tasks")
+async def list_queues(request: Request, vhost: str) -> Response:
     """List the queues of a virtual host."""
-    return await _list(request, named(vhost))
+    return await _list(request, vhost)
 
 
-async def _list(request: Asked, vhost: str | None) -> Answer:
-    with_numbers = request.query_params.get("disable_stats") != "true"
+async def _list(request: Request, vhost: str | None) -> Response:
+    with_numbers = request.query.get("disable_stats") != "true"
 
     def look(engine: Engine) -> list[views.Item]:
         core, items = engine.core, []
@@ -63,11 +57,11 @@ async def _list(request: Asked, vhost: str | None) -> Answer:
     return listed(request, items)
 
 
-@get("/queues/{vhost:str}/{name:str}", opt=_READ)
-async def read_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Answer:
+@routes.get("/queues/{vhost}/{name}", "read_tasks")
+async def read_queue(request: Request, vhost: str, name: str) -> Response:
     """Show a queue and its consumers."""
     room = room_of(request)
-    where = named(vhost), named(name)
+    where = vhost, name
 
     def look(engine: Engine) -> views.Item:
         queue, key = views.place_in(engine, *where)
@@ -81,12 +75,12 @@ async def read_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]) 
     return shown(request, item)
 
 
-@put("/queues/{vhost:str}/{name:str}", opt=_ADMIN)
-async def declare_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Nothing:
+@routes.put("/queues/{vhost}/{name}", "admin")
+async def declare_queue(request: Request, vhost: str, name: str) -> Response:
     """Declare a queue."""
     room = room_of(request)
     body = await read_json(request)
-    where = named(vhost), named(name)
+    where = vhost, name
     is_there = await room.has(lambda engine: views.queue_in(engine, *where))
     queue, key = await place_of(room, where) if is_there else (where[1], None)
     await room.ask(
@@ -100,16 +94,16 @@ async def declare_queue(request: Asked, vhost: FromPath[str], name: FromPath[str
             by=by(),
         )
     )
-    return nothing(204 if is_there else 201)
+    return Response(status=204 if is_there else 201)
 
 
-@delete("/queues/{vhost:str}/{name:str}", opt=_ADMIN, status_code=204)
-async def delete_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Nothing:
+@routes.delete("/queues/{vhost}/{name}", "admin")
+async def delete_queue(request: Request, vhost: str, name: str) -> Response:
     """Delete a queue with all that is in it."""
     room = room_of(request)
-    where = named(vhost), named(name)
+    where = vhost, name
     queue, key = await place_of(room, where)
-    asked = request.query_params
+    asked = request.query
     await room.ask(
         RemoveQueue(
             queue=queue,
@@ -120,18 +114,18 @@ async def delete_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]
             by=by(),
         )
     )
-    return nothing()
+    return Response(status=204)
 
 
-@delete("/queues/{vhost:str}/{name:str}/contents", opt=_ADMIN, status_code=204)
-async def purge_queue(request: Asked, vhost: FromPath[str], name: FromPath[str]) -> Nothing:
+@routes.delete("/queues/{vhost}/{name}/contents", "admin")
+async def purge_queue(request: Request, vhost: str, name: str) -> Response:
     """Drop what is ready in a queue."""
     room = room_of(request)
-    where = named(vhost), named(name)
+    where = vhost, name
     queue, key = await place_of(room, where)
     namespace = namespace_of(where[0])
     await room.ask(PurgeQueue(queue=queue, key=key, namespace=namespace, by=by()))
-    return nothing()
+    return Response(status=204)
 
 
 async def place_of(
@@ -144,6 +138,3 @@ async def place_of(
         return queue.name, key
 
     return await room.broker.read(look)
-
-
-ROUTES = [list_all_queues, list_queues, read_queue, declare_queue, delete_queue, purge_queue]

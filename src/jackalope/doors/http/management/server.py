@@ -9,19 +9,16 @@ from __future__ import annotations
 import binascii
 import ssl
 from base64 import b64decode
-from typing import Any
 
 import structlog
-from litestar import Litestar, Request, Response, Router
-from litestar.datastructures import State
-from litestar.exceptions import HTTPException
-from litestar.types import ASGIApp, Receive, Scope, Send
 
 from jackalope.broker.access import Access, Principal, acting
 from jackalope.broker.config.schema import HttpConfig
 from jackalope.broker.connection_info import Links
 from jackalope.broker.service import Broker
 from jackalope.core.refusals import Code, Refusal
+from jackalope.doors.http.app import Application
+from jackalope.doors.http.asgi import ASGIApp, Receive, Response, Scope, Send
 from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.management import (
     bindings,
@@ -33,16 +30,17 @@ from jackalope.doors.http.management import (
     policies,
     queues,
 )
-from jackalope.doors.http.management.conventions import Answer, Problem, Room, answer
-from jackalope.doors.http.middleware.auth import admitted, guard
+from jackalope.doors.http.management.conventions import Problem, Room, not_found
+from jackalope.doors.http.middleware.auth import admitted
+from jackalope.doors.http.request import Connection, answer
+from jackalope.doors.http.router import routable
 from jackalope.doors.http.transport.listener import Listener
 from jackalope.storage import StorageFault
 
 log = structlog.get_logger(component="management")
 
-PATH = "/api"
-
 _NOUNS = (overview, connections, queues, messages, exchanges, bindings, policies, definitions)
+_UNAVAILABLE = "unavailable"
 _CHALLENGE = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 
 
@@ -79,29 +77,10 @@ class ManagementDoor:
         await self._listener.stop()
 
 
-def build(room: Room, settings: HttpConfig) -> Litestar:
+def build(room: Room, settings: HttpConfig) -> Application:
     """Build the application."""
-    routes = [route for noun in _NOUNS for route in noun.ROUTES]
-    return Litestar(
-        route_handlers=[Router(PATH, route_handlers=routes)],
-        exception_handlers=_HANDLERS,
-        middleware=[_guarded],
-        request_max_body_size=settings.body_bytes_max,
-        state=State({"room": room}),
-        openapi_config=None,
-        logging_config=None,
-        debug=False,
-    )
-
-
-def _guarded(app: ASGIApp) -> ASGIApp:
-    """Refuse a request that lacks the permission of its route."""
-
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        guard(scope["route_handler"])
-        await app(scope, receive, send)
-
-    return call
+    routes = [route for noun in _NOUNS for route in noun.routes]
+    return Application(routes, room, _error_response, settings.body_bytes_max)
 
 
 def _gate(app: ASGIApp, broker: Broker) -> ASGIApp:
@@ -111,12 +90,11 @@ def _gate(app: ASGIApp, broker: Broker) -> ASGIApp:
         found = _who(dict(scope["headers"]), broker.access, broker.now_us())
         if isinstance(found, Refusal):
             told = answer({"error": "not_authorized", "reason": "Login failed"}, 401, _CHALLENGE)
-            await _send(told, send)
+            await told.send(scope, receive, send)
             return
         acting.set(found)
-        # Names in paths may hold slashes, as the default virtual host does: what is encoded in a
-        # path stays so until it is taken apart.
-        scope["path"] = scope["raw_path"].decode("latin-1")
+        # Names in paths may hold slashes, as the default virtual host does.
+        scope["path"] = routable(scope["raw_path"])
         await admitted(app, scope, receive, send, access=broker.access, principal=found)
 
     return call
@@ -133,51 +111,24 @@ def _who(headers: dict[bytes, bytes], access: Access, now_us: int) -> Principal 
     return access.admit(password, now_us)
 
 
-async def _send(told: Answer, send: Send) -> None:
-    headers = [(b"content-type", b"application/json")]
-    headers += [(name.lower().encode(), text.encode()) for name, text in told.headers.items()]
-    start: Any = {"type": "http.response.start", "status": told.status_code, "headers": headers}
-    await send(start)
-    end: Any = {"type": "http.response.body", "body": told.content, "more_body": False}
-    await send(end)
+def _error_response(connection: Connection, error: Exception) -> Response:
+    """Answer an error in RabbitMQ's words."""
+    if not isinstance(error, Problem):
+        error = _problem_of(connection, error)
+    headers = {"Retry-After": "1"} if error.error == _UNAVAILABLE else None
+    return answer({"error": error.error, "reason": str(error)}, error.status, headers)
 
 
-# Errors.
-
-
-def _told(status: int, error: str, reason: str, headers: dict[str, str] | None = None) -> Answer:
-    return answer({"error": error, "reason": reason}, status, headers)
-
-
-def _on_problem(_: Request[Any, Any, Any], problem: Problem) -> Answer:
-    return _told(problem.status, problem.error, str(problem))
-
-
-def _on_rejected(_: Request[Any, Any, Any], rejected: Rejected) -> Answer:
-    return _told(401, "not_authorised", str(rejected))
-
-
-def _on_storage_fault(_: Request[Any, Any, Any], fault: StorageFault) -> Answer:
-    return _told(503, "unavailable", str(fault), {"Retry-After": "1"})
-
-
-def _on_http(_: Request[Any, Any, Any], error: HTTPException) -> Answer:
-    if error.status_code == 404:
-        return _told(404, "Object Not Found", "Not Found")
-    if error.status_code == 405:
-        return _told(405, "Method Not Allowed", "see the reference of the management API")
-    return _told(error.status_code, "bad_request", error.detail)
-
-
-def _on_bug(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    log.error("bug", method=request.method, path=request.url.path, exc_info=error)
-    return _told(500, "internal_error", "an error in the broker; see its log")
-
-
-_HANDLERS: dict[int | type[Exception], Any] = {
-    Problem: _on_problem,
-    Rejected: _on_rejected,
-    StorageFault: _on_storage_fault,
-    HTTPException: _on_http,
-    Exception: _on_bug,
-}
+def _problem_of(connection: Connection, error: Exception) -> Problem:
+    if isinstance(error, StorageFault):
+        return Problem(503, _UNAVAILABLE, str(error))
+    if not isinstance(error, Rejected):
+        log.error("bug", method=connection.method, path=connection.path, exc_info=error)
+        return Problem(500, "internal_error", "an error in the broker; see its log")
+    if error.status in (401, 403):
+        return Problem(401, "not_authorised", str(error))
+    if error.status == 404:
+        return not_found()
+    if error.status == 405:
+        return Problem(405, "Method Not Allowed", "see the reference of the management API")
+    return Problem(error.status, "bad_request", str(error))

@@ -2,7 +2,7 @@
 
 Owns the gate that every request passes first, and the guard that checks each route. The gate
 authenticates the client and counts its requests; the guard compares its permissions with the one
-that the route names in its `opt`. A route that names none is for administrators; `None` opens it.
+that the route needs.
 
 Browsers send requests that their user did not mean to send: a page of another site can make them
 post a form to this machine, or open a WebSocket. While no key is needed, a request must therefore
@@ -17,12 +17,8 @@ import time
 from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-from litestar.enums import ScopeType
-from litestar.handlers import BaseRouteHandler
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from jackalope.broker.access import ANYONE, Access, Principal, acting, present
 from jackalope.broker.config.network import is_loopback
@@ -30,10 +26,11 @@ from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http import gridlike
+from jackalope.doors.http.asgi import WEBSOCKET, ASGIApp, Message, Receive, Scope, Send
 from jackalope.doors.http.dashboard.login_sessions import is_meant
-from jackalope.doors.http.errors import Rejected, error_body, turn_away
+from jackalope.doors.http.errors import Rejected, rejection
 from jackalope.doors.http.middleware.rate_limit import Rates, Share
-from jackalope.doors.http.paths import routable
+from jackalope.doors.http.router import routable
 
 if TYPE_CHECKING:
     from jackalope.doors.http.server import HttpDoor
@@ -114,8 +111,8 @@ class Gate:
             if rejected is None and is_visit and not is_meant(scope, headers):
                 rejected = Rejected(403, _NOT_MEANT)
         if rejected is not None:
-            say = gridlike.problem if self._is_gridlike(scope["path"]) else error_body
-            await turn_away(rejected, scope, _with_headers(send, share), say)
+            say = gridlike.problem if self._is_gridlike(scope["path"]) else rejection
+            await say(rejected).send(scope, receive, _with_headers(send, share))
         elif isinstance(principal, Stranger):
             await self._app(scope, receive, _with_headers(send, share))
         else:
@@ -193,36 +190,35 @@ async def admitted(
         if not stay.is_over:
             raise
         serving.uncancel()
-        await _send_away(scope, send, has_begun=has_begun)
+        await _send_away(scope, receive, send, has_begun=has_begun)
     finally:
         access.leave(stay)
 
 
-async def _send_away(scope: Scope, send: Send, *, has_begun: bool) -> None:
+async def _send_away(scope: Scope, receive: Receive, send: Send, *, has_begun: bool) -> None:
     """End what a client waits for, whose key is over."""
     if not has_begun:
         headers = {"WWW-Authenticate": _CHALLENGE, "Connection": "close"}
         rejected = Rejected(401, _KEY_IS_OVER, str(Code.UNAUTHORISED), headers)
-        await turn_away(rejected, scope, send)
+        await rejection(rejected).send(scope, receive, send)
         return
-    end: Any = {"type": "http.response.body", "body": b"", "more_body": False}
-    if scope["type"] == ScopeType.WEBSOCKET:
+    end: Message = {"type": "http.response.body", "body": b"", "more_body": False}
+    if scope["type"] == WEBSOCKET:
         end = {"type": "websocket.close", "code": 1008, "reason": _KEY_IS_OVER}
     # The client may be gone; and an answer that announced its length can only be cut off.
     with suppress(RuntimeError):
         await send(end)
 
 
-def guard(route: BaseRouteHandler) -> None:
+def guard(needed: Permission | None) -> None:
     """Refuse a request that lacks the permission of its route."""
-    named = route.opt.get("permission", Permission.ADMIN)
     principal = acting.get()
-    if not named or principal.key is None:
+    if needed is None or principal.key is None:
         return
     if isinstance(principal, Stranger):
         refusal = principal.refusal
         raise Rejected(401, refusal.message, str(refusal.code), {"WWW-Authenticate": _CHALLENGE})
-    forbidden = principal.refuse(Permission(named))
+    forbidden = principal.refuse(needed)
     if forbidden is not None:
         raise Rejected(403, forbidden.message, str(forbidden.code))
 

@@ -14,10 +14,9 @@ from collections import Counter
 from time import perf_counter_ns
 
 import structlog
-from litestar.enums import ScopeType
-from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from jackalope.broker.telemetry.meter import Histogram
+from jackalope.doors.http.asgi import HTTP, ASGIApp, Message, Receive, Scope, Send
 
 log = structlog.get_logger(component="http")
 
@@ -49,7 +48,7 @@ class Traffic:
         line = log.bind()
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] == ScopeType.HTTP:
+            if scope["type"] == HTTP:
                 await self._count_request(app, line, scope, receive, send)
             else:
                 await self._count_socket(app, line, scope, receive, send)
@@ -57,7 +56,7 @@ class Traffic:
         return counted
 
     async def _count_request(
-        self, app: ASGIApp, line: Line, scope: HTTPScope, receive: Receive, send: Send
+        self, app: ASGIApp, line: Line, scope: Scope, receive: Receive, send: Send
     ) -> None:
         begin_ns, status, asked = perf_counter_ns(), _NO_STATUS, str(scope["path"])
 

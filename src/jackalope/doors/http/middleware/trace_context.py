@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from jackalope.core.task import NO_OPTIONS, TRACE_PARENT, TRACE_STATE, TaskSpec
-from jackalope.doors.http.request import Connected
+from jackalope.doors.http.request import Connection
 
 _PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
@@ -20,13 +20,13 @@ _PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.AS
 _STATE_CHARS_MAX = 512
 
 
-def carry_trace(request: Connected, specs: Iterable[TaskSpec]) -> None:
+def carry_trace(request: Connection, specs: Iterable[TaskSpec]) -> None:
     """Let tasks belong to the trace of the request that submits them."""
-    parent = request.headers.get(TRACE_PARENT, "")
+    parent = request.header(TRACE_PARENT)
     if not _PARENT.fullmatch(parent):
         return
     carried = {TRACE_PARENT: parent}
-    state = request.headers.get(TRACE_STATE, "")
+    state = request.header(TRACE_STATE)
     if 0 < len(state) <= _STATE_CHARS_MAX:
         carried[TRACE_STATE] = state
     for spec in specs:

@@ -7,21 +7,18 @@ client without one receives only the status, healthy or not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
-from litestar import get
-from litestar.types import ControllerRouterHandler
 
 from jackalope.broker.access import acting
 from jackalope.broker.telemetry.gauges import count_connected, count_pending
 from jackalope.core.api_key import Permission
-from jackalope.doors.http.openapi.spec import spec
-from jackalope.doors.http.request import Answer, Asked, answer, door_of
+from jackalope.doors.http.asgi import Response
+from jackalope.doors.http.request import Request, answer, door_of
+from jackalope.doors.http.router import Routes, Spec
 
-if TYPE_CHECKING:
-    from jackalope.doors.http.server import HttpDoor
+routes = Routes()
 
 
 class Health(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,45 +38,40 @@ class Life(msgspec.Struct, frozen=True):
     status: Literal["alive"] = "alive"
 
 
-_OPT = spec("", Health, also={503: "It cannot write, or take new tasks, just now."})
+_SPEC = Spec(Health, also={503: "It cannot write, or take new tasks, just now."})
 
 
-@get("/health", opt=_OPT)
-async def read_health(request: Asked) -> Answer:
+@routes.get("/health", "", _SPEC)
+async def read_health(request: Request) -> Response:
     """Tell whether the broker can write, and how full it is."""
     return _health(request)
 
 
-@get("/api/v1/health", opt=_OPT)
-async def read_health_of_api(request: Asked) -> Answer:
+@routes.get("/api/v1/health", "", _SPEC)
+async def read_health_of_api(request: Request) -> Response:
     """Tell whether the broker can write, and how full it is; the same as `/health`."""
     return _health(request)
 
 
-@get("/health/ready", opt=_OPT)
-async def read_readiness(request: Asked) -> Answer:
+@routes.get("/health/ready", "", _SPEC)
+async def read_readiness(request: Request) -> Response:
     """Tell whether the broker can take tasks: not without room on the disk, nor while it stops."""
     return _health(request)
 
 
-@get("/health/live", opt=spec("", Life))
-async def read_life() -> Answer:
+@routes.get("/health/live", "", Spec(Life))
+async def read_life(_: Request) -> Response:
     """Tell that the process answers. Only a process that does not should be ended and restarted."""
     return answer(Life())
 
 
-def routes(_: HttpDoor) -> Sequence[ControllerRouterHandler]:
-    """Return the routes."""
-    return [read_health, read_health_of_api, read_readiness, read_life]
-
-
-def trouble_of(request: Asked) -> str:
+def trouble_of(request: Request) -> str:
     """Return why the broker cannot take tasks just now; empty if it can."""
     door = door_of(request)
     return "the broker stops" if door.closing.is_set() else door.broker.shortage()
 
 
-def _health(request: Asked) -> Answer:
+def _health(request: Request) -> Response:
     trouble = trouble_of(request)
     health = Health("degraded" if trouble else "healthy")
     asking = acting.get()

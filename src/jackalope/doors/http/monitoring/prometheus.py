@@ -16,8 +16,6 @@ from copy import deepcopy
 from typing import TYPE_CHECKING
 
 import msgspec
-from litestar import Response, get
-from litestar.types import ControllerRouterHandler
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
@@ -30,13 +28,18 @@ from jackalope.broker.telemetry.gauges import Census, take_census
 from jackalope.broker.telemetry.meter import TIMES, Histogram, Machine, QueueName, Reading
 from jackalope.broker.views.pools import Fleet, take_fleet
 from jackalope.core.durations import SECOND
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.middleware.request_metrics import Traffic
-from jackalope.doors.http.request import Asked, door_of
+from jackalope.doors.http.request import Request, door_of
 from jackalope.doors.http.rest.schemas import Status
+from jackalope.doors.http.router import Routes
 
 if TYPE_CHECKING:
     from jackalope.doors.http.server import HttpDoor
+
+routes = Routes()
+
 
 #: The exponents of the upper bounds of buckets, in microseconds: 256 us to 67 s by twos, then to 19
 #: hours by fours, for what tasks take.
@@ -65,24 +68,19 @@ class Numbers(msgspec.Struct):
     types: dict[str, Reading] = {}
 
 
-@get("/metrics", opt={"permission": "read_tasks"})
-async def read_metrics(request: Asked) -> Response[bytes]:
+@routes.get("/metrics", "read_tasks")
+async def read_metrics(request: Request) -> Response:
     """Show the metrics, for Prometheus."""
     if acting.get().is_limited():
         raise Rejected(403, "metrics are of all queues; use an API key that is limited to none")
     numbers = look(door_of(request))
-    encode, media_type = choose_encoder(request.headers.get("accept", ""))
+    encode, media_type = choose_encoder(request.header("accept"))
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Exposition(numbers))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     body = await asyncio.to_thread(encode, registry)
     return Response(body, media_type=media_type)
-
-
-def routes(_: HttpDoor) -> Sequence[ControllerRouterHandler]:
-    """Return the routes."""
-    return [read_metrics]
 
 
 def look(door: HttpDoor) -> Numbers:

@@ -1,37 +1,33 @@
 """The description of the API: OpenAPI 3.1, made of the shapes that the routes read and write.
 
-Owns what a route declares about itself (`spec`) and how that becomes one document. A route without
-it is left out. The schemas come from the same structs that check requests, so they are true.
+Owns how what routes declare about themselves (`Spec`) becomes one document. A route without it is
+left out. The schemas come from the same structs that check requests, so they are true.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from html import escape
 from inspect import cleandoc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-from litestar import Litestar, MediaType, Response, get
-from litestar.handlers import HTTPRouteHandler
-from litestar.routes import HTTPRoute
-from litestar.types import ControllerRouterHandler
 
 from jackalope import __version__
 from jackalope.core.commands import Action
 from jackalope.core.limits import NAME_CHARS_MAX, TAG_CHARS_MAX
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import MEANINGS, ErrorBody
-from jackalope.doors.http.request import NAMESPACE_HEADER, Answer, Asked, answer
+from jackalope.doors.http.request import NAMESPACE_HEADER, Request, answer
+from jackalope.doors.http.router import Route, Routes, Spec
 
-if TYPE_CHECKING:
-    from jackalope.doors.http.server import HttpDoor
+routes = Routes()
+
 
 #: What every route can answer, whatever it does.
 _ALWAYS = (400, 401, 403, 429, 431, 500, 503)
 
 _REF = "#/components/schemas/{name}"
-_PATH_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _UUID = "^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$"
 
 _BYTES: dict[str, Any] = {"application/octet-stream": {}}
@@ -47,39 +43,17 @@ _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
 _NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX}
 
 
-class Spec(msgspec.Struct, frozen=True):
-    """What a route takes and answers."""
-
-    answer: Any = None  # the shape of a good answer; bytes for raw bytes; None for an empty one
-    status: int = 200  # the status of that
-    body: Any = None  # the shape of the body that it takes; bytes for raw bytes
-    query: type[msgspec.Struct] | None = None  # the shape of its parameters
-    errors: tuple[int, ...] = ()  # statuses of errors beside those that every route has
-    # other answers that are no errors, and what they mean; from 400 on of the same shape
-    also: dict[int, str] = {}
-    needs_body: bool = True  # whether it can do without one
-    media_type: str = "application/octet-stream"
-
-    def __deepcopy__(self, _: dict[int, Any]) -> Spec:
-        """Return itself: the framework copies handlers, and this never changes."""
-        return self
-
-
-def spec(permission: str, answer: Any = None, **more: Any) -> dict[str, Any]:
-    """Declare what a route needs and what it does; for the `opt` of its handler."""
-    return {"permission": permission, "spec": Spec(answer, **more)}
-
-
-def describe(app: Litestar) -> dict[str, Any]:
+def describe(routes: Iterable[Route]) -> dict[str, Any]:
     """Describe every route that declares a `spec`."""
-    described = list(_routes(app))
-    shapes = {shape for _, _, handler in described for shape in _shapes_of(handler.opt["spec"])}
+    described = [
+        (route, route.spec) for route in routes if route.spec is not None and route.method != "HEAD"
+    ]
+    shapes = {shape for _, spec in described for shape in _shapes_of(spec)}
     schemas, components = msgspec.json.schema_components(sorted(shapes, key=str), ref_template=_REF)
     by_shape = dict(zip(sorted(shapes, key=str), schemas, strict=True))
     paths: dict[str, Any] = {}
-    for path, method, handler in described:
-        shown = _PATH_PARAMETER.sub(r"{\1}", path)
-        paths.setdefault(shown, {})[method.lower()] = _operation(path, handler, by_shape)
+    for route, spec in described:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, spec, by_shape)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -99,35 +73,26 @@ def describe(app: Litestar) -> dict[str, Any]:
     }
 
 
-def _routes(app: Litestar) -> Iterable[tuple[str, str, HTTPRouteHandler]]:
-    for route in app.routes:
-        if isinstance(route, HTTPRoute):
-            for handler in route.route_handlers:
-                if "spec" in handler.opt:
-                    for method in handler.http_methods - {"HEAD"}:
-                        yield route.path_format, method, handler
-
-
 def _shapes_of(spec: Spec) -> Iterable[Any]:
     shapes = (spec.answer, spec.body, ErrorBody)
     return (shape for shape in shapes if shape is not None and shape is not bytes)
 
 
-def _operation(path: str, handler: HTTPRouteHandler, schemas: dict[Any, Any]) -> dict[str, Any]:
-    spec: Spec = handler.opt["spec"]
-    about = cleandoc(handler.fn.__doc__ or "")
+def _operation(route: Route, spec: Spec, schemas: dict[Any, Any]) -> dict[str, Any]:
+    path = route.path
+    about = cleandoc(route.handler.__doc__ or "")
     summary, _, rest = about.partition("\n")
-    parameters = [_path_parameter(name) for name in _PATH_PARAMETER.findall(path)]
+    parameters = [_path_parameter(name) for name in route.parameters()]
     parameters += _query_parameters(spec)
-    if handler.opt.get("namespace"):
+    if route.has_namespace:
         parameters.append(_namespace_parameter())
     operation: dict[str, Any] = {
-        "operationId": handler.handler_name.split(".")[-1],
+        "operationId": route.handler.__name__,
         "summary": summary.rstrip("."),
         "tags": [path.split("/")[3] if path.count("/") > 2 else path.strip("/")],
         "parameters": parameters,
         "responses": _responses(spec, schemas, has_names="{" in path),
-        "x-permission": handler.opt["permission"],
+        "x-permission": route.needs or "",
     }
     if rest.strip():
         operation["description"] = rest.strip()
@@ -217,25 +182,24 @@ details>*:not(summary){margin-left:1.2rem}
 _HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 
-@get("/api/openapi.json", opt={"permission": None})
-async def read_description(request: Asked) -> Answer:
+@routes.get("/api/openapi.json", "")
+async def read_description(request: Request) -> Response:
     """Return the description of the API, OpenAPI 3.1."""
     return answer(_description(request))
 
 
-@get("/api/docs", opt={"permission": None})
-async def read_page(request: Asked) -> Response[str]:
+@routes.get("/api/docs", "")
+async def read_page(request: Request) -> Response:
     """Return the description of the API as a page."""
     page = "".join(_page(_description(request)))
-    return Response(page, media_type=MediaType.HTML, headers=_HEADERS)
+    return Response(page.encode(), headers=_HEADERS, media_type="text/html; charset=utf-8")
 
 
-def _description(request: Asked) -> dict[str, Any]:
-    state = request.app.state
-    if "description" not in state:
-        state.description = describe(request.app)
-    described: dict[str, Any] = state.description
-    return described
+def _description(request: Request) -> dict[str, Any]:
+    app = request.app
+    if app.description is None:
+        app.description = describe(app.routes)
+    return app.description
 
 
 def _page(described: dict[str, Any]) -> Iterator[str]:
@@ -288,8 +252,3 @@ def _shapes(part: dict[str, Any]) -> str:
 def _json(schema: Any) -> str:
     text = msgspec.json.format(msgspec.json.encode(schema), indent=1).decode()
     return f"<pre>{escape(text)}</pre>"
-
-
-def routes(_: HttpDoor) -> Sequence[ControllerRouterHandler]:
-    """Return the routes of the description."""
-    return [read_description, read_page]

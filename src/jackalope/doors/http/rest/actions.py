@@ -6,8 +6,6 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, delete, get, post
-from litestar.params import FromPath
 from msgspec import Meta
 
 from jackalope.broker.queries import Refused
@@ -19,11 +17,10 @@ from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import PENDING, State
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX, TIME_US_MAX
 from jackalope.core.refusals import Code, Refusal
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import ErrorBody, Rejected, refusal_body
-from jackalope.doors.http.openapi.spec import spec
 from jackalope.doors.http.request import (
-    Answer,
-    Asked,
+    Request,
     answer,
     as_task_id,
     by_of,
@@ -49,7 +46,11 @@ from jackalope.doors.http.rest.schemas import (
     from_time,
     to_time,
 )
+from jackalope.doors.http.router import Routes, Spec
 from jackalope.doors.http.session import of_kind
+
+routes = Routes("/api/v1", has_namespace=True)
+
 
 #: A task is pending as long as no worker has it.
 _PENDING = Filter(states=tuple(sorted(PENDING)))
@@ -72,17 +73,15 @@ class ActionDone(msgspec.Struct):
     outcome: Outcome
 
 
-@delete(
-    "/tasks/{task_id:str}", status_code=204, opt=spec("cancel_tasks", status=204, errors=(404, 409))
-)
-async def cancel_task(request: Asked, task_id: FromPath[str]) -> Response[None]:
+@routes.delete("/tasks/{task_id}", "cancel_tasks", Spec(status=204, errors=(404, 409)))
+async def cancel_task(request: Request, task_id: str) -> Response:
     """Cancel a task that is pending: it is killed. One that a worker has is a conflict."""
     await _act_on_one(request, task_id_of(task_id), Action.KILL, _PENDING)
     return nothing()
 
 
-@post("/tasks/{task_id:str}/{action:str}", opt=spec("cancel_tasks", ActionDone, errors=(404, 409)))
-async def act_on_task(request: Asked, task_id: FromPath[str], action: FromPath[str]) -> Answer:
+@routes.post("/tasks/{task_id}/{action}", "cancel_tasks", Spec(ActionDone, errors=(404, 409)))
+async def act_on_task(request: Request, task_id: str, action: str) -> Response:
     """Do something with a task.
 
     `hold` keeps it from running until `play` lets it. `pause` and `kill` ask the worker, if one
@@ -101,7 +100,7 @@ async def act_on_task(request: Asked, task_id: FromPath[str], action: FromPath[s
 
 
 async def _act_on_one(
-    request: Asked, task: TaskId, action: Action, only_if: Filter | None = None
+    request: Request, task: TaskId, action: Action, only_if: Filter | None = None
 ) -> Outcome:
     acted = await _act(request, ActOnTasks(ref=0, action=action, tasks=(task,), filter=only_if))
     if acted.refused:
@@ -113,7 +112,7 @@ async def _act_on_one(
     return Outcome.REQUESTED if acted.requested else Outcome.CHANGED
 
 
-async def _act(request: Asked, command: ActOnTasks) -> Acted:
+async def _act(request: Request, command: ActOnTasks) -> Acted:
     command.namespace, command.by = namespace_of(request), by_of(request)
     return of_kind(await door_of(request).desk.ask(command), Acted)
 
@@ -195,8 +194,8 @@ class ActionResult(msgspec.Struct):
     dry_run: bool
 
 
-@post("/tasks/actions", opt=spec("cancel_tasks", ActionResult, body=_EITHER), status_code=200)
-async def act_on_tasks(request: Asked) -> Answer:
+@routes.post("/tasks/actions", "cancel_tasks", Spec(ActionResult, body=_EITHER))
+async def act_on_tasks(request: Request) -> Response:
     """Do something with many tasks, or count what that would change.
 
     By filter, those that cannot be changed so are passed over, and at most 10,000 are changed at a
@@ -265,8 +264,8 @@ class HistoryShown(msgspec.Struct):
     history: list[HappeningShown]
 
 
-@get("/tasks/{task_id:str}/history", opt=spec("read_tasks", HistoryShown, errors=(404,)))
-async def read_history(request: Asked, task_id: FromPath[str]) -> Answer:
+@routes.get("/tasks/{task_id}/history", "read_tasks", Spec(HistoryShown, errors=(404,)))
+async def read_history(request: Request, task_id: str) -> Response:
     """Return what happened to a task."""
     happened = await _ask_about(request, task_id, "history")
     lines = [HappeningShown(to_time(h.at_us), h.what, h.by, h.detail) for h in happened]
@@ -290,8 +289,8 @@ class ExplanationShown(msgspec.Struct):
     causes: list[CauseShown]
 
 
-@get("/tasks/{task_id:str}/explain", opt=spec("read_tasks", ExplanationShown, errors=(404,)))
-async def explain_task(request: Asked, task_id: FromPath[str]) -> Answer:
+@routes.get("/tasks/{task_id}/explain", "read_tasks", Spec(ExplanationShown, errors=(404,)))
+async def explain_task(request: Request, task_id: str) -> Response:
     """Explain why a task is not running, or why it ended as it did."""
     explained = await _ask_about(request, task_id, "explain")
     status = next(status for status, states in STATES.items() if explained.state in states)
@@ -299,9 +298,6 @@ async def explain_task(request: Asked, task_id: FromPath[str]) -> Answer:
     return answer(ExplanationShown(to_text(explained.task), status, explained.state, causes))
 
 
-async def _ask_about(request: Asked, task_id: str, what: str) -> Any:
+async def _ask_about(request: Request, task_id: str, what: str) -> Any:
     asked = {"id": task_id_of(task_id)}
     return await answer_query(door_of(request).broker, namespace_of(request), what, asked)
-
-
-ROUTES = (cancel_task, act_on_task, act_on_tasks, read_history, explain_task)

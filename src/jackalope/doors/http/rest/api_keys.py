@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from litestar import Response, delete, get, post
-from litestar.params import FromPath
 from msgspec import Meta
 
 from jackalope.broker.access import hash_of, id_of, new_token
@@ -14,14 +12,14 @@ from jackalope.broker.queries import answer as answer_query
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import DEFAULT_NAMESPACE, CreateApiKey, RevokeApiKey
 from jackalope.core.limits import QUEUES_PER_API_KEY_MAX
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import Rejected
-from jackalope.doors.http.openapi.spec import spec
-from jackalope.doors.http.request import Answer, Asked, answer, by_of, door_of, nothing, read_body
+from jackalope.doors.http.request import Request, answer, by_of, door_of, nothing, read_body
 from jackalope.doors.http.rest.schemas import MaybeName, Name, Time, from_time, to_time
+from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.views import ApiKeyView
 
-#: Keys are of the broker, and of no namespace.
-_OF_ALL = {"namespace": False}
+routes = Routes("/api/v1")
 
 
 class KeyShown(msgspec.Struct):
@@ -62,14 +60,14 @@ class KeyMade(msgspec.Struct):
     token: str
 
 
-@get("/keys", opt=spec("admin", KeyList) | _OF_ALL)
-async def list_keys(request: Asked) -> Answer:
+@routes.get("/keys", "admin", Spec(KeyList))
+async def list_keys(request: Request) -> Response:
     """List API keys: whose they are and what they permit."""
     return answer(KeyList([_show(view) for view in await _views(request)]))
 
 
-@post("/keys", opt=spec("admin", KeyMade, status=201, body=KeyWanted, errors=(409,)) | _OF_ALL)
-async def create_key(request: Asked) -> Answer:
+@routes.post("/keys", "admin", Spec(KeyMade, status=201, body=KeyWanted, errors=(409,)))
+async def create_key(request: Request) -> Response:
     """Make an API key. From the first one on everybody needs one."""
     wanted = await read_body(request, KeyWanted)
     token, expires_us = new_token(), from_time(wanted.expires_at)
@@ -88,8 +86,8 @@ async def create_key(request: Asked) -> Answer:
     return answer(KeyMade(key.id, key.name, token), 201)
 
 
-@delete("/keys/{key_id:str}", opt=spec("admin", status=204, errors=(404, 409)) | _OF_ALL)
-async def revoke_key(request: Asked, key_id: FromPath[str]) -> Response[None]:
+@routes.delete("/keys/{key_id}", "admin", Spec(status=204, errors=(404, 409)))
+async def revoke_key(request: Request, key_id: str) -> Response:
     """Let the bearers of a key in no more."""
     if any(view.configured and view.id == key_id for view in await _views(request)):
         message = f"key {key_id!r} is configured: remove it from auth.keys and restart the broker"
@@ -98,7 +96,7 @@ async def revoke_key(request: Asked, key_id: FromPath[str]) -> Response[None]:
     return nothing()
 
 
-async def _views(request: Asked) -> list[ApiKeyView]:
+async def _views(request: Request) -> list[ApiKeyView]:
     broker = door_of(request).broker
     views: list[ApiKeyView] = await answer_query(broker, DEFAULT_NAMESPACE, "api_keys", {})
     return views
@@ -116,6 +114,3 @@ def _show(view: ApiKeyView) -> KeyShown:
         created_by=view.by,
         is_configured=view.configured,
     )
-
-
-ROUTES = (list_keys, create_key, revoke_key)

@@ -6,21 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Response, WebSocket, get, websocket
-from litestar.exceptions import WebSocketDisconnect
-from litestar.response import Stream
+from uvicorn.protocols.utils import ClientDisconnected
 
 from jackalope.broker.queries import Refused
 from jackalope.core.ids import NO_TASK
 from jackalope.core.lifecycle import State
-from jackalope.doors.http.errors import ErrorBody, Rejected, as_rejected, refusal_body, turn_away
+from jackalope.doors.http.asgi import Response
+from jackalope.doors.http.errors import ErrorBody, refusal_body
 from jackalope.doors.http.event_feed import Feed, Wanted
-from jackalope.doors.http.openapi.spec import spec
 from jackalope.doors.http.request import (
-    Asked,
+    Request,
+    WebSocket,
     as_task_id,
     door_of,
     namespace_of,
@@ -28,7 +27,12 @@ from jackalope.doors.http.request import (
     to_text,
 )
 from jackalope.doors.http.rest.schemas import STATUS, Id, MaybeName, Status, Time, about, to_time
+from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.messages import Happened
+
+routes = Routes("/api/v1", has_namespace=True)
+updates = Routes()
+
 
 #: How often an idle stream sends a sign of life.
 _QUIET_S = 15.0
@@ -116,8 +120,8 @@ def _wanted(task_id: str | None, queue: str) -> Wanted:
 # Server-sent events.
 
 
-@get("/events", opt=spec("read_tasks", bytes, query=EventQuery, media_type="text/event-stream"))
-async def stream_events(request: Asked) -> Response[Any]:
+@routes.get("/events", "read_tasks", Spec(bytes, query=EventQuery, media_type="text/event-stream"))
+async def stream_events(request: Request) -> Response:
     """Stream what happens to tasks, as server-sent events; also a WebSocket, at the same path.
 
     Each is an `event` with the task and what happened. A reader that is too slow gets `missed`
@@ -128,7 +132,7 @@ async def stream_events(request: Asked) -> Response[Any]:
     feed = Feed(door.broker, door.feeds, namespace_of(request))
     chunks = _chunks(feed, _wanted(query.task_id, query.queue))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return Stream(chunks, headers=headers, media_type="text/event-stream")
+    return Response(chunks, headers=headers, media_type="text/event-stream; charset=utf-8")
 
 
 async def _chunks(feed: Feed, wanted: Wanted) -> AsyncIterator[bytes]:
@@ -145,29 +149,21 @@ async def _chunks(feed: Feed, wanted: Wanted) -> AsyncIterator[bytes]:
 
 # WebSocket.
 
-Socket = WebSocket[Any, Any, Any]
 
-
-@websocket("/events", opt={"permission": "read_tasks"})
-async def events_socket(socket: Socket) -> None:
+@routes.websocket("/events", "read_tasks")
+async def events_socket(socket: WebSocket) -> None:
     """Tell what happens to what the query names, or to everything."""
-    try:
-        query = read_query(socket, EventQuery)
-        await _serve(socket, _wanted(query.task_id, query.queue))
-    except (Rejected, Refused) as error:
-        await turn_away(as_rejected(error), socket.scope, socket.send)
+    query = read_query(socket, EventQuery)
+    await _serve(socket, _wanted(query.task_id, query.queue))
 
 
-@websocket("/ws/updates", opt={"permission": "read_tasks"})
-async def updates_socket(socket: Socket) -> None:
+@updates.websocket("/ws/updates", "read_tasks")
+async def updates_socket(socket: WebSocket) -> None:
     """Tell what happens to the tasks that the reader asks for, one word each."""
-    try:
-        await _serve(socket, None)
-    except (Rejected, Refused) as error:
-        await turn_away(as_rejected(error), socket.scope, socket.send)
+    await _serve(socket, None)
 
 
-async def _serve(socket: Socket, wanted: Wanted | None) -> None:
+async def _serve(socket: WebSocket, wanted: Wanted | None) -> None:
     """Write what happens, and read what to listen to, until one side has had enough."""
     door = door_of(socket)
     with Feed(door.broker, door.feeds, namespace_of(socket)) as feed:
@@ -187,13 +183,13 @@ async def _serve(socket: Socket, wanted: Wanted | None) -> None:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
     for error in results:
-        if isinstance(error, Exception) and not isinstance(error, WebSocketDisconnect):
+        if isinstance(error, Exception) and not isinstance(error, ClientDisconnected):
             raise error
     with suppress(Exception):  # The reader may be gone already.
         await socket.close(_GOING_AWAY)
 
 
-async def _write(socket: Socket, feed: Feed) -> None:
+async def _write(socket: WebSocket, feed: Feed) -> None:
     while not feed.is_over:
         events, missed = await feed.next(_QUIET_S)
         for event in events:
@@ -202,9 +198,9 @@ async def _write(socket: Socket, feed: Feed) -> None:
             await _say(socket, Missed(missed))
 
 
-async def _read(socket: Socket, feed: Feed) -> None:
+async def _read(socket: WebSocket, feed: Feed) -> None:
     while True:
-        text = await socket.receive_data("text")
+        text = (await socket.next()).get("text") or ""
         try:
             word = _decode_word(text)
             wanted = _wanted(word.task_id, word.queue)
@@ -224,9 +220,5 @@ def _listening(wanted: Wanted) -> Listening:
     return Listening(to_text(task) if task else None, queue)
 
 
-async def _say(socket: Socket, message: msgspec.Struct) -> None:
-    await socket.send_data(_encode(message).decode(), mode="text")
-
-
-ROUTES = (stream_events, events_socket)
-UPDATES = (updates_socket,)
+async def _say(socket: WebSocket, message: msgspec.Struct) -> None:
+    await socket.send_text(_encode(message).decode())

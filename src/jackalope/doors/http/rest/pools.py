@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import Annotated, Any, get_type_hints
 
 import msgspec
-from litestar import Response, delete, get, post, put
-from litestar.params import FromPath
 from msgspec import Meta
 
 from jackalope.broker.config.loader import plain, pool_field, pool_value
@@ -18,10 +16,9 @@ from jackalope.broker.queries import answer as answer_query
 from jackalope.core.commands import ActOnGroup, AnyCommand, DeclarePool, DeletePool, GroupAction
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.pool import BOUNDS, PoolSettings
-from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.request import (
-    Answer,
-    Asked,
+    Request,
     answer,
     by_of,
     door_of,
@@ -38,7 +35,10 @@ from jackalope.doors.http.rest.schemas import (
     from_seconds,
     to_time,
 )
+from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.views import GroupView, LaunchView, PoolView
+
+routes = Routes("/api/v1", has_namespace=True)
 
 
 class LaunchShown(msgspec.Struct):
@@ -119,20 +119,20 @@ class GroupActed(msgspec.Struct, forbid_unknown_fields=True):
     key: Annotated[MaybeName, about("Any text; empty for tasks without a key.")] = ""
 
 
-@get("/pools", opt=spec("read_tasks", PoolList))
-async def list_pools(request: Asked) -> Answer:
+@routes.get("/pools", "read_tasks", Spec(PoolList))
+async def list_pools(request: Request) -> Response:
     """List the pools, with their groups."""
     return answer(PoolList([_show(view) for view in await views(request)]))
 
 
-@get("/pools/{queue:str}", opt=spec("read_tasks", PoolShown, errors=(404,)))
-async def read_pool(request: Asked, queue: FromPath[str]) -> Answer:
+@routes.get("/pools/{queue}", "read_tasks", Spec(PoolShown, errors=(404,)))
+async def read_pool(request: Request, queue: str) -> Response:
     """Return the pool of a queue, with its groups."""
     return answer(await _pool(request, queue))
 
 
-@put("/pools/{queue:str}", opt=spec("admin", PoolShown, body=PoolGiven, errors=(404, 409)))
-async def declare_pool(request: Asked, queue: FromPath[str]) -> Answer:
+@routes.put("/pools/{queue}", "admin", Spec(PoolShown, body=PoolGiven, errors=(404, 409)))
+async def declare_pool(request: Request, queue: str) -> Response:
     """Have workers started for a queue, or change how. What is not named stays as it is."""
     given = await read_body(request, PoolGiven)
     changes: dict[str, object] = {
@@ -144,26 +144,22 @@ async def declare_pool(request: Asked, queue: FromPath[str]) -> Answer:
     return answer(await _pool(request, queue))
 
 
-@delete("/pools/{queue:str}", opt=spec("admin", status=204, errors=(404,)))
-async def delete_pool(request: Asked, queue: FromPath[str]) -> Response[None]:
+@routes.delete("/pools/{queue}", "admin", Spec(status=204, errors=(404,)))
+async def delete_pool(request: Request, queue: str) -> Response:
     """Have no more workers started for a queue. Those there are go when they are idle."""
     await _ask(request, DeletePool(queue=queue))
     return nothing()
 
 
-@post(
-    "/pools/{queue:str}/groups",
-    status_code=200,
-    opt=spec("admin", PoolShown, body=GroupActed, errors=(404, 409)),
-)
-async def act_on_group(request: Asked, queue: FromPath[str]) -> Answer:
+@routes.post("/pools/{queue}/groups", "admin", Spec(PoolShown, body=GroupActed, errors=(404, 409)))
+async def act_on_group(request: Request, queue: str) -> Response:
     """Start or stop the workers of a key by hand, or let them stay up."""
     wanted = await read_body(request, GroupActed)
     await _ask(request, ActOnGroup(queue=queue, key=wanted.key, action=wanted.action))
     return answer(await _pool(request, queue))
 
 
-async def views(request: Asked, queue: str = "") -> list[PoolView]:
+async def views(request: Request, queue: str = "") -> list[PoolView]:
     """Return the pools of the namespace that a request is about."""
     found: list[PoolView] = await answer_query(
         door_of(request).broker, namespace_of(request), "pools", {"queue": queue}
@@ -171,13 +167,13 @@ async def views(request: Asked, queue: str = "") -> list[PoolView]:
     return found
 
 
-async def _pool(request: Asked, queue: str) -> PoolShown:
+async def _pool(request: Request, queue: str) -> PoolShown:
     for view in await views(request, queue):
         return _show(view)
     raise Refused(Refusal(Code.UNKNOWN_POOL, f"queue {queue!r} has no pool; list the pools"))
 
 
-async def _ask(request: Asked, command: AnyCommand) -> None:
+async def _ask(request: Request, command: AnyCommand) -> None:
     for name, value in (("namespace", namespace_of(request)), ("by", by_of(request))):
         setattr(command, name, value)
     await door_of(request).desk.ask(command)
@@ -230,6 +226,3 @@ def _show_launch(view: LaunchView) -> LaunchShown:
         view.external_id,
         view.detail,
     )
-
-
-ROUTES = (list_pools, read_pool, declare_pool, delete_pool, act_on_group)

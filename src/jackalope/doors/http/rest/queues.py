@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
-from litestar import Response, delete, get, post, put
-from litestar.params import FromPath
 from msgspec import Meta
 
 from jackalope.broker.config.loader import plain, policy_field, policy_value
@@ -26,11 +24,10 @@ from jackalope.core.limits import COUNT_MAX, TIME_US_MAX
 from jackalope.core.policy import PRESETS, SAME_OF_QUEUES, Policy, most
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import Same
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import Rejected
-from jackalope.doors.http.openapi.spec import spec
 from jackalope.doors.http.request import (
-    Answer,
-    Asked,
+    Request,
     answer,
     by_of,
     door_of,
@@ -49,7 +46,10 @@ from jackalope.doors.http.rest.schemas import (
     show,
     to_time,
 )
+from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.views import BatchView, QueueView
+
+routes = Routes("/api/v1", has_namespace=True)
 
 
 class QueueShown(msgspec.Struct):
@@ -132,20 +132,20 @@ def show_policy(policy: Policy) -> dict[str, Any]:
     return {name.removesuffix("_us"): plain(name, value) for name, value in fields.items()}
 
 
-@get("/queues", opt=spec("read_tasks", QueueList))
-async def list_queues(request: Asked) -> Answer:
+@routes.get("/queues", "read_tasks", Spec(QueueList))
+async def list_queues(request: Request) -> Response:
     """List the queues."""
     views = await _views(request)
     return answer(QueueList([show_queue(view) for view in views]))
 
 
-@get("/queues/{queue:str}", opt=spec("read_tasks", QueueShown, errors=(404,)))
-async def read_queue(request: Asked, queue: FromPath[str]) -> Answer:
+@routes.get("/queues/{queue}", "read_tasks", Spec(QueueShown, errors=(404,)))
+async def read_queue(request: Request, queue: str) -> Response:
     """Return a queue."""
     return answer(await _queue(request, queue))
 
 
-async def _views(request: Asked, queue: str = "") -> list[QueueView]:
+async def _views(request: Request, queue: str = "") -> list[QueueView]:
     asked = {"queue": queue}
     views: list[QueueView] = await answer_query(
         door_of(request).broker, namespace_of(request), "queues", asked
@@ -153,15 +153,15 @@ async def _views(request: Asked, queue: str = "") -> list[QueueView]:
     return views
 
 
-async def _queue(request: Asked, queue: str) -> QueueShown:
+async def _queue(request: Request, queue: str) -> QueueShown:
     for view in await _views(request, queue):
         return show_queue(view)
     message = f"no queue {queue!r}; list the queues"
     raise Refused(Refusal(Code.UNKNOWN_QUEUE, message))
 
 
-@put("/queues/{queue:str}", opt=spec("admin", QueueShown, body=QueueWanted, errors=(404, 409)))
-async def declare_queue(request: Asked, queue: FromPath[str]) -> Answer:
+@routes.put("/queues/{queue}", "admin", Spec(QueueShown, body=QueueWanted, errors=(404, 409)))
+async def declare_queue(request: Request, queue: str) -> Response:
     """Create a queue, or change the policy of one. What is not named stays as it is."""
     wanted = await read_body(request, QueueWanted)
     changes: dict[str, object] = {
@@ -179,28 +179,28 @@ def _core_value(field: str, value: Any) -> Any:
     return policy_value(field, value)
 
 
-@delete("/queues/{queue:str}", opt=spec("admin", status=204, errors=(404, 409)))
-async def delete_queue(request: Asked, queue: FromPath[str]) -> Response[None]:
+@routes.delete("/queues/{queue}", "admin", Spec(status=204, errors=(404, 409)))
+async def delete_queue(request: Request, queue: str) -> Response:
     """Remove a queue that has no unfinished task, with its ended tasks."""
     await _ask(request, DeleteQueue(queue=queue))
     return nothing()
 
 
-@post("/queues/{queue:str}/pause", status_code=200, opt=spec("admin", QueueShown, errors=(404,)))
-async def pause_queue(request: Asked, queue: FromPath[str]) -> Answer:
+@routes.post("/queues/{queue}/pause", "admin", Spec(QueueShown, errors=(404,)))
+async def pause_queue(request: Request, queue: str) -> Response:
     """Give out no task of a queue until it is resumed."""
     await _ask(request, PauseQueue(queue=queue))
     return answer(await _queue(request, queue))
 
 
-@post("/queues/{queue:str}/resume", status_code=200, opt=spec("admin", QueueShown, errors=(404,)))
-async def resume_queue(request: Asked, queue: FromPath[str]) -> Answer:
+@routes.post("/queues/{queue}/resume", "admin", Spec(QueueShown, errors=(404,)))
+async def resume_queue(request: Request, queue: str) -> Response:
     """Give out tasks of a queue again."""
     await _ask(request, ResumeQueue(queue=queue))
     return answer(await _queue(request, queue))
 
 
-async def _ask(request: Asked, command: AnyCommand) -> None:
+async def _ask(request: Request, command: AnyCommand) -> None:
     for name, value in (("namespace", namespace_of(request)), ("by", by_of(request))):
         setattr(command, name, value)
     await door_of(request).desk.ask(command)
@@ -246,8 +246,8 @@ class BatchWithTasks(BatchShown):
     tasks: TaskList
 
 
-@get("/queues/{queue:str}/batches", opt=spec("read_tasks", BatchList, query=BatchQuery))
-async def list_batches(request: Asked, queue: FromPath[str]) -> Answer:
+@routes.get("/queues/{queue}/batches", "read_tasks", Spec(BatchList, query=BatchQuery))
+async def list_batches(request: Request, queue: str) -> Response:
     """List the batches of a queue, the latest first."""
     query = read_query(request, BatchQuery)
     views = await _batches(request, queue, query.limit, query.before)
@@ -255,11 +255,12 @@ async def list_batches(request: Asked, queue: FromPath[str]) -> Answer:
     return answer(BatchList(shown))
 
 
-@get(
-    "/queues/{queue:str}/batches/{number:str}",
-    opt=spec("read_tasks", BatchWithTasks, query=BatchTasksQuery, errors=(404,)),
+@routes.get(
+    "/queues/{queue}/batches/{number}",
+    "read_tasks",
+    Spec(BatchWithTasks, query=BatchTasksQuery, errors=(404,)),
 )
-async def read_batch(request: Asked, queue: FromPath[str], number: FromPath[str]) -> Answer:
+async def read_batch(request: Request, queue: str, number: str) -> Response:
     """Return a batch of a queue, with its tasks."""
     query = read_query(request, BatchTasksQuery)
     wanted = int(number) if number.isascii() and number.isdigit() and len(number) < 19 else 0
@@ -280,7 +281,7 @@ async def read_batch(request: Asked, queue: FromPath[str], number: FromPath[str]
     return answer(BatchWithTasks(view.queue, view.number, view.counts, view.is_full, tasks))
 
 
-async def _batches(request: Asked, queue: str, limit: int, before: int) -> list[BatchView]:
+async def _batches(request: Request, queue: str, limit: int, before: int) -> list[BatchView]:
     asked = {"queue": queue, "limit": limit, "before": before}
     views: list[BatchView] = await answer_query(
         door_of(request).broker, namespace_of(request), "batches", asked
@@ -311,14 +312,14 @@ class LimitWanted(msgspec.Struct, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 
 
-@get("/limits", opt=spec("read_tasks", LimitList))
-async def list_limits(request: Asked) -> Answer:
+@routes.get("/limits", "read_tasks", Spec(LimitList))
+async def list_limits(request: Request) -> Response:
     """List the tags that have a limit."""
     return answer(LimitList(await _limits(request)))
 
 
-@put("/limits/{tag:str}", opt=spec("admin", LimitShown, body=LimitWanted))
-async def limit_tag(request: Asked, tag: FromPath[str]) -> Answer:
+@routes.put("/limits/{tag}", "admin", Spec(LimitShown, body=LimitWanted))
+async def limit_tag(request: Request, tag: str) -> Response:
     """Limit how many tasks with a tag may be in flight at once."""
     wanted = await read_body(request, LimitWanted)
     await _ask(request, LimitTag(tag=tag, limit=wanted.limit))
@@ -326,8 +327,8 @@ async def limit_tag(request: Asked, tag: FromPath[str]) -> Answer:
     return answer(found[0] if found else LimitShown(tag, wanted.limit, 0))
 
 
-@delete("/limits/{tag:str}", opt=spec("admin", status=204, errors=(404,)))
-async def unlimit_tag(request: Asked, tag: FromPath[str]) -> Response[None]:
+@routes.delete("/limits/{tag}", "admin", Spec(status=204, errors=(404,)))
+async def unlimit_tag(request: Request, tag: str) -> Response:
     """Remove the limit of a tag."""
     if all(each.tag != tag for each in await _limits(request)):
         raise Rejected(404, f"tag {tag!r} has no limit", "unknown_limit")
@@ -335,21 +336,6 @@ async def unlimit_tag(request: Asked, tag: FromPath[str]) -> Response[None]:
     return nothing()
 
 
-async def _limits(request: Asked) -> list[LimitShown]:
+async def _limits(request: Request) -> list[LimitShown]:
     views = await answer_query(door_of(request).broker, namespace_of(request), "limits", {})
     return [LimitShown(view.tag, view.limit, view.in_flight) for view in views]
-
-
-ROUTES = (
-    list_queues,
-    read_queue,
-    declare_queue,
-    delete_queue,
-    pause_queue,
-    resume_queue,
-    list_batches,
-    read_batch,
-    list_limits,
-    limit_tag,
-    unlimit_tag,
-)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from litestar import get, post
-from litestar.params import FromPath
 from msgspec import Meta
 
 from jackalope.broker.queries import Refused
@@ -16,10 +14,9 @@ from jackalope.core.effects import Acted, Served
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import IDENTITY_BYTES, How, Same
-from jackalope.doors.http.openapi.spec import spec
+from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.request import (
-    Answer,
-    Asked,
+    Request,
     answer,
     by_of,
     door_of,
@@ -41,7 +38,11 @@ from jackalope.doors.http.rest.schemas import (
     to_time,
 )
 from jackalope.doors.http.rest.tasks import submit_one, to_keep
+from jackalope.doors.http.router import Routes, Spec
 from jackalope.doors.http.session import of_kind
+
+routes = Routes("/api/v1", has_namespace=True)
+
 
 _LIMIT_DEFAULT = 100
 _LIMIT_MAX = 1_000
@@ -90,11 +91,12 @@ class AnswersChanged(msgspec.Struct):
     more: bool
 
 
-@post(
+@routes.post(
     "/requests",
-    opt=spec("submit_tasks", RequestServed, status=201, body=TaskToSubmit, errors=(404, 409)),
+    "submit_tasks",
+    Spec(RequestServed, status=201, body=TaskToSubmit, errors=(404, 409)),
 )
-async def send_request(request: Asked) -> Answer:
+async def send_request(request: Request) -> Response:
     """Ask for what a task returns: run at most once for all who ask for the same.
 
     `GET /tasks/{task_id}/result?wait=60` with the `task_id` of the answer has the result.
@@ -113,15 +115,15 @@ async def send_request(request: Asked) -> Answer:
     return answer(shown, 201)
 
 
-@get("/requests/{identity:str}", opt=spec("read_tasks", AnswerShown, errors=(404,)))
-async def read_request(request: Asked, identity: FromPath[str]) -> Answer:
+@routes.get("/requests/{identity}", "read_tasks", Spec(AnswerShown, errors=(404,)))
+async def read_request(request: Request, identity: str) -> Response:
     """Return a request by its identity: the task that is under way, or whose answer is kept."""
     view = await _ask(request, "answer", {"identity": _identity_of(identity)})
     return answer(show_answer(view))
 
 
-@get("/cache", opt=spec("read_tasks", AnswerList, query=AnswersQuery))
-async def list_answers(request: Asked) -> Answer:
+@routes.get("/cache", "read_tasks", Spec(AnswerList, query=AnswersQuery))
+async def list_answers(request: Request) -> Response:
     """List the answers that are kept."""
     query = read_query(request, AnswersQuery)
     asked = {
@@ -133,25 +135,25 @@ async def list_answers(request: Asked) -> Answer:
     return answer(AnswerList([show_answer(view) for view in await _ask(request, "answers", asked)]))
 
 
-@post("/cache/pin", opt=spec("cancel_tasks", AnswersChanged, body=AnswersMeant))
-async def pin_answers(request: Asked) -> Answer:
+@routes.post("/cache/pin", "cancel_tasks", Spec(AnswersChanged, body=AnswersMeant))
+async def pin_answers(request: Request) -> Response:
     """Keep answers from being evicted and from growing too old."""
     return await _act(request, AnswerAction.PIN)
 
 
-@post("/cache/unpin", opt=spec("cancel_tasks", AnswersChanged, body=AnswersMeant))
-async def unpin_answers(request: Asked) -> Answer:
+@routes.post("/cache/unpin", "cancel_tasks", Spec(AnswersChanged, body=AnswersMeant))
+async def unpin_answers(request: Request) -> Response:
     """Let answers be like all others again."""
     return await _act(request, AnswerAction.UNPIN)
 
 
-@post("/cache/purge", opt=spec("cancel_tasks", AnswersChanged, body=AnswersMeant))
-async def purge_answers(request: Asked) -> Answer:
+@routes.post("/cache/purge", "cancel_tasks", Spec(AnswersChanged, body=AnswersMeant))
+async def purge_answers(request: Request) -> Response:
     """Drop answers. Whoever asks next has them made again."""
     return await _act(request, AnswerAction.PURGE)
 
 
-async def _act(request: Asked, action: AnswerAction) -> Answer:
+async def _act(request: Request, action: AnswerAction) -> Response:
     meant = await read_body(request, AnswersMeant)
     command = ActOnAnswers(
         action=action,
@@ -168,7 +170,7 @@ async def _act(request: Asked, action: AnswerAction) -> Answer:
     return answer(AnswersChanged(acted.changed, unknown, acted.more))
 
 
-async def _ask(request: Asked, what: str, asked: dict[str, Any]) -> Any:
+async def _ask(request: Request, what: str, asked: dict[str, Any]) -> Any:
     return await answer_query(door_of(request).broker, namespace_of(request), what, asked)
 
 
@@ -182,6 +184,3 @@ def _identity_of(text: str) -> bytes:
         message = f"no request {text!r}: an identity is {2 * IDENTITY_BYTES} hexadecimal digits"
         raise Refused(Refusal(Code.UNKNOWN_REQUEST, message))
     return identity
-
-
-ROUTES = (send_request, read_request, list_answers, pin_answers, unpin_answers, purge_answers)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import msgspec
-from litestar import get
 
 from jackalope.broker.queries import answer as answer_query
 from jackalope.core.lifecycle import LEASED, PENDING, State
-from jackalope.doors.http.openapi.spec import spec
-from jackalope.doors.http.request import Answer, Asked, answer, door_of, namespace_of
+from jackalope.doors.http.asgi import Response
+from jackalope.doors.http.request import Request, answer, door_of, namespace_of
 from jackalope.doors.http.rest.schemas import Time, to_time
+from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.views import StatsView
+
+routes = Routes("/api/v1", has_namespace=True)
 
 
 class Tiers(msgspec.Struct):
@@ -40,8 +42,8 @@ class StatsShown(msgspec.Struct):
     version: str
 
 
-@get("/stats", opt=spec("read_tasks", StatsShown))
-async def read_stats(request: Asked) -> Answer:
+@routes.get("/stats", "read_tasks", Spec(StatsShown))
+async def read_stats(request: Request) -> Response:
     """Return the namespace in numbers."""
     broker = door_of(request).broker
     view: StatsView = await answer_query(broker, namespace_of(request), "stats", {})
@@ -67,6 +69,3 @@ def show_stats(view: StatsView) -> StatsShown:
         durability=view.durability,
         version=view.version,
     )
-
-
-ROUTES = (read_stats,)

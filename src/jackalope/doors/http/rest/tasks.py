@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import HttpMethod, Response, get, post, route
-from litestar.params import FromPath
 
 from jackalope.broker.queries import About, Refused, task_and_bodies
 from jackalope.broker.queries import answer as answer_query
@@ -19,13 +17,12 @@ from jackalope.core.limits import INLINE_BYTES_MAX, TIME_US_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import Same, identity_of
 from jackalope.core.task import BlobRef, Body, TaskSpec
+from jackalope.doors.http.asgi import Response, while_there
 from jackalope.doors.http.bodies import receiving
 from jackalope.doors.http.errors import Rejected, refusal_body
 from jackalope.doors.http.middleware.trace_context import carry_trace
-from jackalope.doors.http.openapi.spec import spec
 from jackalope.doors.http.request import (
-    Answer,
-    Asked,
+    Request,
     answer,
     as_task_id,
     by_of,
@@ -35,7 +32,6 @@ from jackalope.doors.http.request import (
     read_query,
     task_id_of,
     to_text,
-    while_there,
 )
 from jackalope.doors.http.rest.schemas import (
     STATES,
@@ -59,24 +55,26 @@ from jackalope.doors.http.rest.schemas import (
     to_spec,
 )
 from jackalope.doors.http.rest.upload_links import WithLink, body_of_ticket, body_or_link
+from jackalope.doors.http.router import Routes, Spec
 from jackalope.doors.http.session import of_kind
 from jackalope.storage.ports import Sort
 from jackalope.wire.views import TaskView
+
+routes = Routes("/api/v1", has_namespace=True)
+
 
 _LIMIT_DEFAULT = 100
 _LIMIT_MAX = 1_000
 _OFFSET_MAX = 100_000
 
-_READING = [HttpMethod.GET, HttpMethod.HEAD]
-
 
 # Submitting.
 
 
-@post(
-    "/tasks", opt=spec("submit_tasks", Submitted, status=201, body=TaskToSubmit, errors=(404, 409))
+@routes.post(
+    "/tasks", "submit_tasks", Spec(Submitted, status=201, body=TaskToSubmit, errors=(404, 409))
 )
-async def submit_task(request: Asked) -> Answer:
+async def submit_task(request: Request) -> Response:
     """Submit a task. It is durable when the answer comes."""
     task = await read_body(request, TaskToSubmit)
     spec = await to_keep(request, task)
@@ -84,14 +82,12 @@ async def submit_task(request: Asked) -> Answer:
     return answer(Submitted(to_text(served.task if served else spec.id)), 201)
 
 
-@post(
+@routes.post(
     "/tasks/raw",
-    opt=spec(
-        "submit_tasks", Submitted, status=201, body=bytes, query=RawTask, errors=(404, 408, 409)
-    ),
-    request_max_body_size=None,
+    "submit_tasks",
+    Spec(Submitted, status=201, body=bytes, query=RawTask, errors=(404, 408, 409)),
 )
-async def submit_raw(request: Asked) -> Answer:
+async def submit_raw(request: Request) -> Response:
     """Submit a task whose payload is the body of the request, of any size.
 
     A form (`multipart/form-data`) is taken as well; its part `payload` is the payload.
@@ -105,11 +101,12 @@ async def submit_raw(request: Asked) -> Answer:
     return answer(Submitted(to_text(served.task if served else spec.id)), 201)
 
 
-@post(
+@routes.post(
     "/tasks/batch",
-    opt=spec("submit_tasks", Submissions, status=201, body=TasksToSubmit, errors=(404, 409)),
+    "submit_tasks",
+    Spec(Submissions, status=201, body=TasksToSubmit, errors=(404, 409)),
 )
-async def submit_tasks(request: Asked) -> Answer:
+async def submit_tasks(request: Request) -> Response:
     """Submit many tasks. Each is accepted or refused on its own; the answer says which.
 
     If all are refused, the answer is the error of the first.
@@ -131,7 +128,7 @@ async def submit_tasks(request: Asked) -> Answer:
     return answer(Submissions(submissions, len(specs) - len(refused), len(refused)), 201)
 
 
-async def to_keep(request: Asked, task: TaskToSubmit) -> TaskSpec:
+async def to_keep(request: Request, task: TaskToSubmit) -> TaskSpec:
     """Return a task as the core takes it; a large payload goes to the blob store first."""
     door = door_of(request)
     size_max = door.settings.payload_bytes_max
@@ -158,7 +155,7 @@ def _identify(spec: TaskSpec, payload: bytes) -> None:
         spec.options = msgspec.structs.replace(options, identity=identity)
 
 
-async def submit_one(request: Asked, spec: TaskSpec) -> Served | None:
+async def submit_one(request: Request, spec: TaskSpec) -> Served | None:
     """Submit a task, and return how it is served if it is a request."""
     accepted = await _submit(request, [spec])
     if accepted.refused:
@@ -170,7 +167,7 @@ def _served(accepted: Accepted) -> dict[int, Served]:
     return dict(accepted.served) if isinstance(accepted, AcceptedRequests) else {}
 
 
-async def _submit(request: Asked, specs: list[TaskSpec]) -> Accepted:
+async def _submit(request: Request, specs: list[TaskSpec]) -> Accepted:
     """Submit tasks, and let go of the blobs of those that were refused."""
     door = door_of(request)
     refusal = door.broker.admit(len(specs))
@@ -189,8 +186,8 @@ async def _submit(request: Asked, specs: list[TaskSpec]) -> Accepted:
 # Showing.
 
 
-@get("/tasks/{task_id:str}", opt=spec("read_tasks", TaskShown, errors=(404,)))
-async def read_task(request: Asked, task_id: FromPath[str]) -> Answer:
+@routes.get("/tasks/{task_id}", "read_tasks", Spec(TaskShown, errors=(404,)))
+async def read_task(request: Request, task_id: str) -> Response:
     """Return a task, with its result if that is small."""
     view, (_, result) = await find(request, task_id)
     return answer(_shown(view, result))
@@ -201,7 +198,7 @@ def _shown(view: TaskView, result: Body) -> TaskShown:
     return show(view, result if is_there and isinstance(result, bytes) else None)
 
 
-async def find(request: Asked, task_id: str) -> tuple[TaskView, tuple[Body, Body]]:
+async def find(request: Request, task_id: str) -> tuple[TaskView, tuple[Body, Body]]:
     """Find a task that a path names, with its payload and result.
 
     Raises:
@@ -233,8 +230,8 @@ class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
     cursor: Annotated[str, about("From the page before.", max_length=1_024)] = ""
 
 
-@get("/tasks", opt=spec("read_tasks", TaskList, query=ListQuery))
-async def list_tasks(request: Asked) -> Answer:
+@routes.get("/tasks", "read_tasks", Spec(TaskList, query=ListQuery))
+async def list_tasks(request: Request) -> Response:
     """List tasks, the latest first.
 
     A page says how many there are in all, unless it was asked for by a cursor.
@@ -271,18 +268,14 @@ class PayloadQuery(msgspec.Struct, forbid_unknown_fields=True):
     link: WithLink = 0
 
 
-@route(
-    "/tasks/{task_id:str}/payload",
-    http_method=_READING,
-    opt=spec(
-        "read_tasks",
-        bytes,
-        query=PayloadQuery,
-        errors=(404, 416, 501),
-        also={206: "A part.", 304: "Unchanged."},
+@routes.read(
+    "/tasks/{task_id}/payload",
+    "read_tasks",
+    Spec(
+        bytes, query=PayloadQuery, errors=(404, 416, 501), also={206: "A part.", 304: "Unchanged."}
     ),
 )
-async def read_payload(request: Asked, task_id: FromPath[str]) -> Response[Any]:
+async def read_payload(request: Request, task_id: str) -> Response:
     """Return the payload as it was submitted, or the range of it that is asked for."""
     is_link = bool(read_query(request, PayloadQuery).link)
     _, (payload, _) = await find(request, task_id)
@@ -304,18 +297,17 @@ class ResultQuery(WaitQuery, forbid_unknown_fields=True):
     link: WithLink = 0
 
 
-@route(
-    "/tasks/{task_id:str}/result",
-    http_method=_READING,
-    opt=spec(
-        "read_tasks",
+@routes.read(
+    "/tasks/{task_id}/result",
+    "read_tasks",
+    Spec(
         bytes,
         query=ResultQuery,
         errors=(404, 409, 416, 501),
         also={202: "It has not ended; the body is the task.", 206: "A part.", 304: "Unchanged."},
     ),
 )
-async def read_result(request: Asked, task_id: FromPath[str]) -> Response[Any]:
+async def read_result(request: Request, task_id: str) -> Response:
     """Return the result, or the range of it that is asked for; wait for it if asked to.
 
     A task that ended without one is a conflict. The task itself is the answer (202) if it has not
@@ -332,17 +324,17 @@ async def read_result(request: Asked, task_id: FromPath[str]) -> Response[Any]:
     return await body_or_link(request, result, is_link=bool(query.link))
 
 
-@get(
-    "/tasks/{task_id:str}/wait",
-    opt=spec(
-        "read_tasks",
+@routes.get(
+    "/tasks/{task_id}/wait",
+    "read_tasks",
+    Spec(
         TaskShown,
         query=WaitQuery,
         errors=(404,),
         also={202: "It has not ended; the body is the task."},
     ),
 )
-async def wait_for_task(request: Asked, task_id: FromPath[str]) -> Answer:
+async def wait_for_task(request: Request, task_id: str) -> Response:
     """Return the task when it has ended, or as it is when the time is over (202)."""
     wait_s = read_query(request, WaitQuery).wait
     view, (_, result) = await _after_waiting(request, task_id, wait_s)
@@ -350,13 +342,15 @@ async def wait_for_task(request: Asked, task_id: FromPath[str]) -> Answer:
 
 
 async def _after_waiting(
-    request: Asked, task_id: str, wait_s: float
+    request: Request, task_id: str, wait_s: float
 ) -> tuple[TaskView, tuple[Body, Body]]:
     found = await find(request, task_id)
     if found[0].state in ENDED or not wait_s:
         return found
     desk = door_of(request).desk
-    ended = await while_there(request, desk.ended(namespace_of(request), found[0].id, wait_s))
+    ended = await while_there(
+        request.receive, desk.ended(namespace_of(request), found[0].id, wait_s)
+    )
     if ended is None:
         return await find(request, task_id)
     try:
@@ -365,15 +359,3 @@ async def _after_waiting(
         # Its policy keeps nothing: what the end reported is all there is.
         view = msgspec.structs.replace(found[0], state=ended.state, reason=ended.reason)
         return view, (b"", ended.result)
-
-
-ROUTES = (
-    submit_task,
-    submit_raw,
-    submit_tasks,
-    read_task,
-    list_tasks,
-    read_payload,
-    read_result,
-    wait_for_task,
-)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from litestar import get
 
 from jackalope.broker.queries import answer as answer_query
-from jackalope.doors.http.openapi.spec import spec
-from jackalope.doors.http.request import Answer, Asked, answer, door_of, namespace_of, read_query
+from jackalope.doors.http.asgi import Response
+from jackalope.doors.http.request import Request, answer, door_of, namespace_of, read_query
 from jackalope.doors.http.rest.schemas import MaybeName, Time, about, from_time, to_time
+from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.views import PointView, SeriesView, SpreadView
+
+routes = Routes("/api/v1", has_namespace=True)
+
 
 _STEP_S_MAX = 86_400
 
@@ -62,8 +65,8 @@ class SeriesShown(msgspec.Struct, frozen=True):
     points: list[PointShown]
 
 
-@get("/series", opt=spec("read_tasks", SeriesShown, query=SeriesQuery))
-async def read_series(request: Asked) -> Answer:
+@routes.get("/series", "read_tasks", Spec(SeriesShown, query=SeriesQuery))
+async def read_series(request: Request) -> Response:
     """Return throughput, latency and depth over time."""
     span = read_query(request, SeriesQuery)
     asked = {
@@ -80,6 +83,3 @@ async def read_series(request: Asked) -> Answer:
 def _show(point: PointView) -> PointShown:
     fields = {field: getattr(point, field) for field in point.__struct_fields__}
     return PointShown(to_time(fields.pop("at_us")), **fields)
-
-
-ROUTES = (read_series,)

@@ -8,7 +8,6 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from litestar import Response, post
 from msgspec import Meta
 
 from jackalope.broker.access import acting
@@ -16,15 +15,19 @@ from jackalope.broker.queries import Refused
 from jackalope.core.durations import SECOND
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef, Body
-from jackalope.doors.http.bodies import AnyRequest, body_response
+from jackalope.doors.http.asgi import Response
+from jackalope.doors.http.bodies import body_response
 from jackalope.doors.http.errors import Rejected
-from jackalope.doors.http.openapi.spec import spec
-from jackalope.doors.http.request import Answer, Asked, answer, door_of, namespace_of
+from jackalope.doors.http.request import Request, answer, door_of, namespace_of
 from jackalope.doors.http.rest.schemas import Time, about, to_time
+from jackalope.doors.http.router import Routes, Spec
 from jackalope.storage import Links
 
 if TYPE_CHECKING:
     from jackalope.broker.blobs.manager import BlobKeeper
+
+routes = Routes("/api/v1", has_namespace=True)
+
 
 _NO_LINKS = "no_links"
 
@@ -52,8 +55,8 @@ class DownloadLink(msgspec.Struct):
     expires_at: Annotated[Time | None, about("Until then.")]
 
 
-@post("/blobs", opt=spec("submit_tasks", UploadLink, status=201, errors=(501,)))
-async def make_upload_link(request: Asked) -> Answer:
+@routes.post("/blobs", "submit_tasks", Spec(UploadLink, status=201, errors=(501,)))
+async def make_upload_link(request: Request) -> Response:
     """Return a link to send a large payload to, past the broker.
 
     The ticket that comes with it stands for the body, in one submit (`payload_ticket`) of whoever
@@ -62,7 +65,7 @@ async def make_upload_link(request: Asked) -> Answer:
     return await upload_link(request)
 
 
-async def upload_link(request: AnyRequest) -> Answer:
+async def upload_link(request: Request) -> Response:
     """Answer with a link to send a body to, and its ticket.
 
     Raises:
@@ -81,7 +84,7 @@ async def upload_link(request: AnyRequest) -> Answer:
     return answer(shown, 201)
 
 
-async def body_of_ticket(request: AnyRequest, ticket: str) -> Body:
+async def body_of_ticket(request: Request, ticket: str) -> Body:
     """Return the body that a ticket stands for, if the ticket was issued to the requester.
 
     Raises:
@@ -93,7 +96,7 @@ async def body_of_ticket(request: AnyRequest, ticket: str) -> Body:
     return await redeem(door.broker.blobs, ticket, _owner(request), _now_s(request), most)
 
 
-async def body_or_link(request: AnyRequest, body: Body, *, is_link: bool) -> Response[Any]:
+async def body_or_link(request: Request, body: Body, *, is_link: bool) -> Response:
     """Answer with a body, or with a link to it if that is asked for."""
     blobs = door_of(request).broker.blobs
     if not is_link:
@@ -104,20 +107,17 @@ async def body_or_link(request: AnyRequest, body: Body, *, is_link: bool) -> Res
     return answer(DownloadLink(link.url, _until(link)))
 
 
-def _owner(request: AnyRequest) -> str:
+def _owner(request: Request) -> str:
     key = acting.get().key
     return f"{namespace_of(request)}/{key.id if key else ''}"
 
 
-def _now_s(request: AnyRequest) -> int:
+def _now_s(request: Request) -> int:
     return door_of(request).broker.now_us() // SECOND
 
 
 def _until(link: Link) -> Any:
     return to_time(link.until_s * SECOND)
-
-
-ROUTES = [make_upload_link]
 
 
 # Tickets: how a body gets into the store without passing through the broker, and out of it.

@@ -9,8 +9,6 @@ import asyncio
 from typing import Annotated, Any
 
 import msgspec
-from litestar import HttpMethod, Response, post, route
-from litestar.params import FromPath
 from msgspec import Meta
 
 from jackalope.broker.queries import Refused
@@ -46,16 +44,14 @@ from jackalope.core.limits import (
     QUEUES_PER_WORKER_MAX,
 )
 from jackalope.core.task import BlobRef, Error, Signal
+from jackalope.doors.http.asgi import Response, gone
 from jackalope.doors.http.bodies import body_response, receiving
 from jackalope.doors.http.errors import Rejected
-from jackalope.doors.http.openapi.spec import spec
 from jackalope.doors.http.request import (
-    Answer,
-    Asked,
+    Request,
     answer,
     as_task_id,
     door_of,
-    gone,
     namespace_of,
     nothing,
     read_body,
@@ -74,8 +70,12 @@ from jackalope.doors.http.rest.schemas import (
     from_seconds,
 )
 from jackalope.doors.http.rest.upload_links import UploadLink, body_of_ticket, upload_link
+from jackalope.doors.http.router import Routes, Spec
 from jackalope.doors.http.session import of_kind
 from jackalope.doors.http.workers import HttpWorker
+
+routes = Routes("/api/v1", has_namespace=True)
+
 
 #: How many numbers a worker may report about itself.
 _STATS_MAX = 64
@@ -186,12 +186,8 @@ class BeatAsked(msgspec.Struct, forbid_unknown_fields=True):
     stats: _Stats = {}
 
 
-@post(
-    "/workers/{worker:str}/join",
-    status_code=200,
-    opt=spec("work", JoinDone, body=JoinAsked, errors=(409,)),
-)
-async def join_worker(request: Asked, worker: FromPath[str]) -> Answer:
+@routes.post("/workers/{worker}/join", "work", Spec(JoinDone, body=JoinAsked, errors=(409,)))
+async def join_worker(request: Request, worker: str) -> Response:
     """Begin anew as a worker. What it does not say it holds is given to others.
 
     Only needed by a worker that was stopped and uses the same name again: any claim lets a new
@@ -219,12 +215,8 @@ def _show_held(attempts: tuple[Held, ...]) -> list[HeldAttempt]:
     return [HeldAttempt(to_text(held.task), held.fence) for held in attempts]
 
 
-@post(
-    "/workers/{worker:str}/claim",
-    status_code=200,
-    opt=spec("work", Claimed, body=ClaimAsked, errors=(409,)),
-)
-async def claim_tasks(request: Asked, worker: FromPath[str]) -> Answer:
+@routes.post("/workers/{worker}/claim", "work", Spec(Claimed, body=ClaimAsked, errors=(409,)))
+async def claim_tasks(request: Request, worker: str) -> Response:
     """Claim tasks, and wait for some if there are none.
 
     The request keeps the worker alive while it waits. A claim whose client goes away before the
@@ -235,7 +227,7 @@ async def claim_tasks(request: Asked, worker: FromPath[str]) -> Answer:
     known = await fleet.worker(namespace_of(request), worker, asked.queues)
     lease_us = from_seconds(asked.lease_seconds)
     await known.serve(asked.queues, asked.keys, asked.tasks, lease_us)
-    leaving = asyncio.create_task(gone(request))
+    leaving = asyncio.create_task(gone(request.receive))
     try:
         assignments = await known.claim(asked.count, from_seconds(asked.wait), leaving)
         if asked.start and assignments:
@@ -282,12 +274,8 @@ def _beat(worker: HttpWorker) -> Beat:
     return Beat(signals, worker.is_draining)
 
 
-@post(
-    "/workers/{worker:str}/heartbeat",
-    status_code=200,
-    opt=spec("work", Beat, body=BeatAsked, errors=(404, 409)),
-)
-async def beat(request: Asked, worker: FromPath[str]) -> Answer:
+@routes.post("/workers/{worker}/heartbeat", "work", Spec(Beat, body=BeatAsked, errors=(404, 409)))
+async def beat(request: Request, worker: str) -> Response:
     """Say that a worker is alive, and how it is; hear what it is asked to do."""
     asked = await read_body(request, BeatAsked)
     known = await door_of(request).fleet.worker(namespace_of(request), worker)
@@ -295,10 +283,8 @@ async def beat(request: Asked, worker: FromPath[str]) -> Answer:
     return answer(_beat(known))
 
 
-@post(
-    "/workers/{worker:str}/leave", status_code=204, opt=spec("work", status=204, errors=(404, 409))
-)
-async def leave(request: Asked, worker: FromPath[str]) -> Response[None]:
+@routes.post("/workers/{worker}/leave", "work", Spec(status=204, errors=(404, 409)))
+async def leave(request: Request, worker: str) -> Response:
     """Leave as a worker. What it still holds is handed back."""
     known = await door_of(request).fleet.worker(namespace_of(request), worker)
     await known.leave()
@@ -353,29 +339,25 @@ class SignalTold(msgspec.Struct, forbid_unknown_fields=True):
     detail: Annotated[str, Meta(max_length=NOTE_CHARS_MAX)] = ""
 
 
-def _attempt(body: Any = None) -> dict[str, Any]:
-    return spec("work", Reported, body=body, query=AttemptQuery, errors=(404, 409))
+def _attempt(body: Any = None) -> Spec:
+    return Spec(Reported, body=body, query=AttemptQuery, errors=(404, 409))
 
 
-@post("/attempts/{task_id:str}/start", status_code=200, opt=_attempt())
-async def start_attempt(request: Asked, task_id: FromPath[str]) -> Answer:
+@routes.post("/attempts/{task_id}/start", "work", _attempt())
+async def start_attempt(request: Request, task_id: str) -> Response:
     """Say that an attempt begins, if its claim did not."""
     held = _held(request, task_id)
     return await _report(request, held, StartAttempts(ref=0, attempts=[held]))
 
 
-@route(
-    "/attempts/{task_id:str}/payload",
-    http_method=[HttpMethod.GET, HttpMethod.HEAD],
-    opt=spec(
-        "work",
-        bytes,
-        query=AttemptQuery,
-        errors=(404, 409, 416),
-        also={206: "A part.", 304: "Unchanged."},
+@routes.read(
+    "/attempts/{task_id}/payload",
+    "work",
+    Spec(
+        bytes, query=AttemptQuery, errors=(404, 409, 416), also={206: "A part.", 304: "Unchanged."}
     ),
 )
-async def read_attempt_payload(request: Asked, task_id: FromPath[str]) -> Response[Any]:
+async def read_attempt_payload(request: Request, task_id: str) -> Response:
     """Return the payload of the task that is being worked on, or a range of it."""
     held, door = _held(request, task_id), door_of(request)
     name = read_query(request, AttemptQuery).worker
@@ -384,8 +366,8 @@ async def read_attempt_payload(request: Asked, task_id: FromPath[str]) -> Respon
     return await body_response(request, door.broker.blobs, payload, on_chunk=known.touch)
 
 
-@post("/attempts/{task_id:str}/progress", status_code=200, opt=_attempt(ProgressTold))
-async def report_progress(request: Asked, task_id: FromPath[str]) -> Answer:
+@routes.post("/attempts/{task_id}/progress", "work", _attempt(ProgressTold))
+async def report_progress(request: Request, task_id: str) -> Response:
     """Say how far an attempt has come."""
     held = _held(request, task_id)
     told = await read_body(request, ProgressTold)
@@ -395,15 +377,12 @@ async def report_progress(request: Asked, task_id: FromPath[str]) -> Answer:
     return await _report(request, held, command)
 
 
-@post(
-    "/attempts/{task_id:str}/finish",
-    status_code=200,
-    request_max_body_size=None,
-    opt=spec(
-        "work", Reported, body=bytes, query=ResultQuery, errors=(404, 408, 409), needs_body=False
-    ),
+@routes.post(
+    "/attempts/{task_id}/finish",
+    "work",
+    Spec(Reported, body=bytes, query=ResultQuery, errors=(404, 408, 409), needs_body=False),
 )
-async def finish_attempt(request: Asked, task_id: FromPath[str]) -> Answer:
+async def finish_attempt(request: Request, task_id: str) -> Response:
     """Bring an attempt to its good end. The body is the result, of any size and type."""
     query = read_query(request, ResultQuery)
     held = Held(task_id_of(task_id), query.fence)
@@ -422,11 +401,12 @@ async def finish_attempt(request: Asked, task_id: FromPath[str]) -> Answer:
         return await _report_as(request, query.worker, held, FinishAttempts(attempts=[finish]))
 
 
-@post(
-    "/attempts/{task_id:str}/link",
-    opt=spec("work", UploadLink, status=201, query=AttemptQuery, errors=(404, 409, 501)),
+@routes.post(
+    "/attempts/{task_id}/link",
+    "work",
+    Spec(UploadLink, status=201, query=AttemptQuery, errors=(404, 409, 501)),
 )
-async def make_result_link(request: Asked, task_id: FromPath[str]) -> Answer:
+async def make_result_link(request: Request, task_id: str) -> Response:
     """Return a link to send a large result to, past the broker; `finish` names its ticket."""
     name = read_query(request, AttemptQuery).worker
     known = await door_of(request).fleet.worker(namespace_of(request), name)
@@ -434,8 +414,8 @@ async def make_result_link(request: Asked, task_id: FromPath[str]) -> Answer:
     return await upload_link(request)
 
 
-@post("/attempts/{task_id:str}/fail", status_code=200, opt=_attempt(FailureTold))
-async def fail_attempt(request: Asked, task_id: FromPath[str]) -> Answer:
+@routes.post("/attempts/{task_id}/fail", "work", _attempt(FailureTold))
+async def fail_attempt(request: Request, task_id: str) -> Response:
     """Say that an attempt failed. The queue's policy says whether it is tried again."""
     held = _held(request, task_id)
     told = await read_body(request, FailureTold)
@@ -446,15 +426,15 @@ async def fail_attempt(request: Asked, task_id: FromPath[str]) -> Answer:
     return await _report(request, held, FailAttempts(attempts=[failed]))
 
 
-@post("/attempts/{task_id:str}/release", status_code=200, opt=_attempt())
-async def release_attempt(request: Asked, task_id: FromPath[str]) -> Answer:
+@routes.post("/attempts/{task_id}/release", "work", _attempt())
+async def release_attempt(request: Request, task_id: str) -> Response:
     """Hand an attempt back unfinished, through no fault of the task."""
     held = _held(request, task_id)
     return await _report(request, held, ReleaseAttempts(attempts=[held]))
 
 
-@post("/attempts/{task_id:str}/signal", status_code=200, opt=_attempt(SignalTold))
-async def answer_signal(request: Asked, task_id: FromPath[str]) -> Answer:
+@routes.post("/attempts/{task_id}/signal", "work", _attempt(SignalTold))
+async def answer_signal(request: Request, task_id: str) -> Response:
     """Answer a signal: it is acknowledged, refused, or the attempt has stopped for it."""
     held = _held(request, task_id)
     told = await read_body(request, SignalTold)
@@ -464,11 +444,11 @@ async def answer_signal(request: Asked, task_id: FromPath[str]) -> Answer:
     return await _report(request, held, command)
 
 
-def _held(request: Asked, task_id: str) -> Held:
+def _held(request: Request, task_id: str) -> Held:
     return Held(task_id_of(task_id), read_query(request, AttemptQuery).fence)
 
 
-async def _report(request: Asked, held: Held, command: AnyCommand) -> Answer:
+async def _report(request: Request, held: Held, command: AnyCommand) -> Response:
     """Hand a report of a worker to the broker.
 
     Raises:
@@ -477,26 +457,10 @@ async def _report(request: Asked, held: Held, command: AnyCommand) -> Answer:
     return await _report_as(request, read_query(request, AttemptQuery).worker, held, command)
 
 
-async def _report_as(request: Asked, worker: str, held: Held, command: AnyCommand) -> Answer:
+async def _report_as(request: Request, worker: str, held: Held, command: AnyCommand) -> Response:
     known = await door_of(request).fleet.worker(namespace_of(request), worker)
     told = await known.ask(command)
     if isinstance(told, Accepted) and told.refused:
         raise Refused(told.refused[0][1])
     beat = _beat(known)
     return answer(Reported(beat.signals, beat.draining, to_text(held.task)))
-
-
-ROUTES = (
-    join_worker,
-    claim_tasks,
-    beat,
-    leave,
-    start_attempt,
-    read_attempt_payload,
-    report_progress,
-    finish_attempt,
-    make_result_link,
-    fail_attempt,
-    release_attempt,
-    answer_signal,
-)

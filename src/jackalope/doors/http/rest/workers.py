@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
 
 import msgspec
-from litestar import get, post
-from litestar.params import FromPath
 
 from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
 from jackalope.core.commands import DrainWorker
 from jackalope.core.refusals import Code, Refusal
-from jackalope.doors.http.openapi.spec import spec
-from jackalope.doors.http.request import Answer, Asked, answer, by_of, door_of, namespace_of
+from jackalope.doors.http.asgi import Response
+from jackalope.doors.http.request import Request, answer, by_of, door_of, namespace_of
 from jackalope.doors.http.rest.schemas import Time, to_time
+from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.views import WorkerView
+
+routes = Routes("/api/v1", has_namespace=True)
 
 
 class WorkerStatus(StrEnum):
@@ -92,38 +92,35 @@ def _megabytes(stats: dict[str, float]) -> float | None:
     return stats.get("memory_mb")
 
 
-async def _views(request: Asked) -> list[WorkerView]:
+async def _views(request: Request) -> list[WorkerView]:
     views: list[WorkerView] = await answer_query(
         door_of(request).broker, namespace_of(request), "workers", {}
     )
     return views
 
 
-@get("/workers", opt=spec("read_tasks", list[WorkerShown]))
-async def list_workers(request: Asked) -> Answer:
+@routes.get("/workers", "read_tasks", Spec(list[WorkerShown]))
+async def list_workers(request: Request) -> Response:
     """List the workers, and those that left a while ago."""
     return answer([show_worker(view) for view in await _views(request)])
 
 
-@get("/workers/{worker:str}", opt=spec("read_tasks", WorkerShown, errors=(404,)))
-async def read_worker(request: Asked, worker: FromPath[str]) -> Answer:
+@routes.get("/workers/{worker}", "read_tasks", Spec(WorkerShown, errors=(404,)))
+async def read_worker(request: Request, worker: str) -> Response:
     """Return a worker."""
     return answer(await _worker(request, worker))
 
 
-async def _worker(request: Asked, worker: str) -> WorkerShown:
+async def _worker(request: Request, worker: str) -> WorkerShown:
     for view in await _views(request):
         if view.worker == worker:
             return show_worker(view)
     raise Refused(Refusal(Code.UNKNOWN_WORKER, f"no worker {worker!r}; list the workers"))
 
 
-@post("/workers/{worker:str}/drain", status_code=200, opt=spec("admin", WorkerShown, errors=(404,)))
-async def drain_worker(request: Asked, worker: FromPath[str]) -> Answer:
+@routes.post("/workers/{worker}/drain", "admin", Spec(WorkerShown, errors=(404,)))
+async def drain_worker(request: Request, worker: str) -> Response:
     """Give a worker no more tasks, and tell it to finish what it has."""
     command = DrainWorker(worker=worker, namespace=namespace_of(request), by=by_of(request))
     await door_of(request).desk.ask(command)
     return answer(await _worker(request, worker))
-
-
-ROUTES: tuple[Any, ...] = (list_workers, read_worker, drain_worker)

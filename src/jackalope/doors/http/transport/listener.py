@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 import uvicorn
-from litestar.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
@@ -28,6 +27,7 @@ from wsproto.utilities import LocalProtocolError
 
 from jackalope.broker.config.schema import HttpConfig
 from jackalope.core.durations import SECOND
+from jackalope.doors.http.asgi import ASGIApp
 from jackalope.doors.http.errors import REASONS, ErrorBody
 
 #: How long requests that are under way may take when the door closes.
@@ -161,7 +161,8 @@ class PieceProtocol(WSProtocol):
             self.is_in_pieces = True
             self.ping_interval = message.get("keepalive_s")
             self.ping_timeout = None
-            probe(self.transport.get_extra_info("socket"))
+            with suppress(ValueError):  # So uvloop says that the peer is gone already.
+                probe(self.transport.get_extra_info("socket"))
         if kind != "websocket.send" or "more" not in message:
             await super().send(message)
             return
