@@ -7,7 +7,7 @@ import msgspec
 
 from jackalope.core import Core
 from jackalope.core.api_key import ApiKey
-from jackalope.core.core import Missing
+from jackalope.core.context import Missing
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.records import decode_batch

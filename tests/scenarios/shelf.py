@@ -14,7 +14,7 @@ from jackalope.core import Core, invariants
 from jackalope.core.api_key import ApiKey
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.commands import AnyCommand
-from jackalope.core.core import Missing
+from jackalope.core.context import Missing
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.records import AnyRecord, decode_batch, encode_batch

@@ -127,7 +127,7 @@ def test_success_not_final(monkeypatch: Patch) -> None:
 
 def test_restart_forgets_leases(monkeypatch: Patch) -> None:
     """What was leased when the broker died is never settled."""
-    monkeypatch.setitem(broker._HANDLERS, Recover, lambda core, command: None)
+    monkeypatch.setitem(broker.ROOMS.handlers, Recover, lambda core, command: Accepted())
     assert "everything ends" in _caught()
 
 
@@ -191,8 +191,7 @@ def test_history_loses_answers(monkeypatch: Patch) -> None:
 
 def test_helpers_not_freed(monkeypatch: Patch) -> None:
     """A worker says that it helps no more, and nobody listens."""
-    deaf = lambda core, command: core.reply(command, Accepted())  # noqa: E731
-    monkeypatch.setitem(broker._HANDLERS, EndHelp, deaf)
+    monkeypatch.setitem(broker.ROOMS.reports, EndHelp, lambda core, command, worker: Accepted())
     assert "has its slot back" in _caught()
 
 

@@ -7,25 +7,21 @@ from __future__ import annotations
 
 from collections import Counter
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from jackalope.core.cache.single_flight import how_made, joined
+from jackalope.core.context import Context
 from jackalope.core.durations import format_duration
+from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.limits import AHEAD_COUNT_MAX
-from jackalope.core.pools.lifecycle import trouble
+from jackalope.core.policy import Policy
 from jackalope.core.shapes.pool import NO_LAUNCHER, GroupState
 from jackalope.core.shapes.request import How
+from jackalope.core.state.ready_queue import Lane
+from jackalope.core.state.roster import Worker
 from jackalope.core.task import Attempt, HistoryEntry, Task, lease_of
-
-if TYPE_CHECKING:
-    from jackalope.core.core import Core
-    from jackalope.core.ids import TaskId
-    from jackalope.core.policy import Policy
-    from jackalope.core.state.ready_queue import Lane
-    from jackalope.core.state.roster import Worker
 
 
 class Why(StrEnum):
@@ -70,12 +66,12 @@ class Explanation(msgspec.Struct, frozen=True):
     causes: tuple[Cause, ...]
 
 
-def explain(core: Core, task: Task) -> Explanation:
+def explain(ctx: Context, task: Task) -> Explanation:
     """Explain why a task is not running; or what runs it; or how it ended."""
     if task.state is State.READY:
-        causes = _why_ready(core, task)
+        causes = _why_ready(ctx, task)
     elif task.attempt is not None:
-        causes = _why_leased(core, task)
+        causes = _why_leased(ctx, task)
     elif task.state in ENDED:
         causes = [_why_ended(task)]
     else:
@@ -88,13 +84,13 @@ def history(task: Task) -> list[HistoryEntry]:
     return [HistoryEntry(task.created_us, "submit", task.by), *(task.history or ())]
 
 
-def whole_history(core: Core, task: Task) -> list[HistoryEntry]:
+def whole_history(ctx: Context, task: Task) -> list[HistoryEntry]:
     """Return the same with how its request was served, and the last use of the kept answer.
 
     Uses leave no line of their own: there may be any number of them.
     """
     submitted, *rest = history(task)
-    how, answer = how_made(task.options), core.book.answers.by_task.get(task.id)
+    how, answer = how_made(task.options), ctx.book.answers.by_task.get(task.id)
     if how is not None:
         submitted = msgspec.structs.replace(submitted, detail=f"request: {how}")
     if answer is not None and (hits := answer.uses - joined(task)) > 0:
@@ -130,7 +126,7 @@ def _why_resting(task: Task) -> Cause:
     return Cause(Why.PAUSED, text, {"by": last.by, "since_us": last.at_us})
 
 
-def _why_ready(core: Core, task: Task) -> list[Cause]:
+def _why_ready(ctx: Context, task: Task) -> list[Cause]:
     queue, namespace = task.queue, task.queue.namespace
     causes = []
     if queue.paused_by:
@@ -142,23 +138,21 @@ def _why_ready(core: Core, task: Task) -> list[Cause]:
             text = f"tag {tag!r} is at its limit: {held} of {limit} in flight"
             facts: dict[str, str | int] = {"tag": tag, "limit": limit, "in_flight": held}
             causes.append(Cause(Why.TAG_AT_LIMIT, text, facts))
-    why_no_worker = _why_no_worker(core, task)
+    why_no_worker = _why_no_worker(ctx, task)
     causes += why_no_worker
     if why_no_worker and queue.pool is not None:
-        causes += _why_pool(core, task)
+        causes += _why_pool(ctx, task)
     lane = task.lane
-    ahead = 0 if lane is None else _ahead(core, task, lane)
+    ahead = 0 if lane is None else _ahead(ctx, task, lane)
     if ahead:
         more = " or more" if ahead >= AHEAD_COUNT_MAX else ""
         causes.append(Cause(Why.BEHIND, f"behind {ahead}{more} others", {"ahead": ahead}))
     return causes
 
 
-def _why_no_worker(core: Core, task: Task) -> list[Cause]:
+def _why_no_worker(ctx: Context, task: Task) -> list[Cause]:
     queue, namespace = task.queue, task.queue.namespace
-    crews = [
-        crew for crew in core.roster.crews(namespace.name, queue.name) if crew.serves(task.key)
-    ]
+    crews = [crew for crew in ctx.roster.crews(namespace.name, queue.name) if crew.serves(task.key)]
     workers = [worker for crew in crews for worker in crew.members.values()]
     if not workers:
         which = f"key {task.key!r}" if task.key else "tasks without a key"
@@ -197,9 +191,9 @@ def _why_no_room(worker: Worker) -> str:
     return "helping another task" if is_helping else "busy"
 
 
-def _why_pool(core: Core, task: Task) -> list[Cause]:
+def _why_pool(ctx: Context, task: Task) -> list[Cause]:
     """Explain how far the pool of the queue has come with a worker for a task."""
-    pool = core.pools.by_name.get((task.queue.namespace.name, task.queue.name))
+    pool = ctx.pools.by_name.get((task.queue.namespace.name, task.queue.name))
     group = None if pool is None else pool.groups.get(task.key)
     if pool is None or group is None or pool.settings is None:
         return []
@@ -207,7 +201,7 @@ def _why_pool(core: Core, task: Task) -> list[Cause]:
         ahead = list(pool.line).index(task.key)
         text = f"its pool has {len(pool.up)} groups up, as many as may be; {ahead} wait before it"
         return [Cause(Why.POOL_FULL, text, {"up": len(pool.up), "ahead": ahead})]
-    if problem := trouble(core, group):
+    if problem := ctx.pools.trouble(group, ctx.now_us):
         text = f"its pool cannot start a worker: {problem}"
         return [Cause(Why.POOL_FAILING, text, {"failures": group.failures, "error": problem})]
     staying = [launch for launch in group.launches.values() if not launch.is_retired]
@@ -220,17 +214,17 @@ def _why_pool(core: Core, task: Task) -> list[Cause]:
     return [Cause(Why.POOL_STARTING, text, facts)]
 
 
-def _ahead(core: Core, task: Task, lane: Lane) -> int:
+def _ahead(ctx: Context, task: Task, lane: Lane) -> int:
     """Count who goes before a task in its lane, up to a limit that keeps asking cheap."""
-    for ahead, other in enumerate(lane.ordered(core.book.tasks)):
+    for ahead, other in enumerate(lane.ordered(ctx.book.tasks)):
         if other is task or ahead >= AHEAD_COUNT_MAX:
             return ahead
     return 0
 
 
-def _why_leased(core: Core, task: Task) -> list[Cause]:
+def _why_leased(ctx: Context, task: Task) -> list[Cause]:
     attempt = lease_of(task)
-    worker = core.roster.workers.get((task.queue.namespace.name, attempt.worker))
+    worker = ctx.roster.workers.get((task.queue.namespace.name, attempt.worker))
     facts: dict[str, str | int] = {"worker": attempt.worker, "fence": attempt.fence}
     if task.state is State.RUNNING:
         text = f"runs on worker {attempt.worker!r} since {attempt.started_us}"
@@ -238,13 +232,13 @@ def _why_leased(core: Core, task: Task) -> list[Cause]:
     else:
         text = f"was sent to worker {attempt.worker!r}, which has not yet said that it began"
         causes = [Cause(Why.ASSIGNED, text, {**facts, "since_us": attempt.assigned_us})]
-    fanout = core.fanouts.get(attempt.fence)
+    fanout = ctx.fanouts.get(attempt.fence)
     if fanout is not None:
         text = f"has {len(fanout.helpers)} of {fanout.wanted} helpers for its fan-out"
         names = ",".join(sorted(fanout.helpers)[:100])
         helped: dict[str, str | int] = {"wanted": fanout.wanted, "helpers": names}
         causes.append(Cause(Why.HELPED, text, helped))
-    if is_stuck(attempt, task.queue.policy, core.now_us):
+    if is_stuck(attempt, task.queue.policy, ctx.now_us):
         limit_us = task.queue.policy.stuck_after_us
         text = f"seems stuck: it has run for longer than {format_duration(limit_us)}"
         causes.append(Cause(Why.STUCK, text, {"stuck_after_us": limit_us}))

@@ -8,50 +8,47 @@ the hot path. A broken invariant is a bug in the core.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
 
 from jackalope.core.assertions import BrokenInvariant, must
+from jackalope.core.context import Context
 from jackalope.core.durations import NEVER
+from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, State
 from jackalope.core.shapes.pool import UP, GroupState
 from jackalope.core.state.groups import Group
+from jackalope.core.state.queue import Namespace, Queue
 from jackalope.core.task import Task, lease_of
 
-if TYPE_CHECKING:
-    from jackalope.core.core import Core
-    from jackalope.core.ids import TaskId
-    from jackalope.core.state.queue import Namespace, Queue
 
-
-def check(core: Core) -> None:
+def check(ctx: Context) -> None:
     """Check everything.
 
     Raises:
         BrokenInvariant: naming what is broken.
     """
     by_queue: dict[Queue, list[Task]] = defaultdict(list)
-    for task_id, task in core.book.tasks.items():
+    for task_id, task in ctx.book.tasks.items():
         must(task.id == task_id, "a task is filed under its id", task_id, task.id)
-        _check_task(core, task)
+        _check_task(ctx, task)
         by_queue[task.queue].append(task)
-    fences = Counter(task.attempt.fence for task in core.book.tasks.values() if task.attempt)
+    fences = Counter(task.attempt.fence for task in ctx.book.tasks.values() if task.attempt)
     must(all(n == 1 for n in fences.values()), "a fence has one holder", fences)
-    must(all(f <= core.book.counters.fence for f in fences), "fences are counted", fences)
-    for namespace in core.book.namespaces.values():
-        _check_namespace(core, namespace)
+    must(all(f <= ctx.book.counters.fence for f in fences), "fences are counted", fences)
+    for namespace in ctx.book.namespaces.values():
+        _check_namespace(ctx, namespace)
         for queue in namespace.queues.values():
             _check_queue(queue, by_queue.pop(queue, []))
     must(not by_queue, "every task is in a known queue", by_queue)
-    _check_links(core)
-    _check_answers(core)
-    _check_roster(core)
-    _check_fanouts(core)
-    _check_nothing_idle(core)
-    check_pools(core)
+    _check_links(ctx)
+    _check_answers(ctx)
+    _check_roster(ctx)
+    _check_fanouts(ctx)
+    _check_nothing_idle(ctx)
+    check_pools(ctx)
 
 
-def _check_task(core: Core, task: Task) -> None:
-    state, book = task.state, core.book
+def _check_task(ctx: Context, task: Task) -> None:
+    state, book = task.state, ctx.book
     must((task.attempt is not None) == (state in LEASED), "leased means an attempt", task)
     must((task.lane is not None) == (state is State.READY), "ready means in line", task)
     must(task.rank or state is not State.READY, "a ready task has a rank", task)
@@ -104,14 +101,14 @@ def _check_cache(queue: Queue, unfinished: list[Task]) -> None:
         must((answer.namespace, answer.queue) == (queue.namespace.name, queue.name), "at home")
 
 
-def _check_answers(core: Core) -> None:
+def _check_answers(ctx: Context) -> None:
     kept = {
         answer.task: answer
-        for namespace in core.book.namespaces.values()
+        for namespace in ctx.book.namespaces.values()
         for queue in namespace.queues.values()
         for answer in queue.cache.answers.values()
     }
-    answers = core.book.answers
+    answers = ctx.book.answers
     must(answers.by_task == kept, "answers are found by their tasks", answers.by_task, kept)
     for task_id, answer in kept.items():
         is_ageing = not answer.pinned_by and answer.until_us < NEVER
@@ -119,10 +116,10 @@ def _check_answers(core: Core) -> None:
     must(len(answers.expiry) <= len(kept), "and nothing else has", len(kept))
 
 
-def _check_namespace(core: Core, namespace: Namespace) -> None:
+def _check_namespace(ctx: Context, namespace: Namespace) -> None:
     leased = [
         task
-        for task in core.book.tasks.values()
+        for task in ctx.book.tasks.values()
         if task.queue.namespace is namespace and task.attempt is not None
     ]
     in_flight = Counter(tag for task in leased for tag in set(task.options.tags))
@@ -143,29 +140,29 @@ def _check_namespace(core: Core, namespace: Namespace) -> None:
                     lane in namespace.limited_lanes[tag], "a limited lane is known to its tag", tag
                 )
     for alias, task_id in namespace.aliases.items():
-        must(task_id in core.book.tasks, "an alias names a task in memory", alias)
+        must(task_id in ctx.book.tasks, "an alias names a task in memory", alias)
 
 
-def _check_links(core: Core) -> None:
+def _check_links(ctx: Context) -> None:
     children: dict[TaskId, set[TaskId]] = defaultdict(set)
     dependents: dict[TaskId, set[TaskId]] = defaultdict(set)
-    for task in core.book.tasks.values():
+    for task in ctx.book.tasks.values():
         if task.state in ENDED:
             continue
         if task.guardian:
             children[task.guardian].add(task.id)
-            guardian = core.book.tasks.get(task.guardian)
+            guardian = ctx.book.tasks.get(task.guardian)
             must(guardian and guardian.state not in ENDED, "a guardian lives", task)
         for dependency in task.waiting_for or ():
             dependents[dependency].add(task.id)
-            must(dependency in core.book.tasks, "what is waited for lives", task.id, dependency)
-            must(core.book.tasks[dependency].state not in ENDED, "and has not ended", dependency)
-    for index, truth in ((core.book.children, children), (core.book.dependents, dependents)):
+            must(dependency in ctx.book.tasks, "what is waited for lives", task.id, dependency)
+            must(ctx.book.tasks[dependency].state not in ENDED, "and has not ended", dependency)
+    for index, truth in ((ctx.book.children, children), (ctx.book.dependents, dependents)):
         must({k: set(v) for k, v in index.items()} == truth, "links are indexed", index, truth)
 
 
-def _check_roster(core: Core) -> None:
-    roster = core.roster
+def _check_roster(ctx: Context) -> None:
+    roster = ctx.roster
     for name, worker in roster.workers.items():
         must(worker.crew is not None and worker.id in worker.crew.members, "in its crew", name)
         must(worker.held is worker.namespace.leases.get(worker.id), "one list of leases", name)
@@ -178,22 +175,22 @@ def _check_roster(core: Core) -> None:
         must(worker.session == session, "a session has its worker", session)
 
 
-def _check_fanouts(core: Core) -> None:
-    for fence, fanout in core.fanouts.items():
+def _check_fanouts(ctx: Context) -> None:
+    for fence, fanout in ctx.fanouts.items():
         must(fanout.fence == fence, "a fan-out is filed under its fence", fence)
-        helpers = {worker.id for worker in core.roster.workers.values() if worker.helps == fence}
+        helpers = {worker.id for worker in ctx.roster.workers.values() if worker.helps == fence}
         must(set(fanout.helpers) == helpers, "a fan-out knows its helpers", fence, helpers)
         attempt = fanout.task.attempt
         if fanout.missing <= 0 or attempt is None or attempt.fence != fence:
             continue
-        for worker in core.roster.workers.values():
+        for worker in ctx.roster.workers.values():
             is_free = worker.has_room() and worker.helps == 0 and len(worker.held) < worker.slots
             must(not (is_free and fanout.may_have(worker)), "no helper is idle", worker.id)
 
 
-def _check_nothing_idle(core: Core) -> None:
+def _check_nothing_idle(ctx: Context) -> None:
     """No task that may start waits while a worker that may take it has room."""
-    for worker in core.roster.workers.values():
+    for worker in ctx.roster.workers.values():
         if not worker.has_room():
             continue
         for name in worker.queues:
@@ -205,18 +202,18 @@ def _check_nothing_idle(core: Core) -> None:
                     continue
                 if worker.crew is not None and not worker.crew.takes(lane):
                     continue
-                others = core.roster.has_other(worker.namespace.name, name, lane, worker.id)
+                others = ctx.roster.has_other(worker.namespace.name, name, lane, worker.id)
                 is_shunned = lane.avoid == worker.id and others
                 must(is_shunned, "nothing waits for an idle worker", lane.name, worker.id)
 
 
-def check_pools(core: Core) -> None:
+def check_pools(ctx: Context) -> None:
     """Check the groups of pools, what was started for them and what waits for them.
 
     Raises:
         BrokenInvariant: naming what is broken.
     """
-    pools = core.pools
+    pools = ctx.pools
     launches = 0
     for pool in pools.by_name.values():
         must(set(pool.line) <= set(pool.groups), "who waits for a place is known", pool.name)
@@ -233,7 +230,7 @@ def check_pools(core: Core) -> None:
                 is_coming = state in (GroupState.ACTIVE, GroupState.WAITING)
                 must(is_coming, "a task that waits has a group that comes up", lane.name, state)
     must(len(pools.launches) == launches, "each launch belongs to a group", launches)
-    for worker in core.roster.workers.values():
+    for worker in ctx.roster.workers.values():
         own = worker.group
         must(own is None or worker.id in own.workers, "a group has its workers", worker.id)
 

@@ -12,7 +12,6 @@ import msgspec
 
 from jackalope.core import Core
 from jackalope.core.durations import SECOND
-from jackalope.core.pools.lifecycle import trouble
 from jackalope.core.shapes.pool import Phase, PoolSettings
 from jackalope.core.state.groups import Group, Launch, Pool
 from jackalope.wire.views import GroupView, LaunchView, PoolView
@@ -59,7 +58,7 @@ def _group_view(core: Core, group: Group) -> GroupView:
         active_us=group.active_us,
         rate=round(group.rate(core.now_us) * SECOND, 3),
         failures=group.failures,
-        trouble=trouble(core, group) if group.wanted else "",
+        trouble=core.pools.trouble(group, core.now_us) if group.wanted else "",
     )
 
 

@@ -7,9 +7,8 @@ A queue may be deleted with its last consumer, with its owner, or after a time w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jackalope.core.admin.queues import no_room, open_namespace
 from jackalope.core.amqp.arguments import (
     QUORUM,
     bad_argument,
@@ -20,6 +19,7 @@ from jackalope.core.amqp.arguments import (
     unfit_argument,
 )
 from jackalope.core.amqp.exchanges import absent_queue, find_open, locked, not_permitted
+from jackalope.core.amqp.lifetimes import Lifetimes, consumers_of, watch_idle
 from jackalope.core.amqp.problems import Problem, refuse
 from jackalope.core.commands import ClaimTasks, JoinWorker
 from jackalope.core.commands.amqp import (
@@ -31,45 +31,34 @@ from jackalope.core.commands.amqp import (
     StopConsuming,
     TakeTask,
 )
+from jackalope.core.context import Context
 from jackalope.core.durations import NEVER
-from jackalope.core.effects import Accepted, QueueOpened
+from jackalope.core.effects import Accepted, DeliveryTimedOut, QueueOpened
+from jackalope.core.ids import TaskId
 from jackalope.core.limits import LEASE_US_MAX, SLOTS_PER_WORKER_MAX
+from jackalope.core.namespaces import no_room, open_namespace
+from jackalope.core.pools.lifecycle import replace_stalled
 from jackalope.core.records import QueueDeclared
 from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.exchange import AmqpTraits, AppliesTo, requests_queue
-from jackalope.core.state.roster import Consumer
-from jackalope.core.workers.sessions import claim_tasks, join_worker
-
-if TYPE_CHECKING:
-    from jackalope.core.core import Core
-    from jackalope.core.state.queue import Namespace, Queue
-    from jackalope.core.state.roster import Worker
+from jackalope.core.state.queue import Namespace, Queue
+from jackalope.core.state.roster import Consumer, Worker
+from jackalope.core.task import lease_of
+from jackalope.core.workers.sessions import claim_tasks, depart, join_worker
 
 
-def consumers_of(core: Core, queue: Queue, key: str | None = None) -> list[Worker]:
-    """Return who takes tasks of a queue, or of a key of it, workers of other doors included."""
-    return [
-        worker
-        for crew in core.roster.crews(queue.namespace.name, queue.name)
-        if key is None or crew.serves(key)
-        for worker in crew.members.values()
-        if worker.slots
-    ]
-
-
-def consume(core: Core, command: Consume) -> None:
-    queue = find_open(core, command)
-    if queue is None:
-        return
-    others = consumers_of(core, queue, command.key)
+def consume(ctx: Context, command: Consume) -> Refusal | None:
+    queue = find_open(ctx, command)
+    if isinstance(queue, Refusal):
+        return queue
+    others = consumers_of(ctx, queue, command.key)
     traits = queue.traits or AmqpTraits()
     is_single = traits.single_active
     # As with RabbitMQ, a quorum queue has no exclusive consumers, and does not refuse to have one.
     is_exclusive = command.exclusive and type_of(traits.arguments) != QUORUM
     is_taken = any(other.consumer and other.consumer.is_exclusive for other in others)
     if is_taken or (is_exclusive and (others or is_single)):
-        core.reply(command, refuse(Problem.EXCLUSIVE_CONSUMER, queue.name, command.namespace))
-        return
+        return refuse(Problem.EXCLUSIVE_CONSUMER, queue.name, command.namespace)
     consumer = Consumer(
         is_exclusive=is_exclusive,
         priority=command.priority,
@@ -79,95 +68,115 @@ def consume(core: Core, command: Consume) -> None:
     )
     join = _join(command, command.queue, command.slots)
     join.labels = command.labels
-    join_worker(core, join, consumer)
-    worker = core.roster.sessions.get(command.session)
+    refusal = join_worker(ctx, join, consumer)
+    worker = ctx.roster.sessions.get(command.session)
     if worker is not None and command.share:
-        core.roster.join_share(worker, command.share, command.share_slots)
-    core.watch_idle(queue)
+        ctx.roster.join_share(worker, command.share, command.share_slots)
+    watch_idle(ctx, queue)
+    return refusal
 
 
-def stop_consuming(core: Core, command: StopConsuming) -> None:
+def stop_consuming(ctx: Context, command: StopConsuming) -> Accepted:
     """Give a consumer no more tasks; what it holds stays with it."""
-    worker = core.roster.sessions.get(command.session)
+    worker = ctx.roster.sessions.get(command.session)
     if worker is not None and worker.slots:
-        silence(core, worker)
-    core.reply(command, Accepted())
+        silence(ctx, worker)
+    return Accepted()
 
 
-def silence(core: Core, worker: Worker) -> None:
+def silence(ctx: Context, worker: Worker) -> None:
     """Give a consumer no more tasks; what it holds stays with it."""
     worker.slots = 0
-    _placed(core, worker)
-    core.deserted[worker.namespace.name, worker.queues[0]] = None
+    _placed(ctx, worker)
+    desert(ctx, worker)
 
 
-def hold_consumer(core: Core, command: HoldConsumer) -> None:
+def hold_consumer(ctx: Context, command: HoldConsumer) -> Accepted:
     """Give a consumer nothing for the moment, or go on."""
-    worker = core.roster.sessions.get(command.session)
+    worker = ctx.roster.sessions.get(command.session)
     if worker is not None and worker.consumer is not None:
         worker.consumer.is_held = command.is_held
-        _placed(core, worker)
-    core.reply(command, Accepted())
+        _placed(ctx, worker)
+    return Accepted()
 
 
-def grant_credit(core: Core, command: GrantCredit) -> None:
-    worker = core.roster.sessions.get(command.session)
+def grant_credit(ctx: Context, command: GrantCredit) -> Accepted:
+    worker = ctx.roster.sessions.get(command.session)
     consumer = None if worker is None else worker.consumer
     if worker is not None and consumer is not None and consumer.credit is not None:
         consumer.credit = min(consumer.credit + max(command.credit, 0), SLOTS_PER_WORKER_MAX)
-        _placed(core, worker)
-    core.reply(command, Accepted())
+        _placed(ctx, worker)
+    return Accepted()
 
 
-def limit_share(core: Core, command: LimitShare) -> None:
+def limit_share(ctx: Context, command: LimitShare) -> Accepted:
     """Change how many tasks the consumers of a share may hold together."""
-    worker = core.roster.sessions.get(command.session)
+    worker = ctx.roster.sessions.get(command.session)
     if worker is not None and worker.consumer is not None and worker.share is None:
-        core.roster.join_share(worker, command.share, command.slots)
-    share = core.roster.shares.get(command.share)
+        ctx.roster.join_share(worker, command.share, command.slots)
+    share = ctx.roster.shares.get(command.share)
     if share is not None:
         share.slots = command.slots
         for worker in share.members:
-            core.hungry[worker] = None
+            ctx.agenda.workers[worker] = None
             if worker.crew is not None:
                 worker.crew.place(worker)
-    core.reply(command, Accepted())
+    return Accepted()
 
 
-def take_task(core: Core, command: TakeTask) -> None:
-    queue = find_open(core, command)
-    if queue is None:
-        return
+def take_task(ctx: Context, command: TakeTask) -> Refusal | None:
+    queue = find_open(ctx, command)
+    if isinstance(queue, Refusal):
+        return queue
     traits = queue.traits
     if traits is not None and traits.single_active and type_of(traits.arguments) == QUORUM:
-        core.reply(command, refuse(Problem.NO_SINGLE_TASKS, queue.name, command.namespace))
-        return
-    core.watch_idle(queue)
-    if command.session not in core.roster.sessions:
+        return refuse(Problem.NO_SINGLE_TASKS, queue.name, command.namespace)
+    watch_idle(ctx, queue)
+    if command.session not in ctx.roster.sessions:
         join = _join(command, command.queue, 0)
         join.ref = 0
-        join_worker(core, join, Consumer(credit=NEVER if command.at_once else None))
-    claim_tasks(core, ClaimTasks(session=command.session, ref=command.ref))
+        join_worker(ctx, join, Consumer(credit=NEVER if command.at_once else None))
+    claim = ClaimTasks(session=command.session, ref=command.ref)
+    worker = ctx.worker_of(claim)
+    return worker if isinstance(worker, Refusal) else claim_tasks(ctx, claim, worker)
 
 
-def settle_queue(core: Core, namespace: str, name: str) -> Queue | None:
-    """Serve the next of several consumers after one is gone; return the queue if it must go."""
-    queue = core.book.queue(namespace, name)
-    if queue is None or queue.traits is None:
-        return None
-    traits, left = queue.traits, consumers_of(core, queue)
-    if traits.owner and traits.owner not in core.owned:
-        return queue
-    if traits.auto_delete and not left:
-        return queue
-    if traits.single_active and left and not any(map(_is_active, left)):
-        waiting = [worker for worker in left if worker.consumer is not None]
-        following = max(waiting, key=_rank, default=None)
-        if following is not None and following.consumer is not None:
-            following.consumer.is_waiting = False
-            _placed(core, following)
-    core.watch_idle(queue)
-    return None
+def serve_next(ctx: Context, queue: Queue) -> None:
+    """Serve the next of several consumers of which one at a time is, after that one is gone."""
+    left = consumers_of(ctx, queue)
+    if queue.traits is None or not queue.traits.single_active or any(map(_is_active, left)):
+        return
+    waiting = [worker for worker in left if worker.consumer is not None]
+    following = max(waiting, key=_rank, default=None)
+    if following is not None and following.consumer is not None:
+        following.consumer.is_waiting = False
+        _placed(ctx, following)
+
+
+def desert(ctx: Context, worker: Worker) -> None:
+    """Note that a queue has lost a consumer, with which it may have to go."""
+    if worker.consumer is not None:
+        ctx.agenda.add(desert, (worker.namespace.name, worker.queues[0]))
+
+
+def check_deliveries(ctx: Context, session: int) -> None:
+    """Give up a consumer that has held a task for too long, or look again when it would have."""
+    worker = ctx.roster.sessions.get(session)
+    if worker is None:
+        return
+    ends = [
+        (lease_of(task).assigned_us + timeout_us, timeout_us, task.id)
+        for task in worker.held.values()
+        if (timeout_us := task.options.timeout_us or task.queue.policy.timeout_us)
+    ]
+    until_us, timeout_us, task_id = min(ends, default=(NEVER, 0, b""))
+    if until_us > ctx.now_us:
+        if ends:
+            ctx.roster.deliveries.set(session, until_us)
+        return
+    ctx.send(session, DeliveryTimedOut(TaskId(task_id), timeout_us))
+    replace_stalled(ctx, worker)
+    depart(ctx, worker, "delivery timed out", is_lost=True)
 
 
 def _rank(worker: Worker) -> tuple[int, int]:
@@ -194,32 +203,31 @@ def _join(command: Consume | TakeTask, queue: str, slots: int) -> JoinWorker:
     )
 
 
-def _placed(core: Core, worker: Worker) -> None:
+def _placed(ctx: Context, worker: Worker) -> None:
     if worker.crew is not None:
         worker.crew.place(worker)
-    core.hungry[worker] = None
+    ctx.agenda.workers[worker] = None
 
 
 # Opening queues in the manner of AMQP: making them, or finding them as they were declared.
 
 
-def open_queue(core: Core, command: OpenQueue) -> None:
+def open_queue(ctx: Context, command: OpenQueue) -> QueueOpened | Refusal:
     """Make a queue, or compare it with the one that is there."""
-    queue = _open(core, command) if command.key is None else _open_key(core, command, command.key)
+    queue = _open(ctx, command) if command.key is None else _open_key(ctx, command, command.key)
     if isinstance(queue, Refusal):
-        core.reply(command, queue)
-        return
-    core.watch_idle(queue)
+        return queue
+    watch_idle(ctx, queue)
     name, ready, key = queue.name, queue.line.size, command.key
     if key is not None:
         name = requests_queue(name, key)
         ready = sum(lane.size for lane in queue.line.of_key(key))
-    core.reply(command, QueueOpened(name, ready, len(consumers_of(core, queue, key))))
+    return QueueOpened(name, ready, len(consumers_of(ctx, queue, key)))
 
 
-def _open_key(core: Core, command: OpenQueue, key: str) -> Queue | Refusal:
+def _open_key(ctx: Context, command: OpenQueue, key: str) -> Queue | Refusal:
     """Find the requests of a key, which are there because their pool is."""
-    queue = core.book.queue(command.namespace, command.queue)
+    queue = ctx.book.queue(command.namespace, command.queue)
     name = requests_queue(command.queue, key)
     if queue is None or queue.pool is None:
         return refuse(Problem.NO_QUEUE, name, command.namespace)
@@ -240,8 +248,8 @@ def _other(name: str, command: OpenQueue, argument: str, now: object, then: obje
     )
 
 
-def _open(core: Core, command: OpenQueue) -> Queue | Refusal:
-    namespace = open_namespace(core, command.namespace)
+def _open(ctx: Context, command: OpenQueue) -> Queue | Refusal:
+    namespace = open_namespace(ctx, command.namespace)
     if isinstance(namespace, Refusal):
         return namespace
     queue = namespace.queues.get(command.queue)
@@ -251,13 +259,13 @@ def _open(core: Core, command: OpenQueue) -> Queue | Refusal:
             refusal = _different(queue, command)
         return refusal or queue
     if command.passive:
-        return absent_queue(core, namespace.name, command.queue)
+        return absent_queue(ctx, namespace.name, command.queue)
     if not command.may_make:
         return not_permitted("queue", command.queue)
-    return _unfit(core, command) or _make(core, namespace, command)
+    return _unfit(ctx, command) or _make(ctx, namespace, command)
 
 
-def _make(core: Core, namespace: Namespace, command: OpenQueue) -> Queue:
+def _make(ctx: Context, namespace: Namespace, command: OpenQueue) -> Queue:
     wanted = AmqpTraits(
         durable=command.durable,
         auto_delete=command.auto_delete,
@@ -266,20 +274,20 @@ def _make(core: Core, namespace: Namespace, command: OpenQueue) -> Queue:
     )
     rule = rule_of(namespace.topology.rules.values(), command.queue, AppliesTo.QUEUES)
     policy, traits = queue_terms(wanted, rule)
-    record = QueueDeclared(core.now_us, namespace.name, command.queue, policy, command.by, traits)
-    core.record(record)
+    record = QueueDeclared(ctx.now_us, namespace.name, command.queue, policy, command.by, traits)
+    ctx.record(record)
     if traits.owner:
-        core.owned.setdefault(traits.owner, {})[namespace.name, command.queue] = None
+        ctx.own(Lifetimes).owned.setdefault(traits.owner, {})[namespace.name, command.queue] = None
     return namespace.queues[command.queue]
 
 
-def _unfit(core: Core, command: OpenQueue) -> Refusal | None:
-    refusal = no_room(core, command.namespace, command.queue)
+def _unfit(ctx: Context, command: OpenQueue) -> Refusal | None:
+    refusal = no_room(ctx, command.namespace, command.queue)
     if refusal is not None:
         return refusal
     if command.queue.startswith("amq.") and not command.generated:
         return refuse(Problem.RESERVED_QUEUE, command.queue, command.namespace)
-    namespace = core.book.namespaces.get(command.namespace)
+    namespace = ctx.book.namespaces.get(command.namespace)
     if namespace is not None and (pool := namespace.topology.reserved.get(command.queue)):
         return refuse(Problem.QUEUE_OF_POOL, command.queue, command.namespace, value=pool)
     return _bad_argument(command) or _not_of_type(command)

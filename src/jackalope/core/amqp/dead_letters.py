@@ -8,18 +8,13 @@ would go round in a circle without anybody having rejected it is dropped, as the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jackalope.core.amqp.envelope import Death, dead_letter_of, envelope_of
 from jackalope.core.amqp.publish import enter, priority_in, routes, successor_in
+from jackalope.core.context import Context
 from jackalope.core.lifecycle import Reason
 from jackalope.core.shapes.exchange import dead_letter_exchange, is_request, requests_queue
-from jackalope.core.task import Envelope, TaskSpec
-
-if TYPE_CHECKING:
-    from jackalope.core.core import Core
-    from jackalope.core.state.queue import Queue
-    from jackalope.core.task import Task
+from jackalope.core.state.queue import Queue
+from jackalope.core.task import Envelope, Task, TaskSpec
 
 #: RabbitMQ's word for each reason. A worker of another door that fails has rejected the task.
 REASONS = {
@@ -40,32 +35,32 @@ def has_dead_letters(task: Task) -> bool:
     return task.letter is not None and is_request(task.queue.name, task.letter)
 
 
-def dead_letter(core: Core, task: Task, reason: Reason) -> None:
+def dead_letter(ctx: Context, task: Task, reason: Reason) -> None:
     """Publish a dead task to the dead-letter exchange of its queue."""
     if reason in REASONS:
         envelope = task.letter or envelope_of(task)
         spec = TaskSpec(task.id, task.queue.name, task.name, "", task.priority, task.payload)
-        _send(core, task.queue, spec, envelope, REASONS[reason])
+        _send(ctx, task.queue, spec, envelope, REASONS[reason])
 
 
-def dead_letter_refused(core: Core, queue: Queue, spec: TaskSpec, envelope: Envelope) -> None:
+def dead_letter_refused(ctx: Context, queue: Queue, spec: TaskSpec, envelope: Envelope) -> None:
     """Publish a task that a full queue did not take to the queue's dead-letter exchange."""
-    _send(core, queue, spec, envelope, REASONS[Reason.DISPLACED])
+    _send(ctx, queue, spec, envelope, REASONS[Reason.DISPLACED])
 
 
-def _send(core: Core, queue: Queue, spec: TaskSpec, envelope: Envelope, reason: str) -> None:
+def _send(ctx: Context, queue: Queue, spec: TaskSpec, envelope: Envelope, reason: str) -> None:
     traits = queue.traits
     if traits is not None and traits.dead_letter_exchange is not None:
-        _publish(core, queue, spec, envelope, reason=reason, exchange=traits.dead_letter_exchange)
+        _publish(ctx, queue, spec, envelope, reason=reason, exchange=traits.dead_letter_exchange)
     if is_request(queue.name, envelope) and isinstance(spec.payload, bytes):
         # For those who watch a pool: the caller has an answer of its own.
         _publish(
-            core, queue, spec, envelope, reason=reason, exchange=dead_letter_exchange(queue.name)
+            ctx, queue, spec, envelope, reason=reason, exchange=dead_letter_exchange(queue.name)
         )
 
 
 def _publish(
-    core: Core, queue: Queue, spec: TaskSpec, envelope: Envelope, *, reason: str, exchange: str
+    ctx: Context, queue: Queue, spec: TaskSpec, envelope: Envelope, *, reason: str, exchange: str
 ) -> None:
     namespace, traits = queue.namespace, queue.traits
     if exchange not in namespace.topology.exchanges:
@@ -74,11 +69,11 @@ def _publish(
     is_asked = is_request(queue.name, envelope)
     place = requests_queue(queue.name, envelope.key) if is_asked else queue.name
     key = None if traits is None else traits.dead_letter_key
-    dead = dead_letter_of(envelope, Death(place, reason), core.now_us, exchange, key)
+    dead = dead_letter_of(envelope, Death(place, reason), ctx.now_us, exchange, key)
     if dead is None:
         return
     moved, known = dead.envelope, dead.headline
-    moved = Envelope(core.book.share(moved.exchange), core.book.share(moved.key), moved.properties)
+    moved = Envelope(ctx.book.share(moved.exchange), ctx.book.share(moved.key), moved.properties)
     for name, place_key in routes(namespace, exchange, moved.key, moved.properties):
         target = namespace.queues[name]
         places = {name} if target.pool is None else {name, requests_queue(name, place_key)}
@@ -93,7 +88,7 @@ def _publish(
             priority_in(target, known.priority),
             spec.payload,
         )
-        enter(core, target, following, moved, by="dead letter")
+        enter(ctx, target, following, moved, by="dead letter")
 
 
 def _is_cycle(queue: str, deaths: list[Death]) -> bool:

@@ -5,9 +5,6 @@ Owns the checks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from jackalope.core.admin.queues import open_namespace
 from jackalope.core.amqp.arguments import (
     BadArgument,
     changed_policy,
@@ -16,6 +13,7 @@ from jackalope.core.amqp.arguments import (
     rule_of,
     rule_problem,
 )
+from jackalope.core.amqp.lifetimes import watch_idle
 from jackalope.core.amqp.problems import Problem, refuse
 from jackalope.core.commands.amqp import (
     Bind,
@@ -29,6 +27,7 @@ from jackalope.core.commands.amqp import (
     TakeTask,
     Unbind,
 )
+from jackalope.core.context import Context
 from jackalope.core.effects import Accepted
 from jackalope.core.limits import (
     BINDINGS_PER_NAMESPACE_MAX,
@@ -36,15 +35,8 @@ from jackalope.core.limits import (
     NAME_CHARS_MAX,
     RULES_PER_NAMESPACE_MAX,
 )
-from jackalope.core.records import (
-    Bound,
-    ExchangeDeclared,
-    ExchangeDeleted,
-    QueueDeclared,
-    RuleCleared,
-    RuleSet,
-    Unbound,
-)
+from jackalope.core.namespaces import drop_exchange, open_namespace, unbind_one
+from jackalope.core.records import Bound, ExchangeDeclared, QueueDeclared, RuleCleared, RuleSet
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.exchange import (
     DEFAULT_EXCHANGE,
@@ -57,18 +49,15 @@ from jackalope.core.shapes.exchange import (
     requests_queue,
 )
 from jackalope.core.state.changes import is_volatile_binding
+from jackalope.core.state.queue import Namespace, Queue
 from jackalope.core.state.routing import MATCHES
 from jackalope.core.state.topology import lane_of
-from jackalope.core.tasks.assign import offer_queue
-
-if TYPE_CHECKING:
-    from jackalope.core.core import Core
-    from jackalope.core.state.queue import Namespace, Queue
+from jackalope.core.tasks.submit import trim
 
 
-def absent_queue(core: Core, namespace: str, name: str) -> Refusal:
+def absent_queue(ctx: Context, namespace: str, name: str) -> Refusal:
     """Refuse a queue that is not there, or that only the broker itself has for a pool."""
-    ns = core.book.namespaces.get(namespace)
+    ns = ctx.book.namespaces.get(namespace)
     pool = None if ns is None else ns.topology.reserved.get(name)
     if pool is None:
         return refuse(Problem.NO_QUEUE, name, namespace)
@@ -95,37 +84,28 @@ def is_hidden(command: Consume | TakeTask | RemoveQueue, queue: Queue | None) ->
     return traits is None or not command.owner or traits.owner != command.owner
 
 
-def find_open(core: Core, command: Consume | TakeTask | PurgeQueue) -> Queue | None:
+def find_open(ctx: Context, command: Consume | TakeTask | PurgeQueue) -> Queue | Refusal:
     """Return the queue that a command names, or refuse the command."""
-    queue = core.book.queue(command.namespace, command.queue)
+    queue = ctx.book.queue(command.namespace, command.queue)
     if not isinstance(command, PurgeQueue) and is_hidden(command, queue):
-        core.reply(command, not_permitted("queue", command.queue))
-        return None
+        return not_permitted("queue", command.queue)
     if queue is None:
-        core.reply(command, absent_queue(core, command.namespace, command.queue))
-        return None
-    if refusal := locked(queue, command.owner):
-        core.reply(command, refusal)
-        return None
-    return queue
+        return absent_queue(ctx, command.namespace, command.queue)
+    return locked(queue, command.owner) or queue
 
 
 # Exchanges.
 
 
-def open_exchange(core: Core, command: OpenExchange) -> None:
+def open_exchange(ctx: Context, command: OpenExchange) -> Accepted | Refusal:
     """Make an exchange, or compare it with the one that is there."""
-    core.reply(command, _open_exchange(core, command) or Accepted())
-
-
-def _open_exchange(core: Core, command: OpenExchange) -> Refusal | None:
     wanted = command.exchange
-    namespace = open_namespace(core, command.namespace)
+    namespace = open_namespace(ctx, command.namespace)
     if isinstance(namespace, Refusal):
         return namespace
     before = namespace.topology.exchanges.get(wanted.name)
     if before is not None:
-        return None if command.passive else _different(before, wanted, namespace.name)
+        return (not command.passive and _different(before, wanted, namespace.name)) or Accepted()
     if command.passive:
         return refuse(Problem.NO_EXCHANGE, wanted.name, namespace.name)
     if not command.may_make:
@@ -134,8 +114,8 @@ def _open_exchange(core: Core, command: OpenExchange) -> Refusal | None:
     if refusal is None:
         rule = rule_of(namespace.topology.rules.values(), wanted.name, AppliesTo.EXCHANGES)
         exchange = exchange_terms(wanted, rule)
-        core.record(ExchangeDeclared(core.now_us, namespace.name, exchange, command.by))
-    return refusal
+        ctx.record(ExchangeDeclared(ctx.now_us, namespace.name, exchange, command.by))
+    return refusal or Accepted()
 
 
 def _unfit(namespace: Namespace, exchange: Exchange) -> Refusal | None:
@@ -178,65 +158,30 @@ def _different(before: Exchange, wanted: Exchange, namespace: str) -> Refusal | 
     return None
 
 
-def remove_exchange(core: Core, command: RemoveExchange) -> None:
+def remove_exchange(ctx: Context, command: RemoveExchange) -> Accepted | Refusal:
     """Delete an exchange and its bindings."""
-    core.reply(command, _remove_exchange(core, command) or Accepted())
-
-
-def _remove_exchange(core: Core, command: RemoveExchange) -> Refusal | None:
-    namespace = core.book.namespaces.get(command.namespace)
+    namespace = ctx.book.namespaces.get(command.namespace)
     if command.exchange == DEFAULT_EXCHANGE:
         return refuse(Problem.DEFAULT_EXCHANGE, DEFAULT_EXCHANGE, command.namespace)
     if command.exchange.startswith("amq."):
         return refuse(Problem.SYSTEM_EXCHANGE, command.exchange, command.namespace)
     if namespace is None or command.exchange not in namespace.topology.exchanges:
-        return None
+        return Accepted()
     if pool := namespace.topology.reserved.get(command.exchange):
         message = f"exchange '{command.exchange}' goes with pool '{pool}'; delete that"
         return Refusal(Code.FORBIDDEN, message)
     if command.if_unused and next(namespace.topology.from_source(command.exchange), None):
         return refuse(Problem.EXCHANGE_IN_USE, command.exchange, namespace.name)
-    drop_exchange(core, namespace, command.exchange, command.by)
-    return None
-
-
-def drop_exchange(core: Core, namespace: Namespace, name: str, by: str = "") -> None:
-    """Delete an exchange, and what led to it or away."""
-    bindings = [
-        *namespace.topology.from_source(name),
-        *namespace.topology.to_target(name, is_exchange=True),
-    ]
-    is_volatile = not namespace.topology.exchanges[name].durable
-    sources = []
-    for binding in dict.fromkeys(each.name() for each in bindings):
-        found = namespace.topology.bindings[binding]
-        core.record(
-            Unbound(core.now_us, namespace.name, found, is_volatile_binding(namespace, found))
-        )
-        sources.append(found.source)
-    core.record(ExchangeDeleted(core.now_us, namespace.name, name, by, is_volatile))
-    for source in dict.fromkeys(sources):
-        drop_unused(core, namespace, source)
-
-
-def drop_unused(core: Core, namespace: Namespace, name: str) -> None:
-    """Delete an exchange that goes with its last binding, if that is gone."""
-    exchange = namespace.topology.exchanges.get(name)
-    if exchange is None or not exchange.auto_delete:
-        return
-    if next(namespace.topology.from_source(name), None) is None:
-        drop_exchange(core, namespace, name)
+    drop_exchange(ctx, namespace, command.exchange, command.by)
+    return Accepted()
 
 
 # Bindings.
 
 
-def bind(core: Core, command: Bind) -> None:
-    core.reply(command, _bind(core, command) or Accepted())
-
-
-def _bind(core: Core, command: Bind) -> Refusal | None:
-    namespace = open_namespace(core, command.namespace)
+def bind(ctx: Context, command: Bind) -> Accepted | Refusal:
+    """Add a binding."""
+    namespace = open_namespace(ctx, command.namespace)
     if isinstance(namespace, Refusal):
         return namespace
     binding, topology = command.binding, namespace.topology
@@ -245,9 +190,9 @@ def _bind(core: Core, command: Bind) -> Refusal | None:
     if command.only is not None and not is_known:
         refusal = _foreign(namespace, binding, command.only)
     if refusal is None and not _is_of_pool(namespace, binding):
-        refusal = _ends(core, namespace, binding, command.owner)
+        refusal = _ends(ctx, namespace, binding, command.owner)
     if refusal is not None or is_known:
-        return refusal
+        return refusal or Accepted()
     match = binding.arguments.get("x-match", "all")
     if topology.exchanges[binding.source].kind is Kind.HEADERS and match not in MATCHES:
         return refuse(Problem.BAD_MATCH, binding.source, namespace.name, value=match)
@@ -258,17 +203,13 @@ def _bind(core: Core, command: Bind) -> Refusal | None:
         message = f"there are {BINDINGS_PER_NAMESPACE_MAX} bindings; remove one first"
         return Refusal(Code.TOO_MANY, message)
     is_volatile = is_volatile_binding(namespace, binding)
-    core.record(Bound(core.now_us, namespace.name, binding, is_volatile))
-    return None
+    ctx.record(Bound(ctx.now_us, namespace.name, binding, is_volatile))
+    return Accepted()
 
 
-def unbind(core: Core, command: Unbind) -> None:
+def unbind(ctx: Context, command: Unbind) -> Accepted | Refusal:
     """Remove a binding."""
-    core.reply(command, _unbind(core, command) or Accepted())
-
-
-def _unbind(core: Core, command: Unbind) -> Refusal | None:
-    namespace = core.book.namespaces.get(command.namespace)
+    namespace = ctx.book.namespaces.get(command.namespace)
     binding = command.binding
     if command.only is not None:
         refusal = _foreign(namespace, binding, command.only)
@@ -279,18 +220,11 @@ def _unbind(core: Core, command: Unbind) -> Refusal | None:
         return refuse(Problem.QUEUE_OF_POOL, binding.to, namespace.name, value=pool)
     if namespace is None or binding.name() not in namespace.topology.bindings:
         # As RabbitMQ does since 3.2: what is not there is unbound already.
-        return None if namespace is None else _default(namespace, binding)
-    refusal = _ends(core, namespace, binding, command.owner)
+        return (namespace is not None and _default(namespace, binding)) or Accepted()
+    refusal = _ends(ctx, namespace, binding, command.owner)
     if refusal is None:
-        unbind_one(core, namespace, binding)
-    return refusal
-
-
-def unbind_one(core: Core, namespace: Namespace, binding: Binding) -> None:
-    """Remove a binding, and its exchange if that goes with it."""
-    is_volatile = is_volatile_binding(namespace, binding)
-    core.record(Unbound(core.now_us, namespace.name, binding, is_volatile))
-    drop_unused(core, namespace, binding.source)
+        unbind_one(ctx, namespace, binding)
+    return refusal or Accepted()
 
 
 def _foreign(
@@ -338,7 +272,7 @@ def _is_of_pool(namespace: Namespace, binding: Binding) -> bool:
     return binding.to == requests_queue(pool, binding.key)
 
 
-def _ends(core: Core, namespace: Namespace, binding: Binding, owner: int) -> Refusal | None:
+def _ends(ctx: Context, namespace: Namespace, binding: Binding, owner: int) -> Refusal | None:
     """Refuse a binding one of whose ends is not there, or not to be touched."""
     exchanges = namespace.topology.exchanges
     refusal = _default(namespace, binding)
@@ -354,52 +288,47 @@ def _ends(core: Core, namespace: Namespace, binding: Binding, owner: int) -> Ref
         lane = lane_of(namespace.queues, binding.to)
         if lane is not None:
             return refuse(Problem.QUEUE_OF_POOL, binding.to, namespace.name, value=lane[0])
-        return absent_queue(core, namespace.name, binding.to)
+        return absent_queue(ctx, namespace.name, binding.to)
     return None
 
 
 # Rules.
 
 
-def set_rule(core: Core, command: SetRule) -> None:
+def set_rule(ctx: Context, command: SetRule) -> Accepted | Refusal:
     """Set a rule, and let it have its effect."""
-    namespace, rule = open_namespace(core, command.namespace), command.rule
+    namespace, rule = open_namespace(ctx, command.namespace), command.rule
     if isinstance(namespace, Refusal):
-        core.reply(command, namespace)
-        return
+        return namespace
     problem = rule_problem(rule)
     if isinstance(problem, BadArgument):
         bad = problem._asdict()
-        core.reply(command, refuse(Problem.BAD_DEFINITION, rule.name, namespace.name, **bad))
-        return
+        return refuse(Problem.BAD_DEFINITION, rule.name, namespace.name, **bad)
     if problem is not None:
-        core.reply(command, Refusal(Code.INVALID, f"rule {rule.name!r}: {problem}"))
-        return
+        return Refusal(Code.INVALID, f"rule {rule.name!r}: {problem}")
     rules = namespace.topology.rules
     if rule.name not in rules and len(rules) >= RULES_PER_NAMESPACE_MAX:
         message = f"there are {RULES_PER_NAMESPACE_MAX} rules; clear one first"
-        core.reply(command, Refusal(Code.TOO_MANY, message))
-        return
+        return Refusal(Code.TOO_MANY, message)
     if rules.get(rule.name) != rule:
         before = list(rules.values())
-        core.record(RuleSet(core.now_us, namespace.name, rule, command.by))
-        _apply_rules(core, namespace, before, command.by)
-    core.reply(command, Accepted())
+        ctx.record(RuleSet(ctx.now_us, namespace.name, rule, command.by))
+        _apply_rules(ctx, namespace, before, command.by)
+    return Accepted()
 
 
-def clear_rule(core: Core, command: ClearRule) -> None:
+def clear_rule(ctx: Context, command: ClearRule) -> Accepted | Refusal:
     """Take a rule back, and its effect with it."""
-    namespace = core.book.namespaces.get(command.namespace)
+    namespace = ctx.book.namespaces.get(command.namespace)
     if namespace is None or command.rule not in namespace.topology.rules:
-        core.reply(command, refuse(Problem.NO_RULE, command.rule, command.namespace))
-        return
+        return refuse(Problem.NO_RULE, command.rule, command.namespace)
     before = list(namespace.topology.rules.values())
-    core.record(RuleCleared(core.now_us, namespace.name, command.rule, command.by))
-    _apply_rules(core, namespace, before, command.by)
-    core.reply(command, Accepted())
+    ctx.record(RuleCleared(ctx.now_us, namespace.name, command.rule, command.by))
+    _apply_rules(ctx, namespace, before, command.by)
+    return Accepted()
 
 
-def _apply_rules(core: Core, namespace: Namespace, before: list[Rule], by: str) -> None:
+def _apply_rules(ctx: Context, namespace: Namespace, before: list[Rule], by: str) -> None:
     """Apply the current rule to every queue and exchange."""
     rules = list(namespace.topology.rules.values())
     for exchange in list(namespace.topology.exchanges.values()):
@@ -407,7 +336,7 @@ def _apply_rules(core: Core, namespace: Namespace, before: list[Rule], by: str) 
             continue
         changed = exchange_terms(exchange, rule_of(rules, exchange.name, AppliesTo.EXCHANGES))
         if changed != exchange:
-            core.record(ExchangeDeclared(core.now_us, namespace.name, changed, by))
+            ctx.record(ExchangeDeclared(ctx.now_us, namespace.name, changed, by))
     for queue in list(namespace.queues.values()):
         if queue.traits is None:
             continue
@@ -416,8 +345,8 @@ def _apply_rules(core: Core, namespace: Namespace, before: list[Rule], by: str) 
         # What was changed at another door stays: a rule changes only what it sets itself.
         policy = changed_policy(queue.policy, then, policy)
         if (policy, traits) != (queue.policy, queue.traits):
-            core.record(QueueDeclared(core.now_us, namespace.name, queue.name, policy, by, traits))
-            core.crowded[queue] = None
-            core.watch_idle(queue)
-            core.roster.check_deliveries(namespace.name, queue.name, core.now_us)
-            offer_queue(core, queue)
+            ctx.record(QueueDeclared(ctx.now_us, namespace.name, queue.name, policy, by, traits))
+            ctx.agenda.add(trim, queue)
+            watch_idle(ctx, queue)
+            ctx.roster.check_deliveries(namespace.name, queue.name, ctx.now_us)
+            ctx.agenda.offer_queue(queue)

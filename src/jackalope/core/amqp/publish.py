@@ -7,17 +7,18 @@ of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jackalope.core.admin.queues import open_namespace
 from jackalope.core.amqp.envelope import copies, headers_of, without_blind_copies
 from jackalope.core.amqp.problems import Problem, refuse
 from jackalope.core.commands.amqp import Publication, PublishMessages
+from jackalope.core.context import Context
 from jackalope.core.effects import Published
 from jackalope.core.ids import TaskId, successor_id, volatile_id
-from jackalope.core.lifecycle import Event, Reason, State
+from jackalope.core.lifecycle import State
+from jackalope.core.namespaces import open_namespace
 from jackalope.core.pools.lifecycle import stir, unclaimed
-from jackalope.core.records import TaskMoved, TaskSubmitted
+from jackalope.core.records import TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.exchange import (
     DEFAULT_EXCHANGE,
@@ -28,22 +29,18 @@ from jackalope.core.shapes.exchange import (
     can_be_queue,
     is_request,
 )
+from jackalope.core.state.queue import Namespace, Queue
 from jackalope.core.state.topology import Place
 from jackalope.core.task import PRIORITY_DEFAULT, Body, Envelope, TaskSpec, size_of
-from jackalope.core.tasks.assign import offer, serve
-
-if TYPE_CHECKING:
-    from jackalope.core.commands.amqp import Publication
-    from jackalope.core.core import Core
-    from jackalope.core.state.queue import Namespace, Queue
+from jackalope.core.tasks.assign import serve
+from jackalope.core.tasks.submit import trim
 
 
-def publish_messages(core: Core, command: PublishMessages) -> None:
+def publish_messages(ctx: Context, command: PublishMessages) -> Published | Refusal:
     """Route messages in order, until one fails."""
-    namespace = open_namespace(core, command.namespace)
+    namespace = open_namespace(ctx, command.namespace)
     if isinstance(namespace, Refusal):
-        core.reply(command, namespace)
-        return
+        return namespace
     unrouted: list[int] = []
     refused: list[int] = []
     failed = None
@@ -51,24 +48,23 @@ def publish_messages(core: Core, command: PublishMessages) -> None:
         places = _places_of(namespace, command, message)
         if isinstance(places, Refusal):
             failed = (index, places)
-            _drop_blobs(core, command.messages[index:])
+            _drop_blobs(ctx, command.messages[index:])
             break
         is_heard = message.exchange in namespace.topology.activities
         if is_heard:
-            hear(core, namespace, message, command.session)
+            hear(ctx, namespace, message, command.session)
         if not places:
-            core.book.drop_blob(message.blob or b"")
+            ctx.book.drop_blob(message.blob or b"")
             if message.mandatory and not is_heard:
                 unrouted.append(index)
-        elif not _publish(core, namespace, command.by, message, places):
+        elif not _publish(ctx, namespace, command.by, message, places):
             refused.append(index)
-    answer = Published(len(command.messages), tuple(unrouted), tuple(refused), failed)
-    core.reply(command, answer)
+    return Published(len(command.messages), tuple(unrouted), tuple(refused), failed)
 
 
-def _drop_blobs(core: Core, messages: list[Publication]) -> None:
+def _drop_blobs(ctx: Context, messages: list[Publication]) -> None:
     for message in messages:
-        core.book.drop_blob(message.blob or b"")
+        ctx.book.drop_blob(message.blob or b"")
 
 
 def _places_of(
@@ -142,13 +138,13 @@ def _bad_copies(namespace: Namespace, message: Publication) -> Refusal | None:
 
 
 def _publish(
-    core: Core, namespace: Namespace, by: str, message: Publication, places: list[Place]
+    ctx: Context, namespace: Namespace, by: str, message: Publication, places: list[Place]
 ) -> bool:
     """Put a message into its queues, and return whether none of them refused it."""
     raw = message.properties
     if b"BCC" in raw:
         raw = without_blind_copies(raw)
-    envelope = Envelope(core.book.share(message.exchange), core.book.share(message.key), raw)
+    envelope = Envelope(ctx.book.share(message.exchange), ctx.book.share(message.key), raw)
     is_taken, is_blob_taken, task_id = True, False, message.id
     for name, key in places:
         queue = namespace.queues[name]
@@ -162,13 +158,13 @@ def _publish(
             priority_in(queue, message.priority),
             body,
         )
-        if enter(core, queue, spec, envelope, by=by, expires_us=message.expires_us):
+        if enter(ctx, queue, spec, envelope, by=by, expires_us=message.expires_us):
             is_blob_taken |= not is_volatile
         else:
             is_taken = False
         task_id = successor_id(message.id, name + key)
     if message.blob is not None and not is_blob_taken:
-        core.book.drop_blob(message.blob)
+        ctx.book.drop_blob(message.blob)
     return is_taken
 
 
@@ -179,12 +175,12 @@ def priority_in(queue: Queue, priority: int) -> int:
 
 
 def enter(
-    core: Core, queue: Queue, spec: TaskSpec, envelope: Envelope, *, by: str, expires_us: int = -1
+    ctx: Context, queue: Queue, spec: TaskSpec, envelope: Envelope, *, by: str, expires_us: int = -1
 ) -> bool:
     """Put a task into a queue, and return whether there was room."""
-    policy, now_us = queue.policy, core.now_us
+    policy, now_us = queue.policy, ctx.now_us
     if (policy.depth_limit or queue.traits is not None) and not _make_room(
-        core, queue, spec, envelope
+        ctx, queue, spec, envelope
     ):
         return False
     lives_us = policy.time_to_live_us
@@ -192,7 +188,7 @@ def enter(
         # One without any time still goes to a consumer that waits for it.
         lives_us = min(lives_us or expires_us, expires_us) or 1
     batch = queue.batch + (queue.batch_fill >= policy.batch_size)
-    core.record(
+    ctx.record(
         TaskSubmitted(
             now_us,
             queue.namespace.name,
@@ -205,54 +201,33 @@ def enter(
             envelope,
         )
     )
-    offer(core, core.book.tasks[spec.id])
+    ctx.agenda.offer(ctx.book.tasks[spec.id])
     return True
 
 
-def _make_room(core: Core, queue: Queue, spec: TaskSpec, envelope: Envelope) -> bool:
+def _make_room(ctx: Context, queue: Queue, spec: TaskSpec, envelope: Envelope) -> bool:
     """Return whether a queue takes a task; note it if older ones have to go for that."""
-    traits, (length_max, bytes_max) = queue.traits, _limits(queue)
+    traits, (length_max, bytes_max) = queue.traits, queue.room()
     if length_max is None and not bytes_max:
         return True
     if traits is not None and traits.overflow is Overflow.DROP_HEAD:
-        core.crowded[queue] = None
+        ctx.agenda.add(trim, queue)
         return True
     if not _is_full(queue, spec.payload):
         return True
-    serve(core)  # What came just now may not have to wait.
+    serve(ctx)  # What came just now may not have to wait.
     if not _is_full(queue, spec.payload):
         return True
     is_told = traits is not None and traits.overflow is Overflow.REJECT_DEAD_LETTER
     if is_told or is_request(queue.name, envelope):
-        core.refused.append((queue, spec, envelope))
+        ctx.agenda.add(enter, (queue, spec, envelope))
     return False
 
 
-def _limits(queue: Queue) -> tuple[int | None, int]:
-    """Return how many tasks may be ready in a queue, None for any number, and how many bytes."""
-    if queue.traits is None:
-        return queue.policy.depth_limit or None, 0
-    return queue.traits.length_max, queue.traits.bytes_max
-
-
 def _is_full(queue: Queue, body: Body) -> bool:
-    length_max, bytes_max = _limits(queue)
+    length_max, bytes_max = queue.room()
     is_heavy = bytes_max and queue.ready_bytes + size_of(body) > bytes_max
     return bool((length_max is not None and queue.depth >= length_max) or is_heavy)
-
-
-def trim(core: Core, queue: Queue) -> None:
-    """Let the oldest tasks of a queue go that is fuller than it may be."""
-    length_max, bytes_max = _limits(queue)
-    while (length_max is not None and queue.depth > length_max) or (
-        bytes_max and queue.ready_bytes > bytes_max
-    ):
-        task = queue.line.best((), lambda _: False, core.book.tasks)
-        if task is None:
-            return
-        core.end_task(
-            TaskMoved(core.now_us, task.id, Event.EXPIRE, State.DEAD, reason=Reason.DISPLACED)
-        )
 
 
 def successor_in(task_id: TaskId, queue: Queue, *, is_volatile: bool) -> TaskId:
@@ -265,24 +240,24 @@ def successor_in(task_id: TaskId, queue: Queue, *, is_volatile: bool) -> TaskId:
 STARTED, READY = "started", "ready"
 
 
-def hear(core: Core, namespace: Namespace, message: Publication, session: int) -> None:
+def hear(ctx: Context, namespace: Namespace, message: Publication, session: int) -> None:
     """Take a report that was published over a session."""
-    pool = core.pools.by_name.get((namespace.name, namespace.topology.activities[message.exchange]))
+    pool = ctx.pools.by_name.get((namespace.name, namespace.topology.activities[message.exchange]))
     if pool is None:
         return
     headers = headers_of(message.properties)
     event, worker = (_text(headers.get(name, "")) for name in ("x-event", "x-worker-id"))
     group = pool.groups.get(message.key)
-    launch = core.pools.launches.get((namespace.name, worker))
+    launch = ctx.pools.launches.get((namespace.name, worker))
     if launch is None and group is not None and not worker:
-        launch = unclaimed(group, session, core.pools)
+        launch = unclaimed(group, session, ctx.pools)
     if launch is not None and launch.group.pool is pool and event in (STARTED, READY):
         launch.has_joined = True
         launch.is_loaded = event == READY
         if session:
-            core.pools.speakers[session] = (launch, bool(worker))
+            ctx.pools.speakers[session] = (launch, bool(worker))
     if group is not None:
-        stir(core, group)
+        stir(ctx, group)
 
 
 def _text(value: object) -> str:

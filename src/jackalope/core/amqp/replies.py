@@ -8,25 +8,22 @@ array, because osrdyne's clients read it so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from jackalope.core.amqp.dead_letters import REASONS
 from jackalope.core.amqp.envelope import reply_address, reply_properties
 from jackalope.core.amqp.publish import enter, priority_in
-from jackalope.core.effects import Accepted, DirectReply, SendToSession
+from jackalope.core.commands.amqp import WaitForReplies
+from jackalope.core.context import Context, TaskEnd
+from jackalope.core.effects import Accepted, DirectReply
 from jackalope.core.ids import TaskId, successor_id, volatile_id
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.records import AttemptFinished
 from jackalope.core.shapes.exchange import REPLY_TO, is_request
-from jackalope.core.task import BlobRef, Body, Envelope, Error, TaskSpec
-
-if TYPE_CHECKING:
-    from jackalope.core.commands.amqp import WaitForReplies
-    from jackalope.core.core import Core
-    from jackalope.core.state.queue import Queue
-    from jackalope.core.task import Task
+from jackalope.core.state.queue import Queue
+from jackalope.core.task import Attempt, BlobRef, Body, Envelope, Error, Task, TaskSpec
 
 OK, APPLICATION_ERROR = "ok", "core_error"
 
@@ -34,36 +31,41 @@ OK, APPLICATION_ERROR = "ok", "core_error"
 _OTHERWISE = REASONS[Reason.REJECTED]
 
 
-def wait_for_replies(core: Core, command: WaitForReplies) -> None:
+class DirectReplies(dict[int, set[str]]):
+    """The addresses at which sessions wait for direct replies, by session."""
+
+
+def wait_for_replies(ctx: Context, command: WaitForReplies) -> Accepted:
     """Note that a session waits for direct replies, or does not any more.
 
     Addresses are secrets and never reused: after a restart no client waits at an earlier one.
     """
-    waiting = core.waiting.setdefault(command.session, set())
+    by_session = ctx.own(DirectReplies)
+    waiting = by_session.setdefault(command.session, set())
     if command.is_over:
         waiting.discard(command.address)
     else:
         waiting.add(command.address)
     if not waiting:
-        del core.waiting[command.session]
-    core.reply(command, Accepted())
+        del by_session[command.session]
+    return Accepted()
 
 
 def address_of(session: int, secret: str) -> str:
     return f"{REPLY_TO}.{session}.{secret}"
 
 
-def is_unanswered(core: Core, task: Task, record: object) -> bool:
-    """Return whether a task that ends by this record is a request that only the broker answers."""
+def is_unanswered(ctx: Context, task: Task, record: TaskEnd, attempt: Attempt | None) -> bool:
+    """Return whether a task that ended by this record is a request that only the broker answers."""
     if not is_request(task.queue.name, task.letter):
         return False
-    if not isinstance(record, AttemptFinished) or task.attempt is None:
+    if not isinstance(record, AttemptFinished) or attempt is None:
         return True
-    worker = core.roster.workers.get((task.queue.namespace.name, task.attempt.worker))
+    worker = ctx.roster.workers.get((task.queue.namespace.name, attempt.worker))
     return worker is None or worker.consumer is None
 
 
-def answer(core: Core, task: Task) -> None:
+def answer(ctx: Context, task: Task) -> None:
     """Answer a request that has ended."""
     outcome = task.outcome
     if task.letter is None or outcome is None:
@@ -77,14 +79,14 @@ def answer(core: Core, task: Task) -> None:
     elif outcome.reason is not None:
         status = REASONS.get(outcome.reason, _OTHERWISE)
     reply_id = successor_id(task.id, f"reply {task.attempts}")
-    _send(core, task.queue, task.letter, _Reply(reply_id, status, body))
+    _send(ctx, task.queue, task.letter, _Reply(reply_id, status, body))
 
 
-def answer_refused(core: Core, queue: Queue, spec: TaskSpec, envelope: Envelope) -> None:
+def answer_refused(ctx: Context, queue: Queue, spec: TaskSpec, envelope: Envelope) -> None:
     """Answer a request that there was no room for."""
     if is_request(queue.name, envelope):
         reply_id = successor_id(spec.id, "reply")
-        _send(core, queue, envelope, _Reply(reply_id, REASONS[Reason.DISPLACED]))
+        _send(ctx, queue, envelope, _Reply(reply_id, REASONS[Reason.DISPLACED]))
 
 
 class _Reply(NamedTuple):
@@ -95,14 +97,14 @@ class _Reply(NamedTuple):
     body: Body = b""
 
 
-def _send(core: Core, queue: Queue, envelope: Envelope, reply: _Reply) -> None:
+def _send(ctx: Context, queue: Queue, envelope: Envelope, reply: _Reply) -> None:
     to = reply_address(envelope)
     if to.startswith(REPLY_TO):
         session = _session_of(to)
-        if to not in core.waiting.get(session, ()):
+        if to not in ctx.own(DirectReplies).get(session, ()):
             return
         properties = reply_properties(envelope, reply.status, is_persistent=False)
-        core.effects.append(SendToSession(session, DirectReply(to, properties, reply.body)))
+        ctx.send(session, DirectReply(to, properties, reply.body))
         return
     target = queue.namespace.queues.get(to)
     if target is None:
@@ -115,7 +117,7 @@ def _send(core: Core, queue: Queue, envelope: Envelope, reply: _Reply) -> None:
     properties = reply_properties(envelope, reply.status, is_persistent=True)
     reply_id = volatile_id(reply.id) if target.is_volatile() else reply.id
     spec = TaskSpec(reply_id, to, "", "", priority_in(target, 0), reply.body)
-    enter(core, target, spec, Envelope("", core.book.share(to), properties), by="reply")
+    enter(ctx, target, spec, Envelope("", ctx.book.share(to), properties), by="reply")
 
 
 def _session_of(address: str) -> int:

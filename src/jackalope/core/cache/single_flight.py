@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from jackalope.core.commands import ActOnAnswers, AnswerAction, SubmitTasks
+from jackalope.core.context import Context, TaskEnd
 from jackalope.core.durations import NEVER
 from jackalope.core.effects import Acted, Served
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, State
-from jackalope.core.limits import DEADLINES_PER_TICK_MAX, TASKS_PER_FILTER_MAX, TIME_US_MAX
+from jackalope.core.limits import TASKS_PER_FILTER_MAX, TIME_US_MAX
 from jackalope.core.records import (
     AnswerPinned,
     AnswersDropped,
@@ -30,14 +30,13 @@ from jackalope.core.records import (
 )
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import JOINED, How, Same, StoredAnswer, how_run, identity_of
-from jackalope.core.task import NO_OPTIONS, Options, Task, TaskSpec, size_of
-
-if TYPE_CHECKING:
-    from jackalope.core.core import Core
-    from jackalope.core.state.queue import Namespace, Queue
+from jackalope.core.state.queue import Namespace, Queue
+from jackalope.core.task import NO_OPTIONS, Attempt, Options, Task, TaskSpec, size_of
 
 
-def ask(core: Core, command: SubmitTasks, spec: TaskSpec, queue: Queue) -> Served | Refusal | None:
+def ask(
+    ctx: Context, command: SubmitTasks, spec: TaskSpec, queue: Queue
+) -> Served | Refusal | None:
     """Find out who serves a submitted task, if it is a request.
 
     If it is to run, its identity is put into its options.
@@ -56,7 +55,7 @@ def ask(core: Core, command: SubmitTasks, spec: TaskSpec, queue: Queue) -> Serve
         if options.same is None and not options.identity:
             return Served(How.BYPASS, spec.id)  # It was not marked as a request.
         return identity
-    other = _serve(core, queue, identity, same, command.by)
+    other = _serve(ctx, queue, identity, same, command.by)
     if other is None:
         spec.options = msgspec.structs.replace(options, same=same, identity=identity)
         return Served(how_run(same), spec.id, identity)
@@ -80,17 +79,17 @@ def _identity(spec: TaskSpec, options: Options) -> bytes | Refusal:
     return options.identity
 
 
-def _serve(core: Core, queue: Queue, identity: bytes, same: Same, by: str) -> Served | None:
+def _serve(ctx: Context, queue: Queue, identity: bytes, same: Same, by: str) -> Served | None:
     """Serve a request with what is under way or kept, if there is anything."""
     cache = queue.cache
     under_way = cache.flights.get(identity)
     if under_way is not None:
-        core.record(RequestJoined(core.now_us, under_way, by))
+        ctx.record(RequestJoined(ctx.now_us, under_way, by))
         return Served(How.JOINED, under_way, identity)
     if same is Same.CACHED:
         answer = cache.answers.get(identity)
-        if answer is not None and answer.is_good(core.now_us):
-            core.record(AnswerUsed(core.now_us, answer.task, by))
+        if answer is not None and answer.is_good(ctx.now_us):
+            ctx.record(AnswerUsed(ctx.now_us, answer.task, by))
             return Served(How.HIT, answer.task, identity, answer.made_us, answer.worker)
     return None
 
@@ -106,9 +105,11 @@ def is_doubled(task: Task) -> bool:
     return other != task.id
 
 
-def keep_answer(core: Core, task: Task) -> None:
+def keep_answer(ctx: Context, task: Task, _: TaskEnd, __: Attempt | None) -> None:
     """Keep the answer of a request that has just ended, and evict others if it takes that."""
-    queue, options, now_us = task.queue, task.options, core.now_us
+    if not task.options.identity:
+        return
+    queue, options, now_us = task.queue, task.options, ctx.now_us
     policy, outcome = queue.policy, task.outcome
     if options.same is Same.UNIQUE or not policy.cache_us or outcome is None:
         return
@@ -122,7 +123,7 @@ def keep_answer(core: Core, task: Task) -> None:
         return
     leaving = [answer.task for answer in evicted]
     if leaving:
-        core.record(AnswersDropped(now_us, tuple(leaving), "evicted"))
+        ctx.record(AnswersDropped(now_us, tuple(leaving), "evicted"))
     answer = StoredAnswer(
         queue.namespace.name,
         queue.name,
@@ -138,7 +139,7 @@ def keep_answer(core: Core, task: Task) -> None:
         uses=joined(task),
         pinned_by=replaced.pinned_by if replaced is not None and not is_error else "",
     )
-    core.record(AnswerStored(now_us, answer))
+    ctx.record(AnswerStored(now_us, answer))
 
 
 def _worker_of(task: Task) -> str:
@@ -151,29 +152,27 @@ def joined(task: Task) -> int:
     return sum(int(each.detail) for each in task.history or () if each.what == JOINED)
 
 
-def drop_answer(core: Core, task_id: TaskId, by: str) -> None:
-    if task_id in core.book.answers.by_task:
-        core.record(AnswersDropped(core.now_us, (task_id,), "purged", by))
+def drop_answer(ctx: Context, task_id: TaskId, by: str) -> None:
+    if task_id in ctx.book.answers.by_task:
+        ctx.record(AnswersDropped(ctx.now_us, (task_id,), "purged", by))
 
 
-def expire_answers(core: Core) -> None:
+def expire_answers(ctx: Context, due: Iterator[TaskId]) -> None:
     """Drop the answers that have grown too old."""
-    due = islice(core.book.answers.expiry.pop_due(core.now_us), DEADLINES_PER_TICK_MAX)
-    tasks = tuple(TaskId(task_id) for task_id in due)
+    tasks = tuple(due)
     if tasks:
-        core.record(AnswersDropped(core.now_us, tasks, "expired"))
+        ctx.record(AnswersDropped(ctx.now_us, tasks, "expired"))
 
 
 # From outside.
 
 
-def act_on_answers(core: Core, command: ActOnAnswers) -> None:
+def act_on_answers(ctx: Context, command: ActOnAnswers) -> Acted | Refusal:
     """Pin, unpin or purge answers: those that are named, or those that match."""
     if not 0 <= command.older_than_us <= TIME_US_MAX:
         message = f"older_than_us: must be 0 to {TIME_US_MAX}, got {command.older_than_us}"
-        core.reply(command, Refusal(Code.INVALID, message))
-        return
-    namespace = core.book.namespaces.get(command.namespace)
+        return Refusal(Code.INVALID, message)
+    namespace = ctx.book.namespaces.get(command.namespace)
     refused: list[tuple[TaskId, Refusal]] = []
     if command.identities:
         found = []
@@ -187,8 +186,8 @@ def act_on_answers(core: Core, command: ActOnAnswers) -> None:
         matching = iter(()) if namespace is None else _matching(namespace, command)
         found = list(islice(matching, TASKS_PER_FILTER_MAX + 1))
     more = len(found) > TASKS_PER_FILTER_MAX
-    changed = _change(core, command, found[:TASKS_PER_FILTER_MAX])
-    core.reply(command, Acted(changed, 0, tuple(refused), more))
+    changed = _change(ctx, command, found[:TASKS_PER_FILTER_MAX])
+    return Acted(changed, 0, tuple(refused), more)
 
 
 def unknown(identity: bytes, namespace: str) -> Refusal:
@@ -218,17 +217,17 @@ def _matching(namespace: Namespace, command: ActOnAnswers) -> Iterator[StoredAns
                 yield answer
 
 
-def _change(core: Core, command: ActOnAnswers, answers: list[StoredAnswer]) -> int:
+def _change(ctx: Context, command: ActOnAnswers, answers: list[StoredAnswer]) -> int:
     if command.action is AnswerAction.PURGE:
         tasks = tuple(answer.task for answer in answers)
         if tasks:
-            core.record(AnswersDropped(core.now_us, tasks, "purged", command.by))
+            ctx.record(AnswersDropped(ctx.now_us, tasks, "purged", command.by))
         return len(tasks)
     is_pinned = command.action is AnswerAction.PIN
     changed = 0
     for answer in answers:
         if bool(answer.pinned_by) != is_pinned:
             by = (command.by or "unknown") if is_pinned else ""
-            core.record(AnswerPinned(core.now_us, answer.task, by))
+            ctx.record(AnswerPinned(ctx.now_us, answer.task, by))
             changed += 1
     return changed

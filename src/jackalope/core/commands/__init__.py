@@ -51,6 +51,7 @@ class SubmitTasks(Limited, array_like=True):
     Parents and dependencies in none of the queues `only`, if there are any, do not exist.
     """
 
+    counted = "tasks"
     needs = (Permission.SUBMIT_TASKS,)
     scope = Scope.QUEUES
 
@@ -158,6 +159,7 @@ class JoinWorker(Limited, array_like=True):
     It may not take the place of a worker of other queues than `only`, if there are any.
     """
 
+    counted = "holding"
     needs = (Permission.WORK,)
     scope = Scope.QUEUES
 
@@ -237,6 +239,8 @@ class DrainWorker(Namespaced):
 class StartAttempts(Report, array_like=True):
     """The worker began these."""
 
+    counted = "attempts"
+
     ref: int
     attempts: list[Held]
 
@@ -252,6 +256,7 @@ class Finish(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class FinishAttempts(Report):
     """The worker finished these."""
 
+    counted = "attempts"
     attempts: list[Finish]
 
 
@@ -280,12 +285,14 @@ class Fail(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class FailAttempts(Report):
     """These attempts failed."""
 
+    counted = "attempts"
     attempts: list[Fail]
 
 
 class ReleaseAttempts(Report):
     """The worker hands these back unfinished, through no fault of theirs."""
 
+    counted = "attempts"
     attempts: list[Held]  # what is handed back
     after_us: int = 0  # how long they are not to be tried again
 
@@ -382,6 +389,7 @@ class ActOnTasks(Limited, array_like=True):
     `terms` go with `retry`, and then only tasks that have ended are meant.
     """
 
+    counted = "tasks"
     needs = (Permission.CANCEL_TASKS,)
     scope = Scope.NARROWED
 
@@ -408,6 +416,7 @@ class ActOnAnswers(Limited):
     none of the queues `only`, if there are any, do not exist for whoever asks.
     """
 
+    counted = "identities"
     needs = (Permission.CANCEL_TASKS,)
     scope = Scope.NARROWED
 
@@ -426,6 +435,7 @@ class WatchTasks(Limited, array_like=True):
     none of the queues `only`, if there are any, do not exist for whoever asks.
     """
 
+    counted = "tasks"
     needs = (Permission.READ_TASKS,)
     scope = Scope.NARROWED
 

@@ -296,6 +296,7 @@ class Publication(msgspec.Struct, gc=False):
 class PublishMessages(Limited):
     """Route these messages, in order. One that names no exchange ends the work on them."""
 
+    counted = "messages"
     needs = (Permission.SUBMIT_TASKS,)
     scope = Scope.NARROWED
 

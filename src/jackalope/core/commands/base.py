@@ -39,6 +39,8 @@ class Command(msgspec.Struct, kw_only=True, gc=False):
     #: Any one of these permits it; `admin` always does. None: no API key does.
     needs: ClassVar[tuple[Permission, ...]] = ()
     scope: ClassVar[Scope] = Scope.BROKER
+    #: The field whose items are limited in number, if there is one.
+    counted: ClassVar[str] = ""
 
     session: int = 0
     ref: int = 0

@@ -8,9 +8,8 @@ what runs for a key without a group creates one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jackalope.core.commands import FollowPools, ReportLaunches, Seen
+from jackalope.core.context import Context
 from jackalope.core.effects import Accepted, Orders, StartOrder, StopOrder
 from jackalope.core.limits import NOTE_CHARS_MAX, STARTS_PER_REPORT_MAX
 from jackalope.core.pools.lifecycle import (
@@ -21,146 +20,142 @@ from jackalope.core.pools.lifecycle import (
     missing,
     retire,
     settle,
+    touch,
 )
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.pool import DEFAULT_POOL, UP, GroupState, Phase
 from jackalope.core.state.groups import Group, Launch
 from jackalope.core.workers.sessions import give_up_resume
 
-if TYPE_CHECKING:
-    from jackalope.core.core import Core
-
 _OVER = frozenset({Phase.STOPPING, Phase.ENDED})
 
 
-def follow_pools(core: Core, command: FollowPools) -> None:
+def follow_pools(ctx: Context, command: FollowPools) -> None:
     """Let a session carry out orders from now on; the last one that asks does."""
-    pools = core.pools
+    pools = ctx.pools
     pools.session, pools.launchers = command.session, command.launchers
     pools.scaling = command.scaling
     pools.called.clear()
-    core.reply(command, Accepted())
+    ctx.reply(command, Accepted())
     for launcher in command.launchers:
-        call_launcher(core, launcher)
+        call_launcher(ctx, launcher)
 
 
-def report_launches(core: Core, command: ReportLaunches) -> None:
+def report_launches(ctx: Context, command: ReportLaunches) -> Orders | Refusal:
     """Take what a launcher sees, and answer with what it should do."""
-    pools = core.pools
+    pools = ctx.pools
     if command.session != pools.session:
         message = "another session carries out the orders; follow the pools to do so"
-        core.reply(command, Refusal(Code.STALE_SESSION, message))
-        return
+        return Refusal(Code.STALE_SESSION, message)
     if command.trouble:
         pools.called.discard(command.launcher)
         pools.troubles[command.launcher] = command.trouble[:NOTE_CHARS_MAX]
-        core.reply(command, Orders())
-        return
+        return Orders()
     pools.troubles.pop(command.launcher, None)
     pools.called.add(command.launcher)  # It has reported: no notice is due before the reply.
     for seen in command.seen:
-        _see(core, command.launcher, seen)
-    _miss(core, command)
-    while pools.touched:
-        settle(core)
-    start, stop = _starts(core, command), _stops(core, command.launcher)
+        _see(ctx, command.launcher, seen)
+    _miss(ctx, command)
+    while settle in ctx.agenda.rest:
+        settle(ctx)
+    start, stop = _starts(ctx, command), _stops(ctx, command.launcher)
     pools.called.discard(command.launcher)
-    core.reply(command, Orders(start, stop))
+    return Orders(start, stop)
 
 
-def _see(core: Core, launcher: str, seen: Seen) -> None:
-    launch = core.pools.launches.get((seen.namespace, seen.launch)) or _find(core, launcher, seen)
+def _see(ctx: Context, launcher: str, seen: Seen) -> None:
+    launch = ctx.pools.launches.get((seen.namespace, seen.launch)) or _find(ctx, launcher, seen)
     group = launch.group
     launch.is_listed = True
     launch.external_id, launch.detail = seen.external_id, seen.detail[:NOTE_CHARS_MAX]
     if seen.phase is launch.phase:
         return
     launch.phase = seen.phase
-    core.pools.touch(group)
+    touch(ctx, group)
     if seen.phase is Phase.ENDED:
-        _bury(core, launch, f"ended: {launch.detail}" if launch.detail else "ended")
+        _bury(ctx, launch, f"ended: {launch.detail}" if launch.detail else "ended")
     if seen.phase in _OVER and not launch.is_retired:
-        retire(core, launch)
+        retire(ctx, launch)
         if seen.phase is Phase.ENDED:
-            fail(core, group, f"worker {launch.id} ended: {seen.detail or 'nobody knows why'}")
+            fail(ctx, group, f"worker {launch.id} ended: {seen.detail or 'nobody knows why'}")
 
 
-def _bury(core: Core, launch: Launch, why: str) -> None:
+def _bury(ctx: Context, launch: Launch, why: str) -> None:
     """Wait no longer for workers whose connections are gone: their launcher knows their end."""
     for worker in list(launch.workers.values()):
-        give_up_resume(core, (worker.namespace.name, worker.id), why)
+        give_up_resume(ctx, (worker.namespace.name, worker.id), why)
 
 
-def _find(core: Core, launcher: str, seen: Seen) -> Launch:
+def _find(ctx: Context, launcher: str, seen: Seen) -> Launch:
     """Take on something that was started before this broker was."""
-    pool = core.pools.pool(seen.namespace, seen.queue)
+    pool = ctx.pools.pool(seen.namespace, seen.queue)
     group = pool.group(seen.key)
-    launch = _add(core, group, launcher, seen.launch, seen.version)
+    launch = _add(ctx, group, launcher, seen.launch, seen.version)
     is_there = seen.phase not in _OVER
     if is_there and pool.settings is not None and group.state not in UP:
         group.state = GroupState.ACTIVE
-        group.generation = core.pools.next_generation(core.now_us)
-        group.active_us = core.now_us
+        group.generation = ctx.pools.next_generation(ctx.now_us)
+        group.active_us = ctx.now_us
     if group.state in UP:
         pool.line.pop(seen.key, None)
     pool.up[seen.key] = None
     # What came of it may have joined again before its launcher reports it.
-    worker = core.roster.workers.get((seen.namespace, seen.launch))
+    worker = ctx.roster.workers.get((seen.namespace, seen.launch))
     for each in [*group.workers.values(), *([] if worker is None else [worker])]:
-        adopt(core, each)
-    core.pools.touch(group)
+        adopt(ctx, each)
+    touch(ctx, group)
     return launch
 
 
-def _add(core: Core, group: Group, launcher: str, launch_id: str, version: str) -> Launch:
+def _add(ctx: Context, group: Group, launcher: str, launch_id: str, version: str) -> Launch:
     launch = Launch(launch_id, group, launcher, version)
-    launch.ordered_us = core.now_us
+    launch.ordered_us = ctx.now_us
     group.launches[launch_id] = launch
-    core.pools.launches[group.pool.name[0], launch_id] = launch
+    ctx.pools.launches[group.pool.name[0], launch_id] = launch
     return launch
 
 
-def _miss(core: Core, command: ReportLaunches) -> None:
+def _miss(ctx: Context, command: ReportLaunches) -> None:
     """Note what is gone, and what never came."""
     there = {(seen.namespace, seen.launch) for seen in command.seen}
-    for name, launch in list(core.pools.launches.items()):
+    for name, launch in list(ctx.pools.launches.items()):
         if launch.launcher != command.launcher or name in there:
             continue
         why = command.failed.get(launch.id, "")
         # What was ordered and is not seen yet may take its launcher a while to show.
         if not why and not launch.is_listed and not launch.is_retired:
             continue
-        _remove(core, launch)
+        _remove(ctx, launch)
         if not launch.is_retired:
-            fail(core, launch.group, why or f"worker {launch.id} is gone; nobody knows why")
+            fail(ctx, launch.group, why or f"worker {launch.id} is gone; nobody knows why")
 
 
-def _remove(core: Core, launch: Launch) -> None:
+def _remove(ctx: Context, launch: Launch) -> None:
     group = launch.group
-    del core.pools.launches[group.pool.name[0], launch.id]
+    del ctx.pools.launches[group.pool.name[0], launch.id]
     del group.launches[launch.id]
-    core.pools.forget_launch(launch)
+    ctx.pools.forget_launch(launch)
     for worker in launch.nameless.values():
-        adopt(core, worker)  # It was another's after all.
-    core.pools.touch(group)
+        adopt(ctx, worker)  # It was another's after all.
+    touch(ctx, group)
 
 
-def _starts(core: Core, command: ReportLaunches) -> tuple[StartOrder, ...]:
+def _starts(ctx: Context, command: ReportLaunches) -> tuple[StartOrder, ...]:
     """Order what is missing, while there are ids for it. Groups that need more call again."""
     ids = iter(command.ids[:STARTS_PER_REPORT_MAX])
     orders: list[StartOrder] = []
-    for pool in core.pools.by_name.values():
+    for pool in ctx.pools.by_name.values():
         settings = pool.settings
         if settings is None or settings.launcher != command.launcher:
             continue
         for group in [pool.groups[key] for key in pool.up]:
-            for _ in range(missing(core, group)):
+            for _ in range(missing(ctx, group)):
                 fresh = next(ids, "")
                 if not fresh:
                     return tuple(orders)
-                _add(core, group, command.launcher, fresh, settings.version)
+                _add(ctx, group, command.launcher, fresh, settings.version)
                 pool.launched += 1
-                core.pools.touch(group)
+                touch(ctx, group)
                 orders.append(
                     StartOrder(
                         fresh,
@@ -175,10 +170,10 @@ def _starts(core: Core, command: ReportLaunches) -> tuple[StartOrder, ...]:
     return tuple(orders)
 
 
-def _stops(core: Core, launcher: str) -> tuple[StopOrder, ...]:
+def _stops(ctx: Context, launcher: str) -> tuple[StopOrder, ...]:
     """Order to stop what gets no tasks and holds none. Repeated until it is gone."""
     orders = []
-    for launch in core.pools.launches.values():
+    for launch in ctx.pools.launches.values():
         if launch.launcher == launcher and can_stop(launch):
             launch.is_stopping = True
             orders.append(StopOrder(launch.id, _grace_us(launch)))

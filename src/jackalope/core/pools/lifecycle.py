@@ -44,19 +44,13 @@ done. What time alone changes has a timer.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from jackalope.core.admin.queues import open_queue
-from jackalope.core.amqp.exchanges import unbind_one
 from jackalope.core.commands import ActOnGroup, DeclarePool, DeletePool, GroupAction
+from jackalope.core.context import Context
 from jackalope.core.durations import MILLISECOND, MINUTE, SECOND, format_duration
-from jackalope.core.effects import Accepted, OrdersDue, PoolSet, SendToSession
-from jackalope.core.limits import (
-    DEADLINES_PER_TICK_MAX,
-    NAME_CHARS_MAX,
-    NOTE_CHARS_MAX,
-    PINNED_GROUPS_PER_POOL_MAX,
-)
+from jackalope.core.effects import Accepted, OrdersDue, PoolSet
+from jackalope.core.limits import NAME_CHARS_MAX, NOTE_CHARS_MAX, PINNED_GROUPS_PER_POOL_MAX
+from jackalope.core.namespaces import open_queue, unbind_one
 from jackalope.core.policy import PRESETS
 from jackalope.core.records import GroupPinned, PoolDeclared, PoolDeleted
 from jackalope.core.refusals import Code, Refusal
@@ -71,13 +65,9 @@ from jackalope.core.shapes.pool import (
     PoolSettings,
     change_pool,
 )
-from jackalope.core.state.groups import Group, Launch, Pool, Pools
+from jackalope.core.state.groups import Group, GroupName, Launch, Pool, Pools
+from jackalope.core.state.roster import Worker
 from jackalope.core.tasks.assign import drain
-
-if TYPE_CHECKING:
-    from jackalope.core.core import Core
-    from jackalope.core.state.roster import Worker
-    from jackalope.core.task import Task
 
 #: How long a group waits for a place before one that has had it for so long makes room.
 TURN_US = 30 * SECOND
@@ -86,109 +76,106 @@ TURN_US = 30 * SECOND
 # Commands.
 
 
-def declare_pool(core: Core, command: DeclarePool) -> None:
+def declare_pool(ctx: Context, command: DeclarePool) -> PoolSet | Refusal:
     """Start workers for a queue, or change how."""
-    known = core.book.queue(command.namespace, command.queue)
+    known = ctx.book.queue(command.namespace, command.queue)
     before = DEFAULT_POOL if known is None or known.pool is None else known.pool
     settings = change_pool(before, command.changes)
     if isinstance(settings, PoolSettings):
-        refusal = _unknown_launcher(core, settings) if settings != before else None
-        settings = refusal or _taken_name(core, command) or settings
+        refusal = _unknown_launcher(ctx, settings) if settings != before else None
+        settings = refusal or _taken_name(ctx, command) or settings
     if isinstance(settings, Refusal):
-        core.reply(command, settings)
-        return
+        return settings
     name, by = (command.namespace, command.queue), command.by
-    queue = open_queue(core, *name, by, PRESETS["pool"])
+    queue = open_queue(ctx, *name, by, PRESETS["pool"])
     if isinstance(queue, Refusal):
-        core.reply(command, queue)
-        return
+        return queue
     if queue.pool != settings:
-        core.record(PoolDeclared(core.now_us, *name, settings, by))
-    _watch(core, core.pools.pool(*name))
-    core.reply(command, PoolSet(settings))
+        ctx.record(PoolDeclared(ctx.now_us, *name, settings, by))
+    _watch(ctx, ctx.pools.pool(*name))
+    return PoolSet(settings)
 
 
-def delete_pool(core: Core, command: DeletePool) -> None:
+def delete_pool(ctx: Context, command: DeletePool) -> Accepted | Refusal:
     """Start no more workers for a queue, and let those that were started go."""
-    pool = _known(core, command)
-    if pool is None:
-        return
-    _unbind_all(core, pool)
-    core.record(PoolDeleted(core.now_us, *pool.name, command.by))
+    pool = _known(ctx, command)
+    if isinstance(pool, Refusal):
+        return pool
+    _unbind_all(ctx, pool)
+    ctx.record(PoolDeleted(ctx.now_us, *pool.name, command.by))
     pool.queue = None
     for group in pool.groups.values():
-        core.pools.touch(group)
+        touch(ctx, group)
     if not pool.groups:
-        del core.pools.by_name[pool.name]
-    core.reply(command, Accepted())
+        del ctx.pools.by_name[pool.name]
+    return Accepted()
 
 
-def act_on_group(core: Core, command: ActOnGroup) -> None:
+def act_on_group(ctx: Context, command: ActOnGroup) -> Accepted | Refusal:
     """Start, stop, pin or unpin the group of a key."""
-    pool = _known(core, command)
-    if pool is None:
-        return
+    pool = _known(ctx, command)
+    if isinstance(pool, Refusal):
+        return pool
     refusal = _unfit(pool, command)
     if refusal is not None:
-        core.reply(command, refusal)
-        return
+        return refusal
     key, action = command.key, command.action
     if action in (GroupAction.PIN, GroupAction.UNPIN):
         is_pinned = action is GroupAction.PIN
         if pool.is_pinned(key) != is_pinned:
-            core.record(GroupPinned(core.now_us, *pool.name, key, is_pinned, command.by))
-        core.pools.touched[pool, key] = None
+            ctx.record(GroupPinned(ctx.now_us, *pool.name, key, is_pinned, command.by))
+        ctx.agenda.add(settle, (pool, key))
     elif action is GroupAction.START:
         group = pool.group(key)
-        group.active_us = core.now_us
+        group.active_us = ctx.now_us
         pool.up[key] = None
         pool.line.pop(key, None)
-        _turn(core, group, GroupState.ACTIVE)
+        _turn(ctx, group, GroupState.ACTIVE)
     elif key in pool.groups:
-        _stop(core, pool.groups[key])
-    core.reply(command, Accepted())
+        _stop(ctx, pool.groups[key])
+    return Accepted()
 
 
-def recall_pools(core: Core) -> None:
+def recall_pools(ctx: Context) -> None:
     """Bring the pools of a book that was just rebuilt to work."""
-    for namespace in core.book.namespaces.values():
+    for namespace in ctx.book.namespaces.values():
         for queue in namespace.queues.values():
             if queue.pool is not None:
-                _watch(core, core.pools.pool(namespace.name, queue.name))
+                _watch(ctx, ctx.pools.pool(namespace.name, queue.name))
 
 
-def _watch(core: Core, pool: Pool) -> None:
+def _watch(ctx: Context, pool: Pool) -> None:
     """Look at everything of a pool that has come into being or changed."""
-    queue = pool.queue = core.book.queue(*pool.name)
+    queue = pool.queue = ctx.book.queue(*pool.name)
     keys = [*pool.groups]
     if queue is not None:
         keys += [lane.key for lane in queue.line.lanes.values() if lane.size]
         keys += queue.pins
-    core.pools.touched.update(dict.fromkeys((pool, key) for key in keys))
+    for key in keys:
+        ctx.agenda.add(settle, (pool, key))
 
 
-def _known(core: Core, command: DeletePool | ActOnGroup) -> Pool | None:
-    pool = core.pools.by_name.get((command.namespace, command.queue))
+def _known(ctx: Context, command: DeletePool | ActOnGroup) -> Pool | Refusal:
+    pool = ctx.pools.by_name.get((command.namespace, command.queue))
     if pool is None or pool.settings is None:
         message = f"queue {command.queue!r} of namespace {command.namespace!r} has no pool"
-        core.reply(command, Refusal(Code.UNKNOWN_POOL, message + "; declare it first"))
-        return None
+        return Refusal(Code.UNKNOWN_POOL, message + "; declare it first")
     return pool
 
 
-def _unbind_all(core: Core, pool: Pool) -> None:
+def _unbind_all(ctx: Context, pool: Pool) -> None:
     """Undo what others have bound to the exchanges of a pool, or these to others."""
-    namespace = core.book.namespaces[pool.name[0]]
+    namespace = ctx.book.namespaces[pool.name[0]]
     for exchange in exchanges_of(pool.name[1]):
         for binding in namespace.topology.from_source(exchange):
-            unbind_one(core, namespace, binding)
+            unbind_one(ctx, namespace, binding)
         for binding in namespace.topology.to_target(exchange, is_exchange=True):
-            unbind_one(core, namespace, binding)
+            unbind_one(ctx, namespace, binding)
 
 
-def _taken_name(core: Core, command: DeclarePool) -> Refusal | None:
+def _taken_name(ctx: Context, command: DeclarePool) -> Refusal | None:
     """Refuse a pool whose names of exchanges or queues are already in use."""
-    namespace = core.book.namespaces.get(command.namespace)
+    namespace = ctx.book.namespaces.get(command.namespace)
     if namespace is None:
         return None
     wanted = (*exchanges_of(command.queue), *own_queues(command.queue))
@@ -200,8 +187,8 @@ def _taken_name(core: Core, command: DeclarePool) -> Refusal | None:
     return None
 
 
-def _unknown_launcher(core: Core, settings: PoolSettings) -> Refusal | None:
-    known = (NO_LAUNCHER, *core.pools.launchers)
+def _unknown_launcher(ctx: Context, settings: PoolSettings) -> Refusal | None:
+    known = (NO_LAUNCHER, *ctx.pools.launchers)
     if settings.launcher in known:
         return None
     message = f"no launcher {settings.launcher!r} is configured; there are {', '.join(known)}"
@@ -235,24 +222,24 @@ def _unfit(pool: Pool, command: ActOnGroup) -> Refusal | None:
 # Workers.
 
 
-def adopt(core: Core, worker: Worker) -> None:
+def adopt(ctx: Context, worker: Worker) -> None:
     """Find the group that a worker which has just joined belongs to."""
-    pools, home = core.pools, worker.namespace.name
+    pools, home = ctx.pools, worker.namespace.name
     if not pools.by_name:
         return
     launch = pools.launches.get((home, worker.labels.get(LAUNCH_LABEL, worker.id)))
-    group = launch.group if launch is not None else _group_by_label(core, worker)
+    group = launch.group if launch is not None else _group_by_label(ctx, worker)
     owner = 0 if worker.consumer is None else worker.consumer.owner
     if launch is None and owner in pools.speakers:
         spoke, is_named = pools.speakers[owner]
         launch = spoke if is_named and spoke.group is group else None
     if worker.group is not None and worker.group is not group:
-        abandon(core, worker)
+        abandon(ctx, worker)
     if group is None:
         return
     worker.group = group
     group.workers[worker.id] = worker
-    group.count_done(worker, core.now_us)
+    group.count_done(worker, ctx.now_us)
     if launch is not None:
         launch.workers[worker.id] = worker
         launch.has_joined = True
@@ -265,7 +252,7 @@ def adopt(core: Core, worker: Worker) -> None:
         if launch is not None:
             launch.nameless[worker.id] = worker
             launch.has_joined = True
-    pools.touch(group)
+    touch(ctx, group)
 
 
 def unclaimed(group: Group, session: int, pools: Pools) -> Launch | None:
@@ -284,16 +271,16 @@ def unclaimed(group: Group, session: int, pools: Pools) -> Launch | None:
     return min(free, key=lambda launch: launch.has_joined, default=None)
 
 
-def _group_by_label(core: Core, worker: Worker) -> Group | None:
+def _group_by_label(ctx: Context, worker: Worker) -> Group | None:
     """Return the group of a worker that was started by hand, if its label names one."""
     queue = worker.labels.get(POOL_LABEL, "")
-    pool = core.pools.by_name.get((worker.namespace.name, queue))
+    pool = ctx.pools.by_name.get((worker.namespace.name, queue))
     if pool is None or queue not in worker.queues or len(worker.keys) != 1:
         return None
     return pool.group(worker.keys[0])
 
 
-def abandon(core: Core, worker: Worker) -> None:
+def abandon(ctx: Context, worker: Worker) -> None:
     """Take a worker that is gone out of its group."""
     group, worker.group = worker.group, None
     if group is None:
@@ -304,100 +291,98 @@ def abandon(core: Core, worker: Worker) -> None:
         if was_its is not None and not launch.workers and not launch.nameless:
             # It may still run, unable to join again: that too is given no more than a start's time.
             launch.has_joined = launch.is_loaded = False
-            launch.ordered_us = core.now_us
-            call_launcher(core, launch.launcher)
-    core.pools.touch(group)
+            launch.ordered_us = ctx.now_us
+            call_launcher(ctx, launch.launcher)
+    touch(ctx, group)
 
 
-def replace_stalled(core: Core, worker: Worker) -> None:
+def replace_stalled(ctx: Context, worker: Worker) -> None:
     """Let another worker be started for one that has not answered in time, if that was launched."""
     group = worker.group
     for launch in () if group is None else group.launches.values():
-        is_one = launch.launcher not in core.pools.scaling and len(launch.workers) == 1
+        is_one = launch.launcher not in ctx.pools.scaling and len(launch.workers) == 1
         if is_one and worker.id in launch.workers and not launch.is_retired:
-            retire(core, launch)
+            retire(ctx, launch)
 
 
-def stir(core: Core, group: Group) -> None:
+def stir(ctx: Context, group: Group) -> None:
     """Record activity of a group that is up, though no task shows it."""
     if group.state in UP:
-        group.active_us = core.now_us
+        group.active_us = ctx.now_us
         group.pool.idle.pop(group.key, None)
-        _turn(core, group, GroupState.ACTIVE)
+        _turn(ctx, group, GroupState.ACTIVE)
 
 
 # Judging.
 
 
-def notice(core: Core) -> None:
+def notice(ctx: Context) -> None:
     """Note the groups that the command at hand has touched, before tasks are given out."""
-    touched = core.pools.touched
-    for lane in core.unserved:
+    if not ctx.pools.by_name:
+        return
+    for lane in ctx.agenda.lanes:
         queue = lane.queue
         if queue.pool is not None:
-            pool = core.pools.by_name.get((queue.namespace.name, queue.name))
+            pool = ctx.pools.by_name.get((queue.namespace.name, queue.name))
             if pool is not None:
-                touched[pool, lane.key] = None
-    for worker in core.hungry:
+                ctx.agenda.add(settle, (pool, lane.key))
+    for worker in ctx.agenda.workers:
         group = worker.group
         if group is not None:
-            touched[group.pool, group.key] = None
-            if group.count_done(worker, core.now_us):
+            touch(ctx, group)
+            if group.count_done(worker, ctx.now_us):
                 group.failures, group.error = 0, ""
 
 
-def miss(core: Core, task: Task) -> None:
-    """Note that a task is about to be no longer ready, without anybody having taken it."""
-    pool = core.pools.by_name.get((task.queue.namespace.name, task.queue.name))
-    if pool is not None and task.lane is not None:
-        core.pools.touched[pool, task.key] = None
+def look_at_due(ctx: Context, name: GroupName) -> None:
+    """Note a group that time has changed."""
+    namespace, queue, key = name
+    pool = ctx.pools.by_name.get((namespace, queue))
+    if pool is not None:
+        ctx.agenda.add(settle, (pool, key))
 
 
-def look_at_due(core: Core) -> None:
-    """Note the groups that time has changed."""
-    due = core.pools.timers.pop_due(core.now_us)
-    for namespace, queue, key in islice(due, DEADLINES_PER_TICK_MAX):
-        pool = core.pools.by_name.get((namespace, queue))
-        if pool is not None:
-            core.pools.touched[pool, key] = None
+def touch(ctx: Context, group: Group) -> None:
+    """Judge a group when the command at hand is done."""
+    ctx.agenda.add(settle, (group.pool, group.key))
 
 
-def settle(core: Core) -> None:
+def settle(ctx: Context) -> None:
     """Judge every group that was touched, now that what could be given out is."""
-    touched, core.pools.touched = core.pools.touched, {}
+    touched = dict.fromkeys(ctx.agenda.take(settle)) if ctx.agenda.rest else {}
     for pool, key in touched:
         if key in pool.groups or pool.ready(key) or pool.is_pinned(key):
-            _judge(core, pool.group(key))
+            _judge(ctx, pool.group(key))
     for pool in dict.fromkeys(pool for pool, _ in touched):
-        _make_room(core, pool)
+        _make_room(ctx, pool)
         if pool.queue is None and not pool.groups:
-            core.pools.by_name.pop(pool.name, None)
+            ctx.pools.by_name.pop(pool.name, None)
 
 
-def _judge(core: Core, group: Group) -> None:
+def _judge(ctx: Context, group: Group) -> None:
     pool, settings, key = group.pool, group.pool.settings, group.key
     ready = pool.ready(key)
     if settings is not None and (ready or group.leased() or pool.is_pinned(key)):
-        group.active_us = core.now_us
+        group.active_us = ctx.now_us
         pool.idle.pop(key, None)
-        _activate(core, group, settings)
+        _activate(ctx, group, settings)
     elif group.state is GroupState.WAITING:
         pool.line.pop(key, None)
-        _turn(core, group, GroupState.INACTIVE)
+        _turn(ctx, group, GroupState.INACTIVE)
     elif group.state in UP:
-        _cool(core, group, settings)
-    give_up_late_starts(core, group)
-    resize(core, group, settings, ready)
+        _cool(ctx, group, settings)
+    give_up_late_starts(ctx, group)
+    resize(ctx, group, settings, ready)
     if group.state not in UP and not group.launches:
         pool.up.pop(key, None)
     if group.is_gone():
         del pool.groups[key]
-        core.pools.timers.cancel(group.name())
+        ctx.pools.timers.cancel(group.name())
     else:
-        _set_timer(core, group)
+        _set_timer(ctx, group)
 
 
-def _activate(core: Core, group: Group, settings: PoolSettings) -> None:
+def _activate(ctx: Context, group: Group, settings: PoolSettings) -> None:
     """Bring a group up that has something to do, if there is a place for it and its turn."""
     pool, key = group.pool, group.key
     if group.state is GroupState.ACTIVE:
@@ -406,26 +391,26 @@ def _activate(core: Core, group: Group, settings: PoolSettings) -> None:
     if has_place or (key in pool.up and group.state is not GroupState.WAITING):
         pool.up[key] = None
         pool.line.pop(key, None)
-        _turn(core, group, GroupState.ACTIVE)
+        _turn(ctx, group, GroupState.ACTIVE)
     elif group.state is not GroupState.WAITING:
         pool.line[key] = None
-        _turn(core, group, GroupState.WAITING)
+        _turn(ctx, group, GroupState.WAITING)
 
 
-def _cool(core: Core, group: Group, settings: PoolSettings | None) -> None:
+def _cool(ctx: Context, group: Group, settings: PoolSettings | None) -> None:
     """Bring a group without anything to do down, step by step."""
     if settings is None:
-        _stop(core, group)
+        _stop(ctx, group)
         return
     group.pool.idle.setdefault(group.key)
-    idle_us = core.now_us - group.active_us
+    idle_us = ctx.now_us - group.active_us
     if idle_us >= settings.unbind_delay_us + settings.stop_delay_us:
-        _stop(core, group)
+        _stop(ctx, group)
     elif idle_us >= settings.unbind_delay_us and group.state is GroupState.ACTIVE:
-        _turn(core, group, GroupState.UNBOUND)
+        _turn(ctx, group, GroupState.UNBOUND)
 
 
-def _make_room(core: Core, pool: Pool) -> None:
+def _make_room(ctx: Context, pool: Pool) -> None:
     """Let groups without anything to do make room for those that wait for a place."""
     settings = pool.settings
     if settings is None or not pool.line:
@@ -433,57 +418,54 @@ def _make_room(core: Core, pool: Pool) -> None:
     leaving = sum(pool.groups[key].state not in UP for key in pool.up)
     wanting = len(pool.line) - leaving - (settings.groups_max - len(pool.up))
     for key in list(pool.idle)[: max(wanting, 0)]:
-        _stop(core, pool.groups[key])
-    _take_turns(core, pool, leaving + settings.groups_max - len(pool.up))
+        _stop(ctx, pool.groups[key])
+    _take_turns(ctx, pool, leaving + settings.groups_max - len(pool.up))
     if len(pool.up) < settings.groups_max:
-        core.pools.touched[pool, next(iter(pool.line))] = None
+        ctx.agenda.add(settle, (pool, next(iter(pool.line))))
 
 
-def _take_turns(core: Core, pool: Pool, coming: int) -> None:
+def _take_turns(ctx: Context, pool: Pool, coming: int) -> None:
     """Let groups that have had a turn make room for those that have waited for one.
 
-    Args:
-        core: the core.
-        pool: the pool.
-        coming: how many places are free, or will be as soon as their workers are gone.
+    `coming` is how many places are free, or will be as soon as their workers are gone.
     """
-    late = sum(_is_turn_over(core, pool.groups[key]) for key in islice(pool.line, len(pool.up)))
+    late = sum(_is_turn_over(ctx, pool.groups[key]) for key in islice(pool.line, len(pool.up)))
     for key in list(pool.up) if late > coming else ():
         group = pool.groups[key]
-        if late > coming and _can_yield(core, group):
+        if late > coming and _can_yield(ctx, group):
             coming += 1
             pool.line[key] = None
-            _turn(core, group, GroupState.WAITING)
+            _turn(ctx, group, GroupState.WAITING)
 
 
-def _can_yield(core: Core, group: Group) -> bool:
+def _can_yield(ctx: Context, group: Group) -> bool:
     """Return whether a group has had its turn, and will have ended what it holds before long."""
-    if group.state not in UP or group.pool.is_pinned(group.key) or not _is_turn_over(core, group):
+    if group.state not in UP or group.pool.is_pinned(group.key) or not _is_turn_over(ctx, group):
         return False
     attempts = [task.attempt for worker in group.workers.values() for task in worker.held.values()]
-    return all(each is None or core.now_us - each.assigned_us < TURN_US for each in attempts)
+    return all(each is None or ctx.now_us - each.assigned_us < TURN_US for each in attempts)
 
 
-def _is_turn_over(core: Core, group: Group) -> bool:
-    return core.now_us - group.since_us >= TURN_US
+def _is_turn_over(ctx: Context, group: Group) -> bool:
+    return ctx.now_us - group.since_us >= TURN_US
 
 
-def _stop(core: Core, group: Group) -> None:
+def _stop(ctx: Context, group: Group) -> None:
     group.pool.idle.pop(group.key, None)
-    _turn(core, group, GroupState.INACTIVE)
+    _turn(ctx, group, GroupState.INACTIVE)
 
 
-def _turn(core: Core, group: Group, state: GroupState) -> None:
+def _turn(ctx: Context, group: Group, state: GroupState) -> None:
     """Change the state of a group, and look at it again."""
     if group.state is not state:
-        group.state, group.since_us = state, core.now_us
-        group.generation = core.pools.next_generation(core.now_us)
-    core.pools.touch(group)
+        group.state, group.since_us = state, ctx.now_us
+        group.generation = ctx.pools.next_generation(ctx.now_us)
+    touch(ctx, group)
 
 
-def _set_timer(core: Core, group: Group) -> None:
+def _set_timer(ctx: Context, group: Group) -> None:
     """Look at a group again when time alone would change something."""
-    settings, now_us = group.pool.settings, core.now_us
+    settings, now_us = group.pool.settings, ctx.now_us
     times = []
     if settings is not None:
         if group.state in UP and group.key not in group.pool.idle:
@@ -495,7 +477,7 @@ def _set_timer(core: Core, group: Group) -> None:
         if group.shrinks_us:
             times.append(group.shrinks_us + settings.shrink_delay_us)
         ready = group.pool.ready(group.key)
-        if settings.clear_within_us and is_fast_enough(core, group, settings, ready):
+        if settings.clear_within_us and is_fast_enough(ctx, group, settings, ready):
             times.append(now_us + settings.clear_within_us)
         times += [
             launch.ordered_us + settings.start_timeout_us
@@ -507,9 +489,9 @@ def _set_timer(core: Core, group: Group) -> None:
     if group.wanted and now_us < group.next_try_us:
         times.append(group.next_try_us)
     if times:
-        core.pools.timers.set(group.name(), min(times))
+        ctx.pools.timers.set(group.name(), min(times))
     else:
-        core.pools.timers.cancel(group.name())
+        ctx.pools.timers.cancel(group.name())
 
 
 # Scaling: how many workers a group should have, which of them go, and what is missing.
@@ -522,53 +504,53 @@ _RETRY_CAP_US = MINUTE
 _SURGE = 1
 
 
-def resize(core: Core, group: Group, settings: PoolSettings | None, ready: int) -> None:
+def resize(ctx: Context, group: Group, settings: PoolSettings | None, ready: int) -> None:
     """Decide how many workers a group should have, and retire those that are too many."""
     if settings is None or group.state not in UP:
         group.wanted, group.shrinks_us = 0, 0
     else:
-        _aim(core, group, settings, _needed(core, group, settings, ready))
+        _aim(ctx, group, settings, _needed(ctx, group, settings, ready))
     staying = [launch for launch in group.launches.values() if not launch.is_retired]
     fit = [launch for launch in staying if settings is not None and launch.fits(settings)]
     old = [launch for launch in staying if launch not in fit]
     substitutes = sum(launch.is_ready() for launch in fit)
-    _retire(core, old, len(old) - max(0, group.wanted - substitutes))
-    _retire(core, fit, len(fit) - group.wanted)
-    if settings is not None and missing(core, group):
-        call_launcher(core, settings.launcher)
+    _retire(ctx, old, len(old) - max(0, group.wanted - substitutes))
+    _retire(ctx, fit, len(fit) - group.wanted)
+    if settings is not None and missing(ctx, group):
+        call_launcher(ctx, settings.launcher)
     for launch in group.launches.values():
         if can_stop(launch) and not launch.is_stopping:
-            call_launcher(core, launch.launcher)
+            call_launcher(ctx, launch.launcher)
 
 
-def _needed(core: Core, group: Group, settings: PoolSettings, ready: int) -> int:
+def _needed(ctx: Context, group: Group, settings: PoolSettings, ready: int) -> int:
     load = ready + group.leased()
     by_load = -(-load // settings.tasks_per_worker)
     there = sum(launch.is_ready() for launch in group.launches.values() if not launch.is_retired)
-    if by_load > there and is_fast_enough(core, group, settings, ready):
+    if by_load > there and is_fast_enough(ctx, group, settings, ready):
         by_load = there
     needed = min(max(by_load, settings.workers_min) + settings.spares, settings.workers_max)
     if not there and load:
         needed = max(needed, 1)
-    return min(needed, 1) if settings.launcher in core.pools.scaling else needed
+    return min(needed, 1) if settings.launcher in ctx.pools.scaling else needed
 
 
-def is_fast_enough(core: Core, group: Group, settings: PoolSettings, ready: int) -> bool:
+def is_fast_enough(ctx: Context, group: Group, settings: PoolSettings, ready: int) -> bool:
     """Return whether the workers there are will soon have cleared what waits."""
-    return bool(ready) and group.rate(core.now_us) * settings.clear_within_us >= ready
+    return bool(ready) and group.rate(ctx.now_us) * settings.clear_within_us >= ready
 
 
-def _aim(core: Core, group: Group, settings: PoolSettings, needed: int) -> None:
+def _aim(ctx: Context, group: Group, settings: PoolSettings, needed: int) -> None:
     """Raise the number of workers at once, but lower it only after the shrink delay."""
     if needed >= group.wanted:
         group.wanted, group.shrinks_us = needed, 0
     elif not group.shrinks_us:
-        group.shrinks_us = core.now_us
-    if group.shrinks_us and core.now_us - group.shrinks_us >= settings.shrink_delay_us:
+        group.shrinks_us = ctx.now_us
+    if group.shrinks_us and ctx.now_us - group.shrinks_us >= settings.shrink_delay_us:
         group.wanted, group.shrinks_us = needed, 0
 
 
-def _retire(core: Core, launches: list[Launch], count: int) -> None:
+def _retire(ctx: Context, launches: list[Launch], count: int) -> None:
     """Let some of these go: those that can be missed best, each when it has ended what it holds."""
 
     def usefulness(launch: Launch) -> tuple[bool, int, int]:
@@ -576,15 +558,15 @@ def _retire(core: Core, launches: list[Launch], count: int) -> None:
         return (launch.is_ready(), load, -launch.ordered_us)
 
     for launch in sorted(launches, key=usefulness)[: max(count, 0)]:
-        retire(core, launch)
+        retire(ctx, launch)
 
 
-def retire(core: Core, launch: Launch) -> None:
+def retire(ctx: Context, launch: Launch) -> None:
     """Give the workers of a launch no more tasks."""
     launch.is_retired = True
     for worker in launch.workers.values():
         if not worker.is_draining:
-            drain(core, worker)
+            drain(ctx, worker)
 
 
 def can_stop(launch: Launch) -> bool:
@@ -592,10 +574,10 @@ def can_stop(launch: Launch) -> bool:
     return launch.is_retired and launch.is_idle()
 
 
-def missing(core: Core, group: Group) -> int:
+def missing(ctx: Context, group: Group) -> int:
     """Return how many workers are to be started for a group now."""
     settings = group.pool.settings
-    if settings is None or settings.launcher == NO_LAUNCHER or core.now_us < group.next_try_us:
+    if settings is None or settings.launcher == NO_LAUNCHER or ctx.now_us < group.next_try_us:
         return 0
     staying = [launch for launch in group.launches.values() if not launch.is_retired]
     fit = sum(launch.fits(settings) for launch in staying)
@@ -607,50 +589,33 @@ def missing(core: Core, group: Group) -> int:
 # Launches that fail.
 
 
-def fail(core: Core, group: Group, why: str) -> None:
+def fail(ctx: Context, group: Group, why: str) -> None:
     """Note that a launch failed, and start nothing for a while."""
     group.failures += 1
     group.pool.failed += 1
     group.error = why[:NOTE_CHARS_MAX]
     wait_us = min(_RETRY_BASE_US << min(group.failures - 1, 20), _RETRY_CAP_US)
-    group.next_try_us = core.now_us + wait_us
-    core.pools.touch(group)
+    group.next_try_us = ctx.now_us + wait_us
+    touch(ctx, group)
 
 
-def give_up_late_starts(core: Core, group: Group) -> None:
+def give_up_late_starts(ctx: Context, group: Group) -> None:
     """Give up what was started and has not joined in time."""
     settings = group.pool.settings
     if settings is None or not settings.start_timeout_us:
         return
     for launch in group.launches.values():
         late_us = launch.ordered_us + settings.start_timeout_us
-        if not launch.is_retired and not launch.has_joined and late_us <= core.now_us:
+        if not launch.is_retired and not launch.has_joined and late_us <= ctx.now_us:
             within = format_duration(settings.start_timeout_us)
             detail = f": {launch.detail}" if launch.detail else ""
-            retire(core, launch)
-            fail(core, group, f"worker {launch.id} has not joined within {within}{detail}")
+            retire(ctx, launch)
+            fail(ctx, group, f"worker {launch.id} has not joined within {within}{detail}")
 
 
-def trouble(core: Core, group: Group) -> str:
-    """Return why workers of a group cannot be started, or nothing if they can or none are to be."""
-    settings, pools = group.pool.settings, core.pools
-    if settings is None or settings.launcher == NO_LAUNCHER:
-        return ""
-    launcher = settings.launcher
-    if launcher not in pools.launchers:
-        return f"launcher {launcher!r} is not at work; is it configured?"
-    if launcher in pools.troubles:
-        return f"launcher {launcher!r}: {pools.troubles[launcher]}"
-    if not group.error:
-        return ""
-    wait_us = max(group.next_try_us - core.now_us, 0)
-    wait = format_duration(-(-wait_us // SECOND) * SECOND)
-    return f"{group.error}; next try in {wait}" if wait_us else f"{group.error}; trying again"
-
-
-def call_launcher(core: Core, launcher: str) -> None:
+def call_launcher(ctx: Context, launcher: str) -> None:
     """Notify the session that carries out orders; once, until it comes for them."""
-    pools = core.pools
+    pools = ctx.pools
     if pools.session and launcher in pools.launchers and launcher not in pools.called:
         pools.called.add(launcher)
-        core.effects.append(SendToSession(pools.session, OrdersDue(launcher)))
+        ctx.send(pools.session, OrdersDue(launcher))

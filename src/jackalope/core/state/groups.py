@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from jackalope.core.shapes.pool import GroupState, Phase, PoolSettings
+from jackalope.core.durations import SECOND, format_duration
+from jackalope.core.shapes.pool import NO_LAUNCHER, GroupState, Phase, PoolSettings
 from jackalope.core.state.timers import Timers
 
 if TYPE_CHECKING:
@@ -174,8 +175,6 @@ class Pools:
     def __init__(self) -> None:
         self.by_name: dict[tuple[str, str], Pool] = {}  # each pool by namespace and queue
         self.launches: dict[tuple[str, str], Launch] = {}  # each launch by namespace and id
-        # groups to look at when the command at hand is done
-        self.touched: dict[tuple[Pool, str], None] = {}
         self.timers: Timers[GroupName] = Timers()  # when to look at a group again
         self.session = 0  # who carries out orders; 0 if nobody does
         self.launchers: tuple[str, ...] = ()  # which launchers that is for
@@ -194,16 +193,28 @@ class Pools:
         self._generation = max(self._generation + 1, now_us)
         return self._generation
 
-    def touch(self, group: Group) -> None:
-        """Look at a group when the command at hand is done."""
-        self.touched[group.pool, group.key] = None
-
     def pool(self, namespace: str, queue: str) -> Pool:
         name = (namespace, queue)
         pool = self.by_name.get(name)
         if pool is None:
             pool = self.by_name[name] = Pool(name)
         return pool
+
+    def trouble(self, group: Group, now_us: int) -> str:
+        """Return why workers of a group cannot be started, if they are to be and cannot."""
+        settings = group.pool.settings
+        if settings is None or settings.launcher == NO_LAUNCHER:
+            return ""
+        launcher = settings.launcher
+        if launcher not in self.launchers:
+            return f"launcher {launcher!r} is not at work; is it configured?"
+        if launcher in self.troubles:
+            return f"launcher {launcher!r}: {self.troubles[launcher]}"
+        if not group.error:
+            return ""
+        wait_us = max(group.next_try_us - now_us, 0)
+        wait = format_duration(-(-wait_us // SECOND) * SECOND)
+        return f"{group.error}; next try in {wait}" if wait_us else f"{group.error}; trying again"
 
     def forget_launch(self, launch: Launch) -> None:
         gone = [session for session, each in self.speakers.items() if each[0] is launch]

@@ -97,6 +97,12 @@ class Queue:
         is_there = self.namespace.name == command.namespace
         return is_there and (not command.only or self.name in command.only)
 
+    def room(self) -> tuple[int | None, int]:
+        """Return how many tasks may be ready, None for any number, and how many bytes."""
+        if self.traits is None:
+            return self.policy.depth_limit or None, 0
+        return self.traits.length_max, self.traits.bytes_max
+
     def unfinished(self) -> int:
         """Return how many tasks of the queue have not ended."""
         return sum(self.counts.values())

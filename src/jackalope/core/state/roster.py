@@ -305,6 +305,13 @@ class Roster:
         crews = self.serving.get((namespace, queue))
         return crews.values() if crews else ()
 
+    def set_claim_timer(self, worker: Worker) -> None:
+        """Set the time of the next claim of a worker that ends."""
+        if worker.claims:
+            self.claims.set(worker.session, min(claim.until_us for claim in worker.claims))
+        else:
+            self.claims.cancel(worker.session)
+
     def check_deliveries(self, namespace: str, queue: str, at_us: int) -> None:
         """Look at what the consumers of a queue hold, because its time limit has changed."""
         for crew in self.crews(namespace, queue):

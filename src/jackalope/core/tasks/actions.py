@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from jackalope.core.cache.single_flight import drop_answer, is_doubled
 from jackalope.core.commands import Action, ActOnTasks, RetryTerms
-from jackalope.core.effects import Acted, SendToSession, SignalAsked
+from jackalope.core.context import Context, Missing
+from jackalope.core.effects import Acted, SignalAsked
 from jackalope.core.filter import Filter, matches
+from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, LEASED, TRANSITIONS, Event, State, is_legal
 from jackalope.core.limits import (
     COUNT_MAX,
@@ -25,19 +26,12 @@ from jackalope.core.limits import (
     TASKS_PER_FILTER_MAX,
     TIME_US_MAX,
 )
-from jackalope.core.pools.lifecycle import miss
+from jackalope.core.policy import Policy
 from jackalope.core.records import SignalRequested, TaskMoved, TaskPurged, TaskRevived
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import PRIORITY_MAX, Options, Retry, Signal, Stage, Task, lease_of, to_row
-from jackalope.core.tasks.assign import offer
 from jackalope.core.tasks.attempts import wrong_state
 from jackalope.core.tasks.submit import open_state, unfinished
-
-if TYPE_CHECKING:
-    from jackalope.core.core import Core
-    from jackalope.core.ids import TaskId
-    from jackalope.core.policy import Policy
-
 
 #: A weightier request takes the place of a lighter one.
 _WEIGHT = {Signal.PAUSE: 0, Signal.TIMEOUT: 1, Signal.KILL: 2}
@@ -50,19 +44,17 @@ class Done(Enum):
     REQUESTED = "requested"
 
 
-def act_on_tasks(core: Core, command: ActOnTasks) -> None:
+def act_on_tasks(ctx: Context, command: ActOnTasks) -> Acted | Refusal:
     """Do something with each of the tasks meant."""
     if command.filter is not None and not command.filter.is_sound():
         message = (
             f"filter: older_than_us and batch must be 0 to {TIME_US_MAX}, "
             f"queues at most {QUEUES_PER_API_KEY_MAX}"
         )
-        core.reply(command, Refusal(Code.INVALID, message))
-        return
+        return Refusal(Code.INVALID, message)
     if command.terms is not None and (problem := _terms_problem(command, command.terms)):
-        core.reply(command, Refusal(Code.INVALID, problem))
-        return
-    tasks, refused, more = _select(core, command)
+        return Refusal(Code.INVALID, problem)
+    tasks, refused, more = _select(ctx, command)
     changed = requested = 0
     for task in tasks:
         event = Event(command.action.value)
@@ -79,13 +71,13 @@ def act_on_tasks(core: Core, command: ActOnTasks) -> None:
             requested += task.state in LEASED
             changed += task.state not in LEASED
         elif command.terms is not None:
-            _revive(core, task, command.by, command.terms)
+            _revive(ctx, task, command.by, command.terms)
             changed += 1
-        elif _ACTIONS[command.action](core, task, command.by) is Done.REQUESTED:
+        elif _ACTIONS[command.action](ctx, task, command.by) is Done.REQUESTED:
             requested += 1
         else:
             changed += 1
-    core.reply(command, Acted(changed, requested, tuple(refused), more))
+    return Acted(changed, requested, tuple(refused), more)
 
 
 def _doubled(task: Task) -> Refusal:
@@ -94,7 +86,15 @@ def _doubled(task: Task) -> Refusal:
     return Refusal(Code.WRONG_STATE, message + "; wait for that one")
 
 
-def ended_ones(command: ActOnTasks) -> Filter | None:
+def missing(ctx: Context, command: ActOnTasks) -> Missing:
+    """Return the tasks that are named or match, and are not in memory."""
+    missing = Missing(command.namespace)
+    missing.ids = [task_id for task_id in command.tasks if task_id not in ctx.book.tasks]
+    missing.filter = _ended_ones(command)
+    return missing
+
+
+def _ended_ones(command: ActOnTasks) -> Filter | None:
     """Return the part of an action's filter that means ended tasks, which memory may lack."""
     if command.filter is None or command.tasks or not command.filter.is_sound():
         return None
@@ -108,28 +108,28 @@ def ended_ones(command: ActOnTasks) -> Filter | None:
     return msgspec.structs.replace(command.filter, states=states, queues=queues)
 
 
-def request(core: Core, task: Task, signal: Signal, by: str) -> None:
+def request(ctx: Context, task: Task, signal: Signal, by: str) -> None:
     """Ask the worker of a leased task for something, unless as much or more is already asked."""
     attempt = lease_of(task)
     pending = attempt.request
     is_new = pending is None or pending.stage is Stage.REFUSED
     if is_new or (pending and _WEIGHT[signal] > _WEIGHT[pending.signal]):
-        core.record(SignalRequested(core.now_us, task.id, signal, by))
-    worker = core.roster.workers.get((task.queue.namespace.name, attempt.worker))
+        ctx.record(SignalRequested(ctx.now_us, task.id, signal, by))
+    worker = ctx.roster.workers.get((task.queue.namespace.name, attempt.worker))
     if worker is not None and worker.session and attempt.request is not None:
         message = SignalAsked(task.id, attempt.fence, attempt.request.signal)
-        core.effects.append(SendToSession(worker.session, message))
+        ctx.send(worker.session, message)
 
 
 def _select(
-    core: Core, command: ActOnTasks
+    ctx: Context, command: ActOnTasks
 ) -> tuple[list[Task], list[tuple[TaskId, Refusal]], bool]:
     """Return the tasks meant, refusals of those that are not there, and whether more match."""
     if command.filter is not None and not command.tasks:
         event = Event(command.action.value)
         matching = (
             task
-            for task in core.book.tasks.values()
+            for task in ctx.book.tasks.values()
             if task.queue.is_seen_by(command)
             and is_legal(task.state, event)
             and (command.terms is None or task.state in ENDED)
@@ -141,7 +141,7 @@ def _select(
     tasks: list[Task] = []
     refused: list[tuple[TaskId, Refusal]] = []
     for task_id in dict.fromkeys(command.tasks):
-        task = core.book.tasks.get(task_id)
+        task = ctx.book.tasks.get(task_id)
         if task is None or not task.queue.is_seen_by(command):
             message = f"no task {task_id.hex()} in namespace {command.namespace!r}"
             refused.append((task_id, Refusal(Code.UNKNOWN_TASK, message)))
@@ -161,63 +161,63 @@ def _is_so_already(task: Task, action: Action) -> bool:
     return TRANSITIONS[task.state][Event(action.value)] == {task.state}
 
 
-def _hold(core: Core, task: Task, by: str) -> Done:
+def _hold(ctx: Context, task: Task, by: str) -> Done:
     if task.state is not State.HELD:
-        miss(core, task)
-        core.record(TaskMoved(core.now_us, task.id, Event.HOLD, State.HELD, by))
+        ctx.agenda.offer(task)
+        ctx.record(TaskMoved(ctx.now_us, task.id, Event.HOLD, State.HELD, by))
     return Done.CHANGED
 
 
-def _play(core: Core, task: Task, by: str) -> Done:
-    to = open_state(task, core.now_us)
-    core.record(TaskMoved(core.now_us, task.id, Event.PLAY, to, by))
-    offer(core, task)
+def _play(ctx: Context, task: Task, by: str) -> Done:
+    to = open_state(task, ctx.now_us)
+    ctx.record(TaskMoved(ctx.now_us, task.id, Event.PLAY, to, by))
+    ctx.agenda.offer(task)
     return Done.CHANGED
 
 
-def _pause(core: Core, task: Task, by: str) -> Done:
+def _pause(ctx: Context, task: Task, by: str) -> Done:
     if task.state in LEASED:
-        request(core, task, Signal.PAUSE, by)
+        request(ctx, task, Signal.PAUSE, by)
         return Done.REQUESTED
     if task.state is not State.PAUSED:
-        miss(core, task)
-        core.record(TaskMoved(core.now_us, task.id, Event.PAUSE, State.PAUSED, by))
+        ctx.agenda.offer(task)
+        ctx.record(TaskMoved(ctx.now_us, task.id, Event.PAUSE, State.PAUSED, by))
     return Done.CHANGED
 
 
-def _kill(core: Core, task: Task, by: str) -> Done:
+def _kill(ctx: Context, task: Task, by: str) -> Done:
     """Kill a task and everything that it has brought forth."""
     family = [task.id]
     for member in family:  # It grows on the way: children of children.
-        family += core.book.children.get(member, ())
-    how = _kill_one(core, task, by)
+        family += ctx.book.children.get(member, ())
+    how = _kill_one(ctx, task, by)
     for child_id in family[1:]:
-        child = core.book.tasks.get(child_id)
+        child = ctx.book.tasks.get(child_id)
         if child is not None and child.state not in ENDED:
-            _kill_one(core, child, by)
+            _kill_one(ctx, child, by)
     return how
 
 
-def _kill_one(core: Core, task: Task, by: str) -> Done:
+def _kill_one(ctx: Context, task: Task, by: str) -> Done:
     if task.state in LEASED:
-        request(core, task, Signal.KILL, by)
+        request(ctx, task, Signal.KILL, by)
         return Done.REQUESTED
     if task.state is not State.KILLED:
-        core.end_task(TaskMoved(core.now_us, task.id, Event.KILL, State.KILLED, by))
+        ctx.end_task(TaskMoved(ctx.now_us, task.id, Event.KILL, State.KILLED, by))
     return Done.CHANGED
 
 
-def _retry(core: Core, task: Task, by: str) -> Done:
+def _retry(ctx: Context, task: Task, by: str) -> Done:
     """Let an ended task live again as if new but for its place in line, or a retry go at once."""
     if task.state is State.SCHEDULED:
-        core.record(TaskMoved(core.now_us, task.id, Event.RETRY, State.READY, by))
-        offer(core, core.book.tasks[task.id])
+        ctx.record(TaskMoved(ctx.now_us, task.id, Event.RETRY, State.READY, by))
+        ctx.agenda.offer(ctx.book.tasks[task.id])
     else:
-        _revive(core, task, by, RetryTerms())
+        _revive(ctx, task, by, RetryTerms())
     return Done.CHANGED
 
 
-def _revive(core: Core, task: Task, by: str, terms: RetryTerms) -> None:
+def _revive(ctx: Context, task: Task, by: str, terms: RetryTerms) -> None:
     row = to_row(task)
     row.failures = row.crashes = row.interruptions = 0
     row.priority, row.penalty = row.priority + row.penalty, 0
@@ -225,11 +225,11 @@ def _revive(core: Core, task: Task, by: str, terms: RetryTerms) -> None:
     if terms.priority is not None:
         row.priority = terms.priority
     row.options = _on_terms(row.options, terms, task.queue.policy)
-    row.guardian = core.book.guardian(row.options.parent)
-    row.waiting_for = tuple(sorted(unfinished(core, row.options)))
+    row.guardian = ctx.book.guardian(row.options.parent)
+    row.waiting_for = tuple(sorted(unfinished(ctx, row.options)))
     row.state = State.WAITING if row.waiting_for else State.READY
-    core.record(TaskRevived(core.now_us, row, by))
-    offer(core, core.book.tasks[task.id])
+    ctx.record(TaskRevived(ctx.now_us, row, by))
+    ctx.agenda.offer(ctx.book.tasks[task.id])
 
 
 def _on_terms(options: Options, terms: RetryTerms, policy: Policy) -> Options:
@@ -260,13 +260,13 @@ def _terms_problem(command: ActOnTasks, terms: RetryTerms) -> str:
     return "; ".join(problems)
 
 
-def _purge(core: Core, task: Task, by: str) -> Done:
-    drop_answer(core, task.id, by)
-    core.record(TaskPurged(core.now_us, task.id, by))
+def _purge(ctx: Context, task: Task, by: str) -> Done:
+    drop_answer(ctx, task.id, by)
+    ctx.record(TaskPurged(ctx.now_us, task.id, by))
     return Done.CHANGED
 
 
-_ACTIONS: dict[Action, Callable[[Core, Task, str], Done]] = {
+_ACTIONS: dict[Action, Callable[[Context, Task, str], Done]] = {
     Action.HOLD: _hold,
     Action.PLAY: _play,
     Action.PAUSE: _pause,

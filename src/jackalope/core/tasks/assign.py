@@ -2,94 +2,81 @@
 
 Between two commands this always holds: no open lane of a queue that is not paused has a task while
 a worker that serves it has room. So each command needs a look only at what it touched: handlers
-note the lanes that may now give out tasks (`offer…`) and the workers that may now take some
-(`core.hungry`), and when the command is done `serve` brings them together, the best task first.
+put the lanes that may now give out tasks and the workers that may now take some on the agenda, and
+when the command is done `serve` brings them together, the best task first.
 """
 
 from __future__ import annotations
 
 from functools import partial
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
 from jackalope.core.amqp.envelope import envelope_to_send
 from jackalope.core.assertions import must
+from jackalope.core.context import Context
 from jackalope.core.effects import Assignment, DrainAsked, SendToSession
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.records import AttemptAssigned, AttemptFinished, AttemptStarted, TaskMoved
+from jackalope.core.state.queue import Queue
 from jackalope.core.state.ready_queue import Lane, order
-from jackalope.core.task import BlobRef
-from jackalope.core.workers.fanout import lend
-
-if TYPE_CHECKING:
-    from jackalope.core.core import Core
-    from jackalope.core.state.queue import Queue
-    from jackalope.core.state.roster import Consumer, Worker
-    from jackalope.core.task import Task
+from jackalope.core.state.roster import Consumer, Worker
+from jackalope.core.task import BlobRef, Task
 
 
-def offer(core: Core, task: Task) -> None:
-    """Note that a task may have become ready."""
-    if task.lane is not None:
-        core.unserved[task.lane] = None
-
-
-def offer_queue(core: Core, queue: Queue) -> None:
-    core.unserved.update(dict.fromkeys(queue.line.lanes.values()))
-
-
-def offer_tags(core: Core, task: Task) -> None:
+def offer_tags(ctx: Context, task: Task) -> None:
     """Note that the tags of a task that gave back its lease may let others start."""
     for tag in task.options.tags:
-        core.unserved.update(task.queue.namespace.limited_lanes.get(tag, {}))
+        ctx.agenda.lanes.update(task.queue.namespace.limited_lanes.get(tag, {}))
 
 
-def offer_shunned(core: Core, worker: Worker) -> None:
+def offer_shunned(ctx: Context, worker: Worker) -> None:
     """Re-offer lanes whose tasks avoid another worker, now that this one is unavailable."""
     for name in worker.queues:
         queue = worker.namespace.queues.get(name)
         if queue is not None:
-            core.unserved.update({lane: None for lane in queue.line.lanes.values() if lane.avoid})
+            lanes = queue.line.lanes.values()
+            ctx.agenda.lanes.update({lane: None for lane in lanes if lane.avoid})
 
 
-def drain(core: Core, worker: Worker) -> None:
+def drain(ctx: Context, worker: Worker) -> None:
     """Give a worker nothing more, and notify it."""
     worker.is_draining = True
     if worker.crew is not None:
         worker.crew.place(worker)
     if worker.session:
-        core.effects.append(SendToSession(worker.session, DrainAsked()))
-    offer_shunned(core, worker)
+        ctx.send(worker.session, DrainAsked())
+    offer_shunned(ctx, worker)
 
 
-def serve(core: Core) -> None:
+def serve(ctx: Context) -> None:
     """Bring together what the command touched: the best task first, to the least loaded worker."""
-    if core.fanouts or core.seeks_helpers:
-        lend(core)
-    hungry = core.hungry
-    while core.unserved:  # Tasks that are set apart while they are given out come next.
-        unserved, core.unserved = core.unserved, {}
-        for worker in hungry:
+    for look in ctx.rooms.before_assign:
+        look(ctx)
+    agenda = ctx.agenda
+    workers = agenda.workers
+    while agenda.lanes:  # Tasks that are set apart while they are given out come next.
+        lanes, agenda.lanes = agenda.lanes, {}
+        for worker in workers:
             if worker.crew is not None:
                 worker.crew.place(worker)
-        if len(unserved) == 1:
-            _serve_lane(core, next(iter(unserved)))
+        if len(lanes) == 1:
+            _serve_lane(ctx, next(iter(lanes)))
         else:
-            _serve_lanes(core, unserved)
-    core.hungry = {}
-    for worker in hungry:
-        feed(core, worker)
+            _serve_lanes(ctx, lanes)
+    agenda.workers = {}
+    for worker in workers:
+        feed(ctx, worker)
 
 
-def feed(core: Core, worker: Worker) -> None:
+def feed(ctx: Context, worker: Worker) -> None:
     """Give a worker tasks while it has room."""
-    while worker.has_room() and _feed_once(core, worker):
+    while worker.has_room() and _feed_once(ctx, worker):
         pass
     if worker.crew is not None:
         worker.crew.place(worker)
 
 
-def _feed_once(core: Core, worker: Worker) -> bool:
+def _feed_once(ctx: Context, worker: Worker) -> bool:
     """Give a worker the best task that it may have, and return whether there was one."""
     best = None
     queues = worker.namespace.queues
@@ -97,28 +84,28 @@ def _feed_once(core: Core, worker: Worker) -> bool:
         queue = queues.get(name)
         if queue is None or queue.paused_by or not queue.line.size:
             continue
-        is_shut = partial(_is_shut, core, worker)
-        task = queue.line.best(worker.keys, is_shut, core.book.tasks, worker.names)
+        is_shut = partial(_is_shut, ctx, worker)
+        task = queue.line.best(worker.keys, is_shut, ctx.book.tasks, worker.names)
         if task is not None and (best is None or order(task, 0) < order(best, 0)):
             best = task
     if best is None:
         return False
-    _give_one(core, best, worker)
+    _give_one(ctx, best, worker)
     return True
 
 
-def _serve_lane(core: Core, lane: Lane) -> None:
+def _serve_lane(ctx: Context, lane: Lane) -> None:
     """Give out the tasks of a lane while it is open and a worker has room."""
-    queue, tasks = lane.queue, core.book.tasks
+    queue, tasks = lane.queue, ctx.book.tasks
     while lane.size and not lane.closed_by and not queue.paused_by:
-        worker = _least_loaded(core, lane)
+        worker = _least_loaded(ctx, lane)
         task = None if worker is None else lane.head(tasks)
         if worker is None or task is None:
             return
-        _give(core, task, worker)
+        _give(ctx, task, worker)
 
 
-def _serve_lanes(core: Core, lanes: dict[Lane, None]) -> None:
+def _serve_lanes(ctx: Context, lanes: dict[Lane, None]) -> None:
     """Give out the tasks of several lanes, the best of all first.
 
     Within a queue its ageing rule decides which that is; across queues only priority and rank
@@ -127,7 +114,7 @@ def _serve_lanes(core: Core, lanes: dict[Lane, None]) -> None:
     heads: dict[Queue, list[tuple[int, int, Lane, Task]]] = {}
 
     def note(number: int, lane: Lane) -> None:
-        task = None if lane.closed_by or lane.queue.paused_by else lane.head(core.book.tasks)
+        task = None if lane.closed_by or lane.queue.paused_by else lane.head(ctx.book.tasks)
         if task is not None:
             entry = (order(task, lane.queue.policy.ageing_us), number, lane, task)
             heappush(heads.setdefault(lane.queue, []), entry)
@@ -139,70 +126,70 @@ def _serve_lanes(core: Core, lanes: dict[Lane, None]) -> None:
         _, number, lane, _ = heappop(heads[queue])
         if not heads[queue]:
             del heads[queue]
-        worker = None if lane.closed_by else _least_loaded(core, lane)
-        task = lane.head(core.book.tasks)
+        worker = None if lane.closed_by else _least_loaded(ctx, lane)
+        task = lane.head(ctx.book.tasks)
         if worker is not None and task is not None:
-            _give(core, task, worker)
+            _give(ctx, task, worker)
             note(number, lane)
 
 
-def _give(core: Core, task: Task, worker: Worker) -> None:
+def _give(ctx: Context, task: Task, worker: Worker) -> None:
     """Give a task to a worker; one that has just got room may know of a better task."""
-    if worker in core.hungry:
-        _feed_once(core, worker)
+    if worker in ctx.agenda.workers:
+        _feed_once(ctx, worker)
     else:
-        _give_one(core, task, worker)
+        _give_one(ctx, task, worker)
 
 
-def _give_one(core: Core, task: Task, worker: Worker) -> None:
+def _give_one(ctx: Context, task: Task, worker: Worker) -> None:
     """Give a task to a worker, unless its time is over, or the worker does not know it."""
     if worker.names is not None and task.name not in worker.names:
-        task.queue.namespace.set_apart(task, core.book.tasks)
-        offer(core, task)
-    elif not _expire(core, task):
-        _assign(core, task, worker)
+        task.queue.namespace.set_apart(task, ctx.book.tasks)
+        ctx.agenda.offer(task)
+    elif not _expire(ctx, task):
+        _assign(ctx, task, worker)
 
 
-def _is_shut(core: Core, worker: Worker, lane: Lane) -> bool:
+def _is_shut(ctx: Context, worker: Worker, lane: Lane) -> bool:
     """Return whether the tasks of a lane, which failed on this worker, can wait for another."""
     queue = lane.queue
-    return lane.avoid == worker.id and core.roster.has_other(
+    return lane.avoid == worker.id and ctx.roster.has_other(
         queue.namespace.name, queue.name, lane, worker.id
     )
 
 
-def _least_loaded(core: Core, lane: Lane) -> Worker | None:
+def _least_loaded(ctx: Context, lane: Lane) -> Worker | None:
     queue = lane.queue
     best, preference = None, 0
-    for crew in core.roster.crews(queue.namespace.name, queue.name):
+    for crew in ctx.roster.crews(queue.namespace.name, queue.name):
         if crew.takes(lane):
             worker = crew.least_loaded(lane.avoid)
             if worker is None or (best is not None and crew.preference < preference):
                 continue
             if best is None or crew.preference > preference or len(worker.held) < len(best.held):
                 best, preference = worker, crew.preference
-    return best or (_only_one(core, lane) if lane.avoid else None)
+    return best or (_only_one(ctx, lane) if lane.avoid else None)
 
 
-def _only_one(core: Core, lane: Lane) -> Worker | None:
+def _only_one(ctx: Context, lane: Lane) -> Worker | None:
     """Return the worker that a lane avoids, if no other serves it and this one has room."""
     queue = lane.queue
-    worker = core.roster.workers.get((queue.namespace.name, lane.avoid))
+    worker = ctx.roster.workers.get((queue.namespace.name, lane.avoid))
     if worker is None or worker.crew is None or not worker.has_room():
         return None
     is_served = queue.name in worker.queues and worker.crew.takes(lane)
-    return worker if is_served and not _is_shut(core, worker, lane) else None
+    return worker if is_served and not _is_shut(ctx, worker, lane) else None
 
 
-def _expire(core: Core, task: Task) -> bool:
+def _expire(ctx: Context, task: Task) -> bool:
     """End a task that has expired instead of assigning it, and return whether it had."""
-    if not task.expires_us or task.expires_us > core.now_us:
+    if not task.expires_us or task.expires_us > ctx.now_us:
         return False
-    core.end_task(TaskMoved(core.now_us, task.id, Event.EXPIRE, State.DEAD, reason=Reason.EXPIRED))
+    ctx.end_task(TaskMoved(ctx.now_us, task.id, Event.EXPIRE, State.DEAD, reason=Reason.EXPIRED))
     return True
 
 
-def _assign(core: Core, task: Task, worker: Worker) -> None:
+def _assign(ctx: Context, task: Task, worker: Worker) -> None:
     claim = 0
     if len(worker.held) >= worker.slots - (worker.helps > 0):
         must(worker.claims, "a worker without free slots has claimed", worker.id)
@@ -211,11 +198,11 @@ def _assign(core: Core, task: Task, worker: Worker) -> None:
         oldest.left -= 1
         if not oldest.left:
             worker.claims.popleft()
-            core.set_claim_timer(worker)
-    fence = core.book.counters.fence + 1
-    core.record(AttemptAssigned(core.now_us, task.id, fence, worker.id))
+            ctx.roster.set_claim_timer(worker)
+    fence = ctx.book.counters.fence + 1
+    ctx.record(AttemptAssigned(ctx.now_us, task.id, fence, worker.id))
     options, queue = task.options, task.queue
-    core.effects.append(
+    ctx.effects.append(
         SendToSession(
             worker.session,
             Assignment(
@@ -234,7 +221,7 @@ def _assign(core: Core, task: Task, worker: Worker) -> None:
         )
     )
     if worker.consumer is not None:
-        _begin(core, task, worker, worker.consumer)
+        _begin(ctx, task, worker, worker.consumer)
     if worker.crew is not None:
         worker.crew.place(worker)
         if worker.consumer is not None:
@@ -245,7 +232,7 @@ def _assign(core: Core, task: Task, worker: Worker) -> None:
                 member.crew.place(member)
 
 
-def _begin(core: Core, task: Task, worker: Worker, consumer: Consumer) -> None:
+def _begin(ctx: Context, task: Task, worker: Worker, consumer: Consumer) -> None:
     """Record what a consumer never reports: that it has begun, or that it will not answer.
 
     What a pool is asked has begun: if the consumer is lost, that has cost a worker. A body in the
@@ -253,11 +240,11 @@ def _begin(core: Core, task: Task, worker: Worker, consumer: Consumer) -> None:
     """
     if consumer.credit is None:
         if task.queue.pool is not None:
-            core.record(AttemptStarted(core.now_us, task.id))
+            ctx.record(AttemptStarted(ctx.now_us, task.id))
         if timeout_us := task.options.timeout_us or task.queue.policy.timeout_us:
-            core.roster.deliveries.set_sooner(worker.session, core.now_us + timeout_us)
+            ctx.roster.deliveries.set_sooner(worker.session, ctx.now_us + timeout_us)
     elif not isinstance(task.payload, BlobRef):
         consumer.credit -= 1
-        core.end_task(AttemptFinished(core.now_us, task.id))
+        ctx.end_task(AttemptFinished(ctx.now_us, task.id))
         if task.options.tags:
-            offer_tags(core, task)
+            offer_tags(ctx, task)

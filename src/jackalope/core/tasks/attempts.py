@@ -7,14 +7,12 @@ lease, because the task was given to another worker or has ended, changes nothin
 from __future__ import annotations
 
 from math import log
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from jackalope.core.commands import (
     Answer,
     AnswerSignal,
-    Command,
     Fail,
     FailAttempts,
     FinishAttempts,
@@ -23,7 +21,9 @@ from jackalope.core.commands import (
     StartAttempts,
     Verdict,
 )
+from jackalope.core.context import Context
 from jackalope.core.effects import Accepted
+from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import (
     ERROR_CHARS_MAX,
@@ -36,17 +36,12 @@ from jackalope.core.policy import Done, OnLost
 from jackalope.core.records import AttemptEnded, AttemptFinished, AttemptStarted, SignalAdvanced
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.exchange import Overflow
+from jackalope.core.state.roster import Worker
 from jackalope.core.state.watches import Progress
 from jackalope.core.task import BlobRef, Body, Error, Signal, Stage, Task, is_blob, lease_of
-from jackalope.core.tasks.assign import offer, offer_tags
-from jackalope.core.tasks.submit import become
+from jackalope.core.tasks.assign import offer_tags
+from jackalope.core.tasks.submit import become, trim
 from jackalope.core.tasks.watches import tell_progress
-
-if TYPE_CHECKING:
-    from jackalope.core.core import Core
-    from jackalope.core.ids import TaskId
-    from jackalope.core.state.roster import Worker
-    from jackalope.core.task import Task
 
 Refused = list[tuple[int, Refusal]]
 
@@ -54,11 +49,8 @@ Refused = list[tuple[int, Refusal]]
 _STAGES = list(Stage)
 
 
-def start_attempts(core: Core, command: StartAttempts) -> None:
+def start_attempts(ctx: Context, command: StartAttempts, worker: Worker) -> Accepted:
     """Take the word of a worker that it began."""
-    worker = core.worker_of(command)
-    if worker is None:
-        return
     refused: Refused = []
     for index, held in enumerate(command.attempts):
         task = lease(worker, held.task, held.fence)
@@ -67,130 +59,110 @@ def start_attempts(core: Core, command: StartAttempts) -> None:
         elif task.state is not State.ASSIGNED:
             refused.append((index, wrong_state(task, Event.START)))
         else:
-            core.record(AttemptStarted(core.now_us, held.task))
+            ctx.record(AttemptStarted(ctx.now_us, held.task))
             if task.queue.policy.done is Done.RECEIVED:
-                _finish(core, task, b"")
-    _settled(core, command, worker, len(command.attempts), refused)
+                _finish(ctx, task, b"")
+    return _settled(ctx, worker, len(command.attempts), refused)
 
 
-def finish_attempts(core: Core, command: FinishAttempts) -> None:
+def finish_attempts(ctx: Context, command: FinishAttempts, worker: Worker) -> Accepted:
     """Take results, and bring their tasks to a good end."""
-    worker = core.worker_of(command)
-    if worker is None:
-        return
     refused: Refused = []
     for index, finish in enumerate(command.attempts):
         task = lease(worker, finish.task, finish.fence)
         result = finish.result
         if isinstance(task, Refusal):
-            core.book.drop_blob(result)
+            ctx.book.drop_blob(result)
             refused.append((index, task))
         elif isinstance(result, BlobRef):
             if is_blob(result):
-                _finish(core, task, result)
+                _finish(ctx, task, result)
             else:
                 refused.append((index, Refusal(Code.INVALID, "result: names no blob")))
         elif len(result) > INLINE_BYTES_MAX:
             message = f"result of {len(result)} bytes; above {INLINE_BYTES_MAX} put it in a blob"
             refused.append((index, Refusal(Code.TOO_LARGE, message)))
         else:
-            _finish(core, task, result)
-    _settled(core, command, worker, len(command.attempts), refused)
+            _finish(ctx, task, result)
+    return _settled(ctx, worker, len(command.attempts), refused)
 
 
-def fail_attempts(core: Core, command: FailAttempts) -> None:
+def fail_attempts(ctx: Context, command: FailAttempts, worker: Worker) -> Accepted:
     """Take failures, and retry or give up."""
-    worker = core.worker_of(command)
-    if worker is None:
-        return
     refused: Refused = []
     for index, fail in enumerate(command.attempts):
         task = lease(worker, fail.task, fail.fence)
         if isinstance(task, Refusal):
             refused.append((index, task))
         else:
-            _fail(core, task, fail)
-    _settled(core, command, worker, len(command.attempts), refused)
+            _fail(ctx, task, fail)
+    return _settled(ctx, worker, len(command.attempts), refused)
 
 
-def release_attempts(core: Core, command: ReleaseAttempts) -> None:
+def release_attempts(ctx: Context, command: ReleaseAttempts, worker: Worker) -> Accepted:
     """Take back what a worker cannot go on with."""
-    worker = core.worker_of(command)
-    if worker is None:
-        return
     refused: Refused = []
     for index, held in enumerate(command.attempts):
         task = lease(worker, held.task, held.fence)
         if isinstance(task, Refusal):
             refused.append((index, task))
         else:
-            release(core, task, after_us=command.after_us)
-    _settled(core, command, worker, len(command.attempts), refused)
+            release(ctx, task, after_us=command.after_us)
+    return _settled(ctx, worker, len(command.attempts), refused)
 
 
-def report_progress(core: Core, command: ReportProgress) -> None:
+def report_progress(ctx: Context, command: ReportProgress, worker: Worker) -> Accepted | Refusal:
     """Remember how far an attempt has come."""
-    worker = core.worker_of(command)
-    if worker is None:
-        return
     task = lease(worker, command.task, command.fence)
     if isinstance(task, Refusal):
-        core.reply(command, task)
-        return
+        return task
     percent = command.percent
     if percent is not None and not 0 <= percent <= 100:
-        core.reply(command, Refusal(Code.INVALID, f"percent: must be 0 to 100, got {percent}"))
-        return
+        return Refusal(Code.INVALID, f"percent: must be 0 to 100, got {percent}")
     note = command.note[:NOTE_CHARS_MAX]
-    core.progress[task.id] = Progress(command.fence, core.now_us, percent, note)
-    tell_progress(core, task.id)
-    core.reply(command, Accepted())
+    ctx.progress[task.id] = Progress(command.fence, ctx.now_us, percent, note)
+    tell_progress(ctx, task.id)
+    return Accepted()
 
 
-def answer_signal(core: Core, command: AnswerSignal) -> None:
+def answer_signal(ctx: Context, command: AnswerSignal, worker: Worker) -> Accepted | Refusal:
     """Take a worker's word on a signal."""
-    worker = core.worker_of(command)
-    if worker is None:
-        return
     task = lease(worker, command.task, command.fence)
     if isinstance(task, Refusal):
-        core.reply(command, task)
-        return
+        return task
     request = lease_of(task).request
     if request is None:
         message = f"nobody asked anything of task {task.id.hex()}"
-        core.reply(command, Refusal(Code.WRONG_STATE, message))
-        return
+        return Refusal(Code.WRONG_STATE, message)
     if command.answer is not Answer.STOPPED:
         stage = Stage(command.answer.value)
         if _STAGES.index(stage) > _STAGES.index(request.stage):
             detail = command.detail[:NOTE_CHARS_MAX]
-            core.record(SignalAdvanced(core.now_us, task.id, stage, detail))
-        core.reply(command, Accepted())
-        return
+            ctx.record(SignalAdvanced(ctx.now_us, task.id, stage, detail))
+        return Accepted()
     if request.signal is Signal.TIMEOUT:
         message = command.detail or "stopped because it ran for too long"
-        _fail(core, task, Fail(task.id, command.fence, Error("Timeout", message)))
+        _fail(ctx, task, Fail(task.id, command.fence, Error("Timeout", message)))
     else:
         to = State.KILLED if request.signal is Signal.KILL else State.PAUSED
         cause = command.detail[:NOTE_CHARS_MAX]
-        end_attempt(core, task, Event.STOP, Decision(to), by=request.by, cause=cause)
-    _settled(core, command, worker, 1, [])
+        end_attempt(ctx, task, Event.STOP, Decision(to), by=request.by, cause=cause)
+    return _settled(ctx, worker, 1, [])
 
 
-def lose(core: Core, task: Task, cause: str) -> None:
+def lose(ctx: Context, task: Task, cause: str) -> None:
     """Settle an attempt whose worker is gone."""
-    end_attempt(core, task, Event.LOSE, after_loss(task, core.now_us), cause=cause)
+    end_attempt(ctx, task, Event.LOSE, after_loss(task, ctx.now_us), cause=cause)
 
 
-def release(core: Core, task: Task, by: str = "", after_us: int = 0) -> None:
+def release(ctx: Context, task: Task, by: str = "", after_us: int = 0) -> None:
     """Settle an attempt that was interrupted without a failure of task or worker."""
-    decision = after_interruption(task, core.now_us, after_us)
-    end_attempt(core, task, Event.RELEASE, decision, by=by)
+    decision = after_interruption(task, ctx.now_us, after_us)
+    end_attempt(ctx, task, Event.RELEASE, decision, by=by)
 
 
 def end_attempt(
-    core: Core,
+    ctx: Context,
     task: Task,
     event: Event,
     decision: Decision,
@@ -201,20 +173,20 @@ def end_attempt(
 ) -> None:
     """Write down how an attempt ended, and see to what that sets free but the worker."""
     record = AttemptEnded(
-        core.now_us, task.id, event, decision.to, decision.reason, error, decision.due_us, by, cause
+        ctx.now_us, task.id, event, decision.to, decision.reason, error, decision.due_us, by, cause
     )
-    core.progress.pop(task.id, None)
-    core.roster.orphans.cancel(task.id)
+    ctx.progress.pop(task.id, None)
+    ctx.roster.orphans.cancel(task.id)
     if decision.to in ENDED:
-        core.end_task(record)
+        ctx.end_task(record)
     else:
-        core.record(record)
-        offer(core, task)
+        ctx.record(record)
+        ctx.agenda.offer(task)
         traits = task.queue.traits
         if traits is not None and traits.overflow is Overflow.DROP_HEAD:
-            core.crowded[task.queue] = None  # It may be too long now that the task is back.
+            ctx.agenda.add(trim, task.queue)  # It may be too long now that the task is back.
     if task.options.tags:
-        offer_tags(core, task)
+        offer_tags(ctx, task)
 
 
 def lease(worker: Worker, task_id: TaskId, fence: int) -> Task | Refusal:
@@ -233,24 +205,24 @@ def wrong_state(task: Task, event: Event) -> Refusal:
     return Refusal(Code.WRONG_STATE, f"cannot {event} task {task.id.hex()}: it is {task.state}")
 
 
-def _settled(core: Core, command: Command, worker: Worker, count: int, refused: Refused) -> None:
-    """Answer the worker, and see to it that it gets what it now has room for."""
-    core.reply(command, Accepted(count - len(refused), tuple(refused)))
-    core.make_hungry(worker)
+def _settled(ctx: Context, worker: Worker, count: int, refused: Refused) -> Accepted:
+    """Answer a worker, which may now have room for more."""
+    ctx.agenda.feed(worker)
+    return Accepted(count - len(refused), tuple(refused))
 
 
-def _finish(core: Core, task: Task, result: Body) -> None:
-    record = AttemptFinished(core.now_us, task.id, result)
-    if core.progress:
-        core.progress.pop(task.id, None)
-    core.end_task(record)
+def _finish(ctx: Context, task: Task, result: Body) -> None:
+    record = AttemptFinished(ctx.now_us, task.id, result)
+    if ctx.progress:
+        ctx.progress.pop(task.id, None)
+    ctx.end_task(record)
     if task.options.tags:
-        offer_tags(core, task)
+        offer_tags(ctx, task)
     if task.queue.policy.result_becomes:
-        become(core, task, result)
+        become(ctx, task, result)
 
 
-def _fail(core: Core, task: Task, fail: Fail) -> None:
+def _fail(ctx: Context, task: Task, fail: Fail) -> None:
     error = Error(
         fail.error.type[:ERROR_CHARS_MAX],
         fail.error.message[:ERROR_CHARS_MAX],
@@ -258,12 +230,12 @@ def _fail(core: Core, task: Task, fail: Fail) -> None:
     )
     if fail.crashed:
         if task.state is State.ASSIGNED:
-            core.record(AttemptStarted(core.now_us, task.id))  # It must count as begun: it crashed.
-        end_attempt(core, task, Event.LOSE, after_crash(task, core.now_us), error=error)
+            ctx.record(AttemptStarted(ctx.now_us, task.id))  # It must count as begun: it crashed.
+        end_attempt(ctx, task, Event.LOSE, after_crash(task, ctx.now_us), error=error)
         return
     retry_after_us = min(fail.retry_after_us, TIME_US_MAX)
-    decision = after_failure(task, core.now_us, Verdict(fail.verdict), retry_after_us)
-    end_attempt(core, task, Event.FAIL, decision, error=error)
+    decision = after_failure(task, ctx.now_us, Verdict(fail.verdict), retry_after_us)
+    end_attempt(ctx, task, Event.FAIL, decision, error=error)
 
 
 # Retries: the next state of a task whose attempt did not succeed.

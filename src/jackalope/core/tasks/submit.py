@@ -5,15 +5,13 @@ Owns the checks of a submitted task and the state in which its life begins.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
-from jackalope.core.admin.queues import open_queue
 from jackalope.core.cache import single_flight
 from jackalope.core.commands import SubmitTasks
+from jackalope.core.context import Context, Missing
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
-from jackalope.core.ids import ID_BYTES, is_volatile, successor_id, told_id
+from jackalope.core.ids import ID_BYTES, TaskId, is_volatile, successor_id, told_id
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import (
     COUNT_MAX,
@@ -25,9 +23,11 @@ from jackalope.core.limits import (
     TAGS_PER_TASK_MAX,
     TIME_US_MAX,
 )
+from jackalope.core.namespaces import open_queue
 from jackalope.core.records import TaskMoved, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import IDENTITY_BYTES, Same, how_run
+from jackalope.core.state.queue import Queue
 from jackalope.core.task import (
     NO_OPTIONS,
     PRIORITY_MAX,
@@ -42,36 +42,44 @@ from jackalope.core.task import (
     is_same_body,
     is_same_but_for_trace,
 )
-from jackalope.core.tasks.assign import offer, serve
+from jackalope.core.tasks.assign import serve
 from jackalope.core.values import value_problem
 
-if TYPE_CHECKING:
-    from jackalope.core.core import Core
-    from jackalope.core.ids import TaskId
-    from jackalope.core.state.queue import Queue
 
-
-def submit_tasks(core: Core, command: SubmitTasks) -> None:
+def submit_tasks(ctx: Context, command: SubmitTasks) -> Accepted | AcceptedRequests:
     """Accept or refuse each task on its own."""
     refused: list[tuple[int, Refusal]] = []
     served: list[tuple[int, Served]] = []
     for index, spec in enumerate(command.tasks):
-        answer = _submit(core, command, spec)
+        answer = _submit(ctx, command, spec)
         if answer is None:
             continue
         if isinstance(answer, Served):
             served.append((index, answer))
         else:
-            core.book.drop_blob(spec.payload)
+            ctx.book.drop_blob(spec.payload)
             refused.append((index, answer))
     count = len(command.tasks) - len(refused)
     if served:
-        core.reply(command, AcceptedRequests(count, tuple(refused), tuple(served)))
-    else:
-        core.reply(command, Accepted(count, tuple(refused)))
+        return AcceptedRequests(count, tuple(refused), tuple(served))
+    return Accepted(count, tuple(refused))
 
 
-def become(core: Core, task: Task, result: Body) -> None:
+def missing(ctx: Context, command: SubmitTasks) -> Missing:
+    """Return the tasks that a submit refers to or repeats, and that are not in memory."""
+    missing, tasks = Missing(command.namespace), ctx.book.tasks
+    for spec in command.tasks:
+        if spec.id not in tasks and len(spec.id) == ID_BYTES and ctx.book.may_have_ended(spec.id):
+            missing.ids.append(spec.id)
+        if spec.options is not None:
+            links = (spec.options.parent, *spec.options.depends_on)
+            missing.ids += [link for link in links if link and link not in tasks]
+            if spec.options.alias:
+                missing.aliases.append(spec.options.alias)
+    return missing
+
+
+def become(ctx: Context, task: Task, result: Body) -> None:
     """Create a task from the result of another, if the policy of its queue asks for it.
 
     It counts against no depth limit: the work is already accepted.
@@ -92,28 +100,28 @@ def become(core: Core, task: Task, result: Body) -> None:
         result,
         options,
     )
-    if spec.id not in core.book.tasks:
-        _accept(core, spec, queue, task.by)
+    if spec.id not in ctx.book.tasks:
+        _accept(ctx, spec, queue, task.by)
 
 
-def settle_dependents(core: Core, task: Task, dependents: tuple[TaskId, ...]) -> None:
+def settle_dependents(ctx: Context, task: Task, dependents: tuple[TaskId, ...]) -> None:
     """Let go, or give up, the tasks that waited for one that has just ended."""
     succeeded = task.state is State.SUCCEEDED
     for dependent_id in dependents:
-        dependent = core.book.tasks.get(dependent_id)
+        dependent = ctx.book.tasks.get(dependent_id)
         if dependent is None or dependent.state in ENDED:
             continue
         if not succeeded and dependent.options.on_dependency is OnDependency.DEAD:
-            _abandon(core, dependent, task)
+            _abandon(ctx, dependent, task)
         elif dependent.state is State.WAITING and not dependent.waiting_for:
-            to = open_state(dependent, core.now_us)
-            core.record(TaskMoved(core.now_us, dependent_id, Event.UNBLOCK, to))
-            offer(core, dependent)
+            to = open_state(dependent, ctx.now_us)
+            ctx.record(TaskMoved(ctx.now_us, dependent_id, Event.UNBLOCK, to))
+            ctx.agenda.offer(dependent)
 
 
-def unfinished(core: Core, options: Options) -> list[TaskId]:
+def unfinished(ctx: Context, options: Options) -> list[TaskId]:
     """Return the tasks that a task depends on and that have not ended."""
-    tasks = core.book.tasks
+    tasks = ctx.book.tasks
     return [
         dependency
         for dependency in dict.fromkeys(options.depends_on)
@@ -128,90 +136,90 @@ def open_state(task: Task, now_us: int) -> State:
     return State.SCHEDULED if task.due_us > now_us else State.READY
 
 
-def _abandon(core: Core, task: Task, dependency: Task) -> None:
+def _abandon(ctx: Context, task: Task, dependency: Task) -> None:
     outcome = dependency.outcome
     why = f", {outcome.reason}" if outcome is not None and outcome.reason else ""
     name = f" ({dependency.name})" if dependency.name else ""
     detail = f"{told_id(dependency.id)}{name} is {dependency.state}{why}"
-    core.end_task(
+    ctx.end_task(
         TaskMoved(
-            core.now_us, task.id, Event.ABANDON, State.DEAD, reason=Reason.DEPENDENCY, detail=detail
+            ctx.now_us, task.id, Event.ABANDON, State.DEAD, reason=Reason.DEPENDENCY, detail=detail
         )
     )
 
 
-def _submit(core: Core, command: SubmitTasks, spec: TaskSpec) -> Refusal | Served | None:
+def _submit(ctx: Context, command: SubmitTasks, spec: TaskSpec) -> Refusal | Served | None:
     problems = _problems(spec)
     if problems:
         is_large = problems[0].startswith("payload: ") and type(spec.payload) is bytes
         code = Code.TOO_LARGE if is_large else Code.INVALID
         return Refusal(code, "task not accepted. " + "; ".join(problems))
-    existing = core.book.tasks.get(spec.id)
+    existing = ctx.book.tasks.get(spec.id)
     if existing is not None:
-        core.book.drop_blob(spec.payload, unless=existing.payload)
+        ctx.book.drop_blob(spec.payload, unless=existing.payload)
         return _repeat(existing, command.namespace, spec)
     if spec.options == NO_OPTIONS:
         spec.options = None
     if spec.options is not None:
-        refusal = _check_links(core, command, spec.options)
+        refusal = _check_links(ctx, command, spec.options)
         if refusal is not None:
             return refusal
-    queue = open_queue(core, command.namespace, spec.queue, command.by)
+    queue = open_queue(ctx, command.namespace, spec.queue, command.by)
     if isinstance(queue, Refusal):
         return queue
     if spec.options is None and queue.policy.same is Same.RUN:
-        return _take_in(core, command, spec, queue)
-    return _serve_or_take_in(core, command, spec, queue)
+        return _take_in(ctx, command, spec, queue)
+    return _serve_or_take_in(ctx, command, spec, queue)
 
 
 def _serve_or_take_in(
-    core: Core, command: SubmitTasks, spec: TaskSpec, queue: Queue
+    ctx: Context, command: SubmitTasks, spec: TaskSpec, queue: Queue
 ) -> Refusal | Served | None:
     """Serve a task with another one that asks for the same, or else accept it."""
-    served = single_flight.ask(core, command, spec, queue)
+    served = single_flight.ask(ctx, command, spec, queue)
     if isinstance(served, Refusal):
         return served
     if served is not None and served.task != spec.id:
-        core.book.drop_blob(spec.payload)
+        ctx.book.drop_blob(spec.payload)
         return served
-    return _take_in(core, command, spec, queue) or served
+    return _take_in(ctx, command, spec, queue) or served
 
 
-def _take_in(core: Core, command: SubmitTasks, spec: TaskSpec, queue: Queue) -> Refusal | None:
+def _take_in(ctx: Context, command: SubmitTasks, spec: TaskSpec, queue: Queue) -> Refusal | None:
     """Accept a task that becomes one of its own, if there is room."""
     limit = queue.policy.depth_limit
     if limit and queue.depth >= limit:
-        serve(core)  # What was accepted just now may not have to wait.
+        serve(ctx)  # What was accepted just now may not have to wait.
     if limit and queue.depth >= limit:
         return Refusal(
             Code.QUEUE_FULL,
             f"queue {queue.name!r} holds {queue.depth} waiting tasks, its depth limit; "
             "submit again later, or raise depth_limit",
-            queue.retry_after_us(queue.depth - limit + 1, core.now_us),
+            queue.retry_after_us(queue.depth - limit + 1, ctx.now_us),
         )
     if spec.options is None:
-        _accept(core, spec, queue, command.by)
+        _accept(ctx, spec, queue, command.by)
     else:
-        _accept_linked(core, spec, queue, command.by, spec.options)
+        _accept_linked(ctx, spec, queue, command.by, spec.options)
     return None
 
 
-def _accept_linked(core: Core, spec: TaskSpec, queue: Queue, by: str, options: Options) -> None:
+def _accept_linked(ctx: Context, spec: TaskSpec, queue: Queue, by: str, options: Options) -> None:
     """Accept a task that may depend on others; give it up at once if one has ended badly."""
-    tasks = core.book.tasks
-    waiting_for = tuple(unfinished(core, options))
+    tasks = ctx.book.tasks
+    waiting_for = tuple(unfinished(ctx, options))
     dependencies = (tasks[dependency] for dependency in options.depends_on)
     failed = [task for task in dependencies if task.state in (State.DEAD, State.KILLED)]
     if failed and options.on_dependency is OnDependency.DEAD:
-        task = _accept(core, spec, queue, by, state=State.WAITING, waiting_for=waiting_for)
-        _abandon(core, task, failed[0])
+        task = _accept(ctx, spec, queue, by, state=State.WAITING, waiting_for=waiting_for)
+        _abandon(ctx, task, failed[0])
     else:
         state = State.WAITING if waiting_for else State.READY
-        _accept(core, spec, queue, by, state=state, waiting_for=waiting_for)
+        _accept(ctx, spec, queue, by, state=state, waiting_for=waiting_for)
 
 
 def _accept(
-    core: Core,
+    ctx: Context,
     spec: TaskSpec,
     queue: Queue,
     by: str,
@@ -219,7 +227,7 @@ def _accept(
     state: State = State.READY,
     waiting_for: tuple[TaskId, ...] = (),
 ) -> Task:
-    options, policy, now_us = spec.options or NO_OPTIONS, queue.policy, core.now_us
+    options, policy, now_us = spec.options or NO_OPTIONS, queue.policy, ctx.now_us
     if options.held or policy.held:
         state = State.HELD
     elif state is State.READY and options.run_at_us > now_us:
@@ -228,12 +236,26 @@ def _accept(
     if not expires_us and policy.time_to_live_us:
         expires_us = max(now_us, options.run_at_us) + policy.time_to_live_us
     batch = queue.batch + (queue.batch_fill >= policy.batch_size)
-    core.record(
+    ctx.record(
         TaskSubmitted(now_us, queue.namespace.name, spec, state, by, batch, expires_us, waiting_for)
     )
-    task = core.book.tasks[spec.id]
-    offer(core, task)
+    task = ctx.book.tasks[spec.id]
+    ctx.agenda.offer(task)
     return task
+
+
+def trim(ctx: Context, queue: Queue) -> None:
+    """Let the oldest tasks of a queue go that is fuller than it may be."""
+    length_max, bytes_max = queue.room()
+    while (length_max is not None and queue.depth > length_max) or (
+        bytes_max and queue.ready_bytes > bytes_max
+    ):
+        task = queue.line.best((), lambda _: False, ctx.book.tasks)
+        if task is None:
+            return
+        ctx.end_task(
+            TaskMoved(ctx.now_us, task.id, Event.EXPIRE, State.DEAD, reason=Reason.DISPLACED)
+        )
 
 
 def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Refusal | Served | None:
@@ -265,9 +287,9 @@ def _asked(options: Options) -> Options:
     return msgspec.structs.replace(options, same=None, identity=b"")
 
 
-def _check_links(core: Core, command: SubmitTasks, options: Options) -> Refusal | None:
+def _check_links(ctx: Context, command: SubmitTasks, options: Options) -> Refusal | None:
     """Check the references of a task to others: its alias, parent and dependencies."""
-    tasks, namespace = core.book.tasks, core.book.namespaces.get(command.namespace)
+    tasks, namespace = ctx.book.tasks, ctx.book.namespaces.get(command.namespace)
     if namespace is not None and options.alias in namespace.aliases:
         holder = tasks.get(namespace.aliases[options.alias])
         message = f"alias {options.alias!r} is taken; choose another"

@@ -24,61 +24,54 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hmac import compare_digest
-from typing import TYPE_CHECKING
 
 from jackalope.core.assertions import must
 from jackalope.core.commands import EndHelp, RequestHelpers
+from jackalope.core.context import Context
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import (
     Accepted,
+    Answered,
     HelpAsked,
     HelperFailed,
     HelpersPromised,
     HelpRecalled,
-    SendToSession,
 )
 from jackalope.core.limits import FANOUTS_MAX, HELPERS_PER_FANOUT_MAX, NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.state.roster import Fanout
-
-if TYPE_CHECKING:
-    from jackalope.core.core import Core
-    from jackalope.core.state.roster import Worker
-    from jackalope.core.task import Task
+from jackalope.core.state.roster import Fanout, Worker
+from jackalope.core.task import Task
 
 
-def request_helpers(core: Core, command: RequestHelpers) -> None:
+def request_helpers(ctx: Context, command: RequestHelpers) -> Answered:
     """Register a fan-out, or change how many helpers it asks for; with 0 it is over."""
-    task = core.book.tasks.get(command.task)
+    task = ctx.book.tasks.get(command.task)
     attempt = None if task is None else task.attempt
     if task is None or attempt is None or not _is_lease(command, task):
         message = f"fence {command.fence} is not the lease of task {command.task.hex()}"
-        core.reply(command, Refusal(Code.STALE_FENCE, message + "; stop working on it"))
-        return
-    refusal = _not_holder(core, command, attempt.worker) or _unfit(core, command)
+        return Refusal(Code.STALE_FENCE, message + "; stop working on it")
+    refusal = _not_holder(ctx, command, attempt.worker) or _unfit(ctx, command)
     if refusal is not None:
-        core.reply(command, refusal)
-        return
-    fanout = core.fanouts.get(command.fence)
+        return refusal
+    fanout = ctx.fanouts.get(command.fence)
     if not command.count:
-        core.fanouts.pop(command.fence, None)
-        core.reply(command, Accepted())
-        return
+        ctx.fanouts.pop(command.fence, None)
+        return Accepted()
     is_new = fanout is None
     if fanout is None:
         fanout = Fanout(task, attempt.worker, command.fence, command.token)
-        core.fanouts[command.fence] = fanout
+        ctx.fanouts[command.fence] = fanout
     fanout.session, fanout.wanted = command.session, command.count
     fanout.function, fanout.where, fanout.seal = command.function, command.where, command.seal
     fanout.queue = command.queue or task.queue.name
     fanout.key = task.key if fanout.queue == task.queue.name else ""
     if is_new:
         # After a restart of the broker the helpers may be back before their owner asks again.
-        for worker in core.roster.workers.values():
+        for worker in ctx.roster.workers.values():
             if worker.helps == command.fence:
                 _take_on(fanout, worker)
-    core.seeks_helpers = True
-    core.reply(command, HelpersPromised(fanout.token))
+    ctx.agenda.add(lend, fanout)
+    return HelpersPromised(fanout.token)
 
 
 def _is_lease(command: RequestHelpers, task: Task) -> bool:
@@ -92,9 +85,9 @@ def _is_lease(command: RequestHelpers, task: Task) -> bool:
     )
 
 
-def _not_holder(core: Core, command: RequestHelpers, worker: str) -> Refusal | None:
+def _not_holder(ctx: Context, command: RequestHelpers, worker: str) -> Refusal | None:
     """Refuse a request that does not come from the worker that holds the task."""
-    holder = core.roster.workers.get((command.namespace, worker))
+    holder = ctx.roster.workers.get((command.namespace, worker))
     if holder is None:
         message = f"worker {worker!r} has not joined again; ask for helpers when it has"
         return Refusal(Code.UNKNOWN_SESSION, message, SECOND)
@@ -106,43 +99,46 @@ def _not_holder(core: Core, command: RequestHelpers, worker: str) -> Refusal | N
     return Refusal(Code.FORBIDDEN, message + ", or with the secret with which it joined")
 
 
-def end_help(core: Core, command: EndHelp) -> None:
+def end_help(ctx: Context, command: EndHelp, worker: Worker) -> Accepted:
     """Take the word of a helper that it is free again."""
-    worker = core.worker_of(command)
-    if worker is None:
-        return
     if worker.helps == command.fence:
-        fanout = core.fanouts.get(command.fence)
+        fanout = ctx.fanouts.get(command.fence)
         if fanout is not None and command.why:
             fanout.shunned.add(worker.id)
             failed = HelperFailed(fanout.task.id, fanout.fence, worker.id, command.why)
-            core.effects.append(SendToSession(fanout.session, failed))
-        free(core, worker)
-    core.reply(command, Accepted())
+            ctx.send(fanout.session, failed)
+        free(ctx, worker)
+    return Accepted()
 
 
-def free(core: Core, worker: Worker) -> None:
+def free(ctx: Context, worker: Worker) -> None:
     """Give a worker its slot back, and let another take its place as a helper."""
-    fanout = core.fanouts.get(worker.helps)
+    fanout = ctx.fanouts.get(worker.helps)
     if fanout is not None:
         fanout.helpers.pop(worker.id, None)
     worker.helps = 0
     if worker.crew is not None:
         worker.crew.place(worker)
-        core.hungry[worker] = None
-    core.seeks_helpers = bool(core.fanouts)
+        ctx.agenda.workers[worker] = None
+    _seek(ctx)
 
 
-def resume_help(core: Core, worker: Worker, fence: int) -> None:
+def _seek(ctx: Context) -> None:
+    """Let every worker be looked at for those that lack helpers."""
+    if ctx.fanouts:
+        ctx.agenda.add(lend, None)
+
+
+def resume_help(ctx: Context, worker: Worker, fence: int) -> None:
     """Take the word of a worker that joins over a new session about whom it helps."""
-    fanout = core.fanouts.get(worker.helps)
+    fanout = ctx.fanouts.get(worker.helps)
     if fanout is not None:
         fanout.helpers.pop(worker.id, None)
     worker.helps = fence
-    fanout = core.fanouts.get(fence)
+    fanout = ctx.fanouts.get(fence)
     if fanout is not None:
         _take_on(fanout, worker)
-    core.seeks_helpers = bool(core.fanouts)
+    _seek(ctx)
 
 
 def _take_on(fanout: Fanout, worker: Worker) -> None:
@@ -153,33 +149,35 @@ def _take_on(fanout: Fanout, worker: Worker) -> None:
         worker.helps = 0
 
 
-def forget_session(core: Core, session: int) -> None:
+def forget_session(ctx: Context, session: int) -> None:
     """Let the fan-outs of a session that was closed be over."""
-    for fanout in [fanout for fanout in core.fanouts.values() if fanout.session == session]:
-        del core.fanouts[fanout.fence]
+    for fanout in [fanout for fanout in ctx.fanouts.values() if fanout.session == session]:
+        del ctx.fanouts[fanout.fence]
 
 
-def lend(core: Core) -> None:
+def lend(ctx: Context) -> None:
     """Ask workers that are free to help: all of them if something new is wanted."""
-    idle: Iterable[Worker] = core.roster.workers.values() if core.seeks_helpers else core.hungry
-    is_new, core.seeks_helpers = core.seeks_helpers, False
+    is_new = bool(ctx.agenda.rest and ctx.agenda.take(lend))
+    if not (is_new or ctx.fanouts):
+        return
+    idle: Iterable[Worker] = ctx.roster.workers.values() if is_new else ctx.agenda.workers
     free_ones = [worker for worker in idle if _can_help(worker)]
     if not free_ones and not is_new:
         return
-    for fanout in [fanout for fanout in core.fanouts.values() if not _is_alive(fanout)]:
-        del core.fanouts[fanout.fence]
-    wanting = [fanout for fanout in core.fanouts.values() if fanout.missing > 0]
+    for fanout in [fanout for fanout in ctx.fanouts.values() if not _is_alive(fanout)]:
+        del ctx.fanouts[fanout.fence]
+    wanting = [fanout for fanout in ctx.fanouts.values() if fanout.missing > 0]
     if not wanting:
         return
     for worker in sorted(free_ones, key=lambda worker: len(worker.held)):
         fitting = [fanout for fanout in wanting if fanout.may_have(worker)]
         if fitting:
             poorest = min(fitting, key=lambda fanout: len(fanout.helpers))
-            _ask(core, poorest, worker)
+            _ask(ctx, poorest, worker)
             if poorest.missing <= 0:
                 wanting.remove(poorest)
     if is_new and wanting:
-        _call_back(core, wanting)
+        _call_back(ctx, wanting)
 
 
 def _is_alive(fanout: Fanout) -> bool:
@@ -192,36 +190,34 @@ def _can_help(worker: Worker) -> bool:
     return worker.has_room() and worker.helps == 0 and len(worker.held) < worker.slots
 
 
-def _ask(core: Core, fanout: Fanout, worker: Worker) -> None:
+def _ask(ctx: Context, fanout: Fanout, worker: Worker) -> None:
     must(worker.helps == 0, "a worker helps one owner at a time", worker.id)
     worker.helps = fanout.fence
     fanout.helpers[worker.id] = worker
     task = fanout.task
-    core.effects.append(
-        SendToSession(
-            worker.session,
-            HelpAsked(
-                fanout.fence,
-                task.id,
-                task.queue.name,
-                fanout.function,
-                fanout.where,
-                fanout.token,
-                fanout.seal,
-            ),
-        )
+    ctx.send(
+        worker.session,
+        HelpAsked(
+            fence=fanout.fence,
+            task=task.id,
+            queue=task.queue.name,
+            function=fanout.function,
+            where=fanout.where,
+            token=fanout.token,
+            seal=fanout.seal,
+        ),
     )
     if worker.crew is not None:
         worker.crew.place(worker)
 
 
-def _call_back(core: Core, wanting: list[Fanout]) -> None:
+def _call_back(ctx: Context, wanting: list[Fanout]) -> None:
     """Reclaim one helper from a fan-out that has at least two more than the neediest one."""
-    richest = max(core.fanouts.values(), key=lambda fanout: len(fanout.helpers))
+    richest = max(ctx.fanouts.values(), key=lambda fanout: len(fanout.helpers))
     if len(richest.helpers) < 2:
         return
     called = set()
-    for fanout in core.fanouts.values():
+    for fanout in ctx.fanouts.values():
         if fanout.awaits is not None:
             worker, fence = fanout.awaits
             if worker.helps == fence and worker.session:
@@ -235,11 +231,11 @@ def _call_back(core: Core, wanting: list[Fanout]) -> None:
             if worker.session and worker.id not in called and fanout.may_have(worker):
                 fanout.awaits = (worker, richest.fence)
                 message = HelpRecalled(richest.fence)
-                core.effects.append(SendToSession(worker.session, message))
+                ctx.send(worker.session, message)
                 return
 
 
-def _unfit(core: Core, command: RequestHelpers) -> Refusal | None:
+def _unfit(ctx: Context, command: RequestHelpers) -> Refusal | None:
     if not 0 <= command.count <= HELPERS_PER_FANOUT_MAX:
         message = f"count: must be 0 to {HELPERS_PER_FANOUT_MAX}, got {command.count}"
         return Refusal(Code.INVALID, message)
@@ -252,6 +248,6 @@ def _unfit(core: Core, command: RequestHelpers) -> Refusal | None:
         problems.append("where: must not be empty")
     if problems:
         return Refusal(Code.INVALID, "no helpers. " + "; ".join(problems))
-    if command.count and len(core.fanouts) >= FANOUTS_MAX and command.fence not in core.fanouts:
+    if command.count and len(ctx.fanouts) >= FANOUTS_MAX and command.fence not in ctx.fanouts:
         return Refusal(Code.TOO_MANY, f"there are {FANOUTS_MAX} fan-outs; ask again later")
     return None

@@ -10,14 +10,11 @@ session (a repeated message) settles nothing, because what was assigned since th
 Death is never guessed from how long a task takes. A closed session is given up after its grace, a
 silent one after its lease, and each heartbeat or report proves life. When the broker itself was not
 running for a while (a suspended machine, a clock that jumped), that time counts against no worker:
-see `Core.handle`.
+see `forgive_silence`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from jackalope.core.admin.queues import open_queues
 from jackalope.core.commands import (
     CancelClaim,
     ClaimTasks,
@@ -27,17 +24,14 @@ from jackalope.core.commands import (
     Held,
     JoinWorker,
     LeaveWorker,
-    Recover,
 )
-from jackalope.core.durations import NEVER
+from jackalope.core.context import Context
 from jackalope.core.effects import (
     Accepted,
-    DeliveryTimedOut,
     DrainAsked,
     Joined,
     LeaseLost,
     NothingToClaim,
-    SendToSession,
     SessionReplaced,
     SignalAsked,
 )
@@ -55,211 +49,186 @@ from jackalope.core.limits import (
     SLOTS_PER_WORKER_MAX,
     WORKERS_MAX,
 )
+from jackalope.core.namespaces import open_queues
 from jackalope.core.policy import OnRestart
-from jackalope.core.pools.lifecycle import abandon, adopt, recall_pools, replace_stalled
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.state.roster import Claim, Consumer, Worker
 from jackalope.core.task import lease_of
 from jackalope.core.tasks.assign import drain, feed, offer_shunned
 from jackalope.core.tasks.attempts import lose, release
-from jackalope.core.workers.fanout import forget_session, free, resume_help
-
-if TYPE_CHECKING:
-    from jackalope.core.core import Core
+from jackalope.core.workers.fanout import free, resume_help
 
 
-def join_worker(core: Core, command: JoinWorker, consumer: Consumer | None = None) -> None:
+def join_worker(
+    ctx: Context, command: JoinWorker, consumer: Consumer | None = None
+) -> Refusal | None:
     """Let a worker in, for the first time or again."""
-    refusal = _unfit(core, command)
+    refusal = _unfit(ctx, command)
+    refusal = refusal or open_queues(ctx, command.namespace, command.queues, command.worker)
     if refusal is not None:
-        core.reply(command, refusal)
-        return
-    refusal = open_queues(core, command.namespace, command.queues, command.worker)
-    if refusal is not None:
-        core.reply(command, refusal)
-        return
-    worker = core.roster.workers.get((command.namespace, command.worker))
+        return refusal
+    worker = ctx.roster.workers.get((command.namespace, command.worker))
     if worker is None:
-        worker = Worker(core.book.namespaces[command.namespace], command.worker)
-        worker.joined_us = core.now_us
+        worker = Worker(ctx.book.namespaces[command.namespace], command.worker)
+        worker.joined_us = ctx.now_us
     worker.consumer = consumer
     is_repeated = worker.session == command.session
-    offer_shunned(core, worker)
-    _bind(core, worker, command)
-    resumed, drop = ((), ()) if is_repeated else _settle(core, worker, command.holding)
+    offer_shunned(ctx, worker)
+    _bind(ctx, worker, command)
+    resumed, drop = ((), ()) if is_repeated else _settle(ctx, worker, command.holding)
     if not is_repeated:
-        resume_help(core, worker, command.helps)
-    core.reply(command, Joined(resumed, drop))
-    adopt(core, worker)
-    _repeat_requests(core, worker)
-    core.hungry[worker] = None
-    offer_shunned(core, worker)
+        resume_help(ctx, worker, command.helps)
+    # Before anything else that it is sent because it has joined.
+    ctx.reply(command, Joined(resumed, drop))
+    for joined in ctx.rooms.worker_joined:
+        joined(ctx, worker)
+    _repeat_requests(ctx, worker)
+    ctx.agenda.workers[worker] = None
+    offer_shunned(ctx, worker)
+    return None
 
 
-def heartbeat(core: Core, command: Heartbeat) -> None:
+def heartbeat(ctx: Context, command: Heartbeat) -> Accepted | None:
     """Record that a worker is alive; ask one that is not known any more to join again."""
-    worker = core.worker_of(command)
-    if worker is None:
-        core.effects.append(SendToSession(command.session, LeaseLost()))
-        return
+    worker = ctx.worker_of(command)
+    if isinstance(worker, Refusal):
+        ctx.reply(command, worker)
+        ctx.send(command.session, LeaseLost())
+        return None
     if command.stats:
         worker.stats = command.stats
-    core.reply(command, Accepted())
+    return Accepted()
 
 
-def claim_tasks(core: Core, command: ClaimTasks) -> None:
+def claim_tasks(ctx: Context, command: ClaimTasks, worker: Worker) -> Refusal | None:
     """Give a worker a credit beyond its slots, for a while."""
-    worker = core.worker_of(command)
-    if worker is None:
-        return
     if not 0 < command.count <= ITEMS_PER_COMMAND_MAX:
         message = f"count: must be 1 to {ITEMS_PER_COMMAND_MAX}, got {command.count}"
-        core.reply(command, Refusal(Code.INVALID, message))
-        return
+        return Refusal(Code.INVALID, message)
     if len(worker.claims) >= CLAIMS_PER_WORKER_MAX:
         message = f"{len(worker.claims)} claims are open; wait for an answer to one"
-        core.reply(command, Refusal(Code.TOO_MANY, message))
-        return
+        return Refusal(Code.TOO_MANY, message)
     wait_us = min(max(command.wait_us, 0), CLAIM_WAIT_US_MAX)
-    worker.claims.append(Claim(command.ref, command.count, core.now_us + wait_us))
-    feed(core, worker)
-    expire_claims(core, worker)
+    worker.claims.append(Claim(command.ref, command.count, ctx.now_us + wait_us))
+    feed(ctx, worker)
+    expire_claims(ctx, worker)
+    return None
 
 
-def cancel_claim(core: Core, command: CancelClaim) -> None:
+def cancel_claim(ctx: Context, command: CancelClaim, worker: Worker) -> Accepted:
     """Take back what is left of a credit. What was given for it already stays with the worker."""
-    worker = core.worker_of(command)
-    if worker is None:
-        return
     for claim in [claim for claim in worker.claims if claim.ref == command.claim]:
         worker.claims.remove(claim)
-    expire_claims(core, worker)
-    core.reply(command, Accepted())
+    expire_claims(ctx, worker)
+    return Accepted()
 
 
-def expire_claims(core: Core, worker: Worker) -> None:
+def expire_claims_of(ctx: Context, session: int) -> None:
+    """Answer the claims of a session whose time is over."""
+    worker = ctx.roster.sessions.get(session)
+    if worker is not None:
+        expire_claims(ctx, worker)
+
+
+def expire_claims(ctx: Context, worker: Worker) -> None:
     """Answer the claims of a worker whose time is over."""
-    for claim in [claim for claim in worker.claims if claim.until_us <= core.now_us]:
+    for claim in [claim for claim in worker.claims if claim.until_us <= ctx.now_us]:
         worker.claims.remove(claim)
-        core.reply(Heartbeat(session=worker.session, ref=claim.ref), NothingToClaim())
-    core.set_claim_timer(worker)
+        ctx.reply(Heartbeat(session=worker.session, ref=claim.ref), NothingToClaim())
+    ctx.roster.set_claim_timer(worker)
     if worker.crew is not None:
         worker.crew.place(worker)
-    offer_shunned(core, worker)
+    offer_shunned(ctx, worker)
 
 
-def leave_worker(core: Core, command: LeaveWorker) -> None:
+def leave_worker(ctx: Context, _: LeaveWorker, worker: Worker) -> Accepted:
     """Let a worker go, and take back what it still holds."""
-    worker = core.worker_of(command)
-    if worker is None:
-        return
-    _depart(core, worker, "left", is_lost=False)
-    core.reply(command, Accepted())
+    depart(ctx, worker, "left", is_lost=False)
+    return Accepted()
 
 
-def close_session(core: Core, command: CloseSession) -> None:
+def close_session(ctx: Context, command: CloseSession) -> None:
     """Wait for a worker whose connection is gone to come back."""
-    core.watches.forget_session(command.session)
-    core.pools.forget_session(command.session)
-    core.waiting.pop(command.session, None)
-    for name in core.owned.pop(command.session, ()):
-        core.deserted[name] = None
-    if core.fanouts:
-        forget_session(core, command.session)
-    worker = core.roster.sessions.pop(command.session, None)
+    for ended in ctx.rooms.session_ended:
+        ended(ctx, command.session)
+    worker = ctx.roster.sessions.pop(command.session, None)
     if worker is None:
         return
-    core.roster.claims.cancel(worker.session)
-    core.roster.deliveries.cancel(worker.session)
+    ctx.roster.claims.cancel(worker.session)
+    ctx.roster.deliveries.cancel(worker.session)
     worker.claims.clear()
     worker.session = 0
     if worker.crew is not None:
         worker.crew.place(worker)
     name = (worker.namespace.name, worker.id)
-    core.roster.leases.cancel(name)
+    ctx.roster.leases.cancel(name)
     if worker.grace_us:
-        core.roster.resumes.set(name, core.now_us + worker.grace_us)
+        ctx.roster.resumes.set(name, ctx.now_us + worker.grace_us)
     else:
-        _depart(core, worker, "closed", is_lost=True)
+        depart(ctx, worker, "closed", is_lost=True)
 
 
-def drain_worker(core: Core, command: DrainWorker) -> None:
+def drain_worker(ctx: Context, command: DrainWorker) -> Accepted | Refusal:
     """Give a worker nothing more, and notify it."""
-    worker = core.roster.workers.get((command.namespace, command.worker))
+    worker = ctx.roster.workers.get((command.namespace, command.worker))
     if worker is None:
         message = f"no worker {command.worker!r} in namespace {command.namespace!r}"
-        core.reply(command, Refusal(Code.UNKNOWN_WORKER, message + "; list the workers"))
-        return
-    drain(core, worker)
-    core.reply(command, Accepted())
+        return Refusal(Code.UNKNOWN_WORKER, message + "; list the workers")
+    drain(ctx, worker)
+    return Accepted()
 
 
-def check_lease(core: Core, name: tuple[str, str]) -> None:
+def check_lease(ctx: Context, name: tuple[str, str]) -> None:
     """Give a silent worker up, or look again when its lease would be over."""
-    worker = core.roster.workers.get(name)
+    worker = ctx.roster.workers.get(name)
     if worker is None or not worker.session:
         return
     until_us = worker.heard_us + worker.lease_us
-    if until_us > core.now_us:
-        core.roster.leases.set(name, until_us)
+    if until_us > ctx.now_us:
+        ctx.roster.leases.set(name, until_us)
         return
-    core.effects.append(SendToSession(worker.session, LeaseLost()))
-    _depart(core, worker, "silent", is_lost=True)
+    ctx.send(worker.session, LeaseLost())
+    depart(ctx, worker, "silent", is_lost=True)
 
 
-def check_deliveries(core: Core, session: int) -> None:
-    """Give up a consumer that has held a task for too long, or look again when it would have."""
-    worker = core.roster.sessions.get(session)
-    if worker is None:
-        return
-    ends = [
-        (lease_of(task).assigned_us + timeout_us, timeout_us, task.id)
-        for task in worker.held.values()
-        if (timeout_us := task.options.timeout_us or task.queue.policy.timeout_us)
-    ]
-    until_us, timeout_us, task_id = min(ends, default=(NEVER, 0, b""))
-    if until_us > core.now_us:
-        if ends:
-            core.roster.deliveries.set(session, until_us)
-        return
-    core.effects.append(SendToSession(session, DeliveryTimedOut(TaskId(task_id), timeout_us)))
-    replace_stalled(core, worker)
-    _depart(core, worker, "delivery timed out", is_lost=True)
-
-
-def give_up_resume(core: Core, name: tuple[str, str], why: str = "closed") -> None:
+def give_up_resume(ctx: Context, name: tuple[str, str], why: str = "closed") -> None:
     """Give up a worker that did not come back within its grace, or whose end is known."""
-    worker = core.roster.workers.get(name)
+    worker = ctx.roster.workers.get(name)
     if worker is not None and not worker.session:
-        _depart(core, worker, why, is_lost=True)
+        depart(ctx, worker, why, is_lost=True)
 
 
-def recover(core: Core, command: Recover) -> None:
+def settle_leases(ctx: Context) -> None:
     """Settle what was leased when the broker stopped: keep it for the grace, or put it back."""
-    for namespace in core.book.namespaces.values():
+    for namespace in ctx.book.namespaces.values():
         for held in list(namespace.leases.values()):
             for task in list(held.values()):
                 policy = task.queue.policy
                 if policy.on_restart is OnRestart.REQUEUE:
-                    release(core, task, by="restart of the broker")
+                    release(ctx, task, by="restart of the broker")
                 else:
-                    core.roster.orphans.set(task.id, core.now_us + policy.restart_grace_us)
-        for queue in namespace.queues.values():
-            core.watch_idle(queue)
-    recall_pools(core)
-    core.reply(command, Accepted())
+                    ctx.roster.orphans.set(task.id, ctx.now_us + policy.restart_grace_us)
 
 
-def forgive_silence(core: Core, gap_us: int) -> None:
+def give_up_orphan(ctx: Context, task_id: TaskId) -> None:
+    """Give up a lease that outlived a restart of the broker without its worker."""
+    task = ctx.book.tasks.get(task_id)
+    if task is not None and task.attempt is not None:
+        name = (task.queue.namespace.name, task.attempt.worker)
+        if name not in ctx.roster.workers:
+            lose(ctx, task, "not back after the restart of the broker")
+
+
+def forgive_silence(ctx: Context, gap_us: int) -> None:
     """Extend the deadlines of workers by the time in which the broker did not run."""
-    for worker in core.roster.workers.values():
+    for worker in ctx.roster.workers.values():
         worker.heard_us += gap_us
-    for timers in (core.roster.orphans, core.roster.resumes):
+    for timers in (ctx.roster.orphans, ctx.roster.resumes):
         for key, at_us in list(timers.items()):
             timers.set(key, at_us + gap_us)  # type: ignore[arg-type]
 
 
-def _unfit(core: Core, command: JoinWorker) -> Refusal | None:
+def _unfit(ctx: Context, command: JoinWorker) -> Refusal | None:
     problems = [
         f"{what}: must be {least} to {most}, got {value}"
         for what, value, least, most in (
@@ -276,7 +245,7 @@ def _unfit(core: Core, command: JoinWorker) -> Refusal | None:
     ]
     if not command.session:
         problems.append("session: a worker joins over a session")
-    bound = core.roster.sessions.get(command.session)
+    bound = ctx.roster.sessions.get(command.session)
     if bound is not None and (bound.namespace.name, bound.id) != (
         command.namespace,
         command.worker,
@@ -284,35 +253,35 @@ def _unfit(core: Core, command: JoinWorker) -> Refusal | None:
         problems.append(f"session: it already belongs to worker {bound.id!r}")
     if problems:
         return Refusal(Code.INVALID, "worker not let in. " + "; ".join(problems))
-    worker = core.roster.workers.get((command.namespace, command.worker))
+    worker = ctx.roster.workers.get((command.namespace, command.worker))
     if worker is not None and 0 < command.generation < worker.generation:
         message = f"worker {command.worker!r} has joined over a later connection; drop this one"
         return Refusal(Code.STALE_SESSION, message)
-    if worker is None and len(core.roster.workers) >= WORKERS_MAX:
+    if worker is None and len(ctx.roster.workers) >= WORKERS_MAX:
         return Refusal(Code.TOO_MANY, f"there are {WORKERS_MAX} workers; try another broker")
-    if command.only and not _queues_of(core, command).issubset(command.only):
+    if command.only and not _queues_of(ctx, command).issubset(command.only):
         message = f"worker {command.worker!r} is somebody else's; choose another name"
         return Refusal(Code.FORBIDDEN, message)
     return None
 
 
-def _queues_of(core: Core, command: JoinWorker) -> set[str]:
+def _queues_of(ctx: Context, command: JoinWorker) -> set[str]:
     """Return the queues that a worker of this name serves, or has leases of."""
-    worker = core.roster.workers.get((command.namespace, command.worker))
+    worker = ctx.roster.workers.get((command.namespace, command.worker))
     served = set() if worker is None else set(worker.queues)
-    namespace = core.book.namespaces.get(command.namespace)
+    namespace = ctx.book.namespaces.get(command.namespace)
     held = {} if namespace is None else namespace.leases.get(command.worker, {})
     return served | {task.queue.name for task in held.values()}
 
 
-def _bind(core: Core, worker: Worker, command: JoinWorker) -> None:
+def _bind(ctx: Context, worker: Worker, command: JoinWorker) -> None:
     """Tie a worker to its new session and to what it reports about itself."""
-    roster = core.roster
+    roster = ctx.roster
     if worker.session and worker.session != command.session:
         roster.sessions.pop(worker.session, None)
         roster.claims.cancel(worker.session)
         worker.claims.clear()
-        core.effects.append(SendToSession(worker.session, SessionReplaced()))
+        ctx.send(worker.session, SessionReplaced())
     roster.dismiss(worker)
     worker.session = command.session
     worker.generation = command.generation
@@ -321,17 +290,17 @@ def _bind(core: Core, worker: Worker, command: JoinWorker) -> None:
     worker.labels = command.labels
     worker.secret = command.secret
     worker.lease_us, worker.grace_us = command.lease_us, command.grace_us
-    worker.heard_us = core.now_us
+    worker.heard_us = ctx.now_us
     name = (command.namespace, command.worker)
     names = None if command.names is None else frozenset(command.names)
     roster.enroll(worker, command.queues, command.keys, names)
     roster.sessions[command.session] = worker
     roster.resumes.cancel(name)
-    roster.leases.set(name, core.now_us + worker.lease_us)
+    roster.leases.set(name, ctx.now_us + worker.lease_us)
 
 
 def _settle(
-    core: Core, worker: Worker, holding: list[Held]
+    ctx: Context, worker: Worker, holding: list[Held]
 ) -> tuple[tuple[Held, ...], tuple[Held, ...]]:
     """Compare what a worker runs with the book, and return what goes on and what not."""
     resumed, drop = [], []
@@ -339,41 +308,40 @@ def _settle(
         task = worker.held.get(held.task)
         if task is not None and lease_of(task).fence == held.fence:
             resumed.append(held)
-            core.roster.orphans.cancel(held.task)
+            ctx.roster.orphans.cancel(held.task)
         else:
             drop.append(held)
     kept = {held.task for held in resumed}
     for task in [task for task_id, task in worker.held.items() if task_id not in kept]:
-        lose(core, task, "joined again without it")
+        lose(ctx, task, "joined again without it")
     return tuple(resumed), tuple(drop)
 
 
-def _repeat_requests(core: Core, worker: Worker) -> None:
+def _repeat_requests(ctx: Context, worker: Worker) -> None:
     """Send a worker its pending requests again, in case it never received them."""
     if worker.is_draining:
-        core.effects.append(SendToSession(worker.session, DrainAsked()))
+        ctx.send(worker.session, DrainAsked())
     for task in worker.held.values():
         attempt = lease_of(task)
         if attempt.request is not None:
             message = SignalAsked(task.id, attempt.fence, attempt.request.signal)
-            core.effects.append(SendToSession(worker.session, message))
+            ctx.send(worker.session, message)
 
 
-def _depart(core: Core, worker: Worker, why: str, *, is_lost: bool) -> None:
+def depart(ctx: Context, worker: Worker, why: str, *, is_lost: bool) -> None:
     """Take a worker out first, so that nothing it held can come back to it, then settle that."""
-    core.roster.dismiss(worker)
+    ctx.roster.dismiss(worker)
     for task in list(worker.held.values()):
         if is_lost:
-            lose(core, task, why)
+            lose(ctx, task, why)
         else:
-            release(core, task)
-    if worker.consumer is not None:
-        core.deserted[worker.namespace.name, worker.queues[0]] = None
+            release(ctx, task)
     for mate in worker.share.members if worker.share is not None else ():
         if mate is not worker:
-            core.hungry[mate] = None
+            ctx.agenda.workers[mate] = None
     if worker.helps > 0:
-        free(core, worker)
-    core.roster.remove(worker, core.now_us, why)
-    abandon(core, worker)
-    offer_shunned(core, worker)
+        free(ctx, worker)
+    ctx.roster.remove(worker, ctx.now_us, why)
+    for left in ctx.rooms.worker_left:
+        left(ctx, worker)
+    offer_shunned(ctx, worker)

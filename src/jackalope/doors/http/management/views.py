@@ -11,7 +11,7 @@ from typing import Any
 
 from jackalope.broker.access import acting, sees
 from jackalope.broker.engine import Engine
-from jackalope.core.amqp.consumers import consumers_of
+from jackalope.core.amqp.lifetimes import consumers_of
 from jackalope.core.api_key import Permission
 from jackalope.core.core import Core
 from jackalope.core.lifecycle import LEASED

@@ -1,0 +1,237 @@
+"""The context: what handlers decide about, and the verbs by which they decide.
+
+Owns what a command can do: record a fact, end a task, reply, send a message, and leave something on
+the agenda that is settled before the command is over. It imports no room; rooms import it.
+
+A room owns one subject of the core: its commands, its deadlines, and what it does when something
+happens elsewhere. It exports a `Room`, and `core.core` has the list of them. Nothing else changes
+when one is added.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from jackalope.core.commands.base import Command
+from jackalope.core.effects import Answered, Effect, Message, Reply, SendToSession
+from jackalope.core.filter import Filter
+from jackalope.core.ids import TaskId
+from jackalope.core.limits import NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
+from jackalope.core.policy import DEFAULT_POLICY
+from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished, TaskMoved
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.state.apply import APPLIERS
+from jackalope.core.state.book import Book
+from jackalope.core.state.groups import Pools
+from jackalope.core.state.queue import Queue
+from jackalope.core.state.ready_queue import Lane
+from jackalope.core.state.roster import Fanout, Roster, Worker
+from jackalope.core.state.timers import Timers
+from jackalope.core.state.watches import Progress, Watches
+from jackalope.core.task import Attempt, Task
+
+#: A record by which a task ends.
+TaskEnd = AttemptFinished | AttemptEnded | TaskMoved
+
+Own = TypeVar("Own")
+
+
+class Missing:
+    """What must be recalled from storage before a command can be handled."""
+
+    __slots__ = ("aliases", "filter", "ids", "namespace")
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self.ids: list[TaskId] = []
+        self.aliases: list[str] = []
+        self.filter: Filter | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.ids or self.aliases or self.filter)
+
+
+class Deadline(msgspec.Struct, frozen=True):
+    """One kind of deadline: where those of a core are kept, and what is done with what is due."""
+
+    timers: Callable[[Context], Timers[Any]]
+    act: Callable[[Context, Iterator[Any]], None]
+
+
+def each(act: Callable[[Context, Any], None]) -> Callable[[Context, Iterator[Any]], None]:
+    """Return what acts on everything that is due, one after the other."""
+
+    def act_on_all(ctx: Context, due: Iterator[Any]) -> None:
+        for key in due:
+            act(ctx, key)
+
+    return act_on_all
+
+
+Handler = Callable[["Context", Any], Answered | None]
+WorkerHandler = Callable[["Context", Any, Worker], Answered | None]
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """What one part of the core does, and when."""
+
+    # its commands. A handler returns the answer, or None if it has answered or answers later.
+    handlers: Mapping[type, Handler] = {}
+    # commands of workers. They are refused if the session has no worker, and prove that it lives.
+    reports: Mapping[type, WorkerHandler] = {}
+    # what of storage a command needs before it is handled
+    missing: Mapping[type, Callable[[Context, Any], Missing]] = {}
+    deadlines: tuple[Deadline, ...] = ()
+    # takes what is its own from the agenda. Called again until the agenda is empty.
+    settle: Callable[[Context], None] | None = None
+    # looks at the lanes and workers of the agenda before tasks are assigned
+    before_assign: Callable[[Context], None] | None = None
+    # a task has ended by a record; the attempt is the one that it had then
+    task_ended: Callable[[Context, Task, TaskEnd, Attempt | None], None] | None = None
+    session_ended: Callable[[Context, int], None] | None = None
+    worker_joined: Callable[[Context, Worker], None] | None = None
+    worker_left: Callable[[Context, Worker], None] | None = None
+    # the book was rebuilt from storage
+    recovered: Callable[[Context], None] | None = None
+    # the broker itself did not run for so many microseconds
+    stalled: Callable[[Context, int], None] | None = None
+
+
+class Rooms:
+    """All rooms of a core, in the order in which deadlines are checked and hooks called."""
+
+    def __init__(self, *rooms: Room) -> None:
+        self.all = rooms
+        self.handlers: dict[type, Handler] = {
+            kind: act for room in rooms for kind, act in room.handlers.items()
+        }
+        self.reports = {kind: act for room in rooms for kind, act in room.reports.items()}
+        self.missing = {kind: act for room in rooms for kind, act in room.missing.items()}
+        self.deadlines = [deadline for room in rooms for deadline in room.deadlines]
+        self.settle = [room.settle for room in rooms if room.settle]
+        self.before_assign = [room.before_assign for room in rooms if room.before_assign]
+        self.task_ended = [room.task_ended for room in rooms if room.task_ended]
+        self.session_ended = [room.session_ended for room in rooms if room.session_ended]
+        self.worker_joined = [room.worker_joined for room in rooms if room.worker_joined]
+        self.worker_left = [room.worker_left for room in rooms if room.worker_left]
+        self.recovered = [room.recovered for room in rooms if room.recovered]
+        self.stalled = [room.stalled for room in rooms if room.stalled]
+
+
+class Agenda:
+    """What a command leaves to be settled before it is over."""
+
+    __slots__ = ("ended", "lanes", "rest", "workers")
+
+    def __init__(self) -> None:
+        self.lanes: dict[Lane, None] = {}  # lanes that may give out tasks, or have lost one
+        self.workers: dict[Worker, None] = {}  # workers that may take some
+        # tasks that ended, with those that waited for them
+        self.ended: deque[tuple[Task, tuple[TaskId, ...]]] = deque()
+        # all else, by the function that takes it
+        self.rest: dict[Callable[..., object], list[Any]] = {}
+
+    def offer(self, task: Task) -> None:
+        """Note that a task may have become ready, or is about to be no longer."""
+        if task.lane is not None:
+            self.lanes[task.lane] = None
+
+    def offer_queue(self, queue: Queue) -> None:
+        self.lanes.update(dict.fromkeys(queue.line.lanes.values()))
+
+    def feed(self, worker: Worker) -> None:
+        """Note that a worker, and those with whom it shares slots, may take tasks."""
+        self.workers[worker] = None
+        if worker.share is not None:
+            self.workers.update(worker.share.members)
+
+    def add(self, by: Callable[..., object], item: object) -> None:
+        """Leave something to a function, which takes it when its room settles."""
+        self.rest.setdefault(by, []).append(item)
+
+    def take(self, by: Callable[..., object]) -> list[Any]:
+        return self.rest.pop(by, [])
+
+
+class Context:
+    """The state of a core, and the verbs of handlers."""
+
+    def __init__(self, rooms: Rooms) -> None:
+        self.rooms = rooms
+        self.book = Book()  # durable state; changed by records alone
+        self.roster = Roster()  # the workers that are there now
+        self.watches = Watches()  # who waits for the end of a task
+        self.progress: dict[TaskId, Progress] = {}  # the last reports of workers on their attempts
+        self.pools = Pools()  # the pools of queues at work, and their groups of workers
+        self.fanouts: dict[int, Fanout] = {}  # the tasks that ask for helpers, by fence
+        self.now_us = 0  # the time of the command at hand. It never goes back.
+        self.effects: list[Effect] = []  # what must be sent because of the command at hand
+        self.records: list[AnyRecord] = []  # what must be durable before that
+        self.agenda = Agenda()  # what it leaves to be settled
+        # the policy of queues that come into being by being named. Not durable: each queue records
+        # the policy that it got.
+        self.default_policy = DEFAULT_POLICY
+        # how many namespaces come into being by being named. Not durable.
+        self.namespaces_by_use_max = NAMESPACES_MAX
+        # how many queues of all namespaces do. Not durable.
+        self.queues_by_use_max = NAMESPACES_MAX * QUEUES_PER_NAMESPACE_MAX
+        self.has_admin = False  # the configuration has a key that can make others. Not durable.
+        self._own: dict[type, Any] = {}
+
+    def own(self, kind: type[Own]) -> Own:
+        """Return the volatile state of a room that only this room looks at."""
+        found: Own | None = self._own.get(kind)
+        if found is None:
+            found = self._own[kind] = kind()
+        return found
+
+    def decide(self, command: Command) -> Answered | None:
+        """Let the room of a command handle it, and return the answer if there is one now."""
+        handle = self.rooms.handlers.get(type(command))
+        if handle is not None:
+            return handle(self, command)
+        worker = self.worker_of(command)
+        if isinstance(worker, Refusal):
+            return worker
+        return self.rooms.reports[type(command)](self, command, worker)
+
+    def worker_of(self, command: Command) -> Worker | Refusal:
+        """Return the worker of a session, which the command proves alive."""
+        worker = self.roster.sessions.get(command.session)
+        if worker is None:
+            message = "this session has no worker; join, and say what is still running"
+            return Refusal(Code.UNKNOWN_SESSION, message)
+        worker.heard_us = self.now_us
+        return worker
+
+    def record(self, record: AnyRecord) -> None:
+        """Write down a fact, now and for ever."""
+        APPLIERS[type(record)](self.book, record)
+        self.records.append(record)
+
+    def end_task(self, record: TaskEnd) -> None:
+        """Record the end of a task. Those that wait for it are notified after the command."""
+        task_id = record.task
+        task = self.book.tasks[task_id]
+        attempt, lane = task.attempt, task.lane
+        dependents = self.book.dependents.get(task_id)
+        waiting = tuple(dependents) if dependents else ()
+        self.record(record)
+        if lane is not None:
+            self.agenda.lanes[lane] = None
+        if waiting or task_id in self.watches.by_task:
+            self.agenda.ended.append((task, waiting))
+        for ended in self.rooms.task_ended:
+            ended(self, task, record, attempt)
+
+    def reply(self, command: Command, body: Answered) -> None:
+        """Answer a command before its handler returns, if an answer is wanted."""
+        if command.ref:
+            self.effects.append(Reply(command.session, command.ref, body))
+
+    def send(self, session: int, message: Message) -> None:
+        self.effects.append(SendToSession(session, message))

@@ -1,0 +1,55 @@
+"""Deadlines of tasks: they expire, are due, and have run for too long."""
+
+from __future__ import annotations
+
+from jackalope.core.context import Context
+from jackalope.core.ids import TaskId
+from jackalope.core.lifecycle import LEASED, PENDING, Event, Reason, State
+from jackalope.core.limits import NOTE_CHARS_MAX
+from jackalope.core.records import TaskMoved
+from jackalope.core.task import Signal, Task, lease_of
+from jackalope.core.tasks.actions import request
+
+
+def expire(ctx: Context, task_id: TaskId) -> None:
+    """End a task that has not begun in time."""
+    task = ctx.book.tasks.get(task_id)
+    if task is not None and task.state in PENDING:
+        ctx.end_task(
+            TaskMoved(
+                ctx.now_us,
+                task_id,
+                Event.EXPIRE,
+                State.DEAD,
+                reason=Reason.EXPIRED,
+                detail=_why_no_worker_came(ctx, task),
+            )
+        )
+
+
+def _why_no_worker_came(ctx: Context, task: Task) -> str:
+    """Return what is wrong with the pool that was to start a worker for a task, if anything is."""
+    pool = ctx.pools.by_name.get((task.queue.namespace.name, task.queue.name))
+    group = None if pool is None else pool.groups.get(task.key)
+    problem = "" if group is None else ctx.pools.trouble(group, ctx.now_us)
+    return f"no worker could be started for it: {problem}"[:NOTE_CHARS_MAX] if problem else ""
+
+
+def come_due(ctx: Context, task_id: TaskId) -> None:
+    """Let a task whose time has come be given out."""
+    task = ctx.book.tasks.get(task_id)
+    if task is not None and task.state is State.SCHEDULED:
+        ctx.record(TaskMoved(ctx.now_us, task_id, Event.DUE, State.READY))
+        ctx.agenda.offer(task)
+
+
+def time_out(ctx: Context, task_id: TaskId) -> None:
+    """Ask the worker to stop an attempt that has run for too long, in case it has not noticed.
+
+    A consumer cannot be asked: it is given up with all that it holds, see `amqp.consumers`.
+    """
+    task = ctx.book.tasks.get(task_id)
+    if task is not None and task.state in LEASED:
+        worker = ctx.roster.workers.get((task.queue.namespace.name, lease_of(task).worker))
+        if worker is None or worker.consumer is None:
+            request(ctx, task, Signal.TIMEOUT, "timeout")
