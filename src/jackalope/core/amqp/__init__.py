@@ -30,9 +30,10 @@ def note_end(ctx: Context, task: Task, record: TaskEnd, attempt: Attempt | None)
     """Leave a request that the broker answers, and a dead letter, on the agenda."""
     if task.letter is not None and replies.is_unanswered(ctx, task, record, attempt):
         ctx.agenda.add(replies.answer, task)
-    reason = None if isinstance(record, AttemptFinished) else record.reason
-    if reason is not None and dead_letters.has_dead_letters(task):
-        ctx.agenda.add(dead_letters.dead_letter, (task, reason))
+    if isinstance(record, AttemptFinished) or record.reason is None:
+        return
+    if dead_letters.has_dead_letters(task):
+        ctx.agenda.add(dead_letters.dead_letter, (task, record.reason))
 
 
 def settle(ctx: Context) -> None:
