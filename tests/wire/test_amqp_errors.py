@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jackalope.core.amqp.problems import Flaw, Problem, refuse
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.problems import Flaw, Problem, refuse
 from jackalope.wire.amqp_errors import namespace_of, reply_code, reply_text, vhost_of
 
 REPLY_CODES = {

@@ -23,8 +23,7 @@ from contextvars import ContextVar
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from jackalope.core.admin.api_keys import is_lasting_admin
-from jackalope.core.api_key import ApiKey, Permission
+from jackalope.core.api_key import ApiKey, Permission, is_lasting_admin
 from jackalope.core.commands.base import Command, Scope
 from jackalope.core.durations import NEVER
 from jackalope.core.refusals import Code, Refusal

@@ -28,7 +28,6 @@ from jackalope.broker.telemetry.gauges import (
 from jackalope.broker.views.pools import pool_views
 from jackalope.broker.views.tasks import find_answer, list_answers, view_of_row, view_of_task
 from jackalope.core.api_key import Permission
-from jackalope.core.cache.single_flight import unknown
 from jackalope.core.commands.base import Scope
 from jackalope.core.durations import SECOND
 from jackalope.core.explain import explain, whole_history
@@ -37,6 +36,7 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.request import unknown
 from jackalope.core.state.queue import NO_TALLY, Namespace, Queue
 from jackalope.core.task import BlobRef, Body, Task, size_of
 from jackalope.storage import BadCursor

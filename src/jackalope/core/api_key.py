@@ -10,6 +10,12 @@ from enum import StrEnum
 
 import msgspec
 
+from jackalope.core.limits import NAME_CHARS_MAX, QUEUES_PER_API_KEY_MAX, TIME_US_MAX
+
+_ID_CHARS_MAX = 32
+_HASH_CHARS = 64
+_HEX = frozenset("0123456789abcdef")
+
 
 class Permission(StrEnum):
     """What the bearer of a key may do."""
@@ -33,3 +39,35 @@ class ApiKey(msgspec.Struct, frozen=True):
     expires_us: int = 0  # from when on it permits nothing; 0 for never
     created_us: int = 0  # when it was made
     by: str = ""  # who made it
+
+
+def is_unlimited_admin(key: ApiKey) -> bool:
+    """Return whether a key administers every queue of its namespace."""
+    return Permission.ADMIN in key.permissions and not key.queues
+
+
+def is_lasting_admin(key: ApiKey) -> bool:
+    """Return whether a key can always make and revoke others."""
+    return is_unlimited_admin(key) and not key.namespace and not key.expires_us
+
+
+def api_key_problems(key: ApiKey) -> list[str]:
+    """Return everything that is wrong with a key in itself."""
+    problems = []
+    if not 0 < len(key.id) <= _ID_CHARS_MAX or not _HEX.issuperset(key.id):
+        problems.append(f"id: must be 1 to {_ID_CHARS_MAX} digits of hex, got {key.id!r}")
+    if len(key.hash) != _HASH_CHARS or not _HEX.issuperset(key.hash):
+        problems.append(f"hash: must be {_HASH_CHARS} digits of hex, a SHA-256")
+    if not 0 < len(key.name) <= NAME_CHARS_MAX:
+        problems.append(f"name: must have 1 to {NAME_CHARS_MAX} characters, got {len(key.name)}")
+    if not key.permissions:
+        problems.append("permissions: must name at least one")
+    if len(key.queues) > QUEUES_PER_API_KEY_MAX:
+        problems.append(f"queues: at most {QUEUES_PER_API_KEY_MAX}, got {len(key.queues)}")
+    if not all(0 < len(queue) <= NAME_CHARS_MAX for queue in key.queues):
+        problems.append(f"queues: each must have 1 to {NAME_CHARS_MAX} characters")
+    if len(key.namespace) > NAME_CHARS_MAX:
+        problems.append(f"namespace: must have at most {NAME_CHARS_MAX} characters")
+    if not 0 <= key.expires_us <= TIME_US_MAX:
+        problems.append(f"expires_us: must be 0 to {TIME_US_MAX}, got {key.expires_us}")
+    return problems

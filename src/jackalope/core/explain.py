@@ -10,7 +10,6 @@ from enum import StrEnum
 
 import msgspec
 
-from jackalope.core.cache.single_flight import how_made, joined
 from jackalope.core.context import Context
 from jackalope.core.durations import format_duration
 from jackalope.core.ids import TaskId
@@ -21,7 +20,7 @@ from jackalope.core.shapes.pool import NO_LAUNCHER, GroupState
 from jackalope.core.shapes.request import How
 from jackalope.core.state.ready_queue import Lane
 from jackalope.core.state.roster import Worker
-from jackalope.core.task import Attempt, HistoryEntry, Task, lease_of
+from jackalope.core.task import Attempt, HistoryEntry, Task, how_made, joined, lease_of
 
 
 class Why(StrEnum):

@@ -19,7 +19,7 @@ from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
-from jackalope.core.shapes.request import Same
+from jackalope.core.shapes.request import JOINED, How, Same, how_run
 
 if TYPE_CHECKING:
     from jackalope.core.state.book import Book
@@ -348,6 +348,16 @@ def unnamed(book: Book, blobs: Iterable[str]) -> list[str]:
         book.volatile_large = large
     named = {blob for task in chain(book.dirty.values(), large.values()) for blob in blobs_of(task)}
     return [blob for blob in dict.fromkeys(blobs) if blob not in named]
+
+
+def how_made(options: Options) -> How | None:
+    """Return how the request was served that made a task; None if it was no request."""
+    return None if options.same is None else how_run(options.same)
+
+
+def joined(task: Task) -> int:
+    """Count the requests that were joined to a task."""
+    return sum(int(each.detail) for each in task.history or () if each.what == JOINED)
 
 
 # The trace context: the headers that name the trace a task belongs to, as the W3C's Trace Context

@@ -7,9 +7,9 @@ core's. Used by the AMQP door and by the management API.
 
 from __future__ import annotations
 
-from jackalope.core.amqp.problems import AmqpRefusal, Flaw, Problem
 from jackalope.core.commands.base import DEFAULT_NAMESPACE
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.problems import AmqpRefusal, Flaw, Problem
 
 #: The virtual host that every client asks for by default.
 DEFAULT_VHOST = "/"

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from uuid import UUID
 
-from jackalope.core.amqp.envelope import headers_shown
 from jackalope.core.ids import successor_id
 from jackalope.core.limits import HELPERS_PER_FANOUT_MAX, NOTE_CHARS_MAX
+from jackalope.core.shapes.envelope import headers_shown
 from jackalope.tasks.context import Spawnable, running
 from jackalope.tasks.serialization import encodable
 

@@ -23,8 +23,7 @@ from msgspec import Meta
 
 from jackalope.broker.config.schema import COMPONENTS, Config, NamespaceConfig, QueueConfig
 from jackalope.broker.config.task_queue_file import Note, translate
-from jackalope.core.admin.api_keys import api_key_problems
-from jackalope.core.api_key import ApiKey, Permission
+from jackalope.core.api_key import ApiKey, Permission, api_key_problems
 from jackalope.core.commands import DEFAULT_NAMESPACE
 from jackalope.core.durations import format_duration, parse_duration
 from jackalope.core.limits import WORKERS_PER_GROUP_MAX

@@ -11,13 +11,12 @@ import msgspec
 
 from jackalope.broker.access import sees
 from jackalope.core import Core
-from jackalope.core.amqp.envelope import headers_shown
-from jackalope.core.cache.single_flight import how_made, joined
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import ENDED
+from jackalope.core.shapes.envelope import headers_shown
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.queue import Queue
-from jackalope.core.task import Task, TaskRow, size_of, to_row
+from jackalope.core.task import Task, TaskRow, how_made, joined, size_of, to_row
 from jackalope.wire.views import AnswerView, ErrorView, ProgressView, RequestView, TaskView
 
 

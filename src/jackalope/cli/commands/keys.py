@@ -43,8 +43,7 @@ class Rights(Options):
     def make(self, name: str, expires_us: int = 0) -> "tuple[str, ApiKey]":
         """Make a key, and the token that only its bearer will know."""
         from jackalope.broker.access import hash_of, id_of, new_token
-        from jackalope.core.admin.api_keys import api_key_problems
-        from jackalope.core.api_key import ApiKey, Permission
+        from jackalope.core.api_key import ApiKey, Permission, api_key_problems
 
         for each in self.permission or ():
             if each not in _PERMISSIONS:

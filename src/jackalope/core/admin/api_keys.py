@@ -10,18 +10,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from jackalope.core.api_key import ApiKey
+from jackalope.core.api_key import ApiKey, api_key_problems, is_lasting_admin
 from jackalope.core.commands import CreateApiKey, RevokeApiKey
-from jackalope.core.commands.base import is_unlimited_admin
 from jackalope.core.context import Context
 from jackalope.core.effects import Accepted
-from jackalope.core.limits import API_KEYS_MAX, NAME_CHARS_MAX, QUEUES_PER_API_KEY_MAX, TIME_US_MAX
+from jackalope.core.limits import API_KEYS_MAX
 from jackalope.core.records import ApiKeyCreated, ApiKeyRevoked
 from jackalope.core.refusals import Code, Refusal
-
-_ID_CHARS_MAX = 32
-_HASH_CHARS = 64
-_HEX = frozenset("0123456789abcdef")
 
 
 def create_api_key(ctx: Context, command: CreateApiKey) -> Accepted | Refusal:
@@ -69,30 +64,3 @@ def revoke_api_key(ctx: Context, command: RevokeApiKey) -> Accepted | Refusal:
 
 def _has_admin(ctx: Context, keys: Iterable[ApiKey]) -> bool:
     return ctx.has_admin or any(map(is_lasting_admin, keys))
-
-
-def is_lasting_admin(key: ApiKey) -> bool:
-    """Return whether a key can always make and revoke others."""
-    return is_unlimited_admin(key) and not key.namespace and not key.expires_us
-
-
-def api_key_problems(key: ApiKey) -> list[str]:
-    """Return everything that is wrong with a key in itself."""
-    problems = []
-    if not 0 < len(key.id) <= _ID_CHARS_MAX or not _HEX.issuperset(key.id):
-        problems.append(f"id: must be 1 to {_ID_CHARS_MAX} digits of hex, got {key.id!r}")
-    if len(key.hash) != _HASH_CHARS or not _HEX.issuperset(key.hash):
-        problems.append(f"hash: must be {_HASH_CHARS} digits of hex, a SHA-256")
-    if not 0 < len(key.name) <= NAME_CHARS_MAX:
-        problems.append(f"name: must have 1 to {NAME_CHARS_MAX} characters, got {len(key.name)}")
-    if not key.permissions:
-        problems.append("permissions: must name at least one")
-    if len(key.queues) > QUEUES_PER_API_KEY_MAX:
-        problems.append(f"queues: at most {QUEUES_PER_API_KEY_MAX}, got {len(key.queues)}")
-    if not all(0 < len(queue) <= NAME_CHARS_MAX for queue in key.queues):
-        problems.append(f"queues: each must have 1 to {NAME_CHARS_MAX} characters")
-    if len(key.namespace) > NAME_CHARS_MAX:
-        problems.append(f"namespace: must have at most {NAME_CHARS_MAX} characters")
-    if not 0 <= key.expires_us <= TIME_US_MAX:
-        problems.append(f"expires_us: must be 0 to {TIME_US_MAX}, got {key.expires_us}")
-    return problems

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from jackalope.core.amqp.problems import Flaw
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.limits import COUNT_MAX, NAME_CHARS_MAX, TIME_US_MAX
 from jackalope.core.policy import PRESETS, Policy
 from jackalope.core.shapes.exchange import AmqpTraits, AppliesTo, Exchange, Overflow, Rule
+from jackalope.core.shapes.problems import Flaw
 
 #: RabbitMQ counts priorities up to this, and ours are as many.
 PRIORITY_MAX = 255

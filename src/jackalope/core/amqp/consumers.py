@@ -20,7 +20,6 @@ from jackalope.core.amqp.arguments import (
 )
 from jackalope.core.amqp.exchanges import absent_queue, find_open, locked, not_permitted
 from jackalope.core.amqp.lifetimes import Lifetimes, consumers_of, watch_idle
-from jackalope.core.amqp.problems import Problem, refuse
 from jackalope.core.commands import ClaimTasks, JoinWorker
 from jackalope.core.commands.amqp import (
     Consume,
@@ -41,6 +40,7 @@ from jackalope.core.pools.lifecycle import replace_stalled
 from jackalope.core.records import QueueDeclared
 from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.exchange import AmqpTraits, AppliesTo, requests_queue
+from jackalope.core.shapes.problems import Problem, refuse
 from jackalope.core.state.queue import Namespace, Queue
 from jackalope.core.state.roster import Consumer, Worker
 from jackalope.core.task import lease_of

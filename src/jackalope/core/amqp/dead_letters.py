@@ -8,10 +8,10 @@ would go round in a circle without anybody having rejected it is dropped, as the
 
 from __future__ import annotations
 
-from jackalope.core.amqp.envelope import Death, dead_letter_of, envelope_of
 from jackalope.core.amqp.publish import enter, priority_in, routes, successor_in
 from jackalope.core.context import Context
 from jackalope.core.lifecycle import Reason
+from jackalope.core.shapes.envelope import Death, dead_letter_of, envelope_of
 from jackalope.core.shapes.exchange import dead_letter_exchange, is_request, requests_queue
 from jackalope.core.state.queue import Queue
 from jackalope.core.task import Envelope, Task, TaskSpec

@@ -14,7 +14,6 @@ from jackalope.core.amqp.arguments import (
     rule_problem,
 )
 from jackalope.core.amqp.lifetimes import watch_idle
-from jackalope.core.amqp.problems import Problem, refuse
 from jackalope.core.commands.amqp import (
     Bind,
     ClearRule,
@@ -48,6 +47,7 @@ from jackalope.core.shapes.exchange import (
     Rule,
     requests_queue,
 )
+from jackalope.core.shapes.problems import Problem, refuse
 from jackalope.core.state.changes import is_volatile_binding
 from jackalope.core.state.queue import Namespace, Queue
 from jackalope.core.state.routing import MATCHES

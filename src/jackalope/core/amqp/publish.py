@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from jackalope.core.amqp.envelope import copies, headers_of, without_blind_copies
-from jackalope.core.amqp.problems import Problem, refuse
 from jackalope.core.commands.amqp import Publication, PublishMessages
 from jackalope.core.context import Context
 from jackalope.core.effects import Published
@@ -20,6 +18,7 @@ from jackalope.core.namespaces import open_namespace
 from jackalope.core.pools.lifecycle import stir, unclaimed
 from jackalope.core.records import TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.envelope import copies, headers_of, without_blind_copies
 from jackalope.core.shapes.exchange import (
     DEFAULT_EXCHANGE,
     GENERATED,
@@ -29,6 +28,7 @@ from jackalope.core.shapes.exchange import (
     can_be_queue,
     is_request,
 )
+from jackalope.core.shapes.problems import Problem, refuse
 from jackalope.core.state.queue import Namespace, Queue
 from jackalope.core.state.topology import Place
 from jackalope.core.task import PRIORITY_DEFAULT, Body, Envelope, TaskSpec, size_of

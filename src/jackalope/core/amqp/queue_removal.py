@@ -9,7 +9,6 @@ from __future__ import annotations
 from jackalope.core.amqp.consumers import serve_next, silence
 from jackalope.core.amqp.exchanges import absent_queue, find_open, is_hidden, locked, not_permitted
 from jackalope.core.amqp.lifetimes import Lifetimes, consumers_of, watch_idle
-from jackalope.core.amqp.problems import Problem, refuse
 from jackalope.core.commands.amqp import PurgeQueue, RemoveQueue
 from jackalope.core.context import Context
 from jackalope.core.effects import ConsumerCancelled, Dropped
@@ -19,6 +18,7 @@ from jackalope.core.namespaces import drop_unused
 from jackalope.core.records import AttemptEnded, QueueDeleted, TaskMoved, TasksDropped, Unbound
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.exchange import is_request, requests_queue
+from jackalope.core.shapes.problems import Problem, refuse
 from jackalope.core.state.changes import is_volatile_binding
 from jackalope.core.state.queue import Queue
 from jackalope.core.task import NO_OPTIONS, Task

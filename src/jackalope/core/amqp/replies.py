@@ -13,7 +13,6 @@ from typing import NamedTuple
 import msgspec
 
 from jackalope.core.amqp.dead_letters import REASONS
-from jackalope.core.amqp.envelope import reply_address, reply_properties
 from jackalope.core.amqp.publish import enter, priority_in
 from jackalope.core.commands.amqp import WaitForReplies
 from jackalope.core.context import Context, TaskEnd
@@ -21,6 +20,7 @@ from jackalope.core.effects import Accepted, DirectReply
 from jackalope.core.ids import TaskId, successor_id, volatile_id
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.records import AttemptFinished
+from jackalope.core.shapes.envelope import reply_address, reply_properties
 from jackalope.core.shapes.exchange import REPLY_TO, is_request
 from jackalope.core.state.queue import Queue
 from jackalope.core.task import Attempt, BlobRef, Body, Envelope, Error, Task, TaskSpec

@@ -29,9 +29,9 @@ from jackalope.core.records import (
     RequestJoined,
 )
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.shapes.request import JOINED, How, Same, StoredAnswer, how_run, identity_of
+from jackalope.core.shapes.request import How, Same, StoredAnswer, how_run, identity_of, unknown
 from jackalope.core.state.queue import Namespace, Queue
-from jackalope.core.task import NO_OPTIONS, Attempt, Options, Task, TaskSpec, size_of
+from jackalope.core.task import NO_OPTIONS, Attempt, Options, Task, TaskSpec, joined, size_of
 
 
 def ask(
@@ -94,11 +94,6 @@ def _serve(ctx: Context, queue: Queue, identity: bytes, same: Same, by: str) -> 
     return None
 
 
-def how_made(options: Options) -> How | None:
-    """Return how the request was served that made a task; None if it was no request."""
-    return None if options.same is None else how_run(options.same)
-
-
 def is_doubled(task: Task) -> bool:
     """Return whether an ended task asks for what another one is running."""
     other = task.queue.cache.flights.get(task.options.identity, task.id)
@@ -147,11 +142,6 @@ def _worker_of(task: Task) -> str:
     return next(assigned, "")
 
 
-def joined(task: Task) -> int:
-    """Count the requests that were joined to a task."""
-    return sum(int(each.detail) for each in task.history or () if each.what == JOINED)
-
-
 def drop_answer(ctx: Context, task_id: TaskId, by: str) -> None:
     if task_id in ctx.book.answers.by_task:
         ctx.record(AnswersDropped(ctx.now_us, (task_id,), "purged", by))
@@ -188,12 +178,6 @@ def act_on_answers(ctx: Context, command: ActOnAnswers) -> Acted | Refusal:
     more = len(found) > TASKS_PER_FILTER_MAX
     changed = _change(ctx, command, found[:TASKS_PER_FILTER_MAX])
     return Acted(changed, 0, tuple(refused), more)
-
-
-def unknown(identity: bytes, namespace: str) -> Refusal:
-    """Refuse a request that is not known, or whose answer is no longer kept."""
-    message = f"no request {identity.hex()} in namespace {namespace!r}; send it again"
-    return Refusal(Code.UNKNOWN_REQUEST, message)
 
 
 def _find(namespace: Namespace, identity: bytes, command: ActOnAnswers) -> StoredAnswer | None:

@@ -11,16 +11,8 @@ from typing import Any
 
 import msgspec
 
-from jackalope.core.api_key import ApiKey, Permission
-from jackalope.core.commands.base import (
-    Command,
-    Limited,
-    Namespaced,
-    Report,
-    Scope,
-    is_unlimited_admin,
-    permits,
-)
+from jackalope.core.api_key import ApiKey, Permission, is_unlimited_admin
+from jackalope.core.commands.base import Command, Limited, Namespaced, Report, Scope, permits
 from jackalope.core.ids import TaskId
 from jackalope.core.shapes.exchange import Binding, Exchange, Rule
 from jackalope.core.task import BlobRef

@@ -83,11 +83,6 @@ class Report(Command):
     scope = Scope.SESSION
 
 
-def is_unlimited_admin(key: ApiKey) -> bool:
-    """Return whether a key administers every queue of its namespace."""
-    return Permission.ADMIN in key.permissions and not key.queues
-
-
 def permits(key: ApiKey, *permissions: Permission) -> bool:
     held = key.permissions
     return Permission.ADMIN in held or any(permission in held for permission in permissions)

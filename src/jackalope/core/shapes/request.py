@@ -13,6 +13,7 @@ import msgspec
 
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
+from jackalope.core.refusals import Code, Refusal
 
 #: Begins every identity, so that another way of making them can never give the same ones.
 SCHEME = "jackalope.request.1"
@@ -87,3 +88,9 @@ def how_run(same: Same | None) -> How:
     if same is Same.REFRESH:
         return How.REFRESH
     return How.BYPASS if same is Same.RUN else How.MISS
+
+
+def unknown(identity: bytes, namespace: str) -> Refusal:
+    """Refuse a request that is not known, or whose answer is no longer kept."""
+    message = f"no request {identity.hex()} in namespace {namespace!r}; send it again"
+    return Refusal(Code.UNKNOWN_REQUEST, message)

@@ -11,12 +11,12 @@ from __future__ import annotations
 from functools import partial
 from heapq import heappop, heappush
 
-from jackalope.core.amqp.envelope import envelope_to_send
 from jackalope.core.assertions import must
 from jackalope.core.context import Context
 from jackalope.core.effects import Assignment, DrainAsked, SendToSession
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.records import AttemptAssigned, AttemptFinished, AttemptStarted, TaskMoved
+from jackalope.core.shapes.envelope import envelope_to_send
 from jackalope.core.state.queue import Queue
 from jackalope.core.state.ready_queue import Lane, order
 from jackalope.core.state.roster import Consumer, Worker

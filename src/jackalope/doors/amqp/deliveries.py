@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jackalope.broker.access import THE_BROKER
 from jackalope.broker.views import amqp as views
-from jackalope.core.amqp.envelope import make_envelope
 from jackalope.core.commands import Fail, FailAttempts, Held, ReleaseAttempts, Verdict
 from jackalope.core.commands.amqp import GrantCredit, StopConsuming
 from jackalope.core.durations import MILLISECOND, SECOND
@@ -26,6 +25,7 @@ from jackalope.core.effects import (
 )
 from jackalope.core.ids import TaskId
 from jackalope.core.refusals import Refusal
+from jackalope.core.shapes.envelope import make_envelope
 from jackalope.core.task import BlobRef, Body, Envelope, Error
 from jackalope.doors.amqp.pool_answers import Answer
 from jackalope.storage import OutOfReach, StorageFault

@@ -17,7 +17,6 @@ from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
 from jackalope.broker.task_ids import fresh_task_id
 from jackalope.broker.views.amqp import ready_in
-from jackalope.core.amqp.envelope import make_envelope
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import (
     AnyCommand,
@@ -34,6 +33,7 @@ from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, Effect, NothingToClaim, Published, Reply
 from jackalope.core.limits import INLINE_BYTES_MAX, NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.envelope import make_envelope
 from jackalope.core.task import BlobRef, Error
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.management.conventions import (

@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Meta
 
 from jackalope.broker.queries import Refused
-from jackalope.core.amqp.envelope import headers_shown
 from jackalope.core.commands import Answer as SignalAnswer
 from jackalope.core.commands import (
     AnswerSignal,
@@ -43,6 +42,7 @@ from jackalope.core.limits import (
     NOTE_CHARS_MAX,
     QUEUES_PER_WORKER_MAX,
 )
+from jackalope.core.shapes.envelope import headers_shown
 from jackalope.core.task import BlobRef, Error, Signal
 from jackalope.doors.http.asgi import Response, gone
 from jackalope.doors.http.bodies import body_response, receiving

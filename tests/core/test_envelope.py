@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jackalope.core.amqp.envelope import headers_shown
+from jackalope.core.shapes.envelope import headers_shown
 from jackalope.core.task import Envelope
 from jackalope.wire import amqp_properties as properties
 from jackalope.wire.amqp_properties import BadProperties, long_number, short
