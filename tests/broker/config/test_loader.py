@@ -14,7 +14,7 @@ from jackalope.broker.config.loader import (
     load,
     plain,
 )
-from jackalope.broker.config.schema import Config, LogFormat, LogLevel
+from jackalope.broker.config.schema import Config, LimitsConfig, LogFormat, LogLevel
 from jackalope.cli.formatting import setting
 from jackalope.core.durations import (
     DAY,
@@ -135,6 +135,22 @@ def test_later_places_win(tmp_path: Path) -> None:
     assert origins["native.port"] == "environment JACKALOPE_NATIVE__PORT"
     assert origins["native.max_connections"] == "flag --max"
     assert origins["native.heartbeat"] == "default"
+
+
+def test_the_limits_of_the_broker_stand_beside_those_of_tags(tmp_path: Path) -> None:
+    file = tmp_path / "jackalope.yaml"
+    file.write_text(
+        "limits: {unread_bytes: 2097152, gpu: 4}\n"
+        "namespaces: {default: {limits: {queues_by_use: 3}}}\n"
+    )
+    environment = {"JACKALOPE_LIMITS__NAMESPACES_BY_USE": "7"}
+    config = load(file, environment=environment).config
+    assert (config.limits.unread_bytes, config.limits.namespaces_by_use) == (2097152, 7)
+    assert config.limits.queues_by_use == LimitsConfig().queues_by_use
+    assert config.namespaces["default"].limits == {"gpu": 4, "queues_by_use": 3}
+    file.write_text("limits: {unread_bytes: 5}")
+    with pytest.raises(ConfigError, match="at least 1048576"):
+        load(file)
 
 
 def test_environment_reaches_queues_and_limits() -> None:

@@ -21,7 +21,13 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from jackalope.broker.config.schema import COMPONENTS, Config, NamespaceConfig, QueueConfig
+from jackalope.broker.config.schema import (
+    COMPONENTS,
+    Config,
+    LimitsConfig,
+    NamespaceConfig,
+    QueueConfig,
+)
 from jackalope.broker.config.task_queue_file import Note, translate
 from jackalope.core.api_key import ApiKey, Permission, api_key_problems
 from jackalope.core.commands import DEFAULT_NAMESPACE
@@ -128,8 +134,12 @@ def key_of(path: KeyPath) -> str:
 
 
 def _full_path(path: KeyPath) -> KeyPath:
-    """Give `queues` and `limits` the namespace that they mean when they name none."""
-    is_short = path[0] in NamespaceConfig.__struct_fields__
+    """Give `queues` and `limits` the namespace that they mean when they name none.
+
+    The limits of the broker itself stand beside those of tags.
+    """
+    is_own = path[0] == "limits" and path[1:2] != () and path[1] in _fields(LimitsConfig)
+    is_short = path[0] in NamespaceConfig.__struct_fields__ and not is_own
     return ("namespaces", DEFAULT_NAMESPACE, *path) if is_short else path
 
 

@@ -330,8 +330,8 @@ class LimitsConfig(msgspec.Struct, frozen=True):
     unread_bytes: Annotated[
         int,
         _about(
-            "How much all native and AMQP peers together may leave unread; beyond that the one "
-            "with the most is cut off.",
+            "How much all peers of all doors together may leave unread; beyond that the one with "
+            "the most is cut off.",
             ge=MEBIBYTE,
         ),
     ] = 256 * MEBIBYTE

@@ -45,7 +45,7 @@ class HttpDoor:
         self.visits = Visits(broker.access)  # browsers that have signed in
         # set when the door closes; waiting and streaming requests end then
         self.closing = asyncio.Event()
-        self._listener = Listener(self.settings, tls)
+        self._listener = Listener(self.settings, broker.backlog, tls)
 
     async def start(self) -> None:
         """Begin to listen.

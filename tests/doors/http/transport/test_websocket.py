@@ -4,11 +4,13 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from typing import Any
 
 import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 
+from jackalope.broker.backlog import Backlog
 from jackalope.doors.http.transport.listener import EXTENSION, PieceProtocol, probe
 from tests.doors.harness import run
 from tests.doors.http.harness import PATIENCE_S
@@ -35,7 +37,11 @@ class Served:
 async def served(app: App) -> AsyncIterator[Served]:
     listening = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        app, ws=PieceProtocol, lifespan="off", log_config=None, ws_per_message_deflate=False
+        app,
+        ws=partial(PieceProtocol, backlog=Backlog(1024 * 1024)),  # type: ignore[arg-type]
+        lifespan="off",
+        log_config=None,
+        ws_per_message_deflate=False,
     )
     config.load()
     server = uvicorn.Server(config)

@@ -60,7 +60,7 @@ class ManagementDoor:
         self._broker = broker
         self._room = Room(broker, links, amqp_port)
         self._settings = settings
-        self._listener = Listener(settings, tls)
+        self._listener = Listener(settings, broker.backlog, tls)
 
     async def start(self) -> None:
         """Begin to listen.

@@ -25,6 +25,7 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from wsproto.events import BytesMessage, Request, TextMessage
 from wsproto.utilities import LocalProtocolError
 
+from jackalope.broker.backlog import Backlog
 from jackalope.broker.config.schema import HttpConfig
 from jackalope.core.durations import SECOND
 from jackalope.doors.http.asgi import ASGIApp
@@ -40,8 +41,11 @@ _WEBSOCKET_BYTES_MAX = 16 * 1024 * 1024
 class Listener:
     """Listens on some ports of one host, and hands requests to an application."""
 
-    def __init__(self, settings: HttpConfig, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, settings: HttpConfig, backlog: Backlog, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._settings = settings
+        self._backlog = backlog
         self._tls = tls
         self._sockets: list[socket.socket] = []
         self._server: uvicorn.Server | None = None
@@ -80,7 +84,7 @@ class Listener:
         config = uvicorn.Config(
             application,
             loop="none",
-            http=partial(PatientProtocol, patience=patience),  # type: ignore[arg-type]
+            http=partial(PatientProtocol, patience=patience, backlog=self._backlog),  # type: ignore[arg-type]
             lifespan="off",
             log_config=None,
             log_level="warning",
@@ -90,7 +94,7 @@ class Listener:
             forwarded_allow_ips=list(settings.trusted_proxies),
             timeout_keep_alive=settings.keep_alive_us // SECOND,
             timeout_graceful_shutdown=_GOODBYE_S,
-            ws=PieceProtocol,
+            ws=partial(PieceProtocol, backlog=self._backlog),  # type: ignore[arg-type]
             ws_max_size=_WEBSOCKET_BYTES_MAX,
             # What is unpacked can be a thousand times what came.
             ws_per_message_deflate=False,
@@ -117,6 +121,28 @@ class Listener:
             await server.shutdown(sockets=self._sockets)
 
 
+class Counted:
+    """A connection whose unread bytes count in the sum over all doors, once they hold it up.
+
+    What it was given before that, and one write at most after it, are all that it holds.
+    """
+
+    transport: asyncio.Transport
+    backlog: Backlog
+
+    def unread_bytes(self) -> int:
+        """Return how much the peer has not read."""
+        return self.transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """Close at once, whatever is unsent."""
+        self.transport.abort()
+
+    def count(self) -> None:
+        """Note how much is unread now."""
+        self.backlog.note(self, self.unread_bytes())
+
+
 # WebSockets whose binary messages may be of any size, in pieces.
 
 #: What an application finds among the extensions of its scope if it may ask for pieces.
@@ -128,10 +154,29 @@ PROBE_EVERY_S = 10
 PROBES = 3
 
 
-class PieceProtocol(WSProtocol):
+class PieceProtocol(Counted, WSProtocol):
     """A WebSocket that can hand on binary messages in pieces."""
 
     is_in_pieces = False
+
+    def __init__(self, *args: Any, backlog: Backlog, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.backlog = backlog
+
+    def pause_writing(self) -> None:
+        """Count what the peer does not read."""
+        super().pause_writing()
+        self.count()
+
+    def resume_writing(self) -> None:
+        """Go on with a peer that reads again."""
+        super().resume_writing()
+        self.backlog.forget(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count it no more."""
+        self.backlog.forget(self)
+        super().connection_lost(exc)
 
     def handle_connect(self, event: Request) -> None:
         """Notify the application, which has not begun yet, that there can be pieces."""
@@ -274,11 +319,12 @@ class Gathering:
         self._transport.close()
 
 
-class PatientProtocol(HttpToolsProtocol):
+class PatientProtocol(Counted, HttpToolsProtocol):
     """One connection. Patient, but not for ever."""
 
-    def __init__(self, *args: Any, patience: Patience, **more: Any) -> None:
+    def __init__(self, *args: Any, patience: Patience, backlog: Backlog, **more: Any) -> None:
         super().__init__(*args, **more)
+        self.backlog = backlog
         self.logger = _log  # An error of a peer is reported to the peer, not logged.
         self._patience = patience
         self._phase = Phase.HEAD
@@ -355,14 +401,21 @@ class PatientProtocol(HttpToolsProtocol):
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """Note since when the peer does not read."""
+        """Note since when the peer does not read, and how much."""
         self._deaf_since_s = self.loop.time()
         super().pause_writing()
+        self.count()
 
     def resume_writing(self) -> None:
         """Go on with a peer that reads again."""
         self._deaf_since_s = 0.0
         super().resume_writing()
+        self.backlog.forget(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count it no more."""
+        self.backlog.forget(self)
+        super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP in our words."""
