@@ -178,6 +178,18 @@ def test_a_refused_start_makes_no_folder(tmp_path: Path, flags: tuple[str, ...])
     assert not (tmp_path / "jackalope-data").exists()
 
 
+@pytest.mark.parametrize("flag", ["--port", "--http-port", "--amqp-port"])
+def test_a_port_that_is_taken_makes_no_folder(tmp_path: Path, flag: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        ports = {"--port": "0", "--http-port": "0", flag: str(other.getsockname()[1])}
+        more = ["--amqp"] if flag == "--amqp-port" else []
+        words = [word for pair in ports.items() for word in pair]
+        code, err = refused(*words, *more, cwd=tmp_path)
+    assert code == 4
+    assert f"choose another with {flag}" in err
+    assert not (tmp_path / "jackalope-data").exists()
+
+
 def test_damaged_storage_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
     assert Serving(cwd=tmp_path).stop()[0] == 0
     (tmp_path / "jackalope-data" / "tasks.db").write_bytes(b"this is no database" * 100)

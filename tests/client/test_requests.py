@@ -257,6 +257,23 @@ def test_a_request_may_have_a_time() -> None:
     run(scenario())
 
 
+def test_a_keyword_timeout_is_the_functions_own() -> None:
+    async def scenario() -> None:
+        async with open_house() as house, house.app() as app:
+
+            @app.task(queue="sums")
+            def wait(timeout: float) -> float:
+                return timeout * 2
+
+            async with Hand(app, "sums"):
+                asked = await wait.options(result_timeout=PATIENCE_S).request(timeout=3)
+                assert asked.value == 6
+                sent = await wait.send_request(timeout=4)
+                assert (await sent.answer(timeout=PATIENCE_S)).value == 8
+
+    run(scenario())
+
+
 @pytest.mark.feature("J6")
 def test_an_unknown_request_is_refused() -> None:
     async def scenario() -> None:

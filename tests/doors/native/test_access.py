@@ -27,6 +27,7 @@ from jackalope.core.commands import (
 )
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
+from jackalope.core.task import Options, TaskSpec
 from jackalope.errors import ConnectionLost, Rejected
 from jackalope.transport.address import Address
 from jackalope.wire.frames import Kind
@@ -349,6 +350,37 @@ def test_a_key_of_some_queues_sees_no_others() -> None:
             watched = await peer.ask_ok(WatchTasks(0, (theirs,)))
             assert watched["count"] == 0
             assert await root.state_of(theirs) == "ready"
+
+    run(test())
+
+
+def test_a_taken_alias_tells_one_bit_and_not_who_has_it() -> None:
+    all_token, all_key = make_key(Permission.ADMIN)
+    token, key = make_key(Permission.ADMIN, queues=("images",))
+
+    async def test() -> None:
+        async with open_house(None, access=Access([key, all_key])) as house:
+            root, peer = await house.peer(token=all_token), await house.peer(token=token)
+
+            def named(queue: str) -> TaskSpec:
+                return spec(queue, options=Options(alias="nightly"))
+
+            answers = []
+            for queue in ("sounds", "films"):
+                (holder,) = await root.submit(named(queue))
+                for state in ("ready", "killed"):
+                    assert await root.state_of(holder) == state
+                    body = await peer.ask_ok(SubmitTasks(0, [named("images")]))
+                    answers.append(body["refused"])
+                    await root.ask_ok(ActOnTasks(0, Action.KILL, (holder,)))
+                await root.ask_ok(ActOnTasks(0, Action.PURGE, (holder,)))
+            assert all(answer == answers[0] for answer in answers)
+            ((_, refusal),) = answers[0]
+            assert refusal["code"] == "duplicate_alias"
+            assert refusal["message"] == "alias 'nightly' is taken; choose another"
+            (mine,) = await peer.submit(named("images"))
+            ((_, own),) = (await peer.ask_ok(SubmitTasks(0, [named("images")])))["refused"]
+            assert mine.hex() in own["message"]  # Its own it may see.
 
     run(test())
 

@@ -10,6 +10,7 @@ import errno
 import gc
 import os
 import signal
+import socket
 import ssl
 import sys
 from contextlib import suppress
@@ -111,6 +112,37 @@ def _refuse_bad(config: Config) -> None:
     _tls(config)
     if config.amqp.enabled:
         _tls(config, config.amqp.client_ca)
+    if is_new:
+        _try_ports(config)
+
+
+def _try_ports(config: Config) -> None:
+    """See that the ports can be had. The doors take them later, with a data folder behind them.
+
+    Raises:
+        Failure: one cannot be.
+    """
+    native, http, amqp = config.native, config.http, config.amqp
+    has_pages = http.enabled and has_http()
+    for is_wanted, host, port, flag in (
+        (True, native.host, native.port, "--port"),
+        (has_pages, http.host, http.port, "--http-port"),
+        (amqp.enabled, amqp.host, amqp.port, "--amqp-port"),
+        (
+            amqp.enabled and amqp.management,
+            amqp.host,
+            amqp.management_port,
+            "--amqp-management-port",
+        ),
+    ):
+        if not is_wanted or not port:
+            continue
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, _, _, _, address = found[0]
+            socket.create_server(address, family=family).close()
+        except OSError as error:
+            raise _cannot_listen(error, host, port, flag) from None
 
 
 def _open(config: Config, accepts_loss: bool) -> Broker:
