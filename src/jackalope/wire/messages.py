@@ -363,6 +363,7 @@ FROM_BROKER: dict[Kind, type[AnyMessage]] = {
 }
 
 
+_WITH_ABOUT = (Query, Manage)
 _COMMANDS = {shape: kind for kind, shape in TO_BROKER.items() if issubclass(shape, Command)}
 
 
@@ -380,22 +381,25 @@ def name_of(message: Request | Command) -> str:
     return type(message).__name__
 
 
-class _Cutter:
-    """Cuts off what a peer sends beyond the fields of a command that it may set."""
+class _CommandDecoder:
+    """Reads a command, without what a peer sends beyond the fields that it may set."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        must(len(names) <= _SHORT_ARRAY_MAX, "a body is a short array", names)
-        self._longest = bytes([_SHORT_ARRAY + len(names)])
+    def __init__(self, shape: type[Command]) -> None:
+        names = fields_of(shape)
+        must(len(names) < _SHORT_ARRAY_MAX, "the body of a command is a short array", shape)
+        self._decode = msgspec.msgpack.Decoder(shape).decode
+        self._too_long = bytes([_SHORT_ARRAY + len(names) + 1])
         # Raw, and as many as there are: the rest is passed over, however long it is.
         parts: Any = [(name, msgspec.Raw, None) for name in names]
-        shape = msgspec.defstruct("Parts", parts, array_like=True)
-        self._decode = msgspec.msgpack.Decoder(shape).decode
+        self._decode_parts = msgspec.msgpack.Decoder(
+            msgspec.defstruct("Parts", parts, array_like=True)
+        ).decode
 
-    def cut(self, body: bytes) -> bytes:
-        if body[:1] <= self._longest:  # Nearly always: a short array that is not too long.
-            return body
-        parts = msgspec.structs.astuple(self._decode(body))
-        return msgspec.msgpack.encode([part for part in parts if part is not None])
+    def decode(self, body: bytes) -> Command:
+        if body >= self._too_long:  # By its first byte: an array that is longer, or in a long form.
+            parts = msgspec.structs.astuple(self._decode_parts(body))
+            body = msgspec.msgpack.encode([part for part in parts if part is not None])
+        return self._decode(body)
 
 
 class Codec:
@@ -404,42 +408,34 @@ class Codec:
     def __init__(
         self, sends: Mapping[AnyKind, type[AnyMessage]], hears: Mapping[AnyKind, type[AnyMessage]]
     ) -> None:
-        self._kinds: dict[type[AnyMessage], IntEnum] = {
-            shape: kind for kind, shape in sends.items()
+        self._sends: dict[type[AnyMessage], tuple[IntEnum, Callable[[Any], Any] | None]] = {
+            shape: (kind, _getter(fields_of(shape)) if issubclass(shape, Command) else None)
+            for kind, shape in sends.items()
         }
-        self._getters: dict[type[AnyMessage], Callable[[Any], Any]] = {
-            shape: _getter(fields_of(shape))
-            for shape in sends.values()
+        self._decoders: dict[int, Callable[[bytes], AnyMessage]] = {
+            int(kind): _CommandDecoder(shape).decode
             if issubclass(shape, Command)
-        }
-        self._decoders = {
-            int(kind): msgspec.msgpack.Decoder(shape) for kind, shape in hears.items()
-        }
-        self._cutters = {
-            int(kind): _Cutter(fields_of(shape))
+            else msgspec.msgpack.Decoder(shape).decode
             for kind, shape in hears.items()
-            if issubclass(shape, Command)
         }
         self._encode = msgspec.msgpack.Encoder().encode
 
     def encode(self, message: AnyMessage) -> bytes:
-        getter = self._getters.get(type(message))
-        body = self._encode(message if getter is None else getter(message))
-        return frame(self._kinds[type(message)], body)
+        kind, getter = self._sends[type(message)]
+        return frame(kind, self._encode(message if getter is None else getter(message)))
 
     def decode(self, kind: int, body: bytes) -> AnyMessage:
         """Return the message of a frame. In a command, a peer has set nothing that it must not."""
-        decoder = self._decoders.get(kind)
-        if decoder is None:
+        decode = self._decoders.get(kind)
+        if decode is None:
             message = f"a frame of kind {kind}, which means nothing in this direction"
             raise BodyError(message, ref_in(body))
-        cutter = self._cutters.get(kind)
         try:
-            decoded: AnyMessage = decoder.decode(body if cutter is None else cutter.cut(body))
+            decoded = decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = f"a frame of kind {kind} with a bad body: {error}"
             raise BodyError(message, ref_in(body)) from None
-        if isinstance(decoded, Query | Manage) and (problem := shape_problem(decoded.about)):
+        if isinstance(decoded, _WITH_ABOUT) and (problem := shape_problem(decoded.about)):
             message = f"a frame of kind {kind} with a bad body: about: {problem}"
             raise BodyError(message, decoded.ref)
         return decoded

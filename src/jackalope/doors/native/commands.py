@@ -95,15 +95,14 @@ def commands_of(
         return _result(message, session)
     command: Any = _managed(message) if isinstance(message, Manage) else message
     command.session = session
-    command.ref = message.ref
     if isinstance(command, Signed):
         command.by = name
-    if isinstance(command, Namespaced):
-        command.namespace = namespace
-    if isinstance(command, Limited):
-        command.only = ()
-    if type(command) is RequestHelpers:
-        command.token = secrets.token_urlsafe(_TOKEN_BYTES)
+        if isinstance(command, Namespaced):
+            command.namespace = namespace
+        if isinstance(command, Limited):
+            command.only = ()
+        if isinstance(command, RequestHelpers):
+            command.token = secrets.token_urlsafe(_TOKEN_BYTES)
     return [command], None
 
 
@@ -155,7 +154,7 @@ def _managed(message: Manage) -> Command:
         text = f"{message.what}: unknown {', '.join(unknown)}; it takes {', '.join(sorted(keys))}"
         raise Refused(Refusal(Code.INVALID, text))
     try:
-        return msgspec.convert(message.about, shape)
+        return msgspec.convert({**message.about, "ref": message.ref}, shape)
     except msgspec.ValidationError as error:
         raise Refused(Refusal(Code.INVALID, f"{message.what}: {error}")) from None
 
