@@ -20,8 +20,8 @@ from jackalope.core.effects import TaskEnded
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.policy import Policy
+from jackalope.task_ids import new_task_id
 from jackalope.tasks.serialization import encode_value
-from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.messages import (
     Ack,
     AnyMessage,

@@ -27,7 +27,7 @@ from jackalope import (
 )
 from jackalope.broker.access import hash_of, id_of, new_token
 from jackalope.core.api_key import ApiKey, Permission
-from jackalope.transport.task_ids import new_task_id
+from jackalope.task_ids import new_task_id
 from tests.client.harness import BrokerProcess, Hand, House, open_house, run
 from tests.client.peer import until
 

@@ -10,7 +10,7 @@ from jackalope import ConfigError, Jackalope
 from jackalope.client.submit_options import make_plan
 from jackalope.core.durations import DAY, HOUR, MINUTE, SECOND
 from jackalope.core.task import NO_OPTIONS, OnDependency, Options, Retry, TaskSpec
-from jackalope.transport.task_ids import new_task_id
+from jackalope.task_ids import new_task_id
 
 MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
 MOMENT_US = int(MOMENT.timestamp()) * SECOND

@@ -25,7 +25,7 @@ from jackalope.client.task import TaskChoices
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.task import Options, Retry, TaskSpec
 from jackalope.errors import Timeout
-from jackalope.transport.task_ids import new_task_id
+from jackalope.task_ids import new_task_id
 from jackalope.wire.messages import AnyMessage, Notice
 from tests.client.harness import open_house, run
 from tests.client.peer import ScriptedBroker

@@ -23,7 +23,7 @@ from jackalope.core.task import Body, Options, TaskSpec
 from jackalope.doors.native import NativeDoor
 from jackalope.doors.native.server import Terms
 from jackalope.storage import Level, Storage
-from jackalope.transport.task_ids import new_task_id
+from jackalope.task_ids import new_task_id
 from jackalope.wire.frames import FrameReader, Kind, frame
 from jackalope.wire.messages import (
     Ack,

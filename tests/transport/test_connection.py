@@ -15,10 +15,10 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.task import NO_OPTIONS
 from jackalope.errors import ConnectionLost, ProtocolError, Rejected
+from jackalope.task_ids import new_task_id
 from jackalope.transport import connection as link
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Connection
-from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.messages import Ack, AnyMessage, Assign, Ended, Hello, Nack, Notice, Query
 from tests.client.peer import ScriptedBroker, run, until
 

@@ -22,9 +22,9 @@ from jackalope.errors import (
     Timeout,
     refusals,
 )
+from jackalope.task_ids import IdMaker, new_task_id, to_task_id
 from jackalope.transport.address import Address, parse_address
 from jackalope.transport.connection import Backoff
-from jackalope.transport.task_ids import IdMaker, new_task_id, to_task_id
 
 # Addresses.
 
@@ -94,9 +94,7 @@ def test_ids_are_uuids_of_version_7_that_only_grow() -> None:
 
 def test_ids_grow_though_the_clock_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     times_ms = iter([1_000, 1_001, 900, 900, 1_001, 1_002])
-    monkeypatch.setattr(
-        "jackalope.transport.task_ids.time.time_ns", lambda: next(times_ms) * 1_000_000
-    )
+    monkeypatch.setattr("jackalope.task_ids.time.time_ns", lambda: next(times_ms) * 1_000_000)
     maker = IdMaker()
     made = [maker.next() for _ in range(6)]
     assert made == sorted(set(made))
@@ -105,7 +103,7 @@ def test_ids_grow_though_the_clock_goes_back(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_ids_borrow_from_the_next_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jackalope.transport.task_ids.time.time_ns", lambda: 5_000_000)
+    monkeypatch.setattr("jackalope.task_ids.time.time_ns", lambda: 5_000_000)
     maker = IdMaker()
     made = [maker.next() for _ in range(4097)]
     assert made == sorted(set(made))

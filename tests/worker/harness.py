@@ -23,9 +23,9 @@ from jackalope.core.task import Options, Retry, TaskSpec
 from jackalope.doors.native import NativeDoor
 from jackalope.doors.native.server import Terms
 from jackalope.storage import Level, Storage
+from jackalope.task_ids import new_task_id
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Connection
-from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.messages import AnyMessage, Ended, Hello, Manage, Query
 from jackalope.wire.views import ExplanationView, HistoryEntryView, TaskView, WorkerView
 from jackalope.worker.executors.run_coroutine import new_event_loop

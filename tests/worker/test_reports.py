@@ -15,9 +15,9 @@ from jackalope.core.effects import Assignment
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.task import NO_OPTIONS, Error
 from jackalope.errors import JackalopeError
+from jackalope.task_ids import new_task_id
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.transport.address import Address
-from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.frames import Kind
 from jackalope.wire.messages import Result, broker_codec, peer_codec
 from jackalope.worker.attempt import Attempt, Failed, RetryLater

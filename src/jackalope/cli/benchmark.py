@@ -24,9 +24,9 @@ from jackalope.core.commands import Action, Finish, Held, JoinWorker, LeaveWorke
 from jackalope.core.filter import Filter
 from jackalope.core.task import TaskSpec
 from jackalope.errors import ConnectionLost
+from jackalope.task_ids import new_task_id
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Connection
-from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.messages import AnyMessage, Assign, Hello, Result
 
 _POLICY = {"retention_us": 0, "depth_limit": 0, "retries": 0}

@@ -27,9 +27,9 @@ from jackalope.core.limits import COUNT_MAX
 from jackalope.core.policy import Policy
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.errors import ConfigError, ProtocolError, Rejected, kind_of, to_rejected
+from jackalope.task_ids import to_task_id
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Connection
-from jackalope.transport.task_ids import to_task_id
 from jackalope.wire.messages import Hello, Manage, Query
 from jackalope.wire.views import (
     ApiKeyView,

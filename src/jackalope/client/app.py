@@ -30,12 +30,12 @@ from jackalope.client.session.uploads import Uploaded
 from jackalope.client.submit_options import UNSET, Choices, SubmitChoices, make_plan
 from jackalope.client.task import AsyncTask, PlainTask, TaskChoices, TaskMaker
 from jackalope.errors import ConfigError, JackalopeError, Timeout, kind_of
+from jackalope.task_ids import new_task_id, to_task_id
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.tasks.serialization import DEFAULT_CONTENT, Content, decode_value, encode_value
 from jackalope.tasks.streams import Source
 from jackalope.transport.address import Address, parse_address
 from jackalope.transport.connection import Connection
-from jackalope.transport.task_ids import new_task_id, to_task_id
 from jackalope.wire.messages import Hello
 
 if TYPE_CHECKING:

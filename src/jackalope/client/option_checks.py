@@ -18,8 +18,8 @@ from jackalope.core.durations import SECOND
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.limits import HEADERS_BYTES_MAX, NAME_CHARS_MAX, TIME_US_MAX
 from jackalope.errors import ConfigError, kind_of, shown
+from jackalope.task_ids import to_task_id
 from jackalope.tasks.serialization import CONTENTS
-from jackalope.transport.task_ids import to_task_id
 
 T = TypeVar("T")
 

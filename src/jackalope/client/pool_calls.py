@@ -36,9 +36,9 @@ from jackalope.errors import (
     TaskFailed,
     Timeout,
 )
+from jackalope.task_ids import new_task_id
 from jackalope.tasks.context import current, resting
 from jackalope.tasks.serialization import decode_value, encode_value
-from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.messages import subject_of
 
 #: How long a call may take unless it says otherwise.

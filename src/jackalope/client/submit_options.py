@@ -38,7 +38,7 @@ from jackalope.core.task import (
     TaskSpec,
 )
 from jackalope.errors import ConfigError
-from jackalope.transport.task_ids import to_task_id
+from jackalope.task_ids import to_task_id
 
 #: Stands for "as the application says" where None means "no limit".
 UNSET = -1.0

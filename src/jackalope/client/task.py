@@ -23,11 +23,11 @@ from jackalope.core.limits import COUNT_MAX
 from jackalope.core.shapes.request import How
 from jackalope.core.task import TaskSpec
 from jackalope.errors import ConfigError, PartlyRejected
+from jackalope.task_ids import new_task_id
 from jackalope.tasks.context import Running, resting
 from jackalope.tasks.definition import ISOLATIONS, Isolation, TaskDefinition
 from jackalope.tasks.serialization import CONTENT_HEADER, CONTENTS, DEFAULT_CONTENT, Content
 from jackalope.tasks.streams import Stream
-from jackalope.transport.task_ids import new_task_id
 
 if TYPE_CHECKING:
     from jackalope.client.app import Jackalope

@@ -40,9 +40,9 @@ from jackalope.kiwipy.futures import Reply, levels_of
 from jackalope.kiwipy.serialization import Coding, Envelope, Response
 from jackalope.kiwipy.subscribers import at_home
 from jackalope.kiwipy.task_traits import PARENT_HEADER, PLAIN, TASK_NAME, TaskTraits
+from jackalope.task_ids import new_task_id
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.transport.address import Address
-from jackalope.transport.task_ids import new_task_id
 from jackalope.wire.messages import Manage, Query
 from jackalope.wire.views import ProgressView
 from jackalope.worker.attempt import Attempt, Cause, Failed, Finished, Stopped

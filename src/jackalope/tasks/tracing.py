@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
-from uuid import UUID
 
 import msgspec
 from opentelemetry import trace
@@ -19,6 +18,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from jackalope import __version__
 from jackalope.core.effects import Assignment
+from jackalope.core.ids import id_text
 from jackalope.core.task import NO_OPTIONS, TRACE_HEADERS, TaskSpec
 
 _FLUSH_MS = 2_000
@@ -97,6 +97,6 @@ def _attributes(operation: str, queue: str, task: bytes, name: str) -> dict[str,
         "messaging.system": "jackalope",
         "messaging.operation.type": operation,
         "messaging.destination.name": queue,
-        "messaging.message.id": str(UUID(bytes=bytes(task))),
+        "messaging.message.id": id_text(task),
         "jackalope.task.name": name,
     }

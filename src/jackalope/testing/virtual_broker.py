@@ -76,11 +76,11 @@ from jackalope.core.task import BlobRef, Body, Error, HistoryEntry, Options
 from jackalope.core.task import Task as CoreTask
 from jackalope.embedded import EmbeddedBroker
 from jackalope.errors import Rejected, TaskFailed
+from jackalope.task_ids import new_task_id
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskDefinition, find_task
 from jackalope.testing.virtual_door import VirtualLine, Wait, Wire
 from jackalope.transport.address import parse_address
-from jackalope.transport.task_ids import new_task_id
 from jackalope.worker.attempt import Attempt, Failed, Finished, Outcome, Stopped
 from jackalope.worker.context import TaskContext
 

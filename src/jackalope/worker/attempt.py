@@ -16,13 +16,13 @@ from functools import partial
 from pathlib import Path, PurePath
 from tempfile import NamedTemporaryFile
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
-from uuid import UUID
 
 import msgspec
 
 from jackalope.core.commands import Fail, Finish, Held, Verdict
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
+from jackalope.core.ids import id_text
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.task import Error
 from jackalope.tasks.serialization import CONTENT_HEADER, Content, DecodeFailed, error_of
@@ -156,7 +156,7 @@ class Attempt:
     @property
     def shown(self) -> str:
         """The task's id as people see it."""
-        return str(UUID(bytes=self.assignment.task))
+        return id_text(self.assignment.task)
 
     @property
     def held(self) -> Held:

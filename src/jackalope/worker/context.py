@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
-from uuid import UUID
 
-from jackalope.core.ids import successor_id
+from jackalope.core.ids import id_text, successor_id
 from jackalope.core.limits import HELPERS_PER_FANOUT_MAX, NOTE_CHARS_MAX
 from jackalope.core.shapes.envelope import headers_shown
 from jackalope.tasks.context import Spawnable, running
@@ -213,5 +212,5 @@ def name_task(_: object, __: str, line: Any) -> Any:
     """Name the task in a line of the log that its code has written, whatever it wrote it with."""
     context = running.get()
     if context is not None:
-        line.setdefault("task_id", str(UUID(bytes=context.id)))
+        line.setdefault("task_id", id_text(context.id))
     return line

@@ -11,10 +11,10 @@ from uuid import UUID
 
 import pytest
 
-from jackalope.broker.task_ids import fresh_task_id
 from jackalope.core.commands import Action, ActOnTasks, DeclareQueue, DeleteQueue, SubmitTasks
 from jackalope.core.ids import TaskId
 from jackalope.core.task import TaskSpec
+from jackalope.task_ids import fresh_task_id
 from tests.doors.harness import run
 from tests.doors.http.gridlike.harness import open_grid
 from tests.doors.http.harness import HttpHouse

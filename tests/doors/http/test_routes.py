@@ -22,6 +22,7 @@ from jackalope.broker.service import Broker
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import ClaimTasks, DeclareQueue, JoinWorker, SubmitTasks
 from jackalope.core.effects import Effect
+from jackalope.core.ids import id_text
 from jackalope.core.task import Options, TaskSpec
 from jackalope.doors.http.app import Application, application, build
 from jackalope.doors.http.asgi import WEBSOCKET
@@ -29,7 +30,6 @@ from jackalope.doors.http.management.conventions import Room
 from jackalope.doors.http.management.server import _gate
 from jackalope.doors.http.management.server import build as build_management
 from jackalope.doors.http.middleware.auth import Gate
-from jackalope.doors.http.request import to_text
 from jackalope.doors.http.server import HttpDoor
 from jackalope.storage import Level, Storage
 from tests.core.driving import task_id
@@ -100,7 +100,7 @@ def body_of(method: str, path: str, target: str) -> dict[str, Any]:
 def url_of(path: str, target: str) -> str:
     """Return a path about a queue, its task or its worker."""
     names = {
-        "task_id": to_text(TASKS[target]),
+        "task_id": id_text(TASKS[target]),
         "key": f"{target}-alias",
         "queue": target,
         "job_type": target,
@@ -324,7 +324,7 @@ def test_a_key_of_other_queues_cannot_tell_whether_there_is_one(
                 answered = await house.ask(app, method, path, target)
                 assert await house.state() == before
                 text = answered.text.replace(target, "NAME")
-                for shown in (to_text(TASKS[target]), TASKS[target].hex()):
+                for shown in (id_text(TASKS[target]), TASKS[target].hex()):
                     text = text.replace(shown, "TASK")
                 texts.append((answered.status_code, _without_times(text)))
         assert texts[0] == texts[1]

@@ -37,7 +37,7 @@ from jackalope.core.ids import TaskId
 from jackalope.core.limits import DEPTH_MAX
 from jackalope.core.policy import Policy
 from jackalope.core.task import BlobRef, Error, Options, Retry
-from jackalope.transport.task_ids import new_task_id
+from jackalope.task_ids import new_task_id
 from jackalope.wire.frames import Kind, frame
 from jackalope.wire.messages import (
     TO_BROKER,

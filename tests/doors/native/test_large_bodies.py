@@ -24,7 +24,7 @@ from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.task import BlobRef, Error, Options, TaskSpec
 from jackalope.doors.native import commands, connection
 from jackalope.storage import OutOfReach
-from jackalope.transport.task_ids import new_task_id
+from jackalope.task_ids import new_task_id
 from jackalope.wire.messages import Ack, Assign, Ended, Hello, Manage, Nack, Notice, Query, Result
 from tests.doors.harness import House, open_house, run, spec
 

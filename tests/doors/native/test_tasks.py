@@ -10,7 +10,7 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.task import Options
-from jackalope.transport.task_ids import new_task_id
+from jackalope.task_ids import new_task_id
 from jackalope.wire.messages import Ack, Ended, Events, Happened, Manage, Query, Subscribe
 from tests.doors.harness import Peer, open_house, run, spec
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from jackalope.core.effects import Assignment
 from jackalope.core.task import NO_OPTIONS
-from jackalope.transport.task_ids import new_task_id
+from jackalope.task_ids import new_task_id
 from jackalope.worker.attempt import Attempt, Outcome
 from tests.worker.application import app
 

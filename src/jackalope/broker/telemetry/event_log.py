@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from typing import Any
-from uuid import UUID
 
 import structlog
 
@@ -23,7 +22,7 @@ from jackalope.core import Core
 from jackalope.core.commands import AnyCommand
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Effect, Reply
-from jackalope.core.ids import TaskId
+from jackalope.core.ids import TaskId, id_text
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.records import (
     AnswerPinned,
@@ -294,7 +293,7 @@ def _facts(record: AnyRecord, core: Core) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     task_id = _task_of(record)
     if task_id:
-        facts["task_id"] = str(UUID(bytes=bytes(task_id)))
+        facts["task_id"] = id_text(task_id)
     task = core.book.tasks.get(task_id)
     if task is not None:
         facts |= {"queue": task.queue.name, "name": task.name, "state": task.state.value}
@@ -327,7 +326,7 @@ def _parties(letter: Any, what: Any) -> dict[str, Any]:
         facts[name] = getattr(what, name, "")
     facts["worker_id"] = facts.pop("worker")
     task_id = getattr(what, "task", b"")
-    facts["task_id"] = str(UUID(bytes=bytes(task_id))) if len(task_id) == 16 else ""
+    facts["task_id"] = id_text(task_id) if len(task_id) == 16 else ""
     return {name: value for name, value in facts.items() if value}
 
 

@@ -11,7 +11,6 @@ is dropped: no task ever waits for a collector.
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -24,6 +23,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from jackalope import __version__
 from jackalope.broker.telemetry.meter import stages_of
 from jackalope.core import Core
+from jackalope.core.ids import id_text
 from jackalope.core.lifecycle import Event
 from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished
 from jackalope.core.task import TRACE_HEADERS, TRACE_PARENT, Task
@@ -80,7 +80,7 @@ class Tracer:
         attributes: dict[str, Any] = {
             "messaging.system": "jackalope",
             "messaging.destination.name": task.queue.name,
-            "messaging.message.id": str(UUID(bytes=task.id)),
+            "messaging.message.id": id_text(task.id),
             "jackalope.namespace": task.queue.namespace.name,
             "jackalope.task.name": task.name,
             "jackalope.attempts": task.attempts,

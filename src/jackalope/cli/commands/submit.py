@@ -201,7 +201,7 @@ def _specs(
 
     from jackalope.cli.plain_data import CONTENT
     from jackalope.core.task import TaskSpec
-    from jackalope.transport.task_ids import new_task_id
+    from jackalope.task_ids import new_task_id
 
     by_content = {
         content: msgspec.structs.replace(options, headers={CONTENT: content})

@@ -11,7 +11,7 @@ from jackalope.core.cache import single_flight
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.context import Context, Missing
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
-from jackalope.core.ids import ID_BYTES, TaskId, is_volatile, successor_id, told_id
+from jackalope.core.ids import ID_BYTES, TaskId, id_text, is_volatile, successor_id
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import (
     COUNT_MAX,
@@ -140,7 +140,7 @@ def _abandon(ctx: Context, task: Task, dependency: Task) -> None:
     outcome = dependency.outcome
     why = f", {outcome.reason}" if outcome is not None and outcome.reason else ""
     name = f" ({dependency.name})" if dependency.name else ""
-    detail = f"{told_id(dependency.id)}{name} is {dependency.state}{why}"
+    detail = f"{id_text(dependency.id)}{name} is {dependency.state}{why}"
     ctx.end_task(
         TaskMoved(
             ctx.now_us, task.id, Event.ABANDON, State.DEAD, reason=Reason.DEPENDENCY, detail=detail

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from jackalope.broker.connection_info import Link, LinkChannel, LinkConsumer
 from jackalope.broker.service import Broker
-from jackalope.broker.task_ids import TaskIds
 from jackalope.broker.views.amqp import view_of_consumer
 from jackalope.core.durations import SECOND
 from jackalope.doors.amqp.channel import Channel
 from jackalope.doors.amqp.connection import Connection
 from jackalope.doors.amqp.consume import PREFETCH_MAX
 from jackalope.doors.tcp_listener import Listener
+from jackalope.task_ids import TaskIds
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.deliveries import Subscription

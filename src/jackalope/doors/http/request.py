@@ -18,7 +18,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from jackalope.broker.access import acting
 from jackalope.broker.queries import Refused
 from jackalope.core.commands import DEFAULT_NAMESPACE
-from jackalope.core.ids import ID_BYTES, TaskId
+from jackalope.core.ids import TaskId, as_task_id
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http.asgi import JSON, WEBSOCKET, Message, Receive, Response, Scope, Send
@@ -45,7 +45,6 @@ _NAMESPACE = re.compile(rf"[!-~]{{1,{NAME_CHARS_MAX}}}")
 _NAMESPACE_NAME = NAMESPACE_HEADER.lower()
 _CLIENT_NAME = CLIENT_HEADER.lower()
 _TOO_LARGE = "Request Entity Too Large"
-_HEX = frozenset("0123456789abcdefABCDEF")
 
 _encode = msgspec.json.Encoder().encode
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
@@ -184,19 +183,6 @@ def task_id_of(text: str) -> TaskId:
         message = f"no task {text[:64]!r}; an id is a UUID, such as the one a submit returned"
         raise Refused(Refusal(Code.UNKNOWN_TASK, message))
     return task_id
-
-
-def as_task_id(text: str) -> TaskId | None:
-    """Return the id that a text stands for, with hyphens or without, if it is one."""
-    digits = text.replace("-", "")
-    is_id = len(digits) == 2 * ID_BYTES and _HEX.issuperset(digits)
-    return TaskId(bytes.fromhex(digits)) if is_id else None
-
-
-def to_text(task_id: TaskId) -> str:
-    """Write an id as UUIDs are written."""
-    digits = task_id.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def read_query(request: Connection, shape: type[Q]) -> Q:

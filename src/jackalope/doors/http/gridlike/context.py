@@ -24,10 +24,11 @@ from jackalope.broker.queries import answer as ask_about
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import DeclareQueue, Held
 from jackalope.core.durations import SECOND
+from jackalope.core.ids import as_task_id
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
 from jackalope.core.refusals import Code
 from jackalope.doors.http.gridlike.schemas import Problem, to_time
-from jackalope.doors.http.request import Connection, as_task_id, door_of
+from jackalope.doors.http.request import Connection, door_of
 
 if TYPE_CHECKING:
     from jackalope.broker.engine import Engine

@@ -10,10 +10,10 @@ from multipart import parse_options_header
 
 from jackalope.broker.access import THE_BROKER
 from jackalope.broker.queries import Refused
-from jackalope.broker.task_ids import fresh_task_id
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import Action, ActOnTasks, SubmitTasks
 from jackalope.core.effects import Accepted
+from jackalope.core.ids import id_text
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.refusals import Code
 from jackalope.core.shapes.request import Same
@@ -32,8 +32,9 @@ from jackalope.doors.http.gridlike.schemas import (
     job_of,
     problem_response,
 )
-from jackalope.doors.http.request import Request, answer, by_of, to_text
+from jackalope.doors.http.request import Request, answer, by_of
 from jackalope.doors.http.router import Routes
+from jackalope.task_ids import fresh_task_id
 from jackalope.wire.views import TaskPage, TaskView
 
 routes = Routes(on_error=problem_response)
@@ -69,7 +70,7 @@ async def submit_job(request: Request, job_type: str = "") -> Response:
         spec = await _spec_of(grid, queue, received)
         await _submit(grid, spec, by_of(request))
     key = spec.options.alias if spec.options else ""
-    return answer({"created": key or to_text(spec.id), "id": to_text(spec.id)}, 202)
+    return answer({"created": key or id_text(spec.id), "id": id_text(spec.id)}, 202)
 
 
 async def _spec_of(grid: Grid, queue: str, received: Received) -> TaskSpec:
@@ -247,4 +248,4 @@ async def _delete(grid: Grid, key: str, by: str) -> Response:
             message = f"The job with the key {key} still runs on worker {view.worker}"
             raise Problem(409, f"{message}, which was asked to stop; delete it again later")
     await desk.ask(act(Action.PURGE))
-    return answer({"deleted": view.alias or to_text(view.id)}, 202)
+    return answer({"deleted": view.alias or id_text(view.id)}, 202)

@@ -15,6 +15,7 @@ import msgspec
 
 from jackalope.core.durations import SECOND
 from jackalope.core.explain import is_stuck
+from jackalope.core.ids import id_text
 from jackalope.core.lifecycle import State
 from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.task import Attempt
@@ -22,7 +23,7 @@ from jackalope.core.values import shape_problem
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import Rejected, as_rejected
 from jackalope.doors.http.gridlike import problem
-from jackalope.doors.http.request import Connection, to_text
+from jackalope.doors.http.request import Connection
 from jackalope.storage import StorageFault
 from jackalope.wire.views import BatchView, ProgressView, TaskView
 
@@ -128,9 +129,9 @@ def job_of(view: TaskView, policy: Policy = DEFAULT_POLICY, now_us: int = 0) -> 
     description = view.headers.get(DESCRIPTION)
     running = Attempt(view.fence, view.worker, 0, view.started_us) if view.fence else None
     return Job(
-        id=to_text(view.id),
+        id=id_text(view.id),
         status=STATUSES[view.state],
-        key=view.alias or to_text(view.id),
+        key=view.alias or id_text(view.id),
         display=str(description) if description is not None else None,
         priority=int(view.priority >= _IMMEDIATE_FROM),
         submitted=to_time(view.created_us),
@@ -139,7 +140,7 @@ def job_of(view: TaskView, policy: Policy = DEFAULT_POLICY, now_us: int = 0) -> 
         worker_id=view.worker or None,
         type=view.queue,
         batch=view.batch,
-        from_id=to_text(view.parent) if view.parent else None,
+        from_id=id_text(view.parent) if view.parent else None,
         failure_count=view.failures,
         stuck=is_stuck(running, policy, now_us),
         reason=view.reason,

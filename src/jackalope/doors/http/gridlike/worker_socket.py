@@ -58,6 +58,7 @@ from jackalope.core.api_key import Permission
 from jackalope.core.assertions import must
 from jackalope.core.commands import Held
 from jackalope.core.durations import SECOND
+from jackalope.core.ids import as_task_id, id_text
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code as RefusalCode
 from jackalope.core.task import Body, Error
@@ -74,7 +75,7 @@ from jackalope.doors.http.gridlike.context import (
 )
 from jackalope.doors.http.gridlike.schemas import Code, problem_response, read_message
 from jackalope.doors.http.gridlike.worker_session import Goodbye, Job, WorkerSession
-from jackalope.doors.http.request import Request, WebSocket, answer, as_task_id, to_text
+from jackalope.doors.http.request import Request, WebSocket, answer
 from jackalope.doors.http.router import Routes
 from jackalope.doors.http.transport.listener import EXTENSION
 from jackalope.storage import StorageFault
@@ -436,7 +437,7 @@ class WorkerSocket:
 def _attempt_of(job: Job) -> str:
     """Write which attempt the next payload is."""
     held = job.held
-    message = {"code": int(Code.ATTEMPT), "job": to_text(held.task), "attempt": held.fence}
+    message = {"code": int(Code.ATTEMPT), "job": id_text(held.task), "attempt": held.fence}
     return msgspec.json.encode(message).decode()
 
 
@@ -478,7 +479,7 @@ def _shown(grid: Grid, engine: Engine) -> list[WorkerShown]:
     return [
         show(
             entry,
-            to_text(entry.job) if entry.job else None,
+            id_text(entry.job) if entry.job else None,
             counts_of(book, grid.namespace, entry.id) if entry.id else (0, 0),
         )
         for entry in grid.roll.entries()

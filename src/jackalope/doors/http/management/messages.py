@@ -15,7 +15,6 @@ from typing import Any
 from jackalope.broker.access import acting
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
-from jackalope.broker.task_ids import fresh_task_id
 from jackalope.broker.views.amqp import ready_in
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import (
@@ -53,6 +52,7 @@ from jackalope.doors.http.management.queues import place_of
 from jackalope.doors.http.request import Request, answer
 from jackalope.doors.http.router import Routes
 from jackalope.doors.http.session import of_kind
+from jackalope.task_ids import fresh_task_id
 from jackalope.wire import amqp_properties as amqp
 from jackalope.wire.amqp_errors import fault_of, namespace_of
 from jackalope.wire.amqp_properties import BadProperties, headline

@@ -13,7 +13,7 @@ from jackalope.broker.queries import answer as answer_query
 from jackalope.core.commands import Action, ActOnTasks, RetryTerms
 from jackalope.core.effects import Acted
 from jackalope.core.filter import Filter
-from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.ids import NO_TASK, TaskId, as_task_id, id_text
 from jackalope.core.lifecycle import PENDING, State
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX, TIME_US_MAX
 from jackalope.core.refusals import Code, Refusal
@@ -22,14 +22,12 @@ from jackalope.doors.http.errors import ErrorBody, Rejected, refusal_body
 from jackalope.doors.http.request import (
     Request,
     answer,
-    as_task_id,
     by_of,
     door_of,
     namespace_of,
     nothing,
     read_body,
     task_id_of,
-    to_text,
 )
 from jackalope.doors.http.rest.schemas import (
     STATES,
@@ -96,7 +94,7 @@ async def act_on_task(request: Request, task_id: str, action: str) -> Response:
     else:
         names = ", ".join([*Action, CANCEL])
         raise Rejected(404, f"nothing that can be done is called {action!r}; there are {names}")
-    return answer(ActionDone(to_text(found), outcome))
+    return answer(ActionDone(id_text(found), outcome))
 
 
 async def _act_on_one(
@@ -106,7 +104,7 @@ async def _act_on_one(
     if acted.refused:
         refusal = acted.refused[0][1]
         if only_if is _PENDING and refusal.code is Code.WRONG_STATE:
-            message = f"task {to_text(task)} is not pending any more, and cannot be cancelled"
+            message = f"task {id_text(task)} is not pending any more, and cannot be cancelled"
             refusal = Refusal(refusal.code, message + "; kill it, which asks its worker to stop")
         raise Refused(refusal)
     return Outcome.REQUESTED if acted.requested else Outcome.CHANGED
@@ -215,7 +213,7 @@ async def act_on_tasks(request: Request) -> Response:
     if asked.filter is not None and asked.filter.status and not _states(asked.filter):
         return answer(ActionResult(0, 0, [], more=False, dry_run=asked.dry_run))
     acted = await _act(request, command)
-    refused = [RefusedTask(to_text(task), refusal_body(why)) for task, why in acted.refused]
+    refused = [RefusedTask(id_text(task), refusal_body(why)) for task, why in acted.refused]
     return answer(ActionResult(acted.changed, acted.requested, refused, acted.more, asked.dry_run))
 
 
@@ -269,7 +267,7 @@ async def read_history(request: Request, task_id: str) -> Response:
     """Return what happened to a task."""
     happened = await _ask_about(request, task_id, "history")
     lines = [HappeningShown(to_time(h.at_us), h.what, h.by, h.detail) for h in happened]
-    return answer(HistoryShown(to_text(task_id_of(task_id)), lines))
+    return answer(HistoryShown(id_text(task_id_of(task_id)), lines))
 
 
 class CauseShown(msgspec.Struct):
@@ -295,7 +293,7 @@ async def explain_task(request: Request, task_id: str) -> Response:
     explained = await _ask_about(request, task_id, "explain")
     status = next(status for status, states in STATES.items() if explained.state in states)
     causes = [CauseShown(cause.why, cause.text, cause.facts) for cause in explained.causes]
-    return answer(ExplanationShown(to_text(explained.task), status, explained.state, causes))
+    return answer(ExplanationShown(id_text(explained.task), status, explained.state, causes))
 
 
 async def _ask_about(request: Request, task_id: str, what: str) -> Any:

@@ -12,20 +12,12 @@ import msgspec
 from uvicorn.protocols.utils import ClientDisconnected
 
 from jackalope.broker.queries import Refused
-from jackalope.core.ids import NO_TASK
+from jackalope.core.ids import NO_TASK, as_task_id, id_text
 from jackalope.core.lifecycle import State
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import ErrorBody, refusal_body
 from jackalope.doors.http.event_feed import Feed, Wanted
-from jackalope.doors.http.request import (
-    Request,
-    WebSocket,
-    as_task_id,
-    door_of,
-    namespace_of,
-    read_query,
-    to_text,
-)
+from jackalope.doors.http.request import Request, WebSocket, door_of, namespace_of, read_query
 from jackalope.doors.http.rest.schemas import STATUS, Id, MaybeName, Status, Time, about, to_time
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.messages import Happened
@@ -102,7 +94,7 @@ _decode_word = msgspec.json.Decoder(Word).decode
 def _show(event: Happened) -> EventShown:
     state = event.state
     return EventShown(
-        task_id=to_text(event.task),
+        task_id=id_text(event.task),
         status=STATUS[State(state)],
         state=state,
         what=event.what,
@@ -217,7 +209,7 @@ async def _read(socket: WebSocket, feed: Feed) -> None:
 
 def _listening(wanted: Wanted) -> Listening:
     queue, task = wanted
-    return Listening(to_text(task) if task else None, queue)
+    return Listening(id_text(task) if task else None, queue)
 
 
 async def _say(socket: WebSocket, message: msgspec.Struct) -> None:

@@ -11,6 +11,7 @@ from jackalope.broker.queries import Refused
 from jackalope.broker.queries import answer as answer_query
 from jackalope.core.commands import ActOnAnswers, AnswerAction
 from jackalope.core.effects import Acted, Served
+from jackalope.core.ids import id_text
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import IDENTITY_BYTES, How, Same
@@ -23,7 +24,6 @@ from jackalope.doors.http.request import (
     namespace_of,
     read_body,
     read_query,
-    to_text,
 )
 from jackalope.doors.http.rest.schemas import (
     AnswerShown,
@@ -106,7 +106,7 @@ async def send_request(request: Request) -> Response:
     kept = await to_keep(request, asked)
     served = await submit_one(request, kept) or Served(How.BYPASS, kept.id)
     shown = RequestServed(
-        to_text(served.task),
+        id_text(served.task),
         served.how,
         served.identity.hex() or None,
         to_time(served.made_us),

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from jackalope.core.durations import HOUR, SECOND
-from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.ids import NO_TASK, TaskId, as_task_id, id_text
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
 from jackalope.core.limits import (
     DEPENDENCIES_PER_TASK_MAX,
@@ -37,7 +37,6 @@ from jackalope.core.task import (
 )
 from jackalope.core.values import shape_problem
 from jackalope.doors.http.errors import ErrorBody, Rejected
-from jackalope.doors.http.request import as_task_id, to_text
 from jackalope.wire.views import AnswerView, TaskView
 
 # The words of the task API: five statuses for our states, times as text, and shared bounds.
@@ -400,7 +399,7 @@ def show(view: TaskView, result: bytes | None = None) -> TaskShown:
     """Show a task; its result only if that is given."""
     failure, request, progress = view.error, view.request, view.progress
     return TaskShown(
-        task_id=to_text(view.id),
+        task_id=id_text(view.id),
         task_type=view.name,
         status=STATUS[view.state],
         priority=view.priority,
@@ -418,7 +417,7 @@ def show(view: TaskView, result: bytes | None = None) -> TaskShown:
         tags=view.tags,
         headers=view.headers,
         batch=view.batch,
-        parent_id=to_text(view.parent) if view.parent else None,
+        parent_id=id_text(view.parent) if view.parent else None,
         submitted_by=view.by,
         scheduled_at=to_time(view.due_us),
         expires_at=to_time(view.expires_us),
@@ -431,8 +430,8 @@ def show(view: TaskView, result: bytes | None = None) -> TaskShown:
         fence=view.fence or None,
         crashes=view.crashes,
         interruptions=view.interruptions,
-        dependencies=tuple(to_text(each) for each in view.depends_on),
-        waiting_for=tuple(to_text(each) for each in view.waiting_for),
+        dependencies=tuple(id_text(each) for each in view.depends_on),
+        waiting_for=tuple(id_text(each) for each in view.waiting_for),
         reason=view.reason,
         failure=ErrorShown(failure.type, failure.message, failure.trace) if failure else None,
         progress=ProgressShown(to_time(progress.at_us), progress.percent, progress.note)
@@ -453,7 +452,7 @@ def show_answer(view: AnswerView) -> AnswerShown:
     return AnswerShown(
         identity=view.identity.hex(),
         queue=view.queue,
-        task_id=to_text(view.task),
+        task_id=id_text(view.task),
         state=view.state,
         task_type=view.name,
         version=view.version,

@@ -8,10 +8,9 @@ import msgspec
 
 from jackalope.broker.queries import About, Refused, task_and_bodies
 from jackalope.broker.queries import answer as answer_query
-from jackalope.broker.task_ids import fresh_task_id
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
-from jackalope.core.ids import NO_TASK
+from jackalope.core.ids import NO_TASK, as_task_id, id_text
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.limits import INLINE_BYTES_MAX, TIME_US_MAX
 from jackalope.core.refusals import Code, Refusal
@@ -24,14 +23,12 @@ from jackalope.doors.http.middleware.trace_context import carry_trace
 from jackalope.doors.http.request import (
     Request,
     answer,
-    as_task_id,
     by_of,
     door_of,
     namespace_of,
     read_body,
     read_query,
     task_id_of,
-    to_text,
 )
 from jackalope.doors.http.rest.schemas import (
     STATES,
@@ -58,6 +55,7 @@ from jackalope.doors.http.rest.upload_links import WithLink, body_of_ticket, bod
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.doors.http.session import of_kind
 from jackalope.storage.ports import Sort
+from jackalope.task_ids import fresh_task_id
 from jackalope.wire.views import TaskView
 
 routes = Routes("/api/v1", has_namespace=True)
@@ -79,7 +77,7 @@ async def submit_task(request: Request) -> Response:
     task = await read_body(request, TaskToSubmit)
     spec = await to_keep(request, task)
     served = await submit_one(request, spec)
-    return answer(Submitted(to_text(served.task if served else spec.id)), 201)
+    return answer(Submitted(id_text(served.task if served else spec.id)), 201)
 
 
 @routes.post(
@@ -98,7 +96,7 @@ async def submit_raw(request: Request) -> Response:
         spec = to_spec(task, fresh_task_id(door.broker.now_us()))
         spec.payload = received.body or b""
         served = await submit_one(request, spec)
-    return answer(Submitted(to_text(served.task if served else spec.id)), 201)
+    return answer(Submitted(id_text(served.task if served else spec.id)), 201)
 
 
 @routes.post(
@@ -119,7 +117,7 @@ async def submit_tasks(request: Request) -> Response:
         raise Refused(refused[0])
     submissions = [
         Submission(
-            to_text(served[index].task if index in served else spec.id),
+            id_text(served[index].task if index in served else spec.id),
             None if index in refused else Status.PENDING,
             refusal_body(refused[index]) if index in refused else None,
         )

@@ -30,7 +30,7 @@ from jackalope.core.commands import (
 )
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Assignment
-from jackalope.core.ids import TaskId
+from jackalope.core.ids import TaskId, as_task_id, id_text
 from jackalope.core.limits import (
     ERROR_CHARS_MAX,
     ITEMS_PER_COMMAND_MAX,
@@ -50,14 +50,12 @@ from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.request import (
     Request,
     answer,
-    as_task_id,
     door_of,
     namespace_of,
     nothing,
     read_body,
     read_query,
     task_id_of,
-    to_text,
 )
 from jackalope.doors.http.rest.schemas import (
     Fence,
@@ -212,7 +210,7 @@ async def join_worker(request: Request, worker: str) -> Response:
 
 
 def _show_held(attempts: tuple[Held, ...]) -> list[HeldAttempt]:
-    return [HeldAttempt(to_text(held.task), held.fence) for held in attempts]
+    return [HeldAttempt(id_text(held.task), held.fence) for held in attempts]
 
 
 @routes.post("/workers/{worker}/claim", "work", Spec(Claimed, body=ClaimAsked, errors=(409,)))
@@ -252,7 +250,7 @@ async def _start(worker: HttpWorker, assignments: list[Assignment]) -> list[Assi
 def _show_assignment(given: Assignment) -> AssignedTask:
     payload = given.payload
     return AssignedTask(
-        task_id=to_text(given.task),
+        task_id=id_text(given.task),
         fence=given.fence,
         task_type=given.name,
         queue=given.queue,
@@ -268,7 +266,7 @@ def _show_assignment(given: Assignment) -> AssignedTask:
 
 def _beat(worker: HttpWorker) -> Beat:
     signals = [
-        SignalAskedShown(to_text(asked.task), asked.fence, asked.signal)
+        SignalAskedShown(id_text(asked.task), asked.fence, asked.signal)
         for asked in worker.take_signals()
     ]
     return Beat(signals, worker.is_draining)
@@ -463,4 +461,4 @@ async def _report_as(request: Request, worker: str, held: Held, command: AnyComm
     if isinstance(told, Accepted) and told.refused:
         raise Refused(told.refused[0][1])
     beat = _beat(known)
-    return answer(Reported(beat.signals, beat.draining, to_text(held.task)))
+    return answer(Reported(beat.signals, beat.draining, id_text(held.task)))

@@ -1,9 +1,12 @@
-"""Fresh task ids: UUIDs of version 7, made fast.
+"""Fresh task ids: UUIDs of version 7, made fast. For clients, workers and doors alike.
 
 Layout: 48 bits of milliseconds, the version, 12 bits of counter, the variant, 62 bits of chance.
-The ids of one thread only grow. When a millisecond's counter is used up, or the clock steps back,
-the next ids borrow from the following milliseconds. Chance comes from the system in pools, because
-one call to the system for each id would cost more than all the rest.
+What an id means, and how it is written, is in `core.ids`, which draws nothing by chance.
+
+A client makes many by its own clock. The ids of one thread only grow. When a millisecond's counter
+is used up, or the clock steps back, the next ids borrow from the following milliseconds. Chance
+comes from the system in pools, because one call to the system for each id would cost more than all
+the rest. A door makes them by the broker's clock, for peers that name none.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import os
 import time
 from uuid import UUID
 
+from jackalope.core.durations import MILLISECOND
 from jackalope.core.ids import ID_BYTES, TaskId
 from jackalope.errors import ConfigError, shown
 
@@ -69,6 +73,42 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_maker.forget)
 
 new_task_id = _maker.next
+
+
+# By the clock of the broker.
+
+
+def fresh_task_id(now_us: int) -> TaskId:
+    tail = bytearray(os.urandom(10))
+    tail[0] = tail[0] & 0x0F | 0x70
+    tail[2] = tail[2] & 0x3F | 0x80
+    return TaskId((now_us // MILLISECOND).to_bytes(6, "big") + tail)
+
+
+class TaskIds:
+    """Fresh ids by the thousand, each of which counts on from the one before.
+
+    They count at their end, which an id keeps when it is made one of a volatile task. The numbers
+    begin anywhere, so that those of two brokers do not meet.
+    """
+
+    def __init__(self) -> None:
+        self._number = int.from_bytes(os.urandom(6), "big")
+        self._salt = os.urandom(2)
+        self._millisecond = -1
+        self._head = b""
+
+    def next(self, now_us: int) -> TaskId:
+        """Make an id, greater than every one that was made before in the same millisecond."""
+        millisecond = now_us // MILLISECOND
+        if millisecond != self._millisecond:
+            self._millisecond = millisecond
+            self._head = millisecond.to_bytes(6, "big") + b"\x70\x00\x80" + self._salt[:1]
+        self._number = (self._number + 1) & 0xFFFFFFFFFFFF
+        return TaskId(self._head + self._number.to_bytes(6, "big"))
+
+
+# What people write.
 
 
 def to_task_id(value: object) -> TaskId:
