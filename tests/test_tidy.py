@@ -46,6 +46,7 @@ REGISTRY = re.compile(
 MAKING_OF = re.compile(r"\b(?:session|issue|ticket|pull request)\s+#?\d+\b", re.IGNORECASE)
 CODE_IN_MARKDOWN = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(<?([^)\s>]+)[^)]*\)|^\[[^\]]+\]:\s*<?([^\s>]+)", re.MULTILINE)
+MODULE = re.compile(r"`jackalope\.([a-z_0-9]+(?:\.\w+)+)`|`((?:[a-z_]+/)+[a-z_0-9]+\.py)`")
 ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:|#", re.IGNORECASE)
 
 Rule = Callable[[PurePosixPath, str], list[str]]
@@ -155,7 +156,41 @@ def link_leads_somewhere(path: PurePosixPath, text: str) -> list[str]:
     ]
 
 
+# Python and Markdown.
+
+
+def module_named_exists(path: PurePosixPath, text: str) -> list[str]:
+    # Decisions and the changelog tell what was so then.
+    is_history = path.parent.name == "decisions" or path.name == "CHANGELOG.md"
+    if is_history or not (is_source(path) or path.suffix == ".md"):
+        return []
+    return [
+        f"{path}: no module {dotted or file}"
+        for dotted, file in MODULE.findall(text)
+        if not (is_defined(dotted) if dotted else is_file_of_ours(file))
+    ]
+
+
 # What the rules are made of.
+
+
+def is_defined(dotted: str) -> bool:
+    """Return whether a name below the package is a module, or something that a module has."""
+    place = ROOT / "src/jackalope"
+    for part in dotted.split("."):
+        if (place / part).is_dir():
+            place /= part
+        elif (place / f"{part}.py").is_file():
+            place /= f"{part}.py"
+        else:
+            module = place / "__init__.py" if place.is_dir() else place
+            return re.search(rf"\b{part}\b", module.read_text()) is not None
+    return True
+
+
+def is_file_of_ours(name: str) -> bool:
+    """Return whether there is a file of this path, from the root or from the package."""
+    return (ROOT / name).is_file() or (ROOT / "src/jackalope" / name).is_file()
 
 
 def is_code(path: PurePosixPath) -> bool:
@@ -207,6 +242,7 @@ RULES: dict[Rule, tuple[str, str]] = {
     no_package_registry: ("constraints.txt", "--index-" + "url local\n"),
     no_word_on_the_making: ("docs/index.md", "# Title\n\nAs in issue #3.\n"),
     page_has_title: ("docs/index.md", "Title\n=====\n"),
+    module_named_exists: ("docs/index.md", "# Title\n\nSee `jackalope.core.gone` and `task`.\n"),
     link_leads_somewhere: ("docs/index.md", "# Title\n\nSee [that](missing.md#part).\n"),
 }
 

@@ -15,8 +15,10 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
+from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.commands import Action, Answer, Verdict
 from jackalope.core.durations import HOUR, SECOND
 from jackalope.core.effects import Answered
@@ -31,8 +33,16 @@ from jackalope.core.lifecycle import (
     can_lead,
     is_legal,
 )
-from jackalope.core.records import AnyRecord, AttemptEnded, TaskMoved, TaskRevived
+from jackalope.core.records import (
+    AnyRecord,
+    AttemptEnded,
+    TaskMoved,
+    TaskPurged,
+    TaskRevived,
+    TaskSubmitted,
+)
 from jackalope.core.refusals import Code
+from jackalope.core.task import to_row
 from tests.core.driving import Driver, refusal_in, task_id
 from tests.core.routes import REASONS, ROUTES, Route, arrive
 
@@ -376,3 +386,37 @@ def test_replaying_a_route_gives_the_same_book(route: Route) -> None:
     driver = arrive(route)
     replayed = driver.replayed().book.snapshot()
     assert replayed == driver.core.book.snapshot()
+
+
+def test_what_is_compared_without_a_lookup_is_what_the_table_says() -> None:
+    """`apply` spares `assign`, `start` and `finish` the table, and so must agree with it."""
+
+    def allowing(event: Event) -> dict[State, frozenset[State]]:
+        return {state: events[event] for state, events in TRANSITIONS.items() if event in events}
+
+    assert allowing(Event.ASSIGN) == {State.READY: frozenset({State.ASSIGNED})}
+    assert allowing(Event.START) == {State.ASSIGNED: frozenset({State.RUNNING})}
+    assert allowing(Event.FINISH) == dict.fromkeys(LEASED, frozenset({State.SUCCEEDED}))
+
+
+@pytest.mark.parametrize("state", sorted(LEASED | ENDED | {State.PAUSED}))
+def test_no_life_begins_in_the_middle(state: State) -> None:
+    driver = Driver()
+    driver.submit(1)
+    submitted = next(each for each in driver.records if isinstance(each, TaskSubmitted))
+    with pytest.raises(BrokenInvariant):
+        driver.replayed().apply(msgspec.structs.replace(submitted, state=state))
+
+
+def test_a_task_that_has_not_ended_is_not_purged() -> None:
+    driver = Driver()
+    driver.submit(1)
+    with pytest.raises(BrokenInvariant):
+        driver.core.apply(TaskPurged(driver.now_us, task_id(1), "ada"))
+
+
+def test_a_task_that_has_not_ended_is_not_revived() -> None:
+    driver = Driver()
+    driver.submit(1)
+    with pytest.raises(BrokenInvariant):
+        driver.core.apply(TaskRevived(driver.now_us, to_row(driver.task(1)), "ada"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import cast
 
 from jackalope.core.commands import AnyCommand, CloseSession, Tick
@@ -77,6 +78,12 @@ BELLS = Room(
 def handle(core: Core, at_us: int, command: Command) -> tuple[list[object], list[object]]:
     records, effects = core.handle(at_us, cast("AnyCommand", command))
     return list(records), list(effects)
+
+
+def test_deadlines_are_as_many_as_the_architecture_says() -> None:
+    page = Path(__file__).parents[2] / "docs/explanation/architecture.md"
+    assert len(ROOMS.deadlines) == 11
+    assert "There are eleven kinds: " in page.read_text()
 
 
 def driver_with_bells() -> Driver:

@@ -7,11 +7,14 @@ A task is in exactly one state. Something happens to it (an event): an actioner 
 a worker reports something, or time passes. The table below says, for each state, which events can
 happen and in which states each can leave the task. Two rules hold:
 
-1. Every change of state is checked against this table and nowhere else. A pair that is not in the
-   table is refused with the code `wrong_state`, and changes nothing.
+1. Every change of state is checked against this table when its record is applied. What is asked for
+   and is not in the table is refused before, with the code `wrong_state`, and changes nothing. Of
+   each life `assign`, `start` and `finish` are part; to spare them the lookup, they are compared
+   with the only states that the table has for them, and a test compares those with the table. A
+   task that is dropped with its queue has no event: it is gone, without an end.
 2. This file does not know why an event leads to one of several states. That is decided by policy
-   in the modules that own the question (`retries`, `submission`, `signals`); the table only says
-   what can be.
+   in the modules that own the question (`tasks.attempts`, `tasks.submit`, `tasks.actions`); the
+   table only says what can be.
 
 The states fall into four groups::
 
@@ -182,6 +185,10 @@ TRANSITIONS: dict[State, dict[Event, frozenset[State]]] = {
     State.DEAD: {Event.RETRY: _OPEN, Event.PURGE: _GONE},
     State.KILLED: {Event.KILL: _KILLED, Event.RETRY: _OPEN, Event.PURGE: _GONE},
 }
+
+
+#: The states in which a life begins.
+BEGINNINGS = _HELD | _OPEN
 
 
 def is_legal(state: State, event: Event) -> bool:

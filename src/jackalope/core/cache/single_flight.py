@@ -120,17 +120,17 @@ def keep_answer(ctx: Context, task: Task, _: TaskEnd, __: Attempt | None) -> Non
     if leaving:
         ctx.record(AnswersDropped(now_us, tuple(leaving), "evicted"))
     answer = StoredAnswer(
-        queue.namespace.name,
-        queue.name,
-        options.identity,
-        task.id,
-        task.name,
-        options.version,
-        _worker_of(task),
-        task.state,
-        size,
-        now_us,
-        min(now_us + policy.cache_us, NEVER),
+        namespace=queue.namespace.name,
+        queue=queue.name,
+        identity=options.identity,
+        task=task.id,
+        name=task.name,
+        version=options.version,
+        worker=_worker_of(task),
+        state=task.state,
+        size=size,
+        made_us=now_us,
+        until_us=min(now_us + policy.cache_us, NEVER),
         uses=joined(task),
         pinned_by=replaced.pinned_by if replaced is not None and not is_error else "",
     )

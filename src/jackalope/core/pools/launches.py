@@ -21,6 +21,7 @@ from jackalope.core.pools.lifecycle import (
     retire,
     settle,
     touch,
+    turn,
 )
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.pool import DEFAULT_POOL, UP, GroupState, Phase
@@ -93,9 +94,8 @@ def _find(ctx: Context, launcher: str, seen: Seen) -> Launch:
     launch = _add(ctx, group, launcher, seen.launch, seen.version)
     is_there = seen.phase not in _OVER
     if is_there and pool.settings is not None and group.state not in UP:
-        group.state = GroupState.ACTIVE
-        group.generation = ctx.pools.next_generation(ctx.now_us)
         group.active_us = ctx.now_us
+        turn(ctx, group, GroupState.ACTIVE)
     if group.state in UP:
         pool.line.pop(seen.key, None)
     pool.up[seen.key] = None
@@ -158,13 +158,14 @@ def _starts(ctx: Context, command: ReportLaunches) -> tuple[StartOrder, ...]:
                 touch(ctx, group)
                 orders.append(
                     StartOrder(
-                        fresh,
-                        *pool.name,
-                        group.key,
-                        group.generation,
-                        settings.version,
-                        settings.workers_min,
-                        settings.workers_max,
+                        launch=fresh,
+                        namespace=pool.name[0],
+                        queue=pool.name[1],
+                        key=group.key,
+                        generation=group.generation,
+                        version=settings.version,
+                        workers_min=settings.workers_min,
+                        workers_max=settings.workers_max,
                     )
                 )
     return tuple(orders)

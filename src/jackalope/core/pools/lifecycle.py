@@ -14,7 +14,8 @@ A group comes up when a task of its key is ready and no worker takes it, or on a
     unbound --> active                   a task came
     unbound --> inactive                 still nothing for the stop delay
     active, unbound --> inactive         nothing to do, and another group waits for the place
-    active --> waiting                   another has waited for a turn, and this one has had one
+    active, unbound --> waiting          another has waited for a turn, and this one has had one
+    waiting --> inactive                 its tasks are gone, or it is stopped
 
 Each change of state has a generation, a number that only grows.
 
@@ -45,6 +46,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from jackalope.core.assertions import must
 from jackalope.core.commands import ActOnGroup, DeclarePool, DeletePool, GroupAction
 from jackalope.core.context import Context
 from jackalope.core.durations import MILLISECOND, MINUTE, SECOND, format_duration
@@ -57,6 +59,7 @@ from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.exchange import exchanges_of, own_queues
 from jackalope.core.shapes.pool import (
     DEFAULT_POOL,
+    FOLLOWING,
     LAUNCH_LABEL,
     NO_LAUNCHER,
     POOL_LABEL,
@@ -130,7 +133,7 @@ def act_on_group(ctx: Context, command: ActOnGroup) -> Accepted | Refusal:
         group.active_us = ctx.now_us
         pool.up[key] = None
         pool.line.pop(key, None)
-        _turn(ctx, group, GroupState.ACTIVE)
+        turn(ctx, group, GroupState.ACTIVE)
     elif key in pool.groups:
         _stop(ctx, pool.groups[key])
     return Accepted()
@@ -310,7 +313,7 @@ def stir(ctx: Context, group: Group) -> None:
     if group.state in UP:
         group.active_us = ctx.now_us
         group.pool.idle.pop(group.key, None)
-        _turn(ctx, group, GroupState.ACTIVE)
+        turn(ctx, group, GroupState.ACTIVE)
 
 
 # Judging.
@@ -368,7 +371,7 @@ def _judge(ctx: Context, group: Group) -> None:
         _activate(ctx, group, settings)
     elif group.state is GroupState.WAITING:
         pool.line.pop(key, None)
-        _turn(ctx, group, GroupState.INACTIVE)
+        turn(ctx, group, GroupState.INACTIVE)
     elif group.state in UP:
         _cool(ctx, group, settings)
     give_up_late_starts(ctx, group)
@@ -391,10 +394,10 @@ def _activate(ctx: Context, group: Group, settings: PoolSettings) -> None:
     if has_place or (key in pool.up and group.state is not GroupState.WAITING):
         pool.up[key] = None
         pool.line.pop(key, None)
-        _turn(ctx, group, GroupState.ACTIVE)
+        turn(ctx, group, GroupState.ACTIVE)
     elif group.state is not GroupState.WAITING:
         pool.line[key] = None
-        _turn(ctx, group, GroupState.WAITING)
+        turn(ctx, group, GroupState.WAITING)
 
 
 def _cool(ctx: Context, group: Group, settings: PoolSettings | None) -> None:
@@ -407,7 +410,7 @@ def _cool(ctx: Context, group: Group, settings: PoolSettings | None) -> None:
     if idle_us >= settings.unbind_delay_us + settings.stop_delay_us:
         _stop(ctx, group)
     elif idle_us >= settings.unbind_delay_us and group.state is GroupState.ACTIVE:
-        _turn(ctx, group, GroupState.UNBOUND)
+        turn(ctx, group, GroupState.UNBOUND)
 
 
 def _make_room(ctx: Context, pool: Pool) -> None:
@@ -435,7 +438,7 @@ def _take_turns(ctx: Context, pool: Pool, coming: int) -> None:
         if late > coming and _can_yield(ctx, group):
             coming += 1
             pool.line[key] = None
-            _turn(ctx, group, GroupState.WAITING)
+            turn(ctx, group, GroupState.WAITING)
 
 
 def _can_yield(ctx: Context, group: Group) -> bool:
@@ -452,12 +455,13 @@ def _is_turn_over(ctx: Context, group: Group) -> bool:
 
 def _stop(ctx: Context, group: Group) -> None:
     group.pool.idle.pop(group.key, None)
-    _turn(ctx, group, GroupState.INACTIVE)
+    turn(ctx, group, GroupState.INACTIVE)
 
 
-def _turn(ctx: Context, group: Group, state: GroupState) -> None:
+def turn(ctx: Context, group: Group, state: GroupState) -> None:
     """Change the state of a group, and look at it again."""
     if group.state is not state:
+        must(state in FOLLOWING[group.state], "a legal change of a group", group.state, state)
         group.state, group.since_us = state, ctx.now_us
         group.generation = ctx.pools.next_generation(ctx.now_us)
     touch(ctx, group)

@@ -128,6 +128,14 @@ class GroupState(StrEnum):
 
 UP = frozenset({GroupState.ACTIVE, GroupState.UNBOUND})
 
+#: The states that can follow each state of a group. Why is told in `pools.lifecycle`.
+FOLLOWING = {
+    GroupState.INACTIVE: frozenset({GroupState.WAITING, GroupState.ACTIVE}),
+    GroupState.WAITING: frozenset({GroupState.INACTIVE, GroupState.ACTIVE}),
+    GroupState.ACTIVE: frozenset({GroupState.INACTIVE, GroupState.WAITING, GroupState.UNBOUND}),
+    GroupState.UNBOUND: frozenset({GroupState.INACTIVE, GroupState.WAITING, GroupState.ACTIVE}),
+}
+
 
 class Phase(StrEnum):
     """How far something that was started has come, as its launcher sees it."""

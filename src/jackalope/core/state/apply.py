@@ -12,7 +12,7 @@ from typing import Any
 
 from jackalope.core.assertions import BrokenInvariant, must
 from jackalope.core.ids import is_volatile
-from jackalope.core.lifecycle import ENDED, Event, State, can_lead
+from jackalope.core.lifecycle import BEGINNINGS, ENDED, Event, State, can_lead, is_legal
 from jackalope.core.records import (
     AnswerPinned,
     AnswersDropped,
@@ -74,6 +74,8 @@ def _submitted(book: Book, record: TaskSubmitted) -> None:
     spec = record.spec
     queue = book.namespaces[record.namespace].queues[spec.queue]
     state = record.state
+    if state not in BEGINNINGS:
+        raise BrokenInvariant(f"no life begins so: {record}")
     task = Task(
         spec.id,
         queue,
@@ -142,7 +144,7 @@ def _started(book: Book, record: AttemptStarted) -> None:
 
 def _finished(book: Book, record: AttemptFinished) -> None:
     task = book.tasks[record.task]
-    worker = lease_of(task).worker
+    worker = lease_of(task).worker  # Only what is leased has a lease.
     if not (book.has_volatile and is_volatile(task.id)):
         book.tally(task.queue.namespace, worker, record.at_us).succeeded += 1
     book.note(task, record.at_us, Event.FINISH, worker)
@@ -217,8 +219,11 @@ _DIED_OF = {Event.ABANDON: "DependencyFailed", Event.EXPIRE: "Expired"}
 
 
 def _revived(book: Book, record: TaskRevived) -> None:
-    book.recalled.pop(record.row.id, None)
+    before = book.tasks.get(record.row.id)  # Storage may have it alone.
     task = book.from_row(record.row)
+    if before is not None:
+        must(can_lead(before.state, Event.RETRY, task.state), "a legal retry", before, record)
+    book.recalled.pop(record.row.id, None)
     if task.state is _READY and not task.rank:
         task.rank = book.next_rank(record.at_us)
     book.enter(task)
@@ -228,6 +233,7 @@ def _revived(book: Book, record: TaskRevived) -> None:
 def _purged(book: Book, record: TaskPurged) -> None:
     task = book.tasks.get(record.task)
     if task is not None:
+        must(is_legal(task.state, Event.PURGE), "only what has ended is purged", task.state)
         book.blobs_gone += blobs_of(task)
     book.recalled.pop(record.task, None)
     book.dirty.pop(record.task, None)

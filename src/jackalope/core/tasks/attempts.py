@@ -173,7 +173,15 @@ def end_attempt(
 ) -> None:
     """Write down how an attempt ended, and see to what that sets free but the worker."""
     record = AttemptEnded(
-        ctx.now_us, task.id, event, decision.to, decision.reason, error, decision.due_us, by, cause
+        ctx.now_us,
+        task.id,
+        event,
+        decision.to,
+        reason=decision.reason,
+        error=error,
+        due_us=decision.due_us,
+        by=by,
+        cause=cause,
     )
     ctx.progress.pop(task.id, None)
     ctx.roster.orphans.cancel(task.id)

@@ -92,13 +92,13 @@ def become(ctx: Context, task: Task, result: Body) -> None:
     queue = namespace.queues[target]
     options = Options(headers=task.options.headers, tags=task.options.tags, parent=task.id)
     spec = TaskSpec(
-        successor_id(task.id, target),
-        target,
-        task.name,
-        task.key,
-        task.priority + task.penalty,
-        result,
-        options,
+        id=successor_id(task.id, target),
+        queue=target,
+        name=task.name,
+        key=task.key,
+        priority=task.priority + task.penalty,
+        payload=result,
+        options=options,
     )
     if spec.id not in ctx.book.tasks:
         _accept(ctx, spec, queue, task.by)
