@@ -19,6 +19,17 @@ from jackalope.core.limits import DEPTH_MAX
 from jackalope.core.records import encode_batch
 from jackalope.core.task import Options, TaskSpec
 from jackalope.storage import Corrupt, Level, Storage
+from jackalope.storage.journals import JournalKind
+from jackalope.storage.segments.entry import HEAD_BYTES
+from jackalope.storage.segments.journal import SegmentJournal
+from jackalope.storage.segments.segment import (
+    HEADER_BYTES,
+    MARK_BYTES,
+    numbers_in,
+    path_of,
+    read_header,
+    read_segment,
+)
 from jackalope.storage.sqlite.journal import checksum
 from tests.core.driving import NOW_US, spec, task_id
 from tests.wire.shapes import nested
@@ -29,9 +40,14 @@ FLUSHED = 5
 
 @contextmanager
 def opened(
-    folder: Path, level: Level = Level.FSYNC, *, accepts_loss: bool = False
+    folder: Path,
+    level: Level = Level.FSYNC,
+    kind: JournalKind = JournalKind.SEGMENTS,
+    *,
+    accepts_loss: bool = False,
 ) -> Iterator[Engine]:
-    with closing(Storage.open(folder, level, accepts_loss=accepts_loss)) as storage:
+    storage = Storage.open(folder, level, kind=kind, accepts_loss=accepts_loss)
+    with closing(storage):
         yield Engine(
             storage.journal,
             storage.history,
@@ -56,9 +72,14 @@ def flush(engine: Engine) -> None:
     engine.end_flush(begun)
 
 
-def killed(folder: Path, count: int = BATCHES, level: Level = Level.FSYNC) -> Path:
+def killed(
+    folder: Path,
+    count: int = BATCHES,
+    level: Level = Level.FSYNC,
+    kind: JournalKind = JournalKind.SEGMENTS,
+) -> Path:
     """Return a folder in which so many tasks are, as a killed broker leaves it."""
-    with opened(folder / "living", level) as engine:
+    with opened(folder / "living", level, kind) as engine:
         for number in range(1, count + 1):
             submit(engine, number)
             if number == FLUSHED:
@@ -73,7 +94,7 @@ def tasks_of(engine: Engine) -> set[int]:
     return {int.from_bytes(task[:6], "big") for task in engine.core.book.tasks}
 
 
-# What damages a folder, and what is left of it.
+# What damages a folder with a journal in SQLite.
 
 
 def cut_wal(folder: Path) -> None:
@@ -136,37 +157,140 @@ def break_file(folder: Path) -> None:
     (folder / "journal.db").write_bytes(b"garbage" * 4_000)
 
 
+# What damages one with a journal of segments.
+
+
+def last_segment(folder: Path) -> Path:
+    return path_of(folder / "journal", numbers_in(folder / "journal")[-1])
+
+
+def overwrite(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def frame_of(folder: Path, sequence: int) -> int:
+    """Return where the frame of a batch begins in the last segment."""
+    path = last_segment(folder)
+    header = read_header(path)
+    offset = HEADER_BYTES
+    for entry in read_segment(path, header).entries:
+        if entry.sequence == sequence:
+            break
+        offset += MARK_BYTES + HEAD_BYTES + len(entry.body)
+    return offset
+
+
+def cut_segment(folder: Path) -> None:
+    with last_segment(folder).open("r+b") as file:
+        file.truncate(frame_of(folder, 9) + 10)
+
+
+def zero_segment(folder: Path) -> None:
+    """Let the file be what it was before some of its batches were written."""
+    begin = frame_of(folder, 9)
+    overwrite(last_segment(folder), begin, bytes(frame_of(folder, BATCHES + 1) - begin))
+
+
+def remove_segment(folder: Path) -> None:
+    last_segment(folder).unlink()
+
+
+def remove_segments_and_history(folder: Path) -> None:
+    shutil.rmtree(folder / "journal")
+    for file in folder.glob("*.db*"):
+        file.unlink()
+
+
+def break_entry(folder: Path) -> None:
+    overwrite(last_segment(folder), frame_of(folder, 8) + 40, b"\xff" * 8)
+
+
+def break_mark(folder: Path) -> None:
+    overwrite(last_segment(folder), frame_of(folder, 8), bytes(MARK_BYTES))
+
+
+def break_header(folder: Path) -> None:
+    overwrite(last_segment(folder), 0, b"garbage!")
+
+
+def break_segment(folder: Path) -> None:
+    size = last_segment(folder).stat().st_size
+    last_segment(folder).write_bytes((b"garbage" * size)[:size])
+
+
+def write_again(folder: Path, change: Callable[[int, bytes], bytes]) -> None:
+    """Make the journal again, with sound entries and other bodies."""
+    with closing(SegmentJournal(folder / "journal")) as journal:
+        trimmed = journal.trimmed()
+        bodies = [change(*each) for each in journal.read(trimmed)]
+    shutil.rmtree(folder / "journal")
+    with closing(SegmentJournal(folder / "journal")) as journal:
+        journal.claim()
+        journal.restart(trimmed)
+        for body in bodies:
+            journal.append(body)
+
+
+def break_body(folder: Path) -> None:
+    """Let one batch match its digest and be no batch."""
+    write_again(folder, lambda at, body: b"\x92\x01\xc4\x01x" if at == 8 else body)
+
+
 ALL = set(range(1, BATCHES + 1))
-DAMAGES: dict[str, tuple[Callable[[Path], None], set[int] | None]] = {
+DAMAGES: dict[JournalKind, dict[str, tuple[Callable[[Path], None], set[int] | None]]] = {
     # With what must be left; None where that depends on where the file was cut.
-    "the log is cut": (cut_wal, None),
-    "the log is broken in the middle": (break_wal, None),
-    "the log is gone": (remove_wal, None),
-    "journal and history are gone": (remove_both, set()),
-    "the journal is an older one": (older_journal, set(range(1, 9))),
-    "a batch is broken": (break_batch, ALL - {8}),
-    "a batch cannot be decoded": (break_decoding, ALL - {8}),
-    "a batch is gone": (drop_batch, ALL - {8}),
-    "the journal is no database": (break_file, set(range(1, FLUSHED + 1))),
+    JournalKind.SQLITE: {
+        "the log is cut": (cut_wal, None),
+        "the log is broken in the middle": (break_wal, None),
+        "the log is gone": (remove_wal, None),
+        "journal and history are gone": (remove_both, set()),
+        "the journal is an older one": (older_journal, set(range(1, 9))),
+        "a batch is broken": (break_batch, ALL - {8}),
+        "a batch cannot be decoded": (break_decoding, ALL - {8}),
+        "a batch is gone": (drop_batch, ALL - {8}),
+        "the journal is no database": (break_file, set(range(1, FLUSHED + 1))),
+    },
+    JournalKind.SEGMENTS: {
+        "the segment is cut": (cut_segment, set(range(1, 9))),
+        "the segment is an older one": (zero_segment, set(range(1, 9))),
+        "the segment is gone": (remove_segment, set(range(1, FLUSHED + 1))),
+        "journal and history are gone": (remove_segments_and_history, set()),
+        "a batch is broken": (break_entry, ALL - {8}),
+        "a batch has no mark": (break_mark, ALL - {8}),
+        "the header is broken": (break_header, ALL),
+        "a batch cannot be decoded": (break_body, ALL - {8}),
+        "the segment is no segment": (break_segment, set(range(1, FLUSHED + 1))),
+    },
 }
 
 
-@pytest.mark.parametrize("name", DAMAGES)
-def test_damage_is_refused_listed_and_can_be_accepted(tmp_path: Path, name: str) -> None:
-    damage, left = DAMAGES[name]
-    folder = killed(tmp_path)
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return all that a check must leave as it is."""
+    files = [path for path in folder.rglob("*") if path.suffix in (".db", ".log")]
+    return {str(path): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in JournalKind for name in DAMAGES[kind]]
+)
+def test_damage_is_refused_listed_and_can_be_accepted(
+    tmp_path: Path, kind: JournalKind, name: str
+) -> None:
+    damage, left = DAMAGES[kind][name]
+    folder = killed(tmp_path, kind=kind)
     damage(folder)
-    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".db"}
+    before = contents(folder)
     problems = [problem for each in inspect_folder(folder) for problem in each.problems]
     assert problems, "check found nothing"
-    after = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".db"}
-    assert after == before, "check changed something"
+    assert contents(folder) == before, "check changed something"
     for _ in range(2):  # The first refusal makes nothing better.
-        with pytest.raises(Corrupt) as refused, opened(folder):
+        with pytest.raises(Corrupt) as refused, opened(folder, kind=kind):
             pass
         for word in ("jackalope check", "--accept-loss"):
             assert word in str(refused.value)
-    with opened(folder, accepts_loss=True) as engine:
+    with opened(folder, kind=kind, accepts_loss=True) as engine:
         found = tasks_of(engine)
         assert found == left if left is not None else found < ALL
         assert set(range(1, FLUSHED + 1)) <= found or left == set()
@@ -181,22 +305,33 @@ def test_damage_is_refused_listed_and_can_be_accepted(tmp_path: Path, name: str)
         assert tasks_of(engine) == found | {50}
 
 
+LOST = {JournalKind.SQLITE: remove_wal, JournalKind.SEGMENTS: remove_segment}
+BOTH_LOST = {JournalKind.SQLITE: remove_both, JournalKind.SEGMENTS: remove_segments_and_history}
+
+
+@pytest.mark.parametrize("kind", JournalKind)
 @pytest.mark.parametrize("count", [1, 4])
-@pytest.mark.parametrize("damage", [remove_wal, remove_both])
+@pytest.mark.parametrize("damages", [LOST, BOTH_LOST], ids=["journal", "both"])
 def test_a_loss_before_the_first_flush_is_found(
-    tmp_path: Path, count: int, damage: Callable[[Path], None]
+    tmp_path: Path,
+    kind: JournalKind,
+    count: int,
+    damages: dict[JournalKind, Callable[[Path], None]],
 ) -> None:
-    folder = killed(tmp_path, count)
-    damage(folder)
-    with pytest.raises(Corrupt, match=f"batch {count} was acknowledged"), opened(folder):
+    folder = killed(tmp_path, count, kind=kind)
+    damages[kind](folder)
+    with pytest.raises(Corrupt, match=f"batch {count} was acknowledged"), opened(folder, kind=kind):
         pass
 
 
+@pytest.mark.parametrize("kind", JournalKind)
 @pytest.mark.parametrize("level", [Level.FSYNC, Level.INTERVAL])
-def test_what_was_synced_is_witnessed_at_every_level(tmp_path: Path, level: Level) -> None:
-    folder = killed(tmp_path, 4, level)
-    remove_wal(folder)
-    with pytest.raises(Corrupt, match="batch 4 was acknowledged"), opened(folder, level):
+def test_what_was_synced_is_witnessed_at_every_level(
+    tmp_path: Path, level: Level, kind: JournalKind
+) -> None:
+    folder = killed(tmp_path, 4, level, kind)
+    LOST[kind](folder)
+    with pytest.raises(Corrupt, match="batch 4 was acknowledged"), opened(folder, level, kind):
         pass
 
 
@@ -217,7 +352,7 @@ def test_a_damaged_witness(tmp_path: Path, damaged: int) -> None:
             file.seek(4096 * slot)
             file.write(b"\xff" * 20)
     if damaged < 2:
-        remove_wal(folder)
+        remove_segment(folder)
         with pytest.raises(Corrupt, match="was acknowledged"), opened(folder):
             pass
     else:
@@ -292,7 +427,7 @@ def test_a_worker_of_a_lost_batch_has_no_valid_fence(tmp_path: Path) -> None:
         lost = engine.core.book.counters.fence
         assert lost
         shutil.copytree(folder, tmp_path / "again")
-    remove_wal(tmp_path / "again")
+    remove_segment(tmp_path / "again")
     with opened(tmp_path / "again", accepts_loss=True) as engine:
         engine.store(turn := engine.decide(NOW_US, [join]))
         attempt = engine.core.book.tasks[task_id(1)].attempt

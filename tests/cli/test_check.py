@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 from jackalope.cli.base import Exit
+from jackalope.storage.segments.segment import numbers_in, path_of, read_header, read_segment
 from tests.cli.conftest import Cli, Serving
 from tests.cli.test_serve import refused
 
@@ -18,9 +19,13 @@ def test_a_journal_that_lost_its_end(tmp_path: Path, cli: Cli) -> None:
     assert serving.stop(signal.SIGKILL)[0] == -signal.SIGKILL
     sound = cli("check", serving.folder, "-f", "json")
     assert (sound.code, [each["problems"] for each in sound.json]) == (0, [[]] * len(sound.json))
-    wal = Path(serving.folder) / "journal.db-wal"
-    with wal.open("r+b") as file:
-        file.truncate(32 + (24 + 8192) * 2)
+    journal = Path(serving.folder) / "journal"
+    path = path_of(journal, numbers_in(journal)[-1])
+    header = read_header(path)
+    *_, lost = read_segment(path, header).entries
+    with path.open("r+b") as file:
+        file.seek(path.read_bytes().index(lost.digest))
+        file.write(bytes(8))
     found = cli("check", serving.folder, "-f", "json")
     assert found.code == Exit.STORAGE
     assert "was acknowledged" in json.dumps(found.json)

@@ -41,7 +41,8 @@ from jackalope.core.task import (
     TaskSpec,
 )
 from jackalope.doors.http import event_feed
-from jackalope.storage.data_folder import HISTORY, JOURNAL, SERIES, Storage
+from jackalope.storage.data_folder import HISTORY, SERIES, Storage
+from jackalope.storage.journals import DATABASE, JournalKind
 from tests.docs.attributes import attributes_of
 from tests.docs.blocks import Block, Table
 from tests.docs.http import HTTP
@@ -233,7 +234,7 @@ def record_list() -> Table:
 def columns_of(file: str, table: str) -> Table:
     """List the columns that a table of a new data folder has."""
     with TemporaryDirectory() as folder:
-        Storage.open(Path(folder)).close()
+        Storage.open(Path(folder), kind=JournalKind.SQLITE).close()
         with closing(sqlite3.connect(Path(folder) / file)) as connection:
             found = connection.execute(f"PRAGMA table_xinfo({table})").fetchall()
     rows = [(code(name), kind or "any") for _, name, kind, *_ in found]
@@ -287,7 +288,7 @@ PAGES: dict[str, dict[str, Callable[[], Block]]] = {
     "reference/storage.md": {
         f"{file} {table}": partial(columns_of, file, table)
         for file, tables in {
-            JOURNAL: ("batches", "writer"),
+            DATABASE: ("batches", "writer"),
             HISTORY: (
                 "tasks",
                 "blobs",

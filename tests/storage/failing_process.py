@@ -1,6 +1,6 @@
 """What storage does on a disk that fails: run by `test_failing_disk`, with the disk preloaded.
 
-Usage: python -m tests.storage.failing_process SCENARIO FOLDER LIBRARY
+Usage: python -m tests.storage.failing_process KIND SCENARIO FOLDER LIBRARY
 """
 
 import ctypes
@@ -17,10 +17,15 @@ import pytest
 from jackalope.core.filter import Filter
 from jackalope.core.lifecycle import State
 from jackalope.storage import DiskFull, Level, Storage, StorageFault, SyncFailed
+from jackalope.storage.journals import JournalKind
+from jackalope.storage.segments.journal import SEGMENT_BYTES_MIN
 from jackalope.storage.sqlite import journal
 from tests.storage.making import make_changes, make_row
 
 BODY = b"x" * 16_000
+
+#: The kind of journal that this process has.
+KIND = JournalKind(sys.argv[1]) if len(sys.argv) > 4 else JournalKind.SEGMENTS
 
 
 class Disk:
@@ -45,7 +50,7 @@ class Disk:
 
 
 def open_storage(folder: Path, level: Level = Level.FSYNC, interval_us: int = 10**9) -> Storage:
-    storage = Storage.open(folder, level, interval_us)
+    storage = Storage.open(folder, level, interval_us, kind=KIND)
     storage.journal.claim()
     return storage
 
@@ -65,7 +70,7 @@ def check_refuses_all_but_reading(storage: Storage, batches: int) -> None:
         lambda: storage.journal.trim(1),
         storage.journal.claim,
     ):
-        with pytest.raises(SyncFailed, match=r"journal\.db: writing failed"):
+        with pytest.raises(SyncFailed, match=r"journal(\.db)?: writing failed"):
             write()
     assert len(list(storage.journal.read(0))) == batches
     assert storage.journal.last() == batches
@@ -160,15 +165,15 @@ def full_disk(folder: Path, disk: Disk) -> None:
     with closing(open_storage(folder)) as storage:
         for _ in range(3):
             storage.journal.append(BODY)
-        # Full at once, and after some of the pages of the batch.
-        for after in range(5):
+        # Full at once, and after some of the pages of the batch; a segment takes it in one write.
+        for after in range(5 if KIND is JournalKind.SQLITE else 1):
             disk.fill(after)
             with pytest.raises(DiskFull, match="free some space"):
                 storage.journal.append(BODY)
             assert len(list(storage.journal.read(0))) == 3 + after
             disk.heal()
             assert storage.journal.append(BODY) == 4 + after
-    check_kept(folder, 8, 8)
+    check_kept(folder, 4, 8)
 
 
 def full_disk_for_history(folder: Path, disk: Disk) -> None:
@@ -206,7 +211,7 @@ def limited_file_size(folder: Path, disk: Disk) -> None:
     with closing(open_storage(folder)) as storage:
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
         count = 0
-        with pytest.raises(StorageFault, match=r"journal\.db"):  # noqa: PT012
+        with pytest.raises(StorageFault, match=r"journal(\.db)?: "):  # noqa: PT012
             while True:
                 count = storage.journal.append(BODY)
         assert len(list(storage.journal.read(0))) == count
@@ -214,6 +219,23 @@ def limited_file_size(folder: Path, disk: Disk) -> None:
             storage.blobs.write([bytes(300_000)])
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     check_kept(folder, count, count)
+
+
+def full_disk_for_a_segment(folder: Path, disk: Disk) -> None:
+    """Batches go on as long as there is a segment, and again as soon as there is room for one."""
+    with closing(open_storage(folder)) as storage:
+        count = storage.journal.append(BODY)
+        body = bytes(SEGMENT_BYTES_MIN)
+        # While a file is filled with zeros, at its header, and at the batch itself.
+        for after in (0, 1, 2, 0, 1):
+            disk.fill(after)
+            with pytest.raises(DiskFull, match="free some space"):
+                storage.journal.append(body)
+            disk.heal()
+            count = storage.journal.append(BODY)
+        assert storage.journal.append(body) == count + 1
+        assert list(storage.journal.read(0))[-1] == (count + 1, body)
+    assert not list((folder / "journal").glob("unfinished-*"))
 
 
 SCENARIOS: dict[str, Callable[[Path, Disk], None]] = {
@@ -226,11 +248,18 @@ SCENARIOS: dict[str, Callable[[Path, Disk], None]] = {
         failed_sync_in_the_thread,
         failed_sync_of_history,
         full_disk,
+        full_disk_for_a_segment,
         full_disk_for_history,
         full_disk_for_blobs,
         limited_file_size,
     )
 }
 
+#: Where a kind of journal has no such thing.
+ONE_KIND = {
+    "failed_checkpoint": JournalKind.SQLITE,
+    "full_disk_for_a_segment": JournalKind.SEGMENTS,
+}
+
 if __name__ == "__main__":
-    SCENARIOS[sys.argv[1]](Path(sys.argv[2]), Disk(sys.argv[3]))
+    SCENARIOS[sys.argv[2]](Path(sys.argv[3]), Disk(sys.argv[4]))

@@ -23,9 +23,12 @@ from jackalope.storage import (
     Storage,
     StorageFault,
 )
+from jackalope.storage.journals import JournalKind, JournalPlace
+from jackalope.storage.segments.journal import SegmentJournal
 from jackalope.storage.sqlite import database
 from jackalope.storage.sqlite.database import Database, Format
 from jackalope.storage.sqlite.history import History
+from jackalope.storage.sqlite.journal import SqliteJournal
 from tests.storage.making import make_changes, make_row
 
 OpenStorage = Callable[..., Storage]
@@ -35,8 +38,10 @@ OpenStorage = Callable[..., Storage]
 def open_storage(tmp_path: Path) -> Iterator[OpenStorage]:
     opened: list[Storage] = []
 
-    def open_folder(level: Level = Level.FSYNC) -> Storage:
-        storage = Storage.open(tmp_path / "data", level, interval_us=HOUR)
+    def open_folder(
+        level: Level = Level.FSYNC, kind: JournalKind = JournalKind.SEGMENTS
+    ) -> Storage:
+        storage = Storage.open(tmp_path / "data", level, interval_us=HOUR, kind=kind)
         opened.append(storage)
         return storage
 
@@ -143,7 +148,7 @@ def test_tool_that_holds_a_file_for_writing(
     open_storage: OpenStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_S", 0)
-    storage = open_storage()
+    storage = open_storage(kind=JournalKind.SQLITE)
     storage.journal.claim()
     with closing(sqlite3.connect(tmp_path / "data" / "journal.db", isolation_level=None)) as tool:
         tool.execute("BEGIN IMMEDIATE")
@@ -169,13 +174,14 @@ def fill(storage: Storage) -> None:
 
 
 def test_journal_that_lost_its_end(open_storage: OpenStorage, tmp_path: Path) -> None:
-    storage = open_storage()
+    storage = open_storage(kind=JournalKind.SQLITE)
     fill(storage)
     storage.close()
     with closing(sqlite3.connect(tmp_path / "data" / "journal.db")) as tool, tool:
         tool.execute("DELETE FROM batches WHERE sequence > 3")
-    with pytest.raises(Corrupt, match=r"journal\.db ends at batch 3.*tasks\.db.* 5"):
-        open_storage()
+    for kind in JournalKind:
+        with pytest.raises(Corrupt, match=r"the journal ends at batch 3.*tasks\.db.* 5"):
+            open_storage(kind=kind)
 
 
 def test_history_of_an_older_backup(open_storage: OpenStorage, tmp_path: Path) -> None:
@@ -186,7 +192,7 @@ def test_history_of_an_older_backup(open_storage: OpenStorage, tmp_path: Path) -
     storage.journal.trim(storage.history.sync() - 1)
     storage.close()
     shutil.copy(tmp_path / "older.db", tmp_path / "data" / "tasks.db")
-    with pytest.raises(Corrupt, match=r"tasks\.db ends at batch 0.*journal\.db begins at 5"):
+    with pytest.raises(Corrupt, match=r"tasks\.db ends at batch 0.*the journal begins at 5"):
         open_storage()
 
 
@@ -201,6 +207,79 @@ def test_refused_folder_is_let_go(open_storage: OpenStorage, tmp_path: Path) -> 
     open_storage()
 
 
+# One kind of journal, and the other.
+
+
+def bodies_of(storage: Storage) -> list[tuple[int, bytes]]:
+    return list(storage.journal.read(storage.journal.trimmed()))
+
+
+@pytest.mark.parametrize("before", JournalKind)
+def test_a_journal_is_changed_into_the_other_kind(
+    open_storage: OpenStorage, tmp_path: Path, before: JournalKind
+) -> None:
+    after = next(kind for kind in JournalKind if kind is not before)
+    storage = open_storage(kind=before)
+    fill(storage)
+    storage.journal.trim(2)
+    storage.close()
+    changed = open_storage(kind=after)
+    assert bodies_of(changed) == [(number, b"batch") for number in (3, 4, 5)]
+    assert changed.journal.trimmed() == 2
+    changed.journal.claim()
+    assert changed.journal.append(b"more") == 6
+    changed.close()
+    place = JournalPlace(tmp_path / "data")
+    assert (place.path(before).exists(), place.path(after).exists()) == (False, True)
+    assert {path.name for path in (tmp_path / "data").glob("journal*")} == {place.path().name}
+    again = open_storage(kind=before)
+    assert bodies_of(again)[-1] == (6, b"more")
+
+
+@pytest.mark.parametrize("before", JournalKind)
+@pytest.mark.parametrize("stopped_at", ["copying", "renaming", "removing"])
+def test_a_change_that_was_killed_is_done_again(
+    open_storage: OpenStorage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: JournalKind,
+    stopped_at: str,
+) -> None:
+    """Wherever it ends, every batch is in one of the two, and either kind can go on."""
+    after = next(kind for kind in JournalKind if kind is not before)
+    storage = open_storage(kind=before)
+    fill(storage)
+    storage.close()
+
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        match stopped_at:
+            case "copying":
+                patched.setattr(SegmentJournal, "sync", die)
+                patched.setattr(SqliteJournal, "sync", die)
+            case "renaming":
+                patched.setattr(JournalPlace, "_remove_other", die)
+            case _:
+                patched.setattr("jackalope.storage.journals._remove", _only_new(die))
+                patched.setattr(Path, "unlink", die)
+        with pytest.raises(KeyboardInterrupt):
+            open_storage(kind=after)
+    for kind in (after, before):
+        shutil.copytree(tmp_path / "data", tmp_path / kind)
+        with closing(Storage.open(tmp_path / kind, kind=kind)) as storage:
+            assert bodies_of(storage) == [(number, b"batch") for number in range(1, 6)]
+
+
+def _only_new(die: Callable[..., None]) -> Callable[[Path], None]:
+    def remove(path: Path) -> None:
+        if path.name.endswith(".old") and path.exists():
+            die()
+
+    return remove
+
+
 # Formats.
 
 
@@ -208,11 +287,11 @@ def test_refused_folder_is_let_go(open_storage: OpenStorage, tmp_path: Path) -> 
 def test_newer_format_is_refused(
     open_storage: OpenStorage, tmp_path: Path, file: str, newest: int
 ) -> None:
-    open_storage().close()
+    open_storage(kind=JournalKind.SQLITE).close()
     with closing(sqlite3.connect(tmp_path / "data" / file)) as tool:
         tool.execute("PRAGMA user_version = 9")
     with pytest.raises(NewerFormat, match=rf"{file}: written in format 9 .* up to {newest}\."):
-        open_storage()
+        open_storage(kind=JournalKind.SQLITE)
 
 
 def open_database(path: Path, form: Format) -> Database:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from jackalope.storage import DiskFull
+from jackalope.storage.journals import JournalKind
 from jackalope.storage.sqlite.journal import SqliteJournal
-from tests.storage.failing_process import SCENARIOS
+from tests.storage.failing_process import ONE_KIND, SCENARIOS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -31,10 +32,20 @@ def failing_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize(
+    ("kind", "scenario"),
+    [
+        (kind, scenario)
+        for kind in JournalKind
+        for scenario in SCENARIOS
+        if ONE_KIND.get(scenario, kind) is kind
+    ],
+)
 @pytest.mark.feature("D8")
-def test_on_a_failing_disk(scenario: str, failing_disk: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.storage.failing_process", scenario]
+def test_on_a_failing_disk(
+    kind: JournalKind, scenario: str, failing_disk: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "tests.storage.failing_process", kind, scenario]
     done = subprocess.run(
         [*command, tmp_path / "data", failing_disk],
         cwd=ROOT,

@@ -18,7 +18,9 @@ import msgspec
 
 from jackalope.core.records import NewerFormat, decode_batch
 from jackalope.storage import FolderBusy, StorageFault
-from jackalope.storage.data_folder import BLOBS, HISTORY, JOURNAL, LOCK, WITNESS
+from jackalope.storage.data_folder import BLOBS, HISTORY, LOCK, WITNESS
+from jackalope.storage.journals import JournalKind, JournalPlace, segment_problems
+from jackalope.storage.segments.journal import SegmentJournal
 from jackalope.storage.sqlite.journal import checksum
 from jackalope.storage.sqlite.salvage import PROBLEMS_MAX, integrity_problems
 from jackalope.storage.sqlite.schema import WHOLE, from_columns
@@ -41,13 +43,14 @@ def inspect_folder(folder: Path) -> list[Finding]:
         FolderBusy: a broker has it.
         StorageFault: it is no data folder, or cannot be read.
     """
-    if not (folder / LOCK).exists() and not (folder / JOURNAL).exists():
+    place = JournalPlace(folder)
+    if not (folder / LOCK).exists() and place.kind is None:
         raise StorageFault(f"{folder}: is no data folder of a broker")
     with _kept_out(folder):
-        journal, last, trimmed = _inspect_journal(folder / JOURNAL)
+        journal, last, trimmed = _inspect_journal(place)
         history, applied = _inspect_history(folder / HISTORY)
         findings = [
-            _of_database(folder / JOURNAL, is_wal_checked=True),
+            _of_files(place),
             journal,
             _of_database(folder / HISTORY, is_wal_checked=False),
             history,
@@ -87,31 +90,38 @@ def _of_database(path: Path, *, is_wal_checked: bool) -> Finding:
     return Finding(path.name, 1, problems)
 
 
-def _inspect_journal(path: Path) -> tuple[Finding, int, int]:
+def _of_files(place: JournalPlace) -> Finding:
+    if place.kind is JournalKind.SEGMENTS:
+        return Finding(place.segments.name, 1, list(segment_problems(place.segments)))
+    return _of_database(place.database, is_wal_checked=True)
+
+
+def _inspect_journal(place: JournalPlace) -> tuple[Finding, int, int]:
     """Read every batch as a start does; return also the last one and what was trimmed."""
     count = last = trimmed = 0
     problems: list[str] = []
     try:
-        for sequence, body, is_sound in _batches(path):
-            if not count:
-                trimmed = _trimmed_of(path)
-                last = trimmed
+        trimmed = last = _trimmed_of(place)
+        for sequence, body, is_sound in _batches(place, trimmed):
             count += 1
             if sequence != last + 1:
                 problems.append(f"batches {last + 1} to {sequence - 1} are missing")
             last = sequence
             if problem := _batch_problem(body, is_sound=is_sound):
                 problems.append(f"batch {sequence} {problem}")
-        last = last or _trimmed_of(path)
-        trimmed = trimmed or (last if not count else 0)
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, StorageFault) as error:
         problems.append(f"batches after {last} cannot be read: {error}")
     return Finding("batches of the journal", count, problems[:PROBLEMS_MAX]), last, trimmed
 
 
-def _batches(path: Path) -> Iterator[tuple[int, bytes, bool]]:
-    if path.exists():
-        with closing(_open(path)) as connection:
+def _batches(place: JournalPlace, trimmed: int) -> Iterator[tuple[int, bytes, bool]]:
+    """Yield every batch, and whether it is as it was written."""
+    if place.kind is JournalKind.SEGMENTS:
+        with closing(SegmentJournal(place.segments, accepts_loss=True)) as journal:
+            for sequence, found in journal.salvage(trimmed):
+                yield sequence, found or b"", found is not None
+    elif place.kind is JournalKind.SQLITE:
+        with closing(_open(place.database)) as connection:
             for sequence, check, body in connection.execute(
                 "SELECT sequence, checksum, body FROM batches ORDER BY sequence"
             ):
@@ -120,7 +130,7 @@ def _batches(path: Path) -> Iterator[tuple[int, bytes, bool]]:
 
 def _batch_problem(body: bytes, *, is_sound: bool) -> str:
     if not is_sound:
-        return "does not match its checksum"
+        return "is missing or damaged"
     try:
         decode_batch(body)
     except (msgspec.DecodeError, NewerFormat, RecursionError) as error:
@@ -128,11 +138,14 @@ def _batch_problem(body: bytes, *, is_sound: bool) -> str:
     return ""
 
 
-def _trimmed_of(path: Path) -> int:
+def _trimmed_of(place: JournalPlace) -> int:
     """Return the sequence through which batches have been removed."""
-    if not path.exists():
+    if place.kind is JournalKind.SEGMENTS:
+        with closing(SegmentJournal(place.segments, accepts_loss=True)) as journal:
+            return journal.trimmed()
+    if place.kind is None:
         return 0
-    with closing(_open(path)) as connection:
+    with closing(_open(place.database)) as connection:
         found = connection.execute("SELECT trimmed FROM writer").fetchone()
     return int(found[0]) if found else 0
 
@@ -163,11 +176,11 @@ def _inspect_sequences(folder: Path, last: int, trimmed: int, applied: int) -> F
     witnessed = read_witness(folder / WITNESS) or 0
     problems = []
     if applied > last:
-        problems.append(f"{JOURNAL} ends at batch {last}, {HISTORY} contains batch {applied}")
+        problems.append(f"the journal ends at batch {last}, {HISTORY} contains batch {applied}")
     if applied < trimmed:
-        problems.append(f"{HISTORY} ends at batch {applied}, {JOURNAL} begins at {trimmed + 1}")
+        problems.append(f"{HISTORY} ends at batch {applied}, the journal begins at {trimmed + 1}")
     if max(last, applied) < witnessed:
-        problems.append(f"{JOURNAL} ends at batch {last}, batch {witnessed} was acknowledged")
+        problems.append(f"the journal ends at batch {last}, batch {witnessed} was acknowledged")
     return Finding("how the files belong together", max(last, applied), problems)
 
 

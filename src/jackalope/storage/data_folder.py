@@ -16,6 +16,7 @@ from uuid import uuid4
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.state.changes import Changes
 from jackalope.storage.blobs.folder import FolderBlobs
+from jackalope.storage.disk import free_bytes, keep_private, make_folder, sync_file, sync_folder
 from jackalope.storage.faults import (
     WAY_OUT,
     Corrupt,
@@ -24,23 +25,14 @@ from jackalope.storage.faults import (
     StorageFault,
     naming_faults,
 )
+from jackalope.storage.journals import JournalKind, JournalPlace
 from jackalope.storage.memory import MemoryBlobs, MemoryJournal
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Blobs, Journal, Level
-from jackalope.storage.sqlite.database import (
-    free_bytes,
-    keep_private,
-    make_folder,
-    sync_file,
-    sync_folder,
-)
 from jackalope.storage.sqlite.history import History
-from jackalope.storage.sqlite.journal import SqliteJournal
-from jackalope.storage.sqlite.salvage import integrity_problems, salvage_journal, set_aside
+from jackalope.storage.sqlite.salvage import integrity_problems, set_aside
 from jackalope.storage.sqlite.series import SeriesStore
-from jackalope.storage.sqlite.wal_check import check_wal
 from jackalope.storage.witness import Witness
 
-JOURNAL = "journal.db"
 HISTORY = "tasks.db"
 SERIES = "series.db"
 BLOBS = "blobs"
@@ -79,6 +71,7 @@ class Storage:
         interval_us: int = INTERVAL_US_DEFAULT,
         blobs_at: Callable[[str], Blobs] | None = None,
         *,
+        kind: JournalKind = JournalKind.SEGMENTS,
         has_writer_process: bool = False,
         accepts_loss: bool = False,
     ) -> "Storage":
@@ -90,6 +83,7 @@ class Storage:
             interval_us: how often the journal is synced at level `interval`.
             blobs_at: makes the store of blobs where they are not in the folder; it receives what
                 identifies this folder.
+            kind: how the journal is kept; one of the other kind is changed into it.
             has_writer_process: history is written by a process of its own.
             accepts_loss: go on without batches of the journal that are damaged or missing.
 
@@ -109,8 +103,13 @@ class Storage:
             keep_private(path)
             witness = Witness(path / WITNESS)
             opened.callback(witness.close)
-            witnessed, losses = witness.highest, _check_journal(path, lock, witness, accepts_loss)
-            journal = SqliteJournal(path / JOURNAL, level, interval_us, witness)
+            witnessed, place = witness.highest, JournalPlace(path)
+            losses = _check(place, lock, witness, accepts_loss)
+            if accepts_loss:
+                kind = place.kind or kind  # What is damaged is not changed into another kind.
+            else:
+                place.change(kind)
+            journal = place.open(kind, level, interval_us, witness, accepts_loss=accepts_loss)
             opened.callback(journal.close)
             lock.note(level)
             if losses is not None:
@@ -285,23 +284,16 @@ class FolderLock:
                 return "unknown", None
 
 
-def _check_journal(
-    folder: Path, lock: FolderLock, witness: Witness, accepts_loss: bool
+def _check(
+    place: JournalPlace, lock: FolderLock, witness: Witness, accepts_loss: bool
 ) -> list[str] | None:
-    """Look at the journal before SQLite does; return what is wrong with it if that is accepted."""
-    path = folder / JOURNAL
+    """Look at the files before they are opened; return what is wrong if that is accepted."""
     if accepts_loss:
-        return salvage_journal(path)
-    witness.refuse_damaged()
-    if witness.highest and not path.exists():
-        raise Corrupt(
-            f"{path}: is not there, but batch {witness.highest} was acknowledged. {WAY_OUT}"
-        )
-    if lock.level_before is not Level.INTERVAL:
-        # A power failure at level `interval` may tear more than the last transaction.
-        check_wal(path)
-    if history_is_small(folder) and (problems := integrity_problems(folder / HISTORY)):
-        raise Corrupt(f"{folder / HISTORY}: {problems[0]}. {WAY_OUT}")
+        return place.salvage()
+    place.check(witness, lock.level_before)
+    history = place.folder / HISTORY
+    if history_is_small(place.folder) and (problems := integrity_problems(history)):
+        raise Corrupt(f"{history}: {problems[0]}. {WAY_OUT}")
     return None
 
 
@@ -321,8 +313,8 @@ def mend_history(path: Path) -> list[str]:
         connection.execute("REINDEX")
     if left := integrity_problems(path):
         raise Corrupt(
-            f"{path}: {left[0]}, and that is more than an index. Restore it, with {JOURNAL}, from "
-            "one backup"
+            f"{path}: {left[0]}, and that is more than an index. Restore it, with the journal, "
+            "from one backup"
         )
     return [f"{path}: indexes built again after {problems[0]}; kept as {aside.name}"]
 
@@ -331,11 +323,13 @@ def check_sequences(folder: Path, journal: Journal, history: History, witnessed:
     """Refuse a journal that lacks batches: its end, or some between history and its beginning."""
     trimmed, applied, last = journal.trimmed(), history.applied(), journal.last()
     if applied > last:
-        problem = f"{JOURNAL} ends at batch {last}, but {HISTORY} already contains batch {applied}"
+        problem = (
+            f"the journal ends at batch {last}, but {HISTORY} already contains batch {applied}"
+        )
     elif applied < trimmed:
-        problem = f"{HISTORY} ends at batch {applied}, but {JOURNAL} begins at {trimmed + 1}"
+        problem = f"{HISTORY} ends at batch {applied}, but the journal begins at {trimmed + 1}"
     elif last < witnessed:
-        problem = f"{JOURNAL} ends at batch {last}, but batch {witnessed} was acknowledged"
+        problem = f"the journal ends at batch {last}, but batch {witnessed} was acknowledged"
     else:
         return
     raise Corrupt(

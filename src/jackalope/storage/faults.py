@@ -120,7 +120,7 @@ def fault_of_system(error: OSError, file: Path | str) -> StorageFault:
         return _disk_full(file, error)
     if error.errno in _OUT_OF_REACH:
         return _cannot_open(file, error)
-    return _sync_failed(file, error)
+    return sync_failed(file, error)
 
 
 def _disk_full(file: Path | str, error: Exception) -> DiskFull:
@@ -130,7 +130,8 @@ def _disk_full(file: Path | str, error: Exception) -> DiskFull:
     )
 
 
-def _sync_failed(file: Path | str, error: Exception) -> SyncFailed:
+def sync_failed(file: Path | str, error: Exception) -> SyncFailed:
+    """Name the fault behind a sync, or a write, of which nothing is known."""
     return SyncFailed(
         f"{file}: writing failed and it is unknown what the disk holds ({error}). Check the disk, "
         "then start the broker again: it recovers all that was acknowledged"
@@ -158,7 +159,7 @@ def _locked(file: Path | str, error: Exception) -> FolderBusy:
 #: By the primary code of SQLite, which is the last byte of the extended one.
 _MAKERS: dict[int, Callable[[Path | str, Exception], StorageFault]] = {
     sqlite3.SQLITE_FULL: _disk_full,
-    sqlite3.SQLITE_IOERR: _sync_failed,
+    sqlite3.SQLITE_IOERR: sync_failed,
     sqlite3.SQLITE_CORRUPT: _unreadable,
     sqlite3.SQLITE_NOTADB: _unreadable,
     sqlite3.SQLITE_BUSY: _locked,

@@ -15,6 +15,7 @@ from jackalope.core.api_key import ApiKey
 from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from jackalope.core.limits import NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
+from jackalope.storage.journals import JournalKind
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Level
 from jackalope.wire.frames import FRAME_BYTES_MAX
 
@@ -72,6 +73,13 @@ class DataConfig(msgspec.Struct, frozen=True):
         int,
         _about("How often the disk is synced at durability `interval`.", ge=MILLISECOND, le=MINUTE),
     ] = INTERVAL_US_DEFAULT
+    journal: Annotated[
+        JournalKind,
+        _about(
+            "How the journal is kept: `segments`, files that are written over, or `sqlite`, as "
+            "before. A folder with the other kind is changed at the next start."
+        ),
+    ] = JournalKind.SEGMENTS
     free_bytes_min: Annotated[
         int,
         _about(

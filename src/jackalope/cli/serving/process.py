@@ -39,7 +39,7 @@ from jackalope.core.effects import Accepted
 from jackalope.doors.native import NativeDoor
 from jackalope.doors.native.server import Terms
 from jackalope.storage import FolderBusy, Storage, StorageFault
-from jackalope.storage.data_folder import JOURNAL
+from jackalope.storage.journals import JournalPlace
 from jackalope.transport.address import Address
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _refuse_bad(config: Config) -> None:
     Raises:
         Failure: with every problem.
     """
-    is_new = not (Path(config.data.folder) / JOURNAL).exists()
+    is_new = JournalPlace(Path(config.data.folder)).kind is None
     problems = exposure_problems(config, has_keys=bool(config.auth.keys)) if is_new else []
     problems += declaration_problems(config) if is_new else []
     if problems:
@@ -155,6 +155,7 @@ def _open(config: Config, accepts_loss: bool) -> Broker:
             data.durability,
             data.interval_us,
             store,
+            kind=data.journal,
             has_writer_process=True,
             accepts_loss=accepts_loss,
         )

@@ -18,9 +18,9 @@ from uuid import uuid4
 
 from jackalope.core.assertions import BrokenInvariant, must
 from jackalope.core.task import BlobRef
+from jackalope.storage.disk import make_folder, sync_file, sync_folder
 from jackalope.storage.faults import Corrupt, naming_faults
 from jackalope.storage.ports import Blobs, Draft
-from jackalope.storage.sqlite.database import make_folder, sync_file, sync_folder
 
 CHUNK_BYTES = 256 * 1024
 

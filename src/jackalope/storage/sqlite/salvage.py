@@ -56,9 +56,7 @@ def salvage_journal(path: Path) -> list[str]:
 
 def set_aside(path: Path, *, is_copied: bool = False) -> Path:
     """Give a database another name, or copy it, and return that name."""
-    number = 1
-    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
-        number += 1
+    aside = name_aside(path)
     with naming_faults(path):
         for end in _ENDS:
             source = path.with_name(path.name + end)
@@ -68,6 +66,14 @@ def set_aside(path: Path, *, is_copied: bool = False) -> Path:
                     copyfile(source, target)
                 else:
                     source.rename(target)
+    return aside
+
+
+def name_aside(path: Path) -> Path:
+    """Return a name that is free for something damaged."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
     return aside
 
 

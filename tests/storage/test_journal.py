@@ -14,11 +14,12 @@ from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.durations import HOUR
 from jackalope.storage import Corrupt, Fenced, Journal, Level
 from jackalope.storage.memory import Log, MemoryJournal
+from jackalope.storage.segments.journal import SegmentJournal
 from jackalope.storage.sqlite.journal import BATCHES_PER_READ, SqliteJournal
 
 OpenJournal = Callable[[], Journal]
 
-BACKENDS = ["memory", "fsync", "interval"]
+BACKENDS = ["memory", "fsync", "interval", "segments-fsync", "segments-interval"]
 
 
 def opener(backend: str, folder: Path, opened: ExitStack) -> OpenJournal:
@@ -28,7 +29,12 @@ def opener(backend: str, folder: Path, opened: ExitStack) -> OpenJournal:
     def open_journal() -> Journal:
         if backend == "memory":
             return MemoryJournal(log)
-        journal = SqliteJournal(folder / "journal.db", Level(backend), interval_us=HOUR)
+        journal: SqliteJournal | SegmentJournal
+        level = Level(backend.removeprefix("segments-"))
+        if backend.startswith("segments"):
+            journal = SegmentJournal(folder / "journal", level, interval_us=HOUR)
+        else:
+            journal = SqliteJournal(folder / "journal.db", level, interval_us=HOUR)
         opened.callback(journal.close)
         return journal
 

@@ -11,6 +11,7 @@ import pytest
 from jackalope.core.filter import Filter
 from jackalope.core.lifecycle import State
 from jackalope.storage import Corrupt, Level, Storage
+from jackalope.storage.journals import JournalKind
 from jackalope.storage.sqlite import journal
 from jackalope.storage.sqlite.history import History
 from jackalope.storage.sqlite.journal import SqliteJournal
@@ -140,7 +141,7 @@ def test_frame_is_named(crashed: Crashed) -> None:
 
 def crash(folder: Path, level: Level) -> Path:
     """Return a copy of a data folder as a crash leaves it, with some batches in its WAL."""
-    with closing(Storage.open(folder / "data", level)) as storage:
+    with closing(Storage.open(folder / "data", level, kind=JournalKind.SQLITE)) as storage:
         storage.journal.claim()
         for number in range(1, 6):
             storage.journal.append(body(number))
@@ -154,7 +155,7 @@ def test_damaged_wal_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     flip(wal, wal.stat().st_size // 2)
     damaged = wal.read_bytes()
     with pytest.raises(Corrupt, match="Restore a backup"):
-        Storage.open(folder)
+        Storage.open(folder, kind=JournalKind.SQLITE)
     assert wal.read_bytes() == damaged
 
 
@@ -164,7 +165,7 @@ def test_hole_in_the_wal_is_no_damage_after_level_interval(tmp_path: Path) -> No
     folder = crash(tmp_path, Level.INTERVAL)
     wal = folder / "journal.db-wal"
     flip(wal, wal.stat().st_size // 2)
-    with closing(Storage.open(folder)) as storage:
+    with closing(Storage.open(folder, kind=JournalKind.SQLITE)) as storage:
         batches = list(storage.journal.read(0))
     assert 0 < len(batches) < 5
     assert batches == BATCHES[: len(batches)]
