@@ -102,7 +102,7 @@ def _inspect_journal(place: JournalPlace) -> tuple[Finding, int, int]:
     problems: list[str] = []
     try:
         trimmed = last = _trimmed_of(place)
-        for sequence, body, is_sound in _batches(place, trimmed):
+        for sequence, body, is_sound in batches_of(place, trimmed):
             count += 1
             if sequence != last + 1:
                 problems.append(f"batches {last + 1} to {sequence - 1} are missing")
@@ -114,16 +114,17 @@ def _inspect_journal(place: JournalPlace) -> tuple[Finding, int, int]:
     return Finding("batches of the journal", count, problems[:PROBLEMS_MAX]), last, trimmed
 
 
-def _batches(place: JournalPlace, trimmed: int) -> Iterator[tuple[int, bytes, bool]]:
-    """Yield every batch, and whether it is as it was written."""
+def batches_of(place: JournalPlace, after: int) -> Iterator[tuple[int, bytes, bool]]:
+    """Yield every later batch that is there, and whether it is as it was written."""
     if place.kind is JournalKind.SEGMENTS:
         with closing(SegmentJournal(place.segments, accepts_loss=True)) as journal:
-            for sequence, found in journal.salvage(trimmed):
+            for sequence, found in journal.salvage(max(after, journal.trimmed())):
                 yield sequence, found or b"", found is not None
     elif place.kind is JournalKind.SQLITE:
         with closing(_open(place.database)) as connection:
             for sequence, check, body in connection.execute(
-                "SELECT sequence, checksum, body FROM batches ORDER BY sequence"
+                "SELECT sequence, checksum, body FROM batches WHERE sequence > ? ORDER BY sequence",
+                (after,),
             ):
                 yield sequence, body, checksum(sequence, body) == check
 

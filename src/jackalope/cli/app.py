@@ -27,6 +27,7 @@ from jackalope.cli.commands import (
     cache,
     check,
     config,
+    journal,
     keys,
     pools,
     queues,
@@ -157,6 +158,8 @@ _add(_keys, None, connected, keys.create, keys.list_, keys.revoke)
 _add(_keys, None, local, keys.new, keys.hash_)
 _config = _group("config", _OTHER, "Show the broker's configuration, check it, or begin one.")
 _add(_config, None, local, config.show, config.check, config.init)
+_journal = _group("journal", _OTHER, "Look into the journal of a data folder.")
+_add(_journal, None, local, journal.show)
 _aiida = _group(
     "aiida", _OTHER, "Run AiiDA's daemon with this broker, in place of RabbitMQ or ZeroMQ."
 )

@@ -367,18 +367,17 @@ class SegmentJournal:
 
     def _end_of_damaged(self, numbers: list[int]) -> End:
         """Return where the log seems to end, by everything in it that is sound."""
-        epoch = last = 0
-        first: int | None = None
-        for entry in self._sound():
-            epoch = max(epoch, entry.epoch)
-            if entry.kind == Kind.BATCH:
-                last = max(last, entry.sequence)
-                first = entry.sequence if first is None else first
+        headers = []
         for number in numbers:
             with suppress(Corrupt):
-                header = read_header(path_of(self.folder, number))
-                epoch, last = max(epoch, header.epoch), max(last, header.first - 1)
-        return End(epoch, last, last if first is None else first - 1)
+                headers.append(read_header(path_of(self.folder, number)))
+        entries = list(self._sound())
+        batches = [each.sequence for each in entries if each.kind == Kind.BATCH]
+        trims = [each.sequence for each in entries if each.kind == Kind.TRIM]
+        first = headers[0].first if headers else min(batches, default=1)
+        last = max([each.first - 1 for each in headers] + batches, default=0)
+        epoch = max([each.epoch for each in headers] + [each.epoch for each in entries], default=0)
+        return End(epoch, last, max([first - 1, *trims]))
 
     def _sound(self) -> Iterator[Entry]:
         for number in numbers_in(self.folder):
