@@ -1,11 +1,10 @@
 """A disk that fills up while the broker runs: writes are refused, reads go on, space brings back.
 
-The disk is real SQLite with a limit on the size of its file; see `tests.storage`.
+The journal has no more segments, or history is real SQLite with a limit on the size of its file.
 """
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,22 +13,9 @@ from jackalope.core.ids import TaskId
 from jackalope.storage import DiskFull
 from jackalope.wire.messages import Ack, Ended, Manage, Nack, Notice, Query, Result
 from tests.doors.harness import Closed, House, Peer, held, open_house, run, spec
+from tests.storage.full import fill, free
 
 GOODBYE = Notice("goodbye", "the disk is full; connect again")
-
-
-def _limit(database: Any, pages: int) -> None:
-    database._db._writer.execute(f"PRAGMA max_page_count = {pages}")
-
-
-def _fill(database: Any) -> None:
-    """Leave no room beyond what the file has now."""
-    (pages,) = database._db._writer.execute("PRAGMA page_count").fetchone()
-    _limit(database, pages)
-
-
-def _free(database: Any) -> None:
-    _limit(database, 1_000_000)
 
 
 async def _until_refused(peer: Peer, size: int = 30_000) -> Nack:
@@ -44,10 +30,10 @@ async def _until_refused(peer: Peer, size: int = 30_000) -> Nack:
 async def _full_house(house: House, peer: Peer) -> TaskId:
     """Fill the journal's disk, and return a task from before."""
     (task,) = await peer.submit(spec(payload=b"before"))
-    _fill(house.storage.journal)
+    fill(house.storage.journal)
     refusal = await _until_refused(peer)
     assert refusal.code == "storage_failed"
-    assert "journal.db: no room to write" in refusal.message
+    assert "journal: no room to write" in refusal.message
     return task
 
 
@@ -74,7 +60,7 @@ def test_everybody_is_told(tmp_path: Path) -> None:
             # The sessions are over: what they watched or held must be said again.
             assert await peer.wait_closed() == [GOODBYE]
             assert await other.wait_closed() == [GOODBYE]
-            _free(house.storage.journal)
+            free(house.storage.journal)
 
     run(test())
 
@@ -97,7 +83,7 @@ def test_writes_are_refused_and_reads_go_on(tmp_path: Path) -> None:
                 await peer.ask_ok(Query(0, what))
             assert len(await peer.ask_ok(Query(0, "history", {"id": task}))) >= 1
             assert peer.heard == []
-            _free(house.storage.journal)
+            free(house.storage.journal)
             await peer.submit(spec())
 
     run(test())
@@ -108,7 +94,7 @@ def test_space_comes_back(tmp_path: Path) -> None:
         async with open_house(tmp_path) as house:
             task = await _full_house(house, await house.peer())
             peer = await house.peer()
-            _free(house.storage.journal)
+            free(house.storage.journal)
             again = await peer.submit(spec())
             assert await peer.state_of(task) == "ready"
             assert await peer.state_of(again[0]) == "ready"
@@ -126,7 +112,7 @@ def test_space_comes_back_while_nobody_asks(tmp_path: Path) -> None:
         async with open_house(tmp_path) as house:
             await _full_house(house, await house.peer())
             assert house.broker.engine.fault is not None
-            _free(house.storage.journal)
+            free(house.storage.journal)
             await house.until(lambda: house.broker.engine.fault is None)
 
     run(test())
@@ -139,13 +125,13 @@ def test_refused_is_not_done(tmp_path: Path) -> None:
         async with open_house(tmp_path) as house:
             peer = await house.peer()
             await peer.submit(spec())
-            _fill(house.storage.journal)
+            fill(house.storage.journal)
             large = spec(payload=b"x" * 60_000)
             while isinstance(await peer.ask(SubmitTasks(0, [large])), Ack):
                 large = spec(payload=b"x" * 60_000)
             peer = await house.peer()
             assert (await peer.ask_no(Query(0, "task", {"id": large.id}))).code == "unknown_task"
-            _free(house.storage.journal)
+            free(house.storage.journal)
             await peer.submit(large)
 
     run(test())
@@ -158,11 +144,11 @@ def test_worker_resumes(tmp_path: Path) -> None:
             await worker.join()
             await client.submit(spec())
             (assignment,) = await worker.take()
-            _fill(house.storage.journal)
+            fill(house.storage.journal)
             await _until_refused(client)
             assert await worker.wait_closed() == [GOODBYE]
             worker = await house.peer()
-            _free(house.storage.journal)
+            free(house.storage.journal)
             body = await worker.join(holding=[held(assignment)], generation=2)
             assert body == {"resumed": [[assignment.task, assignment.fence]], "drop": []}
             await worker.finish(assignment)
@@ -179,7 +165,7 @@ def test_result_is_refused_and_said_again(tmp_path: Path) -> None:
             await worker.join(slots=40)
             await client.submit(*(spec() for _ in range(40)))
             taken = await worker.take(40)
-            _fill(house.storage.journal)
+            fill(house.storage.journal)
             rest = list(taken)
             while rest:
                 finish = Finish(rest[0].task, rest[0].fence, b"x" * 30_000)
@@ -187,7 +173,7 @@ def test_result_is_refused_and_said_again(tmp_path: Path) -> None:
                     break
                 rest.pop(0)
             assert rest
-            _free(house.storage.journal)
+            free(house.storage.journal)
             worker = await house.peer()
             body = await worker.join(slots=40, holding=[held(each) for each in rest])
             assert len(body["resumed"]) == len(rest)
@@ -205,10 +191,10 @@ def test_no_room_for_history(tmp_path: Path) -> None:
             (task,) = await client.submit(spec())
             await client.ask_ok(Query(0, "tasks"))
             await client.ask_ok(WatchTasks(0, (task,)))
-            _fill(house.storage.history)
+            fill(house.storage.history)
             await other.submit(*(spec("other", payload=b"x" * 60_000) for _ in range(20)))
             await house.until(lambda: house.broker.engine.fault is not None)
-            _free(house.storage.history)
+            free(house.storage.history)
             await house.until(lambda: house.broker.engine.fault is None)
             # Either the client is told that its session is over, or its watch still holds.
             other = await house.peer()

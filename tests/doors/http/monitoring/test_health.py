@@ -18,15 +18,9 @@ from jackalope.wire.messages import Nack
 from tests.doors.harness import Peer, run, spec
 from tests.doors.http.harness import HttpHouse, Serving, open_http
 from tests.doors.http.native import Native
+from tests.storage.full import fill, free
 
 PATHS = ["/health", "/api/v1/health", "/health/ready"]
-
-
-def limit_pages(house: HttpHouse, pages: int | None = None) -> None:
-    """Leave the journal's disk no room beyond what it has, or so much."""
-    writer = house.broker._storage.journal._db._writer  # type: ignore[attr-defined]
-    (has,) = writer.execute("PRAGMA page_count").fetchone()
-    writer.execute(f"PRAGMA max_page_count = {pages or has}")
 
 
 async def healthy(house: HttpHouse) -> dict[str, Any]:
@@ -83,7 +77,7 @@ def test_full_disk_and_room_again(tmp_path: Path) -> None:
     async def check() -> None:
         async with open_http(tmp_path) as house, Native(house) as native:
             await (await native.peer()).submit(spec())
-            limit_pages(house)
+            fill(house.broker._storage.journal)
             *answers, life, shown = await degraded(house, native)
             for answer in answers:
                 assert answer.json()["status"] == "degraded"
@@ -91,7 +85,7 @@ def test_full_disk_and_room_again(tmp_path: Path) -> None:
             assert (life.status_code, life.json()) == (200, {"status": "alive"})
             assert "\njackalope_writable " in shown.text
             assert "\njackalope_storage_faults_total 0.0\n" not in shown.text
-            limit_pages(house, 1_000_000)
+            free(house.broker._storage.journal)
             async with asyncio.timeout(10):
                 while (  # noqa: ASYNC110  the broker tries by itself, and tells nobody
                     await house.client.get("/health")
