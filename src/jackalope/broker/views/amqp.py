@@ -1,4 +1,4 @@
-"""Views for AMQP's doors: what a name means, and how much is in a queue.
+"""Views for AMQP's doors: what a name means, what is declared, and how much is in a queue.
 
 Owns the questions that a door has to answer before it can make a command, or while it writes a
 reply. Called between two turns. Changes nothing.
@@ -6,14 +6,31 @@ reply. Called between two turns. Changes nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
+from jackalope.broker.access import sees
+from jackalope.core import Core
 from jackalope.core.amqp.arguments import QUORUM, type_of
+from jackalope.core.amqp.lifetimes import consumers_of
+from jackalope.core.lifecycle import LEASED
+from jackalope.core.shapes.exchange import (
+    DEFAULT_EXCHANGE,
+    AmqpTraits,
+    Binding,
+    Exchange,
+    Rule,
+    requests_queue,
+)
+from jackalope.core.state.queue import Namespace, Queue
 from jackalope.core.state.topology import lane_of
 
 if TYPE_CHECKING:
     from jackalope.broker.engine import Engine
-    from jackalope.core.state.queue import Queue
+
+#: How a queue that was declared by another door looks over AMQP.
+_DURABLE = AmqpTraits()
 
 
 def place_of(engine: Engine, namespace: str, name: str) -> tuple[str, str | None]:
@@ -68,3 +85,147 @@ def view_of_consumer(engine: Engine, session: int) -> ConsumerView:
     if known is None:
         return ConsumerView(worker.slots)
     return ConsumerView(worker.slots, known.priority, known.is_exclusive, not known.is_waiting)
+
+
+# What is declared, for the management API: in one namespace, and only what the client may see.
+
+
+class AmqpQueueView(msgspec.Struct, frozen=True):
+    """A queue, or the requests of a key of a pool as the queue that they look like."""
+
+    namespace: str
+    name: str
+    queue: str  # the queue that it is, or whose requests it stands for
+    key: str | None
+    kind: str
+    arguments: dict[str, Any]
+    durable: bool
+    auto_delete: bool
+    is_owned: bool  # whether it is of one connection alone
+    consumers: int
+    unfinished: int
+    leased: int
+    rule: str = ""  # the name of the rule that applies to it
+    definition: dict[str, Any] = {}  # what that rule sets
+
+
+class Totals(NamedTuple):
+    """How much there is in a namespace."""
+
+    queues: int
+    exchanges: int
+    unfinished: int
+    leased: int
+
+
+def namespaces(engine: Engine) -> set[str]:
+    """Return the names of all namespaces."""
+    return set(engine.core.book.namespaces)
+
+
+def totals(engine: Engine, namespace: str) -> Totals:
+    found = _namespace(engine, namespace)
+    queues = [queue for queue in found.queues.values() if sees(queue.name)]
+    return Totals(
+        len(queues),
+        len(found.topology.exchanges),
+        sum(queue.unfinished() for queue in queues),
+        sum(queue.counts[state] for queue in queues for state in LEASED),
+    )
+
+
+def queues_in(engine: Engine, namespace: str) -> list[AmqpQueueView]:
+    """Show the queues of a namespace by name, each before the keys of its pool."""
+    shown = []
+    for name, queue in sorted(_namespace(engine, namespace).queues.items()):
+        if sees(name):
+            keys = _keys_of(engine.core, queue)
+            shown += [_show_queue(engine.core, queue), *keys]
+    return shown
+
+
+def queue_in(engine: Engine, namespace: str, name: str) -> AmqpQueueView | None:
+    """Show the queue that a name means."""
+    home, key = place_of(engine, namespace, name)
+    queue = _queue(engine, namespace, home)
+    if queue is None or not sees(home):
+        return None
+    return _show_queue(engine.core, queue) if key is None else _show_key(engine.core, queue, key)
+
+
+def exchanges_in(engine: Engine, namespace: str) -> list[Exchange]:
+    return [each for _, each in sorted(_namespace(engine, namespace).topology.exchanges.items())]
+
+
+def rules_in(engine: Engine, namespace: str) -> list[Rule]:
+    return [each for _, each in sorted(_namespace(engine, namespace).topology.rules.items())]
+
+
+def bindings_in(engine: Engine, namespace: str) -> list[Binding]:
+    """Return every binding, those of the default exchange to each queue included."""
+    found = _namespace(engine, namespace)
+    return [
+        *(Binding(DEFAULT_EXCHANGE, name, key=name) for name in sorted(found.queues) if sees(name)),
+        *(
+            binding
+            for _, binding in sorted(found.topology.bindings.items())
+            if binding.is_to_exchange or sees(binding.to)
+        ),
+    ]
+
+
+def _namespace(engine: Engine, name: str) -> Namespace:
+    """Return a namespace. It need not be made: it is empty until something is in it."""
+    return engine.core.book.namespaces.get(name) or Namespace(name)
+
+
+def _show_queue(core: Core, queue: Queue) -> AmqpQueueView:
+    traits = queue.traits or _DURABLE
+    rule = queue.namespace.topology.rules.get(traits.rule)
+    return AmqpQueueView(
+        namespace=queue.namespace.name,
+        name=queue.name,
+        queue=queue.name,
+        key=None,
+        kind=type_of(traits.arguments),
+        arguments=traits.arguments,
+        durable=traits.durable,
+        auto_delete=traits.auto_delete,
+        is_owned=traits.owner > 0,
+        consumers=len(consumers_of(core, queue)),
+        unfinished=queue.unfinished(),
+        leased=sum(queue.counts[state] for state in LEASED),
+        rule=traits.rule,
+        definition=rule.definition if rule else {},
+    )
+
+
+def _keys_of(core: Core, queue: Queue) -> list[AmqpQueueView]:
+    """Show the keys of a pool that have requests or workers."""
+    if queue.pool is None:
+        return []
+    pool = core.pools.by_name.get((queue.namespace.name, queue.name))
+    waiting = {lane.key for lane in queue.line.lanes.values() if lane.size}
+    keys = sorted(waiting | set(() if pool is None else pool.groups))
+    return [_show_key(core, queue, key) for key in keys]
+
+
+def _show_key(core: Core, queue: Queue, key: str) -> AmqpQueueView:
+    """Show the requests of a key as the queue that osrdyne would have for them."""
+    consumers = consumers_of(core, queue, key)
+    ready = sum(lane.size for lane in queue.line.of_key(key))
+    leased = sum(
+        task.queue is queue and task.key == key for each in consumers for task in each.held.values()
+    )
+    return msgspec.structs.replace(
+        _show_queue(core, queue),
+        name=requests_queue(queue.name, key),
+        key=key,
+        arguments={},
+        durable=False,
+        consumers=len(consumers),
+        unfinished=ready + leased,
+        leased=leased,
+        rule="",
+        definition={},
+    )

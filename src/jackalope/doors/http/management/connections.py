@@ -26,16 +26,10 @@ _REASON_CHARS_MAX = 200
 
 
 @routes.get("/connections", "read_tasks")
-async def list_connections(request: Request) -> Response:
-    """List every connection over AMQP."""
-    return listed(request, [_show_link(link) for link in room_of(request).links()])
-
-
 @routes.get("/vhosts/{vhost}/connections", "read_tasks")
-async def list_connections_of_vhost(request: Request, vhost: str) -> Response:
-    """List the connections to a virtual host."""
-    links = room_of(request).links(vhost)
-    return listed(request, [_show_link(link) for link in links])
+async def list_connections(request: Request, vhost: str | None = None) -> Response:
+    """List the connections over AMQP to a virtual host, or to all."""
+    return listed(request, [_show_link(link) for link in room_of(request).links(vhost)])
 
 
 @routes.get("/connections/{name}", "read_tasks")
@@ -61,21 +55,16 @@ async def list_channels_of_connection(request: Request, name: str) -> Response:
 
 
 @routes.get("/channels", "read_tasks")
-async def list_channels(request: Request) -> Response:
-    """List every channel."""
-    return listed(request, _channels(request, None))
-
-
 @routes.get("/vhosts/{vhost}/channels", "read_tasks")
-async def list_channels_of_vhost(request: Request, vhost: str) -> Response:
-    """List the channels of a virtual host."""
+async def list_channels(request: Request, vhost: str | None = None) -> Response:
+    """List the channels of a virtual host, or of all."""
     return listed(request, _channels(request, vhost))
 
 
 @routes.get("/channels/{name}", "read_tasks")
 async def read_channel(request: Request, name: str) -> Response:
     """Show a channel and its consumers."""
-    for item in _channels(request, None):
+    for item in _channels(request):
         if item["name"] == name:
             consumers = [
                 each
@@ -87,14 +76,9 @@ async def read_channel(request: Request, name: str) -> Response:
 
 
 @routes.get("/consumers", "read_tasks")
-async def list_consumers(request: Request) -> Response:
-    """List every consumer over AMQP."""
-    return listed(request, room_of(request).consumers())
-
-
 @routes.get("/consumers/{vhost}", "read_tasks")
-async def list_consumers_of_vhost(request: Request, vhost: str) -> Response:
-    """List the consumers of a virtual host."""
+async def list_consumers(request: Request, vhost: str | None = None) -> Response:
+    """List the consumers over AMQP of a virtual host, or of all."""
     return listed(request, room_of(request).consumers(vhost))
 
 
@@ -105,7 +89,7 @@ def _link(request: Request, name: str) -> Link:
     raise not_found()
 
 
-def _channels(request: Request, vhost: str | None) -> list[Item]:
+def _channels(request: Request, vhost: str | None = None) -> list[Item]:
     return [
         _show_channel(link, channel)
         for link in room_of(request).links(vhost)

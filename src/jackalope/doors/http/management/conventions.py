@@ -21,6 +21,7 @@ from jackalope.broker.engine import Engine
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
 from jackalope.broker.telemetry.meter import Reading
+from jackalope.broker.views.amqp import namespaces as namespaces_of
 from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import AnyMessaging
 from jackalope.core.commands.base import Scope
@@ -31,12 +32,14 @@ from jackalope.core.values import shape_problem
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.request import Request, answer
 from jackalope.doors.http.session import ClientSession
-from jackalope.wire.amqp_errors import namespace_of, reply_text, vhost_of
+from jackalope.wire.amqp_errors import DEFAULT_VHOST, namespace_of, reply_text, vhost_of
 
 #: The version that we emulate.
 SPOKEN_VERSION = "3.10.8"
 
 NODE = "jackalope@localhost"
+
+Item = dict[str, Any]
 
 #: How the default exchange, whose name is empty, is called in paths.
 DEFAULT_EXCHANGE_IN_PATHS = "amq.default"
@@ -88,12 +91,8 @@ def key_of(binding: Binding) -> str:
     return f"{quote(binding.key, safe='')}~{urlsafe_b64encode(digest)[:8].decode()}"
 
 
-async def read_json(request: Request) -> dict[str, Any]:
-    """Read the body of a request, which is an object whatever its content type.
-
-    Raises:
-        Problem: it is no JSON, or no object.
-    """
+async def read_json(request: Request) -> Item:
+    """Read the body of a request, which is an object whatever its content type."""
     body = await request.body()
     if not body:
         return {}
@@ -108,79 +107,57 @@ async def read_json(request: Request) -> dict[str, Any]:
     return found
 
 
-def require(body: dict[str, Any], *keys: str) -> None:
-    """Check that a body has all of these.
-
-    Raises:
-        Problem: some are missing.
-    """
+def require(body: Item, *keys: str) -> None:
+    """Check that a body has all of these."""
     missing = [key for key in keys if key not in body]
     if missing:
         raise bad("[" + ",".join(f"{{key_missing,{key}}}" for key in missing) + "]")
 
 
-def flag(body: dict[str, Any], key: str, default: bool) -> bool:
-    """Return a yes or no of a body, which RabbitMQ also takes as text."""
-    value = body.get(key, default)
-    if isinstance(value, str) and value in ("true", "false"):
-        return value == "true"
-    if not isinstance(value, bool):
-        raise Problem(400, "bad_request", f"not_boolean: {value}")
-    return value
+#: The text for a field of another type than the one of these.
+_WRONG = {
+    bool: "not_boolean: {value}",
+    int: "not_integer: {key}",
+    str: "{key}: must be a string, got {got}",
+    dict: "{key}: must be an object, got {got}",
+}
 
 
-def table(body: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return an object of a body; none is an empty one.
+def fields(body: Item, **defaults: Any) -> Item:
+    """Return fields of a body, each of the type of its default.
 
-    Raises:
-        Problem: it is something else.
+    As RabbitMQ does, it takes a yes or no and a whole number as text as well.
     """
-    value = body.get(key) or {}
-    if not isinstance(value, dict):
-        raise bad(f"{key}: must be an object, got {type(value).__name__}")
+    return {key: _field(key, body.get(key, each), type(each)) for key, each in defaults.items()}
+
+
+def _field(key: str, value: Any, kind: type) -> Any:
+    if kind is dict:
+        value = value or {}
+    elif kind is bool and value in ("true", "false"):
+        value = value == "true"
+    elif kind is int and isinstance(value, str):
+        is_number = value.removeprefix("-").isdecimal() and len(value) < 20
+        value = int(value) if is_number else value
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise bad(_WRONG[kind].format(key=key, value=value, got=type(value).__name__))
     return value
 
 
-def text(body: dict[str, Any], key: str, default: str = "") -> str:
-    """Return a text of a body.
-
-    Raises:
-        Problem: it is something else.
-    """
-    value = body.get(key, default)
-    if not isinstance(value, str):
-        raise bad(f"{key}: must be a string, got {type(value).__name__}")
-    return value
-
-
-def number(body: dict[str, Any], key: str, default: int = 0) -> int:
-    """Return a whole number of a body, which may be written as text.
-
-    Raises:
-        Problem: it is something else.
-    """
-    value = body.get(key, default)
-    if isinstance(value, str) and value.lstrip("-").isdigit() and len(value) < 20:
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise bad(f"not_integer: {key}")
-    return value
+def text(body: Item, key: str, default: str = "") -> str:
+    """Return a field that is text."""
+    found: str = _field(key, body.get(key, default), str)
+    return found
 
 
 # Lists of the management API: pages, columns, order and filters, as its clients ask for them.
-
-Item = dict[str, Any]
 
 PAGE_ROWS_DEFAULT = 100
 PAGE_ROWS_MAX = 500
 
 
 def listed(request: Request, items: list[Item]) -> Response:
-    """Answer with a list, or with a page of it if a page is asked for.
-
-    Raises:
-        Problem: the page, its size or the filter cannot be.
-    """
+    """Answer with a list, or with a page of it if a page is asked for."""
     asked = request.query
     total = len(items)
     items = _filtered(items, asked.get("name", ""), is_pattern=asked.get("use_regex") == "true")
@@ -277,32 +254,23 @@ class Room:
         self._links = links
 
     async def ask(self, command: AnyMessaging) -> Answered:
-        """Have a command done.
-
-        Raises:
-            Problem: the broker refuses.
-        """
+        """Have a command done."""
         try:
             return await self.desk.ask(command)
         except Refused as refused:
             raise problem_of(refused) from None
 
-    async def has(self, look: Callable[[Engine], object]) -> bool:
-        """Return whether something is there."""
+    async def find(self, look: Callable[[Engine], Any]) -> Any:
+        """Return what a look finds; None if it is not there."""
         try:
-            await self.broker.read(look)
+            return await self.broker.read(look)
         except Problem as problem:
             if problem.status != 404:
                 raise
-            return False
-        return True
+            return None
 
     def links(self, vhost: str | None = None) -> list[Link]:
-        """Return the connections that a key may see; one that is limited to queues sees none.
-
-        Raises:
-            Problem: the key may not look at this virtual host.
-        """
+        """Return the connections that a key may see; one that is limited to queues sees none."""
         return [] if acting.get().queues else self._links_to(vhost)
 
     def _links_to(self, vhost: str | None) -> list[Link]:
@@ -346,12 +314,27 @@ class Room:
             item["message_stats"] = message_stats(reading, rates[namespace].get(item["name"], 0.0))
 
 
-def admit_to(namespace: str) -> None:
-    """Let only administrators of all of a namespace make or delete it.
+def namespaces(
+    engine: Engine, vhost: str | None = None, needs: Permission = Permission.READ_TASKS
+) -> list[str]:
+    """Return the namespaces that the client may read: all, or the one of a virtual host.
 
-    Raises:
-        Problem: the key is limited to queues, or to another namespace.
+    A virtual host need not be made: it is empty until something is in it. The default one is
+    always among them.
     """
+    principal = acting.get()
+    if vhost is None:
+        names = sorted({*namespaces_of(engine), namespace_of(DEFAULT_VHOST)}, key=vhost_of)
+    else:
+        names = [namespace_of(vhost)]
+    seen = [name for name in names if principal.refuse(needs, name) is None]
+    if vhost is not None and not seen:
+        raise not_found()
+    return seen
+
+
+def admit_to(namespace: str) -> None:
+    """Let only administrators of all of a namespace make or delete it."""
     who = acting.get()
     refusal = who.refuse(Permission.ADMIN, namespace) or who.refuse_scope(Scope.NAMESPACE)
     if refusal is not None:

@@ -6,16 +6,14 @@ taken is given back or is gone before the answer is sent.
 
 from __future__ import annotations
 
-import asyncio
 import binascii
 from base64 import b64decode, b64encode
-from itertools import count
 from typing import Any
 
-from jackalope.broker.access import acting
+from jackalope.broker.local_session import LocalSession
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
-from jackalope.broker.views.amqp import ready_in
+from jackalope.broker.views.amqp import AmqpQueueView, ready_in
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import (
     AnyCommand,
@@ -28,10 +26,8 @@ from jackalope.core.commands import (
     Verdict,
 )
 from jackalope.core.commands.amqp import Publication, PublishMessages, TakeTask
-from jackalope.core.durations import SECOND
-from jackalope.core.effects import Assignment, Effect, NothingToClaim, Published, Reply
+from jackalope.core.effects import Accepted, Assignment, Message, Published
 from jackalope.core.limits import INLINE_BYTES_MAX, NAME_CHARS_MAX
-from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.envelope import make_envelope
 from jackalope.core.task import BlobRef, Error
 from jackalope.doors.http.asgi import Response
@@ -40,15 +36,14 @@ from jackalope.doors.http.management.conventions import (
     bad,
     by,
     exchange_named,
-    number,
+    fields,
     problem_of,
     read_json,
     require,
     room_of,
-    table,
     text,
 )
-from jackalope.doors.http.management.queues import place_of
+from jackalope.doors.http.management.resources import QUEUES, find
 from jackalope.doors.http.request import Request, answer
 from jackalope.doors.http.router import Routes
 from jackalope.doors.http.session import of_kind
@@ -72,7 +67,7 @@ async def publish(request: Request, vhost: str, name: str) -> Response:
     room = room_of(request)
     body = await read_json(request)
     require(body, "routing_key", "properties", "payload", "payload_encoding")
-    properties = from_json(table(body, "properties"))
+    properties = from_json(fields(body, properties={})["properties"])
     try:
         known = headline(properties)
     except BadProperties as problem:
@@ -102,25 +97,27 @@ async def get_messages(request: Request, vhost: str, name: str) -> Response:
     """Take messages off a queue, and give them back if wished."""
     room = room_of(request)
     body = await read_json(request)
-    where = vhost, name
-    queue, key = await place_of(room, where, Permission.WORK)
+    found: AmqpQueueView = await room.broker.read(
+        lambda engine: find(engine, QUEUES, vhost, name, Permission.WORK)
+    )
     require(body, "ackmode", "encoding")
     mode, encoding = text(body, "ackmode"), text(body, "encoding")
     if mode not in MODES:
         raise bad(f"ackmode: {mode!r} is none of {', '.join(MODES)}")
     if encoding not in _ENCODINGS:
         raise bad(f"encoding: {encoding!r} is none of {', '.join(_ENCODINGS)}")
-    most = number(body, "count", 1)
+    most, cut = fields(body, count=1, truncate=-1).values()
     if not 0 < most <= COUNT_MAX:
         raise bad(f"count: {most} is not from 1 to {COUNT_MAX}")
-    cut = number(body, "truncate", -1) if "truncate" in body else None
-    hand = Hand(room.broker, namespace_of(where[0]), queue, key)
+    hand = Hand(room.broker, found)
     shown: list[Item] = []
     try:
-        while len(shown) < most and (given := await hand.take()) is not None:
-            taken, left = given
+        while len(shown) < most and (taken := await hand.take()) is not None:
+            left = ready_in(room.broker.engine, found.namespace, found.queue)
             shown.append(_show(taken, await hand.body_of(taken), left, encoding, cut))
         await hand.answer(mode)
+    except Refused as refused:
+        raise problem_of(refused) from None
     finally:
         hand.close()
     return answer(shown)
@@ -151,11 +148,11 @@ def _expires_us(expiration: str) -> int:
     return int(expiration) * 1_000
 
 
-def _show(given: Assignment, body: bytes, left: int, encoding: str, cut: int | None) -> Item:
+def _show(given: Assignment, body: bytes, left: int, encoding: str, cut: int) -> Item:
     envelope = given.letter or make_envelope(
         given.queue, given.task, given.name, given.options.headers
     )
-    payload, written = _written(body[:cut] if cut is not None and cut >= 0 else body, encoding)
+    payload, written = _written(body[:cut] if cut >= 0 else body, encoding)
     properties: Any = to_json(envelope.properties)
     return {
         "payload_bytes": len(body),
@@ -188,52 +185,45 @@ MODES = ("ack_requeue_true", "reject_requeue_true", "ack_requeue_false", "reject
 _REJECTED = Error("Rejected", "it was rejected over the management API")
 
 
-class Hand:
+class Hand(LocalSession):
     """Takes messages of one queue, or of one key of a pool, one by one."""
 
-    def __init__(self, broker: Broker, namespace: str, queue: str, key: str | None = None) -> None:
-        self._broker = broker
-        self._namespace = namespace
-        self._queue = queue
-        self._key = key
-        self._refs = count(1)
-        self._told: asyncio.Queue[Assignment | Reply] = asyncio.Queue()
+    def __init__(self, broker: Broker, place: AmqpQueueView) -> None:
+        super().__init__(broker)
+        self._place = place
         self._held: list[Assignment] = []
-        self._session = broker.open_session(self)
+        self.open()
 
-    async def take(self) -> tuple[Assignment, int] | None:
-        """Take the next message, and return how many are left; None if there is none.
-
-        Raises:
-            Problem: the broker refuses.
-        """
-        told = await self._ask(
+    async def take(self) -> Assignment | None:
+        """Take the next message; None if there is none."""
+        there = len(self._held)
+        await self.ask(
             TakeTask(
-                queue=self._queue,
-                key=self._key,
-                consumer=f"management-{self._session}",
-                namespace=self._namespace,
+                queue=self._place.queue,
+                key=self._place.key,
+                consumer=f"management-{self.session}",
+                namespace=self._place.namespace,
             )
         )
-        if not isinstance(told, Assignment):
-            return None
-        self._held.append(told)
-        return told, ready_in(self._broker.engine, self._namespace, self._queue)
+        return self._held[-1] if len(self._held) > there else None
+
+    def on_message(self, message: Message) -> None:
+        """Take a message of the queue: it is the answer."""
+        if isinstance(message, Assignment):
+            self._held.append(message)
+            for ref in self._asked:
+                self._resolve(ref, Accepted())
 
     async def body_of(self, given: Assignment) -> bytes:
         """Return the body of a message, wherever it is kept."""
-        payload, blobs = given.payload, self._broker.blobs
+        payload, blobs = given.payload, self.broker.blobs
         if not isinstance(payload, BlobRef):
             return payload
         ref = payload
         return await blobs.off_loop(lambda: b"".join(blobs.read(ref)))
 
     async def answer(self, mode: str) -> None:
-        """Give back what was taken, or be done with it, and wait until that is so.
-
-        Raises:
-            Problem: the broker refuses.
-        """
+        """Give back what was taken, or be done with it, and wait until that is so."""
         held, self._held = self._held, []
         if not held:
             return
@@ -245,44 +235,7 @@ class Hand:
         else:
             fails = [Fail(each.task, each.fence, _REJECTED, Verdict.REJECT) for each in held]
             command = FailAttempts(attempts=fails)
-        await self._ask(command)
-
-    def close(self) -> None:
-        """Let go."""
-        self._broker.close_session(self._session)
-
-    async def _ask(self, command: AnyCommand) -> Assignment | None:
-        """Ask something, and return the message if there is one."""
-        ref = next(self._refs)
-        command.session, command.ref = self._session, ref
-        refusal = self._broker.post(command, acting.get())
-        if refusal is not None:
-            raise problem_of(Refused(refusal))
-        while True:
-            told = await self._told.get()
-            if isinstance(told, Assignment):
-                return told
-            if told.ref != ref:
-                continue
-            if isinstance(told.body, Refusal):
-                raise problem_of(Refused(told.body))
-            if isinstance(told.body, NothingToClaim) or not isinstance(command, TakeTask):
-                return None
-
-    # The broker's side.
-
-    def deliver(self, effects: list[Effect]) -> None:
-        """Take what the broker has for this session."""
-        for effect in effects:
-            if isinstance(effect, Reply):
-                self._told.put_nowait(effect)
-            elif isinstance(effect.message, Assignment):
-                self._told.put_nowait(effect.message)
-
-    def end(self, why: str) -> None:
-        """Fail what waits: there will be no answer."""
-        refusal = Refusal(Code.STORAGE_FAILED, why, SECOND)
-        self._told.put_nowait(Reply(self._session, 0, refusal))
+        await self.ask(command)
 
 
 # Properties of messages in JSON, as the management API writes them.
@@ -291,11 +244,7 @@ _SHORT_BYTES_MAX = 255
 
 
 def from_json(wanted: dict[str, Any]) -> bytes:
-    """Return properties as AMQP encodes them.
-
-    Raises:
-        Problem: one is unknown, or not of its type.
-    """
+    """Return properties as AMQP encodes them."""
     raw: amqp.Raw = {}
     for name, value in wanted.items():
         if (

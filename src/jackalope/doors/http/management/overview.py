@@ -7,26 +7,26 @@ import os
 from jackalope import __version__
 from jackalope.broker.access import acting
 from jackalope.broker.engine import Engine
+from jackalope.broker.views import amqp as views
+from jackalope.broker.views.amqp import Totals
 from jackalope.core.api_key import Permission
-from jackalope.core.commands.amqp import AnyMessaging, ClearRule, RemoveExchange, RemoveQueue
+from jackalope.core.commands.amqp import AnyMessaging
 from jackalope.core.durations import MILLISECOND
-from jackalope.core.lifecycle import LEASED
-from jackalope.core.shapes.exchange import GIVEN_NAMES, Kind
-from jackalope.core.state.queue import Namespace
+from jackalope.core.shapes.exchange import Kind
 from jackalope.doors.http.asgi import Response
-from jackalope.doors.http.management import views
 from jackalope.doors.http.management.conventions import (
     NODE,
     SPOKEN_VERSION,
     Item,
     Room,
     admit_to,
-    by,
     listed,
+    namespaces,
     not_found,
     room_of,
     shown,
 )
+from jackalope.doors.http.management.resources import EXCHANGES, POLICIES, QUEUES
 from jackalope.doors.http.request import Request, answer
 from jackalope.doors.http.router import Routes
 from jackalope.wire.amqp_errors import namespace_of, vhost_of
@@ -38,10 +38,12 @@ routes = Routes("/api")
 async def read_overview(request: Request) -> Response:
     """Show how much there is of everything."""
     room = room_of(request)
-    found = await room.broker.read(_totals)
+    totals = await room.broker.read(_totals)
     links = room.links()
     channels = [channel for link in links for channel in link.channels]
-    object_totals = found.pop("object_totals") | {
+    object_totals = {
+        "exchanges": sum(each.exchanges for each in totals),
+        "queues": sum(each.queues for each in totals),
         "channels": len(channels),
         "connections": len(links),
         "consumers": sum(len(channel.consumers) for channel in channels),
@@ -60,7 +62,7 @@ async def read_overview(request: Request) -> Response:
             "node": NODE,
             "listeners": _listeners(room),
             "contexts": [],
-            **found,
+            "queue_totals": _messages(totals),
         },
     )
 
@@ -106,7 +108,7 @@ async def list_extensions(_: Request) -> Response:
 async def test_aliveness(request: Request, vhost: str) -> Response:
     """Tell whether messages can be written and read."""
     room = room_of(request)
-    await room.broker.read(lambda engine: views.namespaces(engine, vhost))
+    await room.broker.read(lambda engine: namespaces(engine, vhost))
     return _health(room)
 
 
@@ -133,7 +135,7 @@ async def list_vhosts(request: Request) -> Response:
     """List the virtual hosts."""
 
     def look(engine: Engine) -> list[Item]:
-        return [_show_vhost(namespace) for namespace in views.namespaces(engine)]
+        return [_show_vhost(engine, namespace) for namespace in namespaces(engine)]
 
     return listed(request, await room_of(request).broker.read(look))
 
@@ -141,9 +143,8 @@ async def list_vhosts(request: Request) -> Response:
 @routes.get("/vhosts/{vhost}", "read_tasks")
 async def read_vhost(request: Request, vhost: str) -> Response:
     """Show a virtual host."""
-    where = vhost
     found = await room_of(request).broker.read(
-        lambda engine: _show_vhost(views.namespaces(engine, where)[0])
+        lambda engine: _show_vhost(engine, namespaces(engine, vhost)[0])
     )
     return shown(request, found)
 
@@ -153,9 +154,7 @@ async def make_vhost(request: Request, vhost: str) -> Response:
     """Make a virtual host. Every name is one already: it comes into being with what is in it."""
     name = namespace_of(vhost)
     admit_to(name)
-    is_there = await room_of(request).broker.read(
-        lambda engine: name in engine.core.book.namespaces
-    )
+    is_there = await room_of(request).broker.read(lambda engine: name in views.namespaces(engine))
     return Response(status=204 if is_there else 201)
 
 
@@ -163,59 +162,42 @@ async def make_vhost(request: Request, vhost: str) -> Response:
 async def delete_vhost(request: Request, vhost: str) -> Response:
     """Delete all that is in a virtual host."""
     room = room_of(request)
-    where = vhost
-    admit_to(namespace_of(where))
-    for command in await room.broker.read(lambda engine: _removals(engine, where)):
+    admit_to(namespace_of(vhost))
+    for command in await room.broker.read(lambda engine: _removals(engine, vhost)):
         await room.ask(command)
     return Response(status=204)
 
 
 def _removals(engine: Engine, vhost: str) -> list[AnyMessaging]:
     """Return what removes everything from a virtual host."""
-    ns = views.namespaces(engine, vhost)[0]
-    namespace, topology = ns.name, ns.topology
-    if not (ns.queues or topology.rules or topology.exchanges.keys() - GIVEN_NAMES):
-        raise not_found()
-    return [
-        *(RemoveQueue(queue=name, namespace=namespace, by=by()) for name in ns.queues),
-        *(
-            RemoveExchange(exchange=name, namespace=namespace, by=by())
-            for name in topology.exchanges
-            if name not in GIVEN_NAMES
-        ),
-        *(ClearRule(rule=name, namespace=namespace, by=by()) for name in topology.rules),
+    namespace = namespaces(engine, vhost)[0]
+    removals = [
+        resource.remove(namespace, each, {})
+        for resource in (QUEUES, EXCHANGES, POLICIES)
+        for each in resource.all(engine, namespace)
+        if resource.is_removable(each)
     ]
+    if not removals:
+        raise not_found()
+    return removals
 
 
-def _totals(engine: Engine) -> Item:
-    namespaces = views.namespaces(engine)
-    queues = [queue for namespace in namespaces for queue in views.queues(namespace)]
-    leased = sum(queue.counts[state] for queue in queues for state in LEASED)
-    total = sum(queue.unfinished() for queue in queues)
-    return {
-        "queue_totals": {
-            "messages": total,
-            "messages_ready": total - leased,
-            "messages_unacknowledged": leased,
-        },
-        "object_totals": {
-            "exchanges": sum(len(namespace.topology.exchanges) for namespace in namespaces),
-            "queues": len(queues),
-        },
-    }
+def _totals(engine: Engine) -> list[Totals]:
+    return [views.totals(engine, namespace) for namespace in namespaces(engine)]
 
 
-def _show_vhost(namespace: Namespace) -> Item:
-    there = list(views.queues(namespace))
-    leased = sum(queue.counts[state] for queue in there for state in LEASED)
-    total = sum(queue.unfinished() for queue in there)
+def _messages(totals: list[Totals]) -> Item:
+    total = sum(each.unfinished for each in totals)
+    leased = sum(each.leased for each in totals)
+    return {"messages": total, "messages_ready": total - leased, "messages_unacknowledged": leased}
+
+
+def _show_vhost(engine: Engine, namespace: str) -> Item:
     return {
         "cluster_state": {NODE: "running"},
         "description": "",
-        "messages": total,
-        "messages_ready": total - leased,
-        "messages_unacknowledged": leased,
-        "name": vhost_of(namespace.name),
+        **_messages([views.totals(engine, namespace)]),
+        "name": vhost_of(namespace),
         "tags": [],
         "tracing": False,
     }

@@ -20,16 +20,7 @@ from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http.app import Application
 from jackalope.doors.http.asgi import ASGIApp, Receive, Response, Scope, Send
 from jackalope.doors.http.errors import Rejected
-from jackalope.doors.http.management import (
-    bindings,
-    connections,
-    definitions,
-    exchanges,
-    messages,
-    overview,
-    policies,
-    queues,
-)
+from jackalope.doors.http.management import connections, messages, overview, resources
 from jackalope.doors.http.management.conventions import Problem, Room, not_found
 from jackalope.doors.http.middleware.auth import admitted
 from jackalope.doors.http.request import Connection, answer
@@ -39,7 +30,7 @@ from jackalope.storage import StorageFault
 
 log = structlog.get_logger(component="management")
 
-_NOUNS = (overview, connections, queues, messages, exchanges, bindings, policies, definitions)
+_NOUNS = (overview, connections, resources, messages)
 _UNAVAILABLE = "unavailable"
 _CHALLENGE = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 
@@ -63,11 +54,7 @@ class ManagementDoor:
         self._listener = Listener(settings, broker.backlog, tls)
 
     async def start(self) -> None:
-        """Begin to listen.
-
-        Raises:
-            OSError: the address cannot be had.
-        """
+        """Begin to listen."""
         self.port = self._room.port = await self._listener.listen(self._settings.port)
         await self._listener.start(_gate(build(self._room, self._settings), self._broker))
 
