@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from jackalope import Jackalope
+from jackalope.broker.config.schema import NativeConfig
 from jackalope.broker.service import Broker
 from jackalope.doors.native import NativeDoor
 from jackalope.pools.launcher import Reach
@@ -73,7 +74,7 @@ async def first_answers(folder: Path, keys: int) -> tuple[list[float], float]:
     launcher = make_launcher(settings, folder / "launcher", "bench")
     pools = PoolService(broker, {"local": launcher})
     await pools.start()
-    door = NativeDoor(broker, "127.0.0.1", 0)
+    door = NativeDoor(broker, NativeConfig(port=0))
     await door.start()
     address = f"jackalope://127.0.0.1:{door.port}"
     pools.begin(Reach(address))

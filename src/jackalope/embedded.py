@@ -19,6 +19,7 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict
 
+from jackalope.broker.config.schema import NativeConfig
 from jackalope.broker.service import Broker
 from jackalope.doors.native import NativeDoor
 from jackalope.storage import Level, Storage
@@ -73,7 +74,7 @@ class EmbeddedBroker:
             level = Level.MEMORY if self._folder is None else Level.FSYNC
             broker = Broker(Storage.open(self._folder, level))
             await broker.start()
-            door = NativeDoor(broker, "127.0.0.1", 0)
+            door = NativeDoor(broker, NativeConfig(port=0))
             await door.start()
         except BaseException as error:  # noqa: BLE001  it is raised to the caller
             self._ready.set_exception(error)

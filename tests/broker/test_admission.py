@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.broker.service import INBOX_ITEMS_MAX, UNWRITTEN_TASKS_MAX, Admission
+from jackalope.broker.inbox import INBOX_ITEMS_MAX, UNWRITTEN_TASKS_MAX, Admission
 from jackalope.core.durations import SECOND
 from jackalope.core.refusals import Code
 from jackalope.storage import Level, Storage

@@ -95,7 +95,7 @@ def test_bodies_are_limited(board: MessageHub) -> None:
     assert code_of(board.reply(callee, call, CallStage.RESULT, larger)) is Code.TOO_LARGE
     # The caller does not wait for what was not passed on.
     assert [reply[:2] for reply in heard.replies] == [(1, CallStage.ERROR)]
-    assert board.waiting_calls() == 0
+    assert not board._calls
 
 
 def test_names_are_limited(board: MessageHub) -> None:
@@ -139,6 +139,6 @@ def test_nothing_is_left_of_who_has_gone(board: MessageHub) -> None:
         board.call(seat, 1, "clerk", b"")
     for seat in seats:
         board.leave(seat)
-    assert board.waiting_calls() == 0
+    assert not board._calls
     assert board._recipients == {}
     assert board._listeners == {}

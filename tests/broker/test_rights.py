@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from jackalope.broker.access import Principal
-from jackalope.broker.queries import QUESTIONS, refuse_question
+from jackalope.broker.queries import QUESTIONS
 from jackalope.core import commands as c
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import amqp
@@ -379,9 +379,9 @@ def test_every_question_needs_what_it_declares(what: str) -> None:
     question = QUESTIONS[what]
     assert question.needs
     for permission in Permission:
-        is_refused = refuse_question(who(permission), question, "default") is not None
+        is_refused = question.refuse(who(permission), "default") is not None
         assert is_refused is (permission not in (*question.needs, Permission.ADMIN))
     foreign = who(*Permission, namespace="elsewhere")
-    assert refuse_question(foreign, question, "default") is not None
-    limited = refuse_question(who(*Permission, queues=(MINE,)), question, "default")
+    assert question.refuse(foreign, "default") is not None
+    limited = question.refuse(who(*Permission, queues=(MINE,)), "default")
     assert (limited is not None) is (question.scope in (Scope.BROKER, Scope.NAMESPACE))

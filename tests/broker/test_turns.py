@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.broker import service
+from jackalope.broker import inbox, writers
 from jackalope.broker.access import THE_BROKER
+from jackalope.broker.engine import Turn
+from jackalope.broker.events import Subscription
 from jackalope.broker.service import Broker
+from jackalope.core import Core
 from jackalope.core.commands import (
     Finish,
     FinishAttempts,
@@ -20,7 +23,9 @@ from jackalope.core.commands import (
     WatchTasks,
 )
 from jackalope.core.effects import Assignment, Effect, Reply
+from jackalope.core.ids import NO_TASK
 from jackalope.storage import Level, Storage
+from jackalope.wire.messages import Happened
 from tests.core.driving import spec
 
 TIMEOUT_S = 5
@@ -73,7 +78,7 @@ async def working(folder: Path) -> AsyncIterator[tuple[Broker, Peer, Assignment]
 def test_a_start_and_its_end_share_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         # Longer than any test machine stalls: only the end of the attempt can bring about the turn.
-        monkeypatch.setattr(service, "_PATIENCE_S", 60.0)
+        monkeypatch.setattr(inbox, "_PATIENCE_S", 60.0)
         async with working(tmp_path) as (broker, peer, given):
             turns = broker.meter.machine.turns
             held = Held(given.task, given.fence)
@@ -99,7 +104,7 @@ def test_a_start_without_company_is_not_forgotten(tmp_path: Path) -> None:
 
 def test_who_reads_sees_a_start_that_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        monkeypatch.setattr(service, "_PATIENCE_S", 60.0)
+        monkeypatch.setattr(inbox, "_PATIENCE_S", 60.0)
         async with working(tmp_path) as (broker, peer, given):
             held = Held(given.task, given.fence)
             broker.post(StartAttempts(session=peer.session, ref=3, attempts=[held]), THE_BROKER)
@@ -132,7 +137,7 @@ def test_a_start_that_waits_is_taken_before_the_broker_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> None:
-        monkeypatch.setattr(service, "_PATIENCE_S", 60.0)
+        monkeypatch.setattr(inbox, "_PATIENCE_S", 60.0)
         async with working(tmp_path) as (broker, peer, given):
             held = Held(given.task, given.fence)
             broker.post(StartAttempts(session=peer.session, ref=3, attempts=[held]), THE_BROKER)
@@ -151,7 +156,7 @@ def test_history_is_written_once_there_are_many_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> None:
-        monkeypatch.setattr(service, "_FLUSH_TASKS", 3)
+        monkeypatch.setattr(writers, "_FLUSH_TASKS", 3)
         async with working(tmp_path) as (broker, peer, _):
             await broker.flush()
             flushed = broker.meter.machine.flushed
@@ -174,8 +179,8 @@ def test_history_is_written_once_there_are_many_changes(
 def test_a_flush_that_took_long_rests_before_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "_FLUSH_REST_TIMES", 1_000_000)
-    monkeypatch.setattr(service, "_FLUSH_REST_US_MAX", 300_000)
+    monkeypatch.setattr(writers, "_FLUSH_REST_TIMES", 1_000_000)
+    monkeypatch.setattr(writers, "_FLUSH_REST_US_MAX", 300_000)
 
     async def work() -> None:
         async with working(tmp_path) as (broker, peer, _):
@@ -187,5 +192,34 @@ def test_a_flush_that_took_long_rests_before_the_next(
             assert broker.now_us() - begin_us >= 200_000
             found = await broker.off_loop(lambda: broker.engine.history.find([spec(2).id]))
             assert len(found) == 1
+
+    asyncio.run(work())
+
+
+class Listener:
+    """Keeps the kinds of records that it is given."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def take(self, turn: Turn, _: Core) -> None:
+        self.heard += [type(record).__name__ for record in turn.records]
+
+
+def test_listeners_and_subscribers_hear_of_a_turn() -> None:
+    async def work() -> None:
+        listener, told = Listener(), list[Happened]()
+        broker = Broker(Storage.open(None, Level.MEMORY), listeners=[listener])
+        broker.events.subscribe(Subscription(told.extend, "default", "", NO_TASK))
+        await broker.start()
+        try:
+            peer = Peer(broker)
+            broker.post(SubmitTasks(session=peer.session, ref=1, tasks=[spec(1)]), THE_BROKER)
+            await peer.reply()
+            await broker.read(lambda _: None)
+        finally:
+            await broker.stop()
+        assert listener.heard == ["QueueDeclared", "TaskSubmitted"]
+        assert [event.what for event in told] == ["submit"]
 
     asyncio.run(work())

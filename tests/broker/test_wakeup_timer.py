@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from jackalope.broker.service import Alarm
+from jackalope.broker.clock import Alarm
 from jackalope.core.durations import HOUR
 
 

@@ -15,12 +15,12 @@ from typing import Any, Self, TypeVar
 
 import uvloop
 
+from jackalope.broker.config.schema import NativeConfig
 from jackalope.broker.service import Broker
 from jackalope.client.app import Jackalope
 from jackalope.core.commands import Fail, Finish, JoinWorker, ReportProgress
 from jackalope.core.effects import Assignment
 from jackalope.doors.native import NativeDoor
-from jackalope.doors.native.server import Terms
 from jackalope.errors import ConnectionLost
 from jackalope.storage import Level, Storage
 from jackalope.tasks.serialization import error_of
@@ -56,7 +56,7 @@ class House:
         level = Level.FSYNC if self._folder else Level.MEMORY
         self._broker = Broker(Storage.open(self._folder, level))
         await self._broker.start()
-        self._door = NativeDoor(self._broker, "127.0.0.1", self.port, Terms())
+        self._door = NativeDoor(self._broker, NativeConfig(port=self.port))
         await self._door.start()
         self.port = self._door.port
 

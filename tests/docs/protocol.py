@@ -10,6 +10,7 @@ from typing import Any, Union, cast, get_args, get_origin
 
 import msgspec
 
+from jackalope.broker.config.schema import NativeConfig
 from jackalope.broker.queries import QUESTIONS, About
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import (
@@ -65,7 +66,7 @@ from jackalope.core.task import (
     TaskSpec,
 )
 from jackalope.doors.native.commands import MANAGEMENT, keys_of
-from jackalope.doors.native.server import Terms
+from jackalope.doors.native.server import NativeDoor
 from jackalope.wire import views
 from jackalope.wire.frames import VERSION, Kind
 from jackalope.wire.messages import (
@@ -272,14 +273,20 @@ def management() -> Table:
     return Table(("`what`", "keys of `about`"), rows, ("what it does",))
 
 
+#: What the native door grants: as configured, and what cannot be.
+CONFIGURED = ("max_connections", "frame_bytes_max", "heartbeat_us")
+CONSTANTS = ("hello_us", "unsent_bytes_max", "stuck_us")
+
+
 def terms() -> Table:
     def amount(name: str, value: int) -> str:
         if name.endswith("_us"):
             return duration(value)
         return size(value) if "_bytes_" in name else f"{value:,}"
 
-    usual = Terms()
-    rows = [(code(name), amount(name, getattr(usual, name))) for name in Terms.__dataclass_fields__]
+    usual = {name: getattr(NativeConfig(), name) for name in CONFIGURED}
+    usual |= {name: getattr(NativeDoor, name) for name in CONSTANTS}
+    rows = [(code(name), amount(name, value)) for name, value in usual.items()]
     return Table(("term", "default"), rows, ("what it bounds",))
 
 

@@ -15,7 +15,7 @@ from typing import get_args
 
 import msgspec
 
-from jackalope.broker import engine, message_hub, queries, service
+from jackalope.broker import engine, inbox, message_hub, queries
 from jackalope.broker.blobs import manager
 from jackalope.broker.telemetry import meter
 from jackalope.core import limits
@@ -181,9 +181,9 @@ def core_limits() -> Table:
 
 def broker_limits() -> Table:
     found = {
-        "ITEMS_PER_TURN_MAX": service.ITEMS_PER_TURN_MAX,
-        "INBOX_ITEMS_MAX": service.INBOX_ITEMS_MAX,
-        "UNWRITTEN_TASKS_MAX": service.UNWRITTEN_TASKS_MAX,
+        "ITEMS_PER_TURN_MAX": inbox.ITEMS_PER_TURN_MAX,
+        "INBOX_ITEMS_MAX": inbox.INBOX_ITEMS_MAX,
+        "UNWRITTEN_TASKS_MAX": inbox.UNWRITTEN_TASKS_MAX,
         "PAGE_ROWS_MAX": queries.PAGE_ROWS_MAX,
         "OFFSET_ROWS_MAX": queries.OFFSET_ROWS_MAX,
         "EVENTS_WAITING_MAX": event_feed.EVENTS_WAITING_MAX,

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jackalope.broker.service import INBOX_ITEMS_MAX
+from jackalope.broker.inbox import INBOX_ITEMS_MAX
 from jackalope.core import limits
 from jackalope.doors.native.connection import QUERIES_AT_ONCE_MAX
 from jackalope.doors.native.outgoing import _NOTICES

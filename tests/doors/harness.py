@@ -15,13 +15,13 @@ from typing import Any, TypeVar, cast
 import uvloop
 
 from jackalope.broker.access import Access
+from jackalope.broker.config.schema import NativeConfig
 from jackalope.broker.service import Broker
 from jackalope.core.commands import Finish, Held, JoinWorker, SubmitTasks
 from jackalope.core.effects import Assignment
 from jackalope.core.ids import TaskId
 from jackalope.core.task import Body, Options, TaskSpec
 from jackalope.doors.native import NativeDoor
-from jackalope.doors.native.server import Terms
 from jackalope.storage import Level, Storage
 from jackalope.task_ids import new_task_id
 from jackalope.wire.frames import FrameReader, Kind, frame
@@ -199,6 +199,10 @@ class Peer:
         return str(body["state"])
 
 
+#: What a door grants that cannot be configured.
+CONSTANTS = ("hello_us", "stuck_us", "unsent_bytes_max")
+
+
 class House:
     """A broker and its door.
 
@@ -209,13 +213,16 @@ class House:
     def __init__(
         self,
         storage: Storage,
-        terms: Terms,
+        terms: dict[str, Any],
         access: Access | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.storage = storage
         self.broker = Broker(storage, access=access)
-        self.door = NativeDoor(self.broker, "127.0.0.1", 0, terms, tls=tls)
+        constants = {name: terms.pop(name) for name in CONSTANTS if name in terms}
+        self.door = NativeDoor(self.broker, NativeConfig(port=0, **terms), tls)
+        for name, value in constants.items():
+            setattr(self.door, name, value)
         self.faults: list[dict[str, Any]] = []
         self._peers: list[Peer] = []
 
@@ -254,7 +261,7 @@ async def open_house(
     Without a folder it keeps everything in memory: quicker, where the disk has no part to play.
     """
     level = Level.FSYNC if folder else Level.MEMORY
-    house = House(Storage.open(folder, level), Terms(**terms), access, tls)
+    house = House(Storage.open(folder, level), terms, access, tls)
     asyncio.get_running_loop().set_exception_handler(
         lambda _, context: house.faults.append(context)
     )

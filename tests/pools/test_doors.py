@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from jackalope import Jackalope
+from jackalope.broker.config.schema import NativeConfig
 from jackalope.doors.native import NativeDoor
 from jackalope.pools.launcher import Reach
 from jackalope.pools.launchers import make_launcher
@@ -61,7 +62,7 @@ async def opened(folder: Path) -> AsyncIterator[Open]:
         }
         pools = PoolService(house.broker, launchers, every_s=0.1)
         await pools.start()
-        door = NativeDoor(house.broker, "127.0.0.1", 0)
+        door = NativeDoor(house.broker, NativeConfig(port=0))
         await door.start()
         address = f"jackalope://127.0.0.1:{door.port}"
         pools.begin(Reach(address))

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from jackalope.broker.config.schema import NativeConfig
 from jackalope.broker.service import Broker
 from jackalope.core.commands import Action, ActOnTasks, SubmitTasks, WatchTasks
 from jackalope.core.effects import TaskEnded
@@ -21,7 +22,6 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.task import Options, Retry, TaskSpec
 from jackalope.doors.native import NativeDoor
-from jackalope.doors.native.server import Terms
 from jackalope.storage import Level, Storage
 from jackalope.task_ids import new_task_id
 from jackalope.transport.address import Address
@@ -43,8 +43,7 @@ class House:
 
     def __init__(self, folder: Path, heartbeat_s: float = 10.0) -> None:
         self.folder = folder
-        self._terms = Terms(heartbeat_us=int(heartbeat_s * 1e6))
-        self._port = 0
+        self._config = NativeConfig(port=0, heartbeat_us=int(heartbeat_s * 1e6))
         self._workers: list[subprocess.Popen[bytes]] = []
         self._ends: dict[TaskId, asyncio.Future[TaskEnded]] = {}
 
@@ -53,11 +52,11 @@ class House:
     async def open(self) -> None:
         self.broker = Broker(Storage.open(self.folder, Level.FSYNC))
         await self.broker.start()
-        self.door = NativeDoor(self.broker, port=self._port, terms=self._terms)
+        self.door = NativeDoor(self.broker, self._config)
         await self.door.start()
-        self._port = self.door.port
+        self._config = msgspec.structs.replace(self._config, port=self.door.port)
         self.client = await Connection.open(
-            Address("127.0.0.1", self._port),
+            Address("127.0.0.1", self._config.port),
             Hello(name="tester"),
             heard=self._heard,
             lost=lambda _: None,
@@ -79,7 +78,7 @@ class House:
     # Workers.
 
     def worker(self, **settings: Any) -> subprocess.Popen[bytes]:
-        told = {"port": self._port, "queues": ["default"], "concurrency": 10, **settings}
+        told = {"port": self._config.port, "queues": ["default"], "concurrency": 10, **settings}
         command = [sys.executable, "-m", "tests.worker.process", msgspec.json.encode(told).decode()]
         process = subprocess.Popen(command, cwd=ROOT)
         self._workers.append(process)

@@ -281,18 +281,16 @@ class Engine:
         return unnamed(self.core.book, blobs) if self.fault is None else []
 
     def find(self, namespace: str, task_id: TaskId, alias: str = "") -> Task | None:
-        """Find a task by its id or alias, in memory or else in history."""
+        """Find a task by its id or alias, in memory or else in history; change neither."""
         book = self.core.book
         ns = book.namespaces.get(namespace)
         if ns is None:
             return None
-        if alias:
-            if alias not in ns.aliases:
-                book.recall(self.history.find_aliases(namespace, [alias]))
-            task_id = ns.aliases.get(alias, NO_TASK)
-        elif task_id not in book.tasks:
-            book.recall(self.history.find([task_id]))
-        task = book.tasks.get(task_id)
+        task = book.tasks.get(ns.aliases.get(alias, NO_TASK) if alias else task_id)
+        if task is None:
+            history = self.history
+            rows = history.find_aliases(namespace, [alias]) if alias else history.find([task_id])
+            task = next(filter(None, map(book.from_history, rows)), None)
         return task if task is not None and task.queue.namespace is ns else None
 
     def _recall(self, command: AnyCommand) -> None:

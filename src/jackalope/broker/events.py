@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jackalope.broker.access import acting
+from jackalope.broker.engine import Turn
 from jackalope.core import Core
-from jackalope.core.commands import AnyCommand
-from jackalope.core.effects import Effect
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.records import (
+    AnswerStored,
     AnswerUsed,
     AnyRecord,
     AttemptAssigned,
@@ -28,6 +28,7 @@ from jackalope.core.records import (
     TaskPurged,
     TaskRevived,
     TaskSubmitted,
+    task_of,
 )
 from jackalope.core.shapes.request import How
 from jackalope.core.task import Task
@@ -80,7 +81,6 @@ class Events:
 
     def __init__(self) -> None:
         self._subscriptions: dict[Topic, dict[Subscription, None]] = {}
-        self.is_tracing = False  # whether `trace` is to be called after each turn
 
     def subscribe(self, subscription: Subscription) -> None:
         """Begin to call a listener."""
@@ -93,21 +93,20 @@ class Events:
         if not listening:
             self._subscriptions.pop(subscription.topic, None)
 
-    def trace(self, commands: list[AnyCommand], effects: list[Effect]) -> None:
-        """Take the commands of a durable turn, and the effects that it is about to send."""
-
-    def take(self, records: list[AnyRecord], core: Core) -> None:
-        """Take the records of a turn that is durable."""
+    def take(self, turn: Turn, core: Core) -> None:
+        """Send the records of a turn that is durable to those who subscribe to them."""
         if not self._subscriptions:
             return
         told: dict[Subscription, list[Happened]] = {}
         book = core.book
-        for record in records:
+        for record in turn.records:
+            if type(record) is AnswerStored:
+                continue  # It comes with the end of its task, which is told.
             if type(record) is AnswerUsed:
                 # Its task has mostly left memory.
                 event, listening = self._used(record, core)
             else:
-                task_id = _task_of(record)
+                task_id = task_of(record)
                 task = book.tasks.get(task_id) or book.gone.get(task_id)
                 listening = [] if task is None else self._listening(task)
                 event = None if task is None or not listening else _happened(record, task)
@@ -141,14 +140,6 @@ class Events:
             (namespace, queue, task_id),
         )
         return [each for topic in topics for each in self._subscriptions.get(topic, ())]
-
-
-def _task_of(record: AnyRecord) -> TaskId:
-    if isinstance(record, TaskSubmitted):
-        return record.spec.id
-    if isinstance(record, TaskRevived):
-        return record.row.id
-    return getattr(record, "task", NO_TASK)
 
 
 def _happened(record: AnyRecord, task: Task) -> Happened:

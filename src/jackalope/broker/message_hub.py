@@ -102,10 +102,6 @@ class MessageHub:
             call = self._end(number)
             call.caller.line.replied(call.ref, CallStage.LOST, b"")
 
-    def waiting_calls(self) -> int:
-        """Return how many calls wait for a reply."""
-        return len(self._calls)
-
     # Listening.
 
     def listen(

@@ -7,9 +7,8 @@ lists of tasks come from history, which is brought up to date first, so a list i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -17,35 +16,35 @@ from jackalope import __version__
 from jackalope.broker.access import Principal, acting, sees
 from jackalope.broker.engine import Engine
 from jackalope.broker.service import Broker
-from jackalope.broker.telemetry.gauges import (
-    BadSpan,
-    chart,
-    count_tiers,
-    gone_view,
-    oldest_ready_us,
-    worker_view,
-)
+from jackalope.broker.telemetry.gauges import BadSpan, chart, count_tiers, oldest_ready_us
 from jackalope.broker.views.pools import pool_views
-from jackalope.broker.views.tasks import find_answer, list_answers, view_of_row, view_of_task
+from jackalope.broker.views.tasks import (
+    explanation_of,
+    find_answer,
+    history_of,
+    list_answers,
+    view_of_row,
+    view_of_task,
+)
+from jackalope.broker.views.workers import Leases, gone_view, worker_view
 from jackalope.core.api_key import Permission
+from jackalope.core.commands import Held
 from jackalope.core.commands.base import Scope
-from jackalope.core.durations import SECOND
-from jackalope.core.explain import explain, whole_history
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import TIME_US_MAX
+from jackalope.core.policy import Policy
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import unknown
 from jackalope.core.state.queue import NO_TALLY, Namespace, Queue
-from jackalope.core.task import BlobRef, Body, Task, size_of
+from jackalope.core.task import BlobRef, Body, Task, lease_of, size_of
 from jackalope.storage import BadCursor
 from jackalope.wire.frames import FRAME_BYTES_MAX
 from jackalope.wire.views import (
     AnswerView,
     ApiKeyView,
     BatchView,
-    CauseView,
     ExplanationView,
     HistoryEntryView,
     LimitView,
@@ -56,16 +55,16 @@ from jackalope.wire.views import (
     TaskPage,
     TaskView,
     WorkerView,
+    view_as,
 )
+
+T = TypeVar("T")
 
 PAGE_ROWS_DEFAULT = 100
 PAGE_ROWS_MAX = 1_000
 
 #: How many rows may be counted off; further pages need a cursor, which costs nothing.
 OFFSET_ROWS_MAX = 100_000
-
-#: The year 10,000, which calendars do not know.
-_CALENDAR_END_US = 253_402_300_800 * SECOND
 
 
 class Refused(Exception):
@@ -76,7 +75,7 @@ class Refused(Exception):
         self.refusal = refusal
 
 
-class About(msgspec.Struct, forbid_unknown_fields=True):
+class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a question may name. Each kind of question looks at what it needs."""
 
     id: TaskId = TaskId(b"")
@@ -105,26 +104,70 @@ class About(msgspec.Struct, forbid_unknown_fields=True):
     version: str = ""
 
 
-async def answer(broker: Broker, namespace: str, what: str, about: dict[str, Any]) -> Any:
-    """Answer a question."""
+NOTHING = About()
+
+#: All kinds of questions, by name.
+QUESTIONS: dict[str, Question[Any]] = {}
+
+Ask = Callable[[Broker, str, About], Coroutine[Any, Any, T]]
+
+
+class Question(Generic[T]):
+    """A kind of question. Call it to have the answer, in the name of the acting client."""
+
+    def __init__(
+        self,
+        ask: Ask[T],
+        needs: tuple[Permission, ...] = (Permission.READ_TASKS,),
+        scope: Scope = Scope.NARROWED,
+    ) -> None:
+        self.name = ask.__name__.lstrip("_")
+        self.needs = needs  # who may ask it: a client with one of these
+        self.scope = scope  # how far it reaches; what is seen may depend on the client's queues
+        self._ask = ask
+        QUESTIONS[self.name] = self
+
+    async def __call__(self, broker: Broker, namespace: str, about: About = NOTHING) -> T:
+        """Answer the question.
+
+        Raises:
+            Refused: the client may not ask it, or there is no such thing.
+        """
+        self.admit(namespace)
+        numbers = (about.batch, about.older_than_us, about.before, about.offset)
+        times = (about.since_us, about.until_us, about.step_s)
+        if not all(0 <= number <= TIME_US_MAX for number in numbers + times):
+            names = "batch, older_than_us, before, offset, since_us, until_us and step_s"
+            message = f"question {self.name!r}: {names} must be 0 to {TIME_US_MAX}"
+            raise Refused(Refusal(Code.INVALID, message))
+        return await self._ask(broker, namespace, about)
+
+    def refuse(self, who: Principal, namespace: str) -> Refusal | None:
+        """Refuse a client that may not ask this."""
+        where = None if self.scope is Scope.BROKER else namespace
+        return who.refuse_any(self.needs, where) or who.refuse_scope(self.scope)
+
+    def admit(self, namespace: str) -> None:
+        """Raise `Refused` if the acting client may not ask this."""
+        refusal = self.refuse(acting.get(), namespace)
+        if refusal is not None:
+            raise Refused(refusal)
+
+
+async def answer_named(broker: Broker, namespace: str, what: str, about: dict[str, Any]) -> Any:
+    """Answer a question of the wire, which names it and its subject in words."""
     question = QUESTIONS.get(what)
     if question is None:
-        _admit(TASK, namespace)  # Without the permission to ask, none is known.
+        task.admit(namespace)  # Without the permission to ask, none is known.
         message = f"no question {what!r}; there are {', '.join(QUESTIONS)}"
         raise Refused(Refusal(Code.INVALID, message))
-    _admit(question, namespace)
+    question.admit(namespace)
     try:
         # Ids come as bytes, and only as bytes.
         asked = msgspec.convert(about, About, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
         raise Refused(Refusal(Code.INVALID, f"question {what!r}: {error}")) from None
-    numbers = (asked.batch, asked.older_than_us, asked.before, asked.offset)
-    times = (asked.since_us, asked.until_us, asked.step_s)
-    if not all(0 <= number <= TIME_US_MAX for number in numbers + times):
-        names = "batch, older_than_us, before, offset, since_us, until_us and step_s"
-        message = f"question {what!r}: {names} must be 0 to {TIME_US_MAX}"
-        raise Refused(Refusal(Code.INVALID, message))
-    return await question.ask(broker, namespace, asked)
+    return await question(broker, namespace, asked)
 
 
 async def task_and_bodies(
@@ -138,11 +181,75 @@ async def task_and_bodies(
     Raises:
         Refused: there is no such task, or the client has none of the permissions for it.
     """
-    _admit(Question(_task, needs), namespace)
+    refusal = acting.get().refuse_any(needs, namespace)
+    if refusal is not None:
+        raise Refused(refusal)
     return await broker.read(lambda engine: _view_of(engine, namespace, about))
 
 
-async def _task(broker: Broker, namespace: str, about: About) -> TaskView:
+async def has_task(broker: Broker, namespace: str, task_id: TaskId) -> bool:
+    """Return whether there is a task of this id that the acting client sees."""
+    found = await broker.read(lambda engine: engine.find(namespace, task_id))
+    return found is not None and sees(found.queue.name)
+
+
+async def leased_payload(broker: Broker, session: int, held: Held) -> Body:
+    """Return the payload of a task that the worker of a session has the lease on.
+
+    Raises:
+        Refused: the lease is not, or no longer, its own.
+    """
+
+    def ask(engine: Engine) -> Body:
+        worker = engine.core.roster.sessions.get(session)
+        leased = None if worker is None else worker.held.get(held.task)
+        if leased is None or lease_of(leased).fence != held.fence:
+            message = f"fence {held.fence} is not the present lease of task {held.task.hex()}"
+            raise Refused(Refusal(Code.STALE_FENCE, f"{message}; stop working on it"))
+        return leased.payload
+
+    return await broker.read(ask)
+
+
+async def leases_of(
+    broker: Broker, namespace: str, worker: str
+) -> tuple[list[Held], tuple[str, ...]]:
+    """Return what a worker that is not connected holds, and the queues of that.
+
+    Raises:
+        Refused: it is connected.
+    """
+
+    def ask(engine: Engine) -> tuple[list[Held], tuple[str, ...]]:
+        known = engine.core.roster.workers.get((namespace, worker))
+        if known is not None and not any(map(sees, known.queues)):
+            return [], ()  # To a key of other queues it is not there.
+        if known is not None and known.session:
+            message = f"worker {worker!r} works over another connection; choose another name"
+            raise Refused(Refusal(Code.STALE_SESSION, message))
+        holding, queues = Leases(engine.core, namespace).of(worker)
+        return holding, tuple(sorted(queues))
+
+    return await broker.read(ask)
+
+
+async def read_leases(broker: Broker, namespace: str, look: Callable[[Leases], T]) -> T:
+    """Look at the leases of a namespace between two turns."""
+    return await broker.read(lambda engine: look(Leases(engine.core, namespace)))
+
+
+async def policies(broker: Broker, namespace: str, queues: set[str]) -> dict[str, Policy]:
+    """Return the policies of those queues that there are."""
+
+    def ask(engine: Engine) -> dict[str, Policy]:
+        found = [engine.core.book.queue(namespace, name) for name in queues]
+        return {queue.name: queue.policy for queue in found if queue is not None}
+
+    return await broker.read(ask)
+
+
+@Question
+async def task(broker: Broker, namespace: str, about: About) -> TaskView:
     view, bodies = await task_and_bodies(broker, namespace, about)
     if not about.bodies:
         return view
@@ -154,7 +261,8 @@ async def _task(broker: Broker, namespace: str, about: About) -> TaskView:
     return msgspec.structs.replace(view, payload=payload, result=result)
 
 
-async def _tasks(broker: Broker, namespace: str, about: About) -> TaskPage:
+@Question
+async def tasks(broker: Broker, namespace: str, about: About) -> TaskPage:
     wanted = Filter(
         about.states,
         about.queue,
@@ -196,41 +304,30 @@ def _queues_meant(about: About) -> tuple[str, ...]:
     return tuple(queue for queue in about.queues if queue in seen) or ("",)
 
 
-async def _history(broker: Broker, namespace: str, about: About) -> list[HistoryEntryView]:
-    happened = await broker.read(
-        lambda engine: whole_history(engine.core, _find(engine, namespace, about))
-    )
-    return [HistoryEntryView(h.at_us, h.what, h.by, h.detail) for h in happened]
-
-
-async def _explain(broker: Broker, namespace: str, about: About) -> ExplanationView:
-    explained = await broker.read(
-        lambda engine: explain(engine.core, _find(engine, namespace, about))
-    )
-    causes = tuple(
-        CauseView(cause.why, _readable(cause.text, cause.facts), cause.facts)
-        for cause in explained.causes
-    )
-    return ExplanationView(explained.task, explained.state, causes)
-
-
-def _readable(text: str, facts: Mapping[str, str | int]) -> str:
-    """Write the moments in a text as people do; the core knows them as numbers alone."""
-    for name, fact in facts.items():
-        if name.endswith("_us") and isinstance(fact, int) and 0 < fact < _CALENDAR_END_US:
-            moment = datetime.fromtimestamp(fact / SECOND, UTC)
-            text = text.replace(str(fact), f"{moment:%Y-%m-%dT%H:%M:%SZ}")
-    return text
-
-
-async def _namespaces(broker: Broker, _: str, __: About) -> list[str]:
+@Question
+async def namespaces(broker: Broker, _: str, __: About) -> list[str]:
     key = acting.get().key
     own = key.namespace if key else ""
     found = await broker.read(lambda engine: sorted(engine.core.book.namespaces))
     return [name for name in found if own in ("", name)]
 
 
-async def _queues(broker: Broker, namespace: str, about: About) -> list[QueueView]:
+@Question
+async def history(broker: Broker, namespace: str, about: About) -> list[HistoryEntryView]:
+    return await broker.read(
+        lambda engine: history_of(engine.core, _find(engine, namespace, about))
+    )
+
+
+@Question
+async def explain(broker: Broker, namespace: str, about: About) -> ExplanationView:
+    return await broker.read(
+        lambda engine: explanation_of(engine.core, _find(engine, namespace, about))
+    )
+
+
+@Question
+async def queues(broker: Broker, namespace: str, about: About) -> list[QueueView]:
     def ask(engine: Engine) -> list[QueueView]:
         ns = engine.core.book.namespaces.get(namespace)
         queues = [] if ns is None else sorted(ns.queues.values(), key=lambda q: q.name)
@@ -243,7 +340,8 @@ async def _queues(broker: Broker, namespace: str, about: About) -> list[QueueVie
     return await broker.read(ask)
 
 
-async def _workers(broker: Broker, namespace: str, _: About) -> list[WorkerView]:
+@Question
+async def workers(broker: Broker, namespace: str, _: About) -> list[WorkerView]:
     def ask(engine: Engine) -> list[WorkerView]:
         roster = engine.core.roster
         here = [
@@ -267,7 +365,8 @@ async def _workers(broker: Broker, namespace: str, _: About) -> list[WorkerView]
     return await broker.read(ask)
 
 
-async def _limits(broker: Broker, namespace: str, _: About) -> list[LimitView]:
+@Question
+async def limits(broker: Broker, namespace: str, _: About) -> list[LimitView]:
     def ask(engine: Engine) -> list[LimitView]:
         ns = engine.core.book.namespaces.get(namespace) or Namespace(namespace)
         return [
@@ -278,7 +377,8 @@ async def _limits(broker: Broker, namespace: str, _: About) -> list[LimitView]:
     return await broker.read(ask)
 
 
-async def _batches(broker: Broker, namespace: str, about: About) -> list[BatchView]:
+@Question
+async def batches(broker: Broker, namespace: str, about: About) -> list[BatchView]:
     queue = await broker.read(lambda engine: engine.core.book.queue(namespace, about.queue))
     if queue is None or not sees(about.queue):
         raise Refused(Refusal(Code.UNKNOWN_QUEUE, f"no queue {about.queue!r}; name one of yours"))
@@ -296,7 +396,8 @@ async def _batches(broker: Broker, namespace: str, about: About) -> list[BatchVi
     ]
 
 
-async def _stats(broker: Broker, namespace: str, _: About) -> StatsView:
+@Question
+async def stats(broker: Broker, namespace: str, _: About) -> StatsView:
     def ask(engine: Engine) -> StatsView:
         ns = engine.core.book.namespaces.get(namespace) or Namespace(namespace)
         counts = dict.fromkeys(State, 0)
@@ -330,12 +431,8 @@ async def _stats(broker: Broker, namespace: str, _: About) -> StatsView:
     return await broker.read(ask)
 
 
-async def _pools(broker: Broker, namespace: str, about: About) -> list[PoolView]:
-    views = await broker.read(lambda engine: pool_views(engine.core, namespace, sees))
-    return [view for view in views if about.queue in ("", view.queue)]
-
-
-async def _series(broker: Broker, namespace: str, about: About) -> SeriesView:
+@Question
+async def series(broker: Broker, namespace: str, about: About) -> SeriesView:
     seen = acting.get().queues  # Not to be asked for in the thread that reads.
     try:
         return await chart(
@@ -351,7 +448,14 @@ async def _series(broker: Broker, namespace: str, about: About) -> SeriesView:
         raise Refused(Refusal(Code.INVALID, f"series: {error}")) from None
 
 
-async def _answer(broker: Broker, namespace: str, about: About) -> AnswerView:
+@Question
+async def pools(broker: Broker, namespace: str, about: About) -> list[PoolView]:
+    views = await broker.read(lambda engine: pool_views(engine.core, namespace, sees))
+    return [view for view in views if about.queue in ("", view.queue)]
+
+
+@Question
+async def answer(broker: Broker, namespace: str, about: About) -> AnswerView:
     found = await broker.read(
         lambda engine: find_answer(engine.core, namespace, identity=about.identity, task=about.id)
     )
@@ -360,7 +464,8 @@ async def _answer(broker: Broker, namespace: str, about: About) -> AnswerView:
     return found
 
 
-async def _answers(broker: Broker, namespace: str, about: About) -> list[AnswerView]:
+@Question
+async def answers(broker: Broker, namespace: str, about: About) -> list[AnswerView]:
     return await broker.read(
         lambda engine: list_answers(
             engine.core,
@@ -376,59 +481,12 @@ async def _answers(broker: Broker, namespace: str, about: About) -> list[AnswerV
 async def _api_keys(broker: Broker, _: str, __: About) -> list[ApiKeyView]:
     access = broker.access
     return [
-        ApiKeyView(
-            id=key.id,
-            name=key.name,
-            permissions=key.permissions,
-            queues=key.queues,
-            namespace=key.namespace,
-            expires_us=key.expires_us,
-            created_us=key.created_us,
-            by=key.by,
-            configured=access.is_configured(key.id),
-        )
+        view_as(ApiKeyView, key, configured=access.is_configured(key.id))
         for key in access.all_keys()
     ]
 
 
-class Question(NamedTuple):
-    """A kind of question: who answers it, who may ask it, and how far it reaches."""
-
-    ask: Callable[[Broker, str, About], Coroutine[Any, Any, Any]]
-    needs: tuple[Permission, ...] = (Permission.READ_TASKS,)
-    scope: Scope = Scope.NARROWED  # what is seen depends on the queues of who asks
-
-
-TASK = Question(_task)
-
-QUESTIONS: dict[str, Question] = {
-    "task": TASK,
-    "tasks": Question(_tasks),
-    "namespaces": Question(_namespaces),
-    "history": Question(_history),
-    "explain": Question(_explain),
-    "queues": Question(_queues),
-    "workers": Question(_workers),
-    "limits": Question(_limits),
-    "batches": Question(_batches),
-    "stats": Question(_stats),
-    "series": Question(_series),
-    "pools": Question(_pools),
-    "answer": Question(_answer),
-    "answers": Question(_answers),
-    "api_keys": Question(_api_keys, (Permission.ADMIN,), Scope.BROKER),
-}
-
-
-def refuse_question(who: Principal, question: Question, namespace: str) -> Refusal | None:
-    where = None if question.scope is Scope.BROKER else namespace
-    return who.refuse_any(question.needs, where) or who.refuse_scope(question.scope)
-
-
-def _admit(question: Question, namespace: str) -> None:
-    refusal = refuse_question(acting.get(), question, namespace)
-    if refusal is not None:
-        raise Refused(refusal)
+api_keys = Question(_api_keys, (Permission.ADMIN,), Scope.BROKER)
 
 
 def _find(engine: Engine, namespace: str, about: About) -> Task:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from jackalope.core.api_key import ApiKey
-from jackalope.core.ids import TaskId, is_volatile
+from jackalope.core.ids import NO_TASK, TaskId, is_volatile
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.policy import Policy
 from jackalope.core.shapes.exchange import AmqpTraits, Binding, Exchange, Rule
@@ -349,6 +349,17 @@ def is_lasting(record: AnyRecord) -> bool:
     if isinstance(record, ExchangeDeclared):
         return record.exchange.durable
     return not getattr(record, "is_volatile", False)
+
+
+def task_of(record: AnyRecord) -> TaskId:
+    """Return the task that a record is about; `NO_TASK` if it is about something else."""
+    if isinstance(record, TaskSubmitted):
+        return record.spec.id
+    if isinstance(record, TaskRevived):
+        return record.row.id
+    if isinstance(record, AnswerStored):
+        return record.answer.task
+    return getattr(record, "task", NO_TASK)
 
 
 _OF_A_TASK = frozenset(

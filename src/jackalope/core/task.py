@@ -17,7 +17,7 @@ import msgspec
 
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.ids import NO_TASK, TaskId
-from jackalope.core.lifecycle import Reason, State
+from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
 from jackalope.core.shapes.request import JOINED, How, Same, how_run
 
@@ -326,6 +326,18 @@ def from_row(row: TaskRow, queue: Queue) -> Task:
         list(row.history) if row.history else None,
         letter=row.letter,
     )
+
+
+def last_worker(task: Task | TaskRow) -> str:
+    """Return the worker that a task was last given to; empty if there was none."""
+    assigned = (each.by for each in reversed(task.history or ()) if each.what == Event.ASSIGN)
+    return next(assigned, "")
+
+
+def last_start_us(task: Task | TaskRow) -> int:
+    """Return when an attempt at a task last began; 0 if none did."""
+    starts = (each.at_us for each in reversed(task.history or ()) if each.what == Event.START)
+    return next(starts, 0)
 
 
 def blobs_of(task: Task) -> list[str]:

@@ -11,6 +11,7 @@ import ssl
 from abc import ABC, abstractmethod
 from typing import Generic, Protocol, TypeVar
 
+from jackalope.broker.config.schema import AmqpConfig, NativeConfig
 from jackalope.broker.service import Broker
 from jackalope.core.durations import SECOND
 
@@ -33,38 +34,26 @@ class Guest(Protocol):
 
 
 G = TypeVar("G", bound=Guest)
+C = TypeVar("C", bound=NativeConfig | AmqpConfig)
 
 
-class Granted(Protocol):
-    """What a door grants, as far as a listener is concerned."""
-
-    @property
-    def max_connections(self) -> int:
-        """How many there may be at once."""
-        ...
-
-    @property
-    def hello_us(self) -> int:
-        """How long one may take to introduce itself."""
-        ...
-
-
-class Listener(ABC, Generic[G]):
+class Listener(ABC, Generic[G, C]):
     """A door that listens."""
 
     #: Its name, and the message to connected peers when it closes.
     name: str
     goodbye: str
+    #: How long a new connection may take to introduce itself, and how long a peer may not read.
+    hello_us: int
+    stuck_us: int
 
-    def __init__(
-        self, broker: Broker, host: str, port: int, granted: Granted, tls: ssl.SSLContext | None
-    ) -> None:
+    def __init__(self, broker: Broker, config: C, tls: ssl.SSLContext | None) -> None:
         self.broker = broker
-        self.host = host
-        self.port = port  # where it listens, once started
+        self.config = config
+        self.host = config.host
+        self.port = config.port  # where it listens, once started
         self.connections: dict[G, None] = {}  # all that are open
         self._tls = tls
-        self._granted = granted
         self._server: asyncio.Server | None = None
         self._watch: asyncio.Task[None] | None = None
 
@@ -90,7 +79,7 @@ class Listener(ABC, Generic[G]):
             backlog=1024,
             ssl=self._tls,
             # Who takes longer to begin than to introduce itself would not be waited for either.
-            ssl_handshake_timeout=self._granted.hello_us / SECOND if self._tls else None,
+            ssl_handshake_timeout=self.hello_us / SECOND if self._tls else None,
         )
         self.port = self._server.sockets[0].getsockname()[1]
         self.broker.access.changed.append(self._check_access)
@@ -116,7 +105,7 @@ class Listener(ABC, Generic[G]):
 
     def enter(self, connection: G) -> bool:
         """Let a connection in, if there is room."""
-        if len(self.connections) >= self._granted.max_connections:
+        if len(self.connections) >= self.config.max_connections:
             return False
         self.connections[connection] = None
         return True

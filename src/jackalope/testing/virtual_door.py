@@ -16,11 +16,11 @@ import msgspec
 
 from jackalope import __version__
 from jackalope.broker.queries import Refused
-from jackalope.broker.views.tasks import view_of_task
+from jackalope.broker.views.tasks import explanation_of, history_of, view_of_task
 from jackalope.core import Core
 from jackalope.core.commands import AnyCommand, SubmitTasks, WatchTasks
 from jackalope.core.effects import Effect, Reply
-from jackalope.core.explain import explain, whole_history
+from jackalope.core.explain import explain
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.refusals import Code, Refusal
@@ -31,7 +31,6 @@ from jackalope.errors import ConnectionLost
 from jackalope.transport.connection import Connection
 from jackalope.wire.frames import FRAME_BYTES_MAX, VERSION, FrameReader
 from jackalope.wire.messages import Ack, AnyMessage, Hello, Query, Welcome
-from jackalope.wire.views import CauseView, ExplanationView, HistoryEntryView
 
 if TYPE_CHECKING:
     from jackalope.client.admin import Administration
@@ -194,21 +193,10 @@ def _answer(core: Core, query: Query) -> Any:
     return show(core, task)
 
 
-def _explanation(core: Core, task: Task) -> ExplanationView:
-    explained = explain(core, task)
-    causes = tuple(CauseView(cause.why, cause.text, cause.facts) for cause in explained.causes)
-    return ExplanationView(explained.task, explained.state, causes)
-
-
-def _history(core: Core, task: Task) -> list[HistoryEntryView]:
-    happened = whole_history(core, task)
-    return [HistoryEntryView(h.at_us, h.what, h.by, h.detail) for h in happened]
-
-
 _QUESTIONS: dict[str, Callable[[Core, Task], Any]] = {
     "task": view_of_task,
-    "explain": _explanation,
-    "history": _history,
+    "explain": explanation_of,
+    "history": history_of,
 }
 
 

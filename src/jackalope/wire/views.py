@@ -5,7 +5,7 @@ Times are microseconds since the epoch, 0 where something has not happened.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,7 +15,15 @@ from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import How
-from jackalope.core.task import Error, Signal, Stage
+from jackalope.core.task import Signal, Stage
+
+V = TypeVar("V", bound=msgspec.Struct)
+
+
+def view_as(shape: type[V], source: object, **more: Any) -> V:
+    """Make a view of something whose fields have the same names, except for those in `more`."""
+    names = [name for name in shape.__struct_fields__ if name not in more]
+    return shape(**{name: getattr(source, name) for name in names}, **more)
 
 
 class ProgressView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,10 +49,6 @@ class ErrorView(msgspec.Struct, frozen=True, omit_defaults=True):
     type: str
     message: str = ""
     trace: str = ""
-
-    @classmethod
-    def of(cls, error: Error) -> ErrorView:
-        return cls(error.type, error.message, error.trace)
 
 
 class AnswerView(msgspec.Struct, frozen=True, omit_defaults=True):

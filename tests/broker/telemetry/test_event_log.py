@@ -7,8 +7,7 @@ from structlog.testing import capture_logs
 
 from jackalope.broker.config.schema import LogConfig, LogLevel
 from jackalope.broker.engine import Engine
-from jackalope.broker.events import Subscription
-from jackalope.broker.telemetry.event_log import LINES_PER_SECOND_MAX, Chronicle
+from jackalope.broker.telemetry.event_log import LINES_PER_SECOND_MAX, EventLog
 from jackalope.core.commands import (
     AnyCommand,
     CloseSession,
@@ -26,31 +25,28 @@ from jackalope.core.commands import (
 )
 from jackalope.core.commands.amqp import Consume, OpenQueue, Publication, PublishMessages
 from jackalope.core.durations import SECOND
-from jackalope.core.ids import NO_TASK, TaskId, volatile_id
+from jackalope.core.ids import TaskId, volatile_id
 from jackalope.core.task import Error, TaskSpec
 from jackalope.storage import Level, Storage
 from jackalope.wire.amqp_properties import NOTHING
-from jackalope.wire.messages import Happened
 
 NOW_US = 1_000 * SECOND
 
 
 class House:
-    """An engine and a chronicle, driven by hand."""
+    """An engine and a event_log, driven by hand."""
 
     def __init__(self, level: LogLevel = LogLevel.INFO, slow_task_us: int = 0) -> None:
         storage = Storage.open(None, Level.MEMORY)
         self.engine = Engine(storage.journal, storage.history, storage.blobs)
-        self.chronicle = Chronicle(LogConfig(level=level, slow_task_us=slow_task_us))
+        self.event_log = EventLog(LogConfig(level=level, slow_task_us=slow_task_us))
         self.now_us = NOW_US
 
     def do(self, *commands: AnyCommand) -> list[Any]:
         turn = self.engine.decide(self.now_us, list(commands))
         self.engine.store(turn)
         effects = self.engine.settle(turn)
-        if self.chronicle.is_tracing:
-            self.chronicle.trace(turn.commands, effects)
-        self.chronicle.take(turn.records, self.engine.core)
+        self.event_log.take(turn, self.engine.core)
         return effects
 
     def submit(self, *numbers: int, queue: str = "images") -> None:
@@ -158,7 +154,7 @@ def test_lines_beyond_the_limit_are_counted() -> None:
     house = House()
     with capture_logs() as logs:
         house.submit(*range(1, LINES_PER_SECOND_MAX + 50))
-        house.chronicle.settle(house.now_us + SECOND)
+        house.event_log.settle(house.now_us + SECOND)
     assert len(said(logs)) == LINES_PER_SECOND_MAX + 1
     # The queue came into being first.
     assert (logs[-1]["event"], logs[-1]["task_submitted"]) == ("lines left out", 50)
@@ -183,16 +179,16 @@ def test_next_second_has_its_own_lines() -> None:
 def test_workers_come_and_go() -> None:
     house = House()
     with capture_logs() as logs:
-        house.chronicle.look(house.engine)
+        house.event_log.look(house.engine)
         house.join()
-        house.chronicle.look(house.engine)
-        house.chronicle.look(house.engine)
+        house.event_log.look(house.engine)
+        house.event_log.look(house.engine)
         house.do(CloseSession(session=1))
-        house.chronicle.look(house.engine)
+        house.event_log.look(house.engine)
         house.join()
         house.do(LeaveWorker(session=1))
-        house.chronicle.look(house.engine)
-        house.chronicle.look(house.engine)
+        house.event_log.look(house.engine)
+        house.event_log.look(house.engine)
     assert said(logs) == ["queue declared", "worker joined", "worker away", "worker gone"]
     assert all(line["worker_id"] == "w1" for line in logs[1:])
 
@@ -202,10 +198,10 @@ def test_queue_that_fills_up_is_a_warning_once() -> None:
     house.do(DeclareQueue(queue="images", changes={"depth_limit": 10}))
     with capture_logs() as logs:
         house.submit(*range(1, 8))
-        house.chronicle.look(house.engine)
+        house.event_log.look(house.engine)
         house.submit(8)
-        house.chronicle.look(house.engine)
-        house.chronicle.look(house.engine)
+        house.event_log.look(house.engine)
+        house.event_log.look(house.engine)
     assert said(logs) == ["queue fills up"]
     assert (logs[0]["depth"], logs[0]["depth_limit"]) == (8, 10)
 
@@ -218,14 +214,6 @@ def test_flood_of_lives_hides_no_warning() -> None:
     with capture_logs() as logs:
         house.do(FailAttempts(session=1, attempts=[Fail(task_id(1), 1, Error("ValueError"))]))
     assert said(logs) == ["task dead"]
-
-
-def test_subscribers_hear_it_as_well() -> None:
-    house = House(LogLevel.ERROR)
-    heard: list[Happened] = []
-    house.chronicle.subscribe(Subscription(heard.extend, "default", "", NO_TASK))
-    house.submit(1)
-    assert [event.what for event in heard] == ["submit"]
 
 
 def test_volatile_tasks_that_go_well_are_for_debug() -> None:

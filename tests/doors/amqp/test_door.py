@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jackalope.broker.access import THE_BROKER, Access, hash_of, id_of, new_token
+from jackalope.broker.config.schema import AmqpConfig
 from jackalope.broker.service import Broker
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import CreateApiKey, Tick
@@ -23,7 +24,6 @@ from jackalope.core.durations import DAY, MILLISECOND
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import DEPTH_MAX
 from jackalope.doors.amqp import AmqpDoor
-from jackalope.doors.amqp.server import Terms
 from jackalope.storage import Level, Storage
 from jackalope.wire import amqp
 from jackalope.wire.frames import FrameError
@@ -114,12 +114,12 @@ async def connect(door: AmqpDoor, vhost: str = "/", key: str = "guest") -> Peer:
 
 @asynccontextmanager
 async def house(
-    folder: Path | None = None, access: Access | None = None, **terms: int
+    folder: Path | None = None, access: Access | None = None, **terms: Any
 ) -> AsyncIterator[tuple[Broker, AmqpDoor]]:
     level = Level.MEMORY if folder is None else Level.FSYNC
     broker = Broker(Storage.open(folder, level), access=access)
     await broker.start()
-    door = AmqpDoor(broker, port=0, terms=Terms(**terms))
+    door = AmqpDoor(broker, AmqpConfig(port=0, **terms))
     await door.start()
     try:
         yield broker, door
@@ -377,7 +377,7 @@ def test_garbage_harms_nobody_else(peers: list[list[bytes]]) -> None:
             witness.publish("safe", b"still here")
             await witness.ask("basic.get", "basic.get-ok", queue="safe", no_ack=True)
             assert await witness.body() == b"still here"
-            assert broker.trouble() == ""
+            assert broker.health.trouble() == ""
 
     run(test())
 
@@ -455,9 +455,9 @@ def test_nested_tables(tmp_path: Path, kind: bytes, what: str) -> None:
             witness.publish("safe", b"still here")
             await witness.ask("basic.get", "basic.get-ok", queue="safe", no_ack=True)
             assert await witness.body() == b"still here"
-            assert broker.trouble() == ""
+            assert broker.health.trouble() == ""
         async with house(tmp_path) as (broker, _):
-            assert broker.trouble() == ""
+            assert broker.health.trouble() == ""
 
     run(test())
 
@@ -528,8 +528,8 @@ def test_strange_tables(tmp_path: Path, fields: bytes) -> None:
                 await witness.body()
                 witness.send(1, "basic.reject", delivery_tag=got["delivery_tag"], requeue=False)
             await witness.ask("queue.declare", "queue.declare-ok", queue="safe", durable=True)
-            assert broker.trouble() == ""
+            assert broker.health.trouble() == ""
         async with house(tmp_path) as (broker, _):
-            assert broker.trouble() == ""
+            assert broker.health.trouble() == ""
 
     run(test())

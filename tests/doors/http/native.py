@@ -2,6 +2,7 @@
 
 from typing import Self
 
+from jackalope.broker.config.schema import NativeConfig
 from jackalope.core.commands import StartAttempts
 from jackalope.core.effects import Assignment
 from jackalope.doors.native import NativeDoor
@@ -14,7 +15,7 @@ class Native:
     """Peers at the native door of a house that has an HTTP door."""
 
     def __init__(self, house: HttpHouse) -> None:
-        self._door = NativeDoor(house.broker, "127.0.0.1", 0)
+        self._door = NativeDoor(house.broker, NativeConfig(port=0))
         self._peers: list[Peer] = []
 
     async def __aenter__(self) -> Self:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jackalope.broker import service
+from jackalope.broker import inbox
 from jackalope.broker.access import Principal
 from jackalope.broker.backlog import Backlog
 from jackalope.core.commands import AnyCommand, StartAttempts, SubmitTasks
@@ -133,7 +133,7 @@ def test_overloaded_inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     async def test() -> None:
         async with open_house(tmp_path) as house:
             peer = await house.peer()
-            monkeypatch.setattr(service, "INBOX_ITEMS_MAX", 10)
+            monkeypatch.setattr(inbox, "INBOX_ITEMS_MAX", 10)
             refusal = await peer.ask_no(SubmitTasks(0, [spec() for _ in range(11)]))
             assert refusal.code == "overloaded"
             assert refusal.retry_after_us > 0
@@ -152,7 +152,7 @@ def test_history_that_lags_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     async def test() -> None:
         async with open_house(tmp_path) as house:
             peer = await house.peer()
-            monkeypatch.setattr(service, "UNWRITTEN_TASKS_MAX", -1)
+            monkeypatch.setattr(inbox, "UNWRITTEN_TASKS_MAX", -1)
             assert (await peer.ask_no(SubmitTasks(0, [spec()]))).code == "overloaded"
             monkeypatch.undo()
             await peer.submit(spec())
@@ -321,7 +321,7 @@ def test_flood_of_tiny_frames_slows_nobody(tmp_path: Path, monkeypatch: pytest.M
             def watched(command: AnyCommand, who: Principal, items: int = 1) -> None:
                 nonlocal most
                 post(command, who, items)
-                most = max(most, len(house.broker._inbox))
+                most = max(most, len(house.broker._inbox._commands))
 
             monkeypatch.setattr(house.broker, "post", watched)
             async with _bystander(house) as latency:

@@ -76,7 +76,6 @@ class BlobKeeper(Blobs):
         history: History,
         flush: Callable[[], Awaitable[None]],
         unnamed: Callable[[Iterable[str]], list[str]],
-        doubt_s: float = DOUBT_S,
     ) -> None:
         """Keep the blobs of a broker.
 
@@ -86,13 +85,12 @@ class BlobKeeper(Blobs):
             flush: returns when history has everything that has happened by now.
             unnamed: returns those of some blobs that no task in memory names; none while memory
                 and history cannot be relied on.
-            doubt_s: how long a blob is kept whose writer gave up.
         """
         self._store = store
         self._history = history
         self._flush = flush
         self._unnamed = unnamed
-        self.doubt_s = doubt_s  # how long a blob is kept whose writer gave up
+        self.doubt_s = DOUBT_S  # how long a blob is kept whose writer gave up
         self.drafts_max = store.drafts_max
         self.links = store.links
         self._threads = ThreadPoolExecutor(_THREADS, "jackalope-blobs")

@@ -9,20 +9,19 @@ line. That a volatile task, such as a call or its answer, came and succeeded is 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
-from typing import Any
+from typing import Any, get_args
 
 import structlog
 
 from jackalope.broker.config.schema import LogConfig, LogLevel
-from jackalope.broker.engine import Engine
-from jackalope.broker.events import Events
+from jackalope.broker.engine import Engine, Turn
 from jackalope.broker.service import Broker
 from jackalope.core import Core
-from jackalope.core.commands import AnyCommand
 from jackalope.core.durations import SECOND
-from jackalope.core.effects import Effect, Reply
-from jackalope.core.ids import TaskId, id_text
+from jackalope.core.effects import Reply
+from jackalope.core.ids import id_text
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.records import (
     AnswerPinned,
@@ -37,30 +36,16 @@ from jackalope.core.records import (
     AttemptFinished,
     AttemptStarted,
     Bound,
-    ExchangeDeclared,
-    ExchangeDeleted,
-    GroupPinned,
-    PoolDeclared,
-    PoolDeleted,
-    QueueDeclared,
-    QueueDeleted,
-    QueuePaused,
-    QueueResumed,
     RequestJoined,
-    RuleCleared,
-    RuleSet,
     SignalAdvanced,
-    SignalRequested,
-    TagLimited,
     TaskMoved,
-    TaskPurged,
-    TaskRevived,
     TasksDropped,
     TaskSubmitted,
     Unbound,
     is_lasting,
+    task_of,
 )
-from jackalope.core.task import Task
+from jackalope.core.task import Task, last_start_us, last_worker
 from jackalope.log_setup import trace
 
 log = structlog.get_logger(component="broker")
@@ -81,38 +66,36 @@ _RANKS = {
     LogLevel.TRACE: _TRACE,
 }
 
-#: The text of a record, and its level. Those of `_BY_EVENT` depend on what happened.
+#: The texts of records that are not the words of their names.
+_TEXTS: dict[type, str] = {
+    AttemptAssigned: "task assigned",
+    AttemptStarted: "task started",
+    AttemptFinished: "task succeeded",
+    ApiKeyCreated: "API key created",
+    ApiKeyRevoked: "API key revoked",
+    AnswerStored: "answer kept",
+    AnswerPinned: "answer pinned or unpinned",
+    Bound: "binding made",
+    Unbound: "binding removed",
+}
+#: Records that are of interest in detail only.
+_DETAILS = {
+    AttemptAssigned,
+    SignalAdvanced,
+    RequestJoined,
+    AnswerStored,
+    AnswerUsed,
+    Bound,
+    Unbound,
+}
+#: The level and the text of every record but those of `_BY_EVENT`, which depend on what happened.
 _WORDS: dict[type, tuple[int, str]] = {
-    TaskSubmitted: (_INFO, "task submitted"),
-    TaskRevived: (_INFO, "task revived"),
-    TaskPurged: (_INFO, "task purged"),
-    AttemptAssigned: (_DEBUG, "task assigned"),
-    AttemptStarted: (_INFO, "task started"),
-    AttemptFinished: (_INFO, "task succeeded"),
-    SignalRequested: (_INFO, "signal requested"),
-    SignalAdvanced: (_DEBUG, "signal advanced"),
-    QueueDeclared: (_INFO, "queue declared"),
-    QueueDeleted: (_INFO, "queue deleted"),
-    QueuePaused: (_INFO, "queue paused"),
-    QueueResumed: (_INFO, "queue resumed"),
-    TagLimited: (_INFO, "tag limited"),
-    ApiKeyCreated: (_INFO, "API key created"),
-    ApiKeyRevoked: (_INFO, "API key revoked"),
-    RequestJoined: (_DEBUG, "request joined"),
-    AnswerStored: (_DEBUG, "answer kept"),
-    AnswerUsed: (_DEBUG, "answer used"),
-    AnswerPinned: (_INFO, "answer pinned or unpinned"),
-    AnswersDropped: (_INFO, "answers dropped"),
-    PoolDeclared: (_INFO, "pool declared"),
-    PoolDeleted: (_INFO, "pool deleted"),
-    GroupPinned: (_INFO, "group pinned"),
-    TasksDropped: (_INFO, "tasks dropped"),
-    ExchangeDeclared: (_INFO, "exchange declared"),
-    ExchangeDeleted: (_INFO, "exchange deleted"),
-    Bound: (_DEBUG, "binding made"),
-    Unbound: (_DEBUG, "binding removed"),
-    RuleSet: (_INFO, "rule set"),
-    RuleCleared: (_INFO, "rule cleared"),
+    kind: (
+        _DEBUG if kind in _DETAILS else _INFO,
+        _TEXTS.get(kind) or re.sub(r"(?<=.)([A-Z])", r" \1", kind.__name__).lower(),
+    )
+    for kind in get_args(AnyRecord)
+    if kind not in (AttemptEnded, TaskMoved)
 }
 _BY_EVENT: dict[Event, tuple[int, str]] = {
     Event.HOLD: (_INFO, "task held"),
@@ -135,13 +118,11 @@ _BY_EVENT: dict[Event, tuple[int, str]] = {
 _ROUTINE = frozenset({TaskSubmitted, AttemptAssigned, AttemptStarted, AttemptFinished})
 
 
-class Chronicle(Events):
-    """Events that are logged as well."""
+class EventLog:
+    """Logs what happens in turns, and what becomes of workers and queues."""
 
     def __init__(self, config: LogConfig) -> None:
-        super().__init__()
         self._rank = _RANKS[config.level]
-        self.is_tracing = self._rank == _TRACE
         self._slow_us = config.slow_task_us
         self._since_us = 0
         self._lines = [0] * len(_RANKS)
@@ -150,37 +131,25 @@ class Chronicle(Events):
         self._gone_us = 0
         self._filling: set[tuple[str, str]] = set()
 
-    def take(self, records: list[AnyRecord], core: Core) -> None:
-        """Log the records of a turn that is durable."""
-        super().take(records, core)
-        if self._rank == _ERROR:
+    def take(self, turn: Turn, core: Core) -> None:
+        """Log a turn that is durable."""
+        if self._rank == _TRACE:
+            _trace(turn)
+        records = turn.records
+        if self._rank == _ERROR or not records:
             return
         if core.book.has_volatile and self._rank < _DEBUG and not self._slow_us:
             records = [
                 record for record in records if type(record) not in _ROUTINE or is_lasting(record)
             ]
-        if not records:
-            return
+            if not records:
+                return
         if records[-1].at_us - self._since_us >= SECOND:
             self.settle(records[-1].at_us)
         wanted = self._wanted(records)
         for record in records if wanted else ():
             if type(record) in wanted:
                 self._tell(record, core)
-
-    def trace(self, commands: list[AnyCommand], effects: list[Effect]) -> None:
-        """Log what reached the core in a turn, and what leaves it. Bodies are not shown."""
-        for command in commands:
-            items = [getattr(command, name, None) for name in ("tasks", "attempts", "messages")]
-            count = next((len(many) for many in items if many), 0)
-            trace(
-                log, "command", **_parties(command, command), **({"items": count} if count else {})
-            )
-        for effect in effects:
-            if isinstance(effect, Reply):
-                trace(log, "answer", **_parties(effect, effect.body))
-            else:
-                trace(log, "message", **_parties(effect, effect.message))
 
     def _wanted(self, records: list[AnyRecord]) -> set[type]:
         """Return the kinds of records to look at one by one; count what only the limit keeps out.
@@ -233,7 +202,7 @@ class Chronicle(Events):
         while True:
             await asyncio.sleep(_WATCH_EVERY_S)
             self.settle(broker.now_us())
-            broker.shortage()  # It logs when the disk runs low, even if nothing is submitted.
+            broker.health.shortage()  # Logs when the disk runs low, even if nothing is submitted.
             await broker.read(self.look)
 
     def look(self, engine: Engine) -> None:
@@ -280,6 +249,19 @@ class Chronicle(Events):
 _METHODS = {_WARN: "warning", _INFO: "info", _DEBUG: "debug"}
 
 
+def _trace(turn: Turn) -> None:
+    """Log what reached the core in a turn, and what leaves it. Bodies are not shown."""
+    for command in turn.commands:
+        items = [getattr(command, name, None) for name in ("tasks", "attempts", "messages")]
+        count = next((len(many) for many in items if many), 0)
+        trace(log, "command", **_parties(command, command), **({"items": count} if count else {}))
+    for effect in turn.effects:
+        if isinstance(effect, Reply):
+            trace(log, "answer", **_parties(effect, effect.body))
+        else:
+            trace(log, "message", **_parties(effect, effect.message))
+
+
 def _words(record: AnyRecord) -> tuple[int, str]:
     if isinstance(record, AttemptEnded | TaskMoved):
         if record.to is State.DEAD:
@@ -291,14 +273,14 @@ def _words(record: AnyRecord) -> tuple[int, str]:
 def _facts(record: AnyRecord, core: Core) -> dict[str, Any]:
     """Return the ids and the circumstances of a record, as far as they are known."""
     facts: dict[str, Any] = {}
-    task_id = _task_of(record)
+    task_id = task_of(record)
     if task_id:
         facts["task_id"] = id_text(task_id)
     task = core.book.tasks.get(task_id)
     if task is not None:
         facts |= {"queue": task.queue.name, "name": task.name, "state": task.state.value}
         facts["namespace"] = task.queue.namespace.name
-        facts["worker_id"] = _worker_of(task)
+        facts["worker_id"] = task.attempt.worker if task.attempt else last_worker(task)
     for name in ("queue", "namespace", "tag", "limit", "by", "reason", "signal", "stage", "detail"):
         if value := getattr(record, name, None):
             facts[name] = str(value)
@@ -339,25 +321,7 @@ def _facts_of_topology(record: AnyRecord) -> dict[str, Any]:
     return {}
 
 
-def _task_of(record: AnyRecord) -> TaskId:
-    if isinstance(record, TaskSubmitted):
-        return record.spec.id
-    if isinstance(record, TaskRevived):
-        return record.row.id
-    if isinstance(record, AnswerStored):
-        return record.answer.task
-    return getattr(record, "task", TaskId(b""))
-
-
-def _worker_of(task: Task) -> str:
-    if task.attempt is not None:
-        return task.attempt.worker
-    assigned = (each.by for each in reversed(task.history or ()) if each.what == Event.ASSIGN)
-    return next(assigned, "")
-
-
 def _took_us(task: Task) -> int:
     """Return how long the last attempt of a task ran."""
     ended_us = task.outcome.ended_us if task.outcome else 0
-    starts = (each.at_us for each in reversed(task.history or ()) if each.what == Event.START)
-    return max(0, ended_us - next(starts, ended_us))
+    return max(0, ended_us - (last_start_us(task) or ended_us))

@@ -14,11 +14,11 @@ import msgspec
 
 from jackalope.broker.telemetry.meter import Histogram, Reading
 from jackalope.broker.telemetry.time_series import COARSE_S, FINE_S, KEPT_S
+from jackalope.broker.views.workers import worker_state
 from jackalope.core.durations import SECOND
 from jackalope.core.lifecycle import LEASED, State
-from jackalope.core.state.queue import NO_TALLY, Queue, Tally
-from jackalope.core.state.roster import Departure, Fanout, Worker
-from jackalope.wire.views import PointView, SeriesView, SpreadView, WorkerView
+from jackalope.core.state.queue import Queue
+from jackalope.wire.views import PointView, SeriesView, SpreadView, view_as
 
 if TYPE_CHECKING:
     from jackalope.broker.service import Broker
@@ -74,8 +74,8 @@ def take_census(broker: Broker) -> Census:
     unwritten = len(core.book.dirty)
     return Census(
         queues=queues,
-        pending=count_pending(core),
-        connected=count_connected(core),
+        pending=count_pending(broker),
+        connected=count_connected(broker),
         tiers=count_tiers(there),
         workers=Counter(worker_state(worker) for worker in core.roster.workers.values()),
         sessions=broker.session_count(),
@@ -83,23 +83,23 @@ def take_census(broker: Broker) -> Census:
         unwritten=unwritten,
         sequence=broker.engine.sequence,
         lag=broker.engine.sequence - meter.machine.flushed if unwritten else 0,
-        trouble=broker.trouble(),
-        shortage=broker.shortage(),
+        trouble=broker.health.trouble(),
+        shortage=broker.health.shortage(),
     )
 
 
-def count_pending(core: Core) -> int:
+def count_pending(broker: Broker) -> int:
     """Return how many tasks wait."""
     return sum(
         queue.depth
-        for namespace in core.book.namespaces.values()
+        for namespace in broker.engine.core.book.namespaces.values()
         for queue in namespace.queues.values()
     )
 
 
-def count_connected(core: Core) -> int:
+def count_connected(broker: Broker) -> int:
     """Return how many workers are there."""
-    return sum(1 for worker in core.roster.workers.values() if worker.session)
+    return sum(1 for worker in broker.engine.core.roster.workers.values() if worker.session)
 
 
 def count_tiers(queues: Iterable[Queue]) -> dict[str, int]:
@@ -116,46 +116,6 @@ def oldest_ready_us(queue: Queue, core: Core) -> int:
     """Return since when the oldest ready task of a queue is ready; 0 if there is none."""
     heads = (lane.head(core.book.tasks) for lane in queue.line.lanes.values())
     return min((head.rank for head in heads if head), default=0)
-
-
-def worker_state(worker: Worker) -> str:
-    """Return `active`, `idle`, `draining` or `away`."""
-    if not worker.session:
-        return "away"
-    if worker.is_draining:
-        return "draining"
-    return "active" if worker.held or worker.helps > 0 else "idle"
-
-
-def gone_view(left: Departure, tally: Tally) -> WorkerView:
-    return WorkerView(
-        left.worker,
-        "gone",
-        gone_us=left.at_us,
-        why_gone=left.why,
-        succeeded=tally.succeeded,
-        failed=tally.failed,
-    )
-
-
-def worker_view(worker: Worker, helped: Fanout | None) -> WorkerView:
-    """Show a worker that is there, or that is waited for."""
-    tally = worker.namespace.tallies.get(worker.id, NO_TALLY)
-    return WorkerView(
-        worker=worker.id,
-        state=worker_state(worker),
-        queues=worker.queues,
-        keys=worker.keys,
-        slots=worker.slots,
-        load=len(worker.held),
-        labels=worker.labels,
-        stats=worker.stats,
-        joined_us=worker.joined_us,
-        heard_us=worker.heard_us,
-        succeeded=tally.succeeded,
-        failed=tally.failed,
-        helps="" if helped is None else helped.task.id.hex(),
-    )
 
 
 def _count_queue(counted: QueueCensus, queue: Queue, core: Core) -> None:
@@ -213,19 +173,10 @@ async def chart(
 
 
 def _point(at_s: int, step_s: int, reading: Reading) -> PointView:
-    return PointView(
+    return view_as(
+        PointView,
+        reading,
         at_us=at_s * SECOND,
-        submitted=reading.submitted,
-        succeeded=reading.succeeded,
-        dead=reading.dead,
-        killed=reading.killed,
-        failures=reading.failures,
-        crashes=reading.crashes,
-        interruptions=reading.interruptions,
-        retries=reading.retries,
-        depth=reading.depth,
-        leased=reading.leased,
-        workers=reading.workers,
         per_second=reading.succeeded / step_s,
         queued=_spread(reading.queued),
         assigned=_spread(reading.assigned),

@@ -21,11 +21,12 @@ from opentelemetry.trace import Span, Status, StatusCode, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from jackalope import __version__
+from jackalope.broker.engine import Turn
 from jackalope.broker.telemetry.meter import stages_of
 from jackalope.core import Core
 from jackalope.core.ids import id_text
 from jackalope.core.lifecycle import Event
-from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished
+from jackalope.core.records import AttemptEnded, AttemptFinished
 from jackalope.core.task import TRACE_HEADERS, TRACE_PARENT, Task
 
 #: How long a collector may take over what it is sent, tries included.
@@ -46,9 +47,9 @@ class Tracer:
         self._tracer = self._provider.get_tracer("jackalope", __version__)
         self._propagator = TraceContextTextMapPropagator()
 
-    def take(self, records: list[AnyRecord], core: Core) -> None:
+    def take(self, turn: Turn, core: Core) -> None:
         """Make spans of the attempts that ended in a turn."""
-        for record in records:
+        for record in turn.records:
             if isinstance(record, AttemptFinished | AttemptEnded):
                 task = core.book.tasks.get(record.task)
                 if task is not None and TRACE_PARENT in task.options.headers:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,7 +15,10 @@ from jackalope.core import Core
 from jackalope.core.durations import SECOND
 from jackalope.core.shapes.pool import Phase, PoolSettings
 from jackalope.core.state.groups import Group, Launch, Pool
-from jackalope.wire.views import GroupView, LaunchView, PoolView
+from jackalope.wire.views import GroupView, LaunchView, PoolView, view_as
+
+if TYPE_CHECKING:
+    from jackalope.broker.service import Broker
 
 
 def pool_views(core: Core, namespace: str, sees: Callable[[str], bool]) -> list[PoolView]:
@@ -45,33 +49,21 @@ def _pool_view(core: Core, pool: Pool, settings: PoolSettings) -> PoolView:
 
 
 def _group_view(core: Core, group: Group) -> GroupView:
-    return GroupView(
-        key=group.key,
-        state=group.state,
-        generation=group.generation,
-        wanted=group.wanted,
+    return view_as(
+        GroupView,
+        group,
         ready=group.pool.ready(group.key),
         leased=group.leased(),
         workers=tuple(group.workers),
         launches=tuple(_launch_view(launch) for launch in group.launches.values()),
         is_pinned=group.pool.is_pinned(group.key),
-        active_us=group.active_us,
         rate=round(group.rate(core.now_us) * SECOND, 3),
-        failures=group.failures,
         trouble=core.pools.trouble(group, core.now_us) if group.wanted else "",
     )
 
 
 def _launch_view(launch: Launch) -> LaunchView:
-    return LaunchView(
-        launch=launch.id,
-        state=launch_state(launch),
-        version=launch.version,
-        launcher=launch.launcher,
-        ordered_us=launch.ordered_us,
-        external_id=launch.external_id,
-        detail=launch.detail,
-    )
+    return view_as(LaunchView, launch, launch=launch.id, state=launch_state(launch))
 
 
 def launch_state(launch: Launch) -> str:
@@ -97,10 +89,10 @@ class Fleet(msgspec.Struct):
     orders: dict[tuple[str, str], tuple[int, int]] = {}
 
 
-def take_fleet(core: Core) -> Fleet:
+def take_fleet(broker: Broker) -> Fleet:
     """Count all groups and what was started for them."""
     fleet = Fleet({}, {}, {})
-    for pool, _ in _pools(core):
+    for pool, _ in _pools(broker.engine.core):
         groups = list(pool.groups.values())
         launches = [launch for group in groups for launch in group.launches.values()]
         fleet.groups[pool.name] = Counter(str(group.state) for group in groups)

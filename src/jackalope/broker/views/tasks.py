@@ -1,90 +1,131 @@
-"""Views of tasks.
+"""Views of tasks and answers.
 
-Owns the conversion of a task to its view. Changes nothing.
+Owns the conversion of a task to what is shown of it. Changes nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from itertools import islice
-
-import msgspec
 
 from jackalope.broker.access import sees
 from jackalope.core import Core
+from jackalope.core.durations import SECOND
+from jackalope.core.explain import explain, whole_history
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.shapes.envelope import headers_shown
-from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.queue import Queue
-from jackalope.core.task import Task, TaskRow, how_made, joined, size_of, to_row
-from jackalope.wire.views import AnswerView, ErrorView, ProgressView, RequestView, TaskView
+from jackalope.core.task import Task, TaskRow, how_made, joined, last_start_us, last_worker, size_of
+from jackalope.wire.views import (
+    AnswerView,
+    CauseView,
+    ErrorView,
+    ExplanationView,
+    HistoryEntryView,
+    ProgressView,
+    RequestView,
+    TaskView,
+    view_as,
+)
+
+#: The year 10,000, which calendars do not know.
+_CALENDAR_END_US = 253_402_300_800 * SECOND
 
 
 def view_of_task(core: Core, task: Task) -> TaskView:
     """Show a task with what only memory knows: how far it is, and who has use of its answer."""
     progress = core.progress.get(task.id)
-    return msgspec.structs.replace(
-        view_of_row(to_row(task)),
-        progress=progress and ProgressView(progress.at_us, progress.percent, progress.note),
+    return _view(
+        task,
+        task.queue.namespace.name,
+        task.queue.name,
+        progress=None if progress is None else view_as(ProgressView, progress),
         answer=answer_of(core, task),
     )
 
 
 def view_of_row(row: TaskRow) -> TaskView:
     """Show a task as it is stored, without its bodies."""
-    options, attempt, outcome = row.options, row.attempt, row.outcome
-    asked = attempt.request if attempt else None
+    return _view(row, row.namespace, row.queue)
+
+
+def _view(
+    task: Task | TaskRow,
+    namespace: str,
+    queue: str,
+    progress: ProgressView | None = None,
+    answer: AnswerView | None = None,
+) -> TaskView:
+    options, attempt, outcome, history = task.options, task.attempt, task.outcome, task.history
+    has_ended, asked = task.state in ENDED, attempt.request if attempt else None
+    start_us = last_start_us(task) if has_ended else 0
     return TaskView(
-        id=row.id,
-        namespace=row.namespace,
-        queue=row.queue,
-        state=row.state,
-        name=row.name,
-        key=row.key,
+        id=task.id,
+        namespace=namespace,
+        queue=queue,
+        state=task.state,
+        name=task.name,
+        key=task.key,
         alias=options.alias,
-        priority=row.priority,
+        priority=task.priority,
         tags=options.tags,
-        headers=headers_shown(options.headers, row.letter),
-        batch=row.batch,
+        headers=headers_shown(options.headers, task.letter),
+        batch=task.batch,
         parent=options.parent,
-        by=row.by,
-        created_us=row.created_us,
-        due_us=row.due_us,
-        expires_us=row.expires_us,
-        started_us=attempt.started_us if attempt else _last_start_us(row),
-        ended_us=outcome.ended_us if outcome and row.state in ENDED else 0,
+        by=task.by,
+        created_us=task.created_us,
+        due_us=task.due_us,
+        expires_us=task.expires_us,
+        started_us=attempt.started_us if attempt else start_us,
+        ended_us=outcome.ended_us if outcome and has_ended else 0,
         forget_us=outcome.forget_us if outcome else 0,
-        worker=attempt.worker if attempt else _last_worker(row),
+        worker=attempt.worker if attempt else last_worker(task),
         fence=attempt.fence if attempt else 0,
-        attempts=row.attempts,
-        failures=row.failures,
-        crashes=row.crashes,
-        interruptions=row.interruptions,
-        waiting_for=row.waiting_for,
+        attempts=task.attempts,
+        failures=task.failures,
+        crashes=task.crashes,
+        interruptions=task.interruptions,
+        waiting_for=tuple(sorted(task.waiting_for or ())),
         reason=outcome.reason if outcome else None,
-        error=ErrorView.of(outcome.error) if outcome and outcome.error else None,
-        request=RequestView(asked.signal, asked.stage, asked.by, asked.at_us) if asked else None,
-        payload_size=size_of(row.payload),
+        error=view_as(ErrorView, outcome.error) if outcome and outcome.error else None,
+        request=view_as(RequestView, asked) if asked else None,
+        payload_size=size_of(task.payload),
         result_size=size_of(outcome.result) if outcome else 0,
-        updated_us=row.history[-1].at_us if row.history else row.created_us,
+        updated_us=history[-1].at_us if history else task.created_us,
         timeout_us=options.timeout_us,
         retries=options.retry.retries if options.retry else None,
         how=how_made(options),
         depends_on=options.depends_on,
-        tried_us=outcome.ended_us if outcome and row.state not in ENDED else 0,
+        tried_us=outcome.ended_us if outcome and not has_ended else 0,
+        progress=progress,
+        answer=answer,
     )
 
 
-def _last_start_us(row: TaskRow) -> int:
-    if row.state not in ENDED:
-        return 0
-    started = (happening.at_us for happening in reversed(row.history) if happening.what == "start")
-    return next(started, 0)
+def history_of(core: Core, task: Task) -> list[HistoryEntryView]:
+    """Show what happened to a task."""
+    return [view_as(HistoryEntryView, entry) for entry in whole_history(core, task)]
 
 
-def _last_worker(row: TaskRow) -> str:
-    assigned = (happening.by for happening in reversed(row.history) if happening.what == "assign")
-    return next(assigned, "")
+def explanation_of(core: Core, task: Task) -> ExplanationView:
+    """Show why a task is where it is."""
+    explained = explain(core, task)
+    causes = (
+        view_as(CauseView, cause, text=_readable(cause.text, cause.facts))
+        for cause in explained.causes
+    )
+    return ExplanationView(explained.task, explained.state, tuple(causes))
+
+
+def _readable(text: str, facts: Mapping[str, str | int]) -> str:
+    """Write the moments in a text as people do; the core knows them as numbers alone."""
+    for name, fact in facts.items():
+        if name.endswith("_us") and isinstance(fact, int) and 0 < fact < _CALENDAR_END_US:
+            moment = datetime.fromtimestamp(fact / SECOND, UTC)
+            text = text.replace(str(fact), f"{moment:%Y-%m-%dT%H:%M:%SZ}")
+    return text
 
 
 # Answers as they are shown: which requests are under way, and which answers are kept.
@@ -97,7 +138,7 @@ def list_answers(
     ns = core.book.namespaces.get(namespace)
     queues = [] if ns is None else sorted(ns.queues.values(), key=lambda each: each.name)
     found = (
-        view_of_answer(answer)
+        view_as(AnswerView, answer)
         for each in queues
         if queue in ("", each.name) and sees(each.name)
         for answer in reversed(each.cache.answers.values())
@@ -116,7 +157,7 @@ def find_answer(
     if not identity:
         answer = core.book.answers.by_task.get(task)
         is_here = answer is not None and answer.namespace == namespace and sees(answer.queue)
-        return view_of_answer(answer) if answer is not None and is_here else None
+        return view_as(AnswerView, answer) if answer is not None and is_here else None
     for queue in ns.queues.values():
         if sees(queue.name):
             view = _in_queue(core, queue, identity)
@@ -130,14 +171,14 @@ def _in_queue(core: Core, queue: Queue, identity: bytes) -> AnswerView | None:
     if under_way is not None:
         return _awaited(core.book.tasks[under_way])
     answer = queue.cache.answers.get(identity)
-    return None if answer is None else view_of_answer(answer)
+    return None if answer is None else view_as(AnswerView, answer)
 
 
 def answer_of(core: Core, task: Task) -> AnswerView | None:
     """Show who has use of a task's result, or is waiting for it; None if it is not shared."""
     answer = core.book.answers.by_task.get(task.id)
     if answer is not None:
-        return view_of_answer(answer)
+        return view_as(AnswerView, answer)
     is_under_way = task.options.identity and task.state not in ENDED
     return _awaited(task) if is_under_way else None
 
@@ -151,23 +192,4 @@ def _awaited(task: Task) -> AnswerView:
         name=task.name,
         version=task.options.version,
         uses=joined(task),
-    )
-
-
-def view_of_answer(answer: StoredAnswer) -> AnswerView:
-    return AnswerView(
-        identity=answer.identity,
-        queue=answer.queue,
-        task=answer.task,
-        state=answer.state,
-        name=answer.name,
-        version=answer.version,
-        worker=answer.worker,
-        size=answer.size,
-        made_us=answer.made_us,
-        until_us=answer.until_us,
-        uses=answer.uses,
-        used_us=answer.used_us,
-        used_by=answer.used_by,
-        pinned_by=answer.pinned_by,
     )

@@ -28,16 +28,14 @@ from jackalope.broker.config.network import exposure_problems, may_be_open, serv
 from jackalope.broker.config.schema import Config
 from jackalope.broker.local_session import LocalSession
 from jackalope.broker.queries import Refused
-from jackalope.broker.service import Broker
-from jackalope.broker.telemetry.event_log import Chronicle
+from jackalope.broker.service import Broker, TurnListener
+from jackalope.broker.telemetry.event_log import EventLog
 from jackalope.cli.base import Exit, Failure, say_error
 from jackalope.cli.commands.serve import HOW_TO_HAVE_HTTP, bad_config, has_http
 from jackalope.cli.serving.blob_store import store_of
 from jackalope.cli.serving.launchers import begin_pools, make_launchers, start_pools
-from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted
 from jackalope.doors.native import NativeDoor
-from jackalope.doors.native.server import Terms
 from jackalope.storage import FolderBusy, Storage, StorageFault
 from jackalope.storage.journals import JournalPlace
 from jackalope.transport.address import Address
@@ -70,16 +68,17 @@ async def run_broker(config: Config, *, accepts_loss: bool = False) -> Exit:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop)
     _refuse_bad(config)
-    broker = _open(config, accepts_loss)
+    tracers, event_log = _tracers(config), EventLog(config.log)
+    broker = _open(config, [event_log, *tracers], accepts_loss=accepts_loss)
     try:
         doors = await _start(broker, config)
     except BaseException:
         with suppress(Exception):
             await broker.stop()
         raise
-    watching = asyncio.create_task(_watch(broker), name="jackalope-chronicle")
+    watching = asyncio.create_task(event_log.watch(broker), name="jackalope-event-log")
     try:
-        return await _run(broker, doors, config, stop)
+        return await _run(broker, tracers, doors, config, stop)
     finally:
         watching.cancel()
 
@@ -145,9 +144,9 @@ def _try_ports(config: Config) -> None:
             raise _cannot_listen(error, host, port, flag) from None
 
 
-def _open(config: Config, accepts_loss: bool) -> Broker:
+def _open(config: Config, listeners: list[TurnListener], *, accepts_loss: bool) -> Broker:
     """Open the storage, and rebuild from it what the broker knew."""
-    data, tracer = config.data, _tracer(config)
+    data = config.data
     try:
         store = store_of(config, os.environ)
         storage = Storage.open(
@@ -165,35 +164,33 @@ def _open(config: Config, accepts_loss: bool) -> Broker:
         raise Failure(str(fault), code=Exit.STORAGE) from None
     access = Access(config.auth.keys, may_be_open=may_be_open(config))
     try:
-        broker = Broker(
+        return Broker(
             storage,
             access=access,
             free_bytes_min=data.free_bytes_min,
             default_policy=config.queue_defaults.policy(),
             limits=config.limits,
+            listeners=listeners,
         )
     except StorageFault as fault:
         storage.close()
         raise Failure(str(fault), code=Exit.STORAGE) from None
-    broker.events = Chronicle(config.log)
-    broker.tracer = tracer
-    return broker
 
 
-def _tracer(config: Config) -> Tracer | None:
-    """Return what sends traces, if they are to be sent.
+def _tracers(config: Config) -> list[Tracer]:
+    """Return what sends traces: one, or none if they are not to be sent.
 
     Raises:
         Failure: they are, and cannot.
     """
     if not config.telemetry.endpoint:
-        return None
+        return []
     try:
         from jackalope.broker.telemetry.tracing import Tracer
     except ImportError:
         how = "telemetry.endpoint: needs OpenTelemetry; pip install 'jackalope[telemetry]'"
         raise bad_config([how]) from None
-    return Tracer(config.telemetry.endpoint)
+    return [Tracer(config.telemetry.endpoint)]
 
 
 async def _start(broker: Broker, config: Config) -> list[Door]:
@@ -231,13 +228,7 @@ def _tls(config: Config, client_ca: str = "") -> ssl.SSLContext | None:
 
 async def _open_native(broker: Broker, config: Config, tls: ssl.SSLContext | None) -> NativeDoor:
     native = config.native
-    terms = Terms(
-        max_connections=native.max_connections,
-        frame_bytes_max=native.frame_bytes_max,
-        heartbeat_us=native.heartbeat_us,
-    )
-    context = tls if native.tls else None
-    door = NativeDoor(broker, native.host, native.port, terms, tls=context)
+    door = NativeDoor(broker, native, tls if native.tls else None)
     try:
         await door.start()
     except OSError as error:
@@ -269,17 +260,9 @@ async def _open_amqp(broker: Broker, config: Config) -> AmqpDoor | None:
     if not amqp.enabled:
         return None
     from jackalope.doors.amqp import AmqpDoor
-    from jackalope.doors.amqp.server import Terms as AmqpTerms
 
-    terms = AmqpTerms(
-        max_connections=amqp.max_connections,
-        channel_max=amqp.channel_max,
-        frame_bytes_max=amqp.frame_bytes_max,
-        message_bytes_max=amqp.message_bytes_max,
-        heartbeat_s=amqp.heartbeat_us // SECOND,
-    )
     context = _tls(config, amqp.client_ca) if amqp.tls else None
-    door = AmqpDoor(broker, amqp.host, amqp.port, terms, tls=context)
+    door = AmqpDoor(broker, amqp, context)
     try:
         await door.start()
     except OSError as error:
@@ -368,11 +351,6 @@ async def _declare(broker: Broker, config: Config) -> None:
         raise bad_config(wanted.problems(list(answer.refused)))
 
 
-async def _watch(broker: Broker) -> None:
-    if isinstance(broker.events, Chronicle):
-        await broker.events.watch(broker)
-
-
 # Running and stopping.
 
 
@@ -384,7 +362,9 @@ def _on_signal(stop: asyncio.Event) -> None:
     stop.set()
 
 
-async def _run(broker: Broker, doors: list[Door], config: Config, stop: asyncio.Event) -> Exit:
+async def _run(
+    broker: Broker, tracers: list[Tracer], doors: list[Door], config: Config, stop: asyncio.Event
+) -> Exit:
     """Work until asked to stop or unable to go on, and return the exit code."""
     stopping = asyncio.create_task(stop.wait())
     failing = asyncio.create_task(broker.failed())
@@ -397,6 +377,8 @@ async def _run(broker: Broker, doors: list[Door], config: Config, stop: asyncio.
         async with asyncio.timeout(config.shutdown.deadline_us / 1e6):
             await _close(doors)
             await broker.stop()
+            for tracer in tracers:
+                await asyncio.to_thread(tracer.stop)
     except TimeoutError:
         # A thread hangs in the disk, and would keep the process from ending.
         say_error("the stop took too long; what is not yet in history is taken from the journal")

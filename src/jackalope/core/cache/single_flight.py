@@ -19,7 +19,7 @@ from jackalope.core.context import Context, TaskEnd
 from jackalope.core.durations import NEVER
 from jackalope.core.effects import Acted, Served
 from jackalope.core.ids import TaskId
-from jackalope.core.lifecycle import Event, State
+from jackalope.core.lifecycle import State
 from jackalope.core.limits import TASKS_PER_FILTER_MAX, TIME_US_MAX
 from jackalope.core.records import (
     AnswerPinned,
@@ -31,7 +31,16 @@ from jackalope.core.records import (
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import How, Same, StoredAnswer, how_run, identity_of, unknown
 from jackalope.core.state.queue import Namespace, Queue
-from jackalope.core.task import NO_OPTIONS, Attempt, Options, Task, TaskSpec, joined, size_of
+from jackalope.core.task import (
+    NO_OPTIONS,
+    Attempt,
+    Options,
+    Task,
+    TaskSpec,
+    joined,
+    last_worker,
+    size_of,
+)
 
 
 def ask(
@@ -126,7 +135,7 @@ def keep_answer(ctx: Context, task: Task, _: TaskEnd, __: Attempt | None) -> Non
         task=task.id,
         name=task.name,
         version=options.version,
-        worker=_worker_of(task),
+        worker=last_worker(task),
         state=task.state,
         size=size,
         made_us=now_us,
@@ -135,11 +144,6 @@ def keep_answer(ctx: Context, task: Task, _: TaskEnd, __: Attempt | None) -> Non
         pinned_by=replaced.pinned_by if replaced is not None and not is_error else "",
     )
     ctx.record(AnswerStored(now_us, answer))
-
-
-def _worker_of(task: Task) -> str:
-    assigned = (each.by for each in reversed(task.history or ()) if each.what == Event.ASSIGN)
-    return next(assigned, "")
 
 
 def drop_answer(ctx: Context, task_id: TaskId, by: str) -> None:

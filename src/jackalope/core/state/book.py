@@ -159,17 +159,22 @@ class Book:
         """
         recalled = 0
         for row in rows:
-            if row.id in self.tasks or row.id in self.gone or row.state not in ENDED:
-                continue
-            is_deleted = (row.namespace, row.queue) in self.queues_gone
-            if is_deleted or self.queue(row.namespace, row.queue) is None:
-                continue
-            recalled += 1
-            task = self.from_row(row)
-            self.tasks[row.id] = self.recalled[row.id] = task
-            if row.options.alias:
-                task.queue.namespace.aliases.setdefault(row.options.alias, row.id)
+            task = self.from_history(row)
+            if task is not None:
+                recalled += 1
+                self.tasks[row.id] = self.recalled[row.id] = task
+                if row.options.alias:
+                    task.queue.namespace.aliases.setdefault(row.options.alias, row.id)
         return recalled
+
+    def from_history(self, row: TaskRow) -> Task | None:
+        """Make an ended task of its stored row, not indexed; None if memory knows better."""
+        if row.id in self.tasks or row.id in self.gone or row.state not in ENDED:
+            return None
+        is_deleted = (row.namespace, row.queue) in self.queues_gone
+        if is_deleted or self.queue(row.namespace, row.queue) is None:
+            return None
+        return self.from_row(row)
 
     def drop_blob(self, body: Body, unless: Body = b"") -> None:
         """Let the blob of a body that was not taken go, unless a task has that very blob."""

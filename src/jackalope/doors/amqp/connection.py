@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
         self.properties: dict[str, Any] = {}
         self.channels: dict[int, Channel] = {}
         self.awaiting: set[int] = set()
-        self.frame_bytes_max = door.terms.frame_bytes_max
+        self.frame_bytes_max = door.config.frame_bytes_max
         self.opened_us = door.broker.now_us()
         self._begun_us = self._beat_us = self._looked_us = door.broker.steady_us()
         self._heard_us = self._sent_us = self._begun_us
@@ -89,7 +89,7 @@ class Connection(asyncio.Protocol):
         self.peer: tuple[str, int] = ("", 0)
         self.certificate: dict[str, Any] = {}
         self._greeting: Greeting | None = Greeting(self)
-        self._reader = amqp.FrameReader(door.terms.frame_bytes_max)
+        self._reader = amqp.FrameReader(door.config.frame_bytes_max)
         self._head = b""
         self._transport: asyncio.Transport | None = None
         self._frames: deque[tuple[int, int, bytes]] = deque()
@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
     def look(self, now_us: int, shortage: str) -> None:
         """See whether the peer is silent, stuck, in need of a heartbeat, or need wait no longer."""
         if self._greeting is not None:
-            if now_us - self._begun_us > self.door.terms.hello_us:
+            if now_us - self._begun_us > self.door.hello_us:
                 self.abort()
             return
         # The time of traffic since the last check is not recorded: decide in the peer's favour.
@@ -223,7 +223,7 @@ class Connection(asyncio.Protocol):
         self._sent_us = self._looked_us if self._is_sent else self._sent_us
         self._is_heard, self._is_sent, self._looked_us = False, False, now_us
         beat_us = self.heartbeat_s * SECOND
-        if self._stuck_since_us and now_us - self._stuck_since_us > self.door.terms.stuck_us:
+        if self._stuck_since_us and now_us - self._stuck_since_us > self.door.stuck_us:
             log.warning("peer does not read", peer=self.peer)
             self.abort()
         elif beat_us and now_us - self._heard_us > 2 * beat_us and not self._holds:
@@ -265,7 +265,7 @@ class Connection(asyncio.Protocol):
                 break
             if number and self.broker.engine.fault is not None:
                 # Nothing can be decided: what is refused now would only be lost.
-                self._hold_for(self.broker.shortage())
+                self._hold_for(self.broker.health.shortage())
                 break
             self._frames.popleft()
             try:
@@ -326,11 +326,11 @@ class Connection(asyncio.Protocol):
         method = amqp.decode_method(payload) if kind == amqp.METHOD else None
         if method is not None and method.name == "channel.open":
             # As RabbitMQ does: how many are open counts, not their numbers.
-            if len(self.channels) >= self.door.terms.channel_max:
+            if len(self.channels) >= self.door.config.channel_max:
                 raise ConnectionFault(
                     530,
                     f"number of channels opened ({len(self.channels)}) has reached the negotiated "
-                    f"channel_max ({self.door.terms.channel_max})",
+                    f"channel_max ({self.door.config.channel_max})",
                 )
             self.channels[number] = Channel(self, number)
             self.write(amqp.encode_method(number, "channel.open-ok"))
@@ -386,7 +386,7 @@ class Connection(asyncio.Protocol):
             return False
         waiting = sum(map(len, self._publishing.values()))
         if self._transport is not None and self.broker.admit(waiting) is not None:
-            if shortage := self.broker.shortage():
+            if shortage := self.broker.health.shortage():
                 self._hold_for(shortage)
             else:
                 self.hold(_OVERLOAD)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jackalope import __version__
 from jackalope.broker.access import Principal
+from jackalope.core.durations import SECOND
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Refusal
 from jackalope.wire import amqp
@@ -110,14 +111,14 @@ class Greeting:
             )
             raise ConnectionFault(403, text, method.class_id, method.method_id)
         connection.principal, connection.user = admitted, user
-        terms = connection.door.terms
+        config = connection.door.config
         connection.write(
             amqp.encode_method(
                 0,
                 "connection.tune",
-                channel_max=terms.channel_max,
-                frame_max=terms.frame_bytes_max,
-                heartbeat=terms.heartbeat_s,
+                channel_max=config.channel_max,
+                frame_max=config.frame_bytes_max,
+                heartbeat=config.heartbeat_us // SECOND,
             )
         )
         self._expected = "connection.tune-ok"
@@ -139,11 +140,11 @@ class Greeting:
         return names[0] if names else response.decode(errors="replace"), admitted
 
     def _tune(self, args: dict[str, Any]) -> None:
-        terms = self._connection.door.terms
-        wanted = args["frame_max"] or terms.frame_bytes_max
-        if not amqp.FRAME_BYTES_MIN <= wanted <= terms.frame_bytes_max:
-            text = f"negotiated frame_max = {wanted} is not {amqp.FRAME_BYTES_MIN} to "
-            raise ConnectionFault(530, text + str(terms.frame_bytes_max))
+        most = self._connection.door.config.frame_bytes_max
+        wanted = args["frame_max"] or most
+        if not amqp.FRAME_BYTES_MIN <= wanted <= most:
+            text = f"negotiated frame_max = {wanted} is not {amqp.FRAME_BYTES_MIN} to {most}"
+            raise ConnectionFault(530, text)
         self._connection.agree(wanted, args["heartbeat"])
         self._expected = "connection.open"
 

@@ -104,7 +104,7 @@ def _place_of(connection: Connection, address: str) -> tuple[Channel | None, Del
 
 
 def _keep(channel: Channel, answer: Answer, status: str, body: bytes) -> None:
-    most = channel.connection.door.terms.message_bytes_max
+    most = channel.connection.door.config.message_bytes_max
     if channel.kept_bytes + len(body) > most:
         text = f"answers of more than {most} bytes without an acknowledgement"
         raise ChannelFault(406, f"{text}; acknowledge each after its answer")

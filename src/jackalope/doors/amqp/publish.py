@@ -77,7 +77,7 @@ class Publisher:
         if kind == amqp.CONTENT_HEADER:
             class_id, self._size, self._properties = amqp.decode_content_header(payload)
             self._parts, self._received = [], 0
-            most = self._connection.door.terms.message_bytes_max
+            most = self._connection.door.config.message_bytes_max
             if class_id != amqp.BASIC:
                 text = f"expected content header for class 60, got one for class {class_id} instead"
                 raise ConnectionFault(505, text, amqp.BASIC, 40)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from jackalope.broker.config.schema import AmqpConfig
 from jackalope.broker.connection_info import Link, LinkChannel, LinkConsumer
 from jackalope.broker.service import Broker
 from jackalope.broker.views.amqp import view_of_consumer
@@ -26,38 +26,18 @@ if TYPE_CHECKING:
 _LOOK_EVERY_S = 1.0
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What the door grants a connection."""
-
-    max_connections: int = 10_000  # how many there may be at once
-    channel_max: int = 2047  # how many channels each may have
-    frame_bytes_max: int = 131_072  # the largest frame
-    message_bytes_max: int = 128 * 1024 * 1024  # the largest body of a message
-    # how often each side should say something, unless the peer wants it otherwise; 0 for never.
-    # Silence of twice that ends a connection.
-    heartbeat_s: int = 60
-    hello_us: int = 10 * SECOND  # how long a new connection may take to introduce itself
-    stuck_us: int = 60 * SECOND  # how long a peer may not read before it is cut off
-
-
-class AmqpDoor(Listener[Connection]):
+class AmqpDoor(Listener[Connection, AmqpConfig]):
     """A door for AMQP 0-9-1."""
 
     name = "amqp"
     goodbye = "broker forced connection closure with reason 'shutdown'"
+    hello_us = 10 * SECOND
+    stuck_us = 60 * SECOND
 
     def __init__(
-        self,
-        broker: Broker,
-        host: str = "127.0.0.1",
-        port: int = 5672,
-        terms: Terms | None = None,
-        *,
-        tls: ssl.SSLContext | None = None,
+        self, broker: Broker, config: AmqpConfig, tls: ssl.SSLContext | None = None
     ) -> None:
-        self.terms = terms or Terms()
-        super().__init__(broker, host, port, self.terms, tls)
+        super().__init__(broker, config, tls)
         # the channel that waits for direct replies under each address
         self.replies: dict[str, Channel] = {}
         self.ids = TaskIds()  # makes the ids of tasks
@@ -77,7 +57,7 @@ class AmqpDoor(Listener[Connection]):
         """Wait a while, then look at every connection."""
         await asyncio.sleep(_LOOK_EVERY_S)
         now_us = self.broker.steady_us()
-        shortage = self.broker.shortage()
+        shortage = self.broker.health.shortage()
         for connection in list(self.connections):
             connection.look(now_us, shortage)
 
@@ -110,7 +90,6 @@ class ConnectionRegistry:
         return f"{host}:{port} -> {self._door.host}:{self._door.port}"
 
     def _link(self, connection: Connection) -> Link:
-        terms = self._door.terms
         return Link(
             name=self._name(connection),
             namespace=connection.namespace,
@@ -123,7 +102,7 @@ class ConnectionRegistry:
             since_us=connection.opened_us,
             heartbeat_s=connection.heartbeat_s,
             frame_bytes_max=connection.frame_bytes_max,
-            channel_max=terms.channel_max,
+            channel_max=self._door.config.channel_max,
             channels=tuple(_channel(each) for _, each in sorted(connection.channels.items())),
         )
 

@@ -11,11 +11,11 @@ from collections import deque
 from types import TracebackType
 from typing import Self
 
-from jackalope.broker.access import acting
+from jackalope.broker import queries
 from jackalope.broker.events import Subscription
-from jackalope.broker.queries import TASK, Refused, refuse_question
+from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
-from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.ids import TaskId
 from jackalope.core.refusals import Code, Refusal
 from jackalope.wire.messages import Happened
 
@@ -26,16 +26,12 @@ TOPICS_MAX = 100
 #: A queue, a task, or all of the namespace if both are empty.
 Wanted = tuple[str, TaskId]
 
-EVERYTHING: Wanted = ("", NO_TASK)
-
 
 class Feed:
     """What one reader listens to. Use it as a context: it ends with the block."""
 
     def __init__(self, broker: Broker, feeds: set[Feed], namespace: str) -> None:
-        refusal = refuse_question(acting.get(), TASK, namespace)
-        if refusal is not None:
-            raise Refused(refusal)
+        queries.task.admit(namespace)
         self._broker = broker
         self._feeds = feeds
         self._namespace = namespace

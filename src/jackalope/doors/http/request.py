@@ -16,7 +16,7 @@ import msgspec
 from uvicorn.protocols.utils import ClientDisconnected
 
 from jackalope.broker.access import acting
-from jackalope.broker.queries import Refused
+from jackalope.broker.queries import NOTHING, About, Question, Refused
 from jackalope.core.commands import DEFAULT_NAMESPACE
 from jackalope.core.ids import TaskId, as_task_id
 from jackalope.core.limits import NAME_CHARS_MAX
@@ -156,6 +156,11 @@ def door_of(connection: Connection) -> HttpDoor:
     """Return the door through which a request came."""
     door: HttpDoor = connection.app.owner
     return door
+
+
+async def view_of(request: Connection, question: Question[S], about: About = NOTHING) -> S:
+    """Ask the broker something about the namespace of a request."""
+    return await question(door_of(request).broker, namespace_of(request), about)
 
 
 def namespace_of(connection: Connection) -> str:

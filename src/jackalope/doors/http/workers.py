@@ -20,10 +20,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from jackalope.broker.access import Principal, acting, sees
-from jackalope.broker.engine import Engine
+from jackalope.broker.access import Principal, acting
 from jackalope.broker.local_session import LocalWorker
-from jackalope.broker.queries import Refused
+from jackalope.broker.queries import Refused, leased_payload, leases_of
 from jackalope.broker.service import Broker
 from jackalope.core.commands import (
     Answer,
@@ -38,7 +37,7 @@ from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Assignment, Effect, Joined, SignalAsked
 from jackalope.core.ids import TaskId
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.task import Body, lease_of
+from jackalope.core.task import Body
 from jackalope.doors.http.session import of_kind
 
 LEASE_US_DEFAULT = 30 * SECOND
@@ -133,10 +132,7 @@ class HttpWorker(LocalWorker):
             Refused: the attempt is not, or no longer, its own.
         """
         await self.ask(Heartbeat())
-        join = self._join
-        return await self.broker.read(
-            lambda engine: _payload_of(engine, join.namespace, join.worker, held)
-        )
+        return await leased_payload(self.broker, self.session, held)
 
     def touch(self) -> None:
         """Prove the worker alive while bytes of its pass, however long that takes."""
@@ -219,9 +215,7 @@ class Fleet:
             known = self._owned(namespace, name)
             if known is not None:
                 return known
-            holding, held_queues = await self._broker.read(
-                lambda engine: _leases_of(engine, namespace, name)
-            )
+            holding, held_queues = await leases_of(self._broker, namespace, name)
             join = JoinWorker(
                 ref=0,
                 worker=name,
@@ -275,26 +269,3 @@ class Fleet:
         if len(self._joining) > 1_000:
             self._joining = {n: lock for n, lock in self._joining.items() if lock.locked()}
         return self._joining.setdefault((namespace, name), asyncio.Lock())
-
-
-def _payload_of(engine: Engine, namespace: str, worker: str, held: Held) -> Body:
-    known = engine.core.roster.workers.get((namespace, worker))
-    task = None if known is None else known.held.get(held.task)
-    if task is None or lease_of(task).fence != held.fence:
-        message = f"fence {held.fence} is not the present lease of task {held.task.hex()}"
-        raise Refused(Refusal(Code.STALE_FENCE, f"{message}; stop working on it"))
-    return task.payload
-
-
-def _leases_of(engine: Engine, namespace: str, worker: str) -> tuple[list[Held], tuple[str, ...]]:
-    """Return what a worker holds, and the queues of that."""
-    known = engine.core.roster.workers.get((namespace, worker))
-    if known is not None and not any(map(sees, known.queues)):
-        return [], ()  # To a key of other queues it is not there.
-    if known is not None and known.session:
-        message = f"worker {worker!r} works over another connection; choose another name"
-        raise Refused(Refusal(Code.STALE_SESSION, message))
-    ns = engine.core.book.namespaces.get(namespace)
-    tasks = list(ns.leases.get(worker, {}).values()) if ns is not None else []
-    holding = [Held(task.id, lease_of(task).fence) for task in tasks]
-    return holding, tuple(sorted({task.queue.name for task in tasks}))

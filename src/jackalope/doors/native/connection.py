@@ -17,8 +17,7 @@ import structlog
 from jackalope import __version__
 from jackalope.broker.access import ANYONE, THE_BROKER, Principal, acting
 from jackalope.broker.backlog import COUNTED_BYTES_MIN
-from jackalope.broker.queries import Refused
-from jackalope.broker.queries import answer as answer_query
+from jackalope.broker.queries import Refused, answer_named
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import AnyCommand, Heartbeat, JoinWorker, SubmitTasks
 from jackalope.core.durations import SECOND
@@ -96,8 +95,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, door: NativeDoor) -> None:
         self._door = door
         self._broker = door.broker
-        self._reader = FrameReader(min(HELLO_BYTES_MAX, door.terms.frame_bytes_max))
-        self._outgoing = Outgoing(door.terms.frame_bytes_max)
+        self._reader = FrameReader(min(HELLO_BYTES_MAX, door.config.frame_bytes_max))
+        self._outgoing = Outgoing(door.config.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self.session = 0  # its session, once it has introduced itself
         self.pulse = ""  # the secret by which another connection can keep it alive
@@ -131,7 +130,7 @@ class Connection(asyncio.Protocol):
         """Accept the peer, or refuse it because there is no room."""
         self._transport = transport  # type: ignore[assignment]
         if not self._door.enter(self):
-            most = self._door.terms.max_connections
+            most = self._door.config.max_connections
             self._write(Nack(0, Code.TOO_MANY, f"{most} connections are open; try again later"))
             self._close()
             return
@@ -187,17 +186,17 @@ class Connection(asyncio.Protocol):
 
     def look(self, now_us: int) -> None:
         """See whether the peer is silent, stuck or in need of a heartbeat."""
-        terms = self._door.terms
+        door, heartbeat_us = self._door, self._door.config.heartbeat_us
         if not self.session and self._beats_for is None:
-            if now_us - self._opened_us > terms.hello_us:
+            if now_us - self._opened_us > door.hello_us:
                 self.end("no HELLO came in time", notice="error")
         elif self._stuck_since_us:
             # It is not read from while it does not read, so its silence means nothing.
-            if now_us - self._stuck_since_us > terms.stuck_us:
+            if now_us - self._stuck_since_us > door.stuck_us:
                 self._cut_off()
-        elif now_us - self._heard_us > 3 * terms.heartbeat_us and not self._is_holding:
+        elif now_us - self._heard_us > 3 * heartbeat_us and not self._is_holding:
             self.end("nothing was heard for three heartbeats", notice="error")
-        elif now_us - self._sent_us >= terms.heartbeat_us:
+        elif now_us - self._sent_us >= heartbeat_us:
             self._write(Heartbeat())
 
     def check_access(self) -> None:
@@ -320,16 +319,16 @@ class Connection(asyncio.Protocol):
         elif not self._let_in(hello):
             return
         self._outgoing.is_fetching = hello.fetches
-        terms = self._door.terms
-        self._reader.allow(terms.frame_bytes_max)
+        config = self._door.config
+        self._reader.allow(config.frame_bytes_max)
         server = f"jackalope {__version__}"
         self._write(
             Welcome(
                 VERSION,
                 self.session,
                 self.pulse,
-                terms.heartbeat_us,
-                terms.frame_bytes_max,
+                config.heartbeat_us,
+                config.frame_bytes_max,
                 server,
                 max(0, self._part_bytes_max),
             )
@@ -446,14 +445,14 @@ class Connection(asyncio.Protocol):
 
     async def _answer_now(self, query: Query) -> None:
         try:
-            body = await answer_query(self._broker, self._namespace, query.what, query.about)
+            body = await answer_named(self._broker, self._namespace, query.what, query.about)
         except Refused as refused:
             self._refuse(query.ref, refused.refusal)
         except StorageFault as fault:
             self._refuse(query.ref, Refusal(Code.STORAGE_FAILED, str(fault), SECOND))
         else:
             frame = codec.encode(Ack(query.ref, body))
-            most = self._door.terms.frame_bytes_max
+            most = self._door.config.frame_bytes_max
             if len(frame) > most:
                 message = f"the answer has {len(frame)} bytes, a frame at most {most}; ask for less"
                 self._refuse(query.ref, Refusal(Code.TOO_LARGE, message))
@@ -568,7 +567,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
             self._sent_us = self._broker.steady_us()
             unread = self._transport.get_write_buffer_size()
-            if unread > self._door.terms.unsent_bytes_max:
+            if unread > self._door.unsent_bytes_max:
                 self._cut_off()
             elif unread >= COUNTED_BYTES_MIN:
                 self._broker.backlog.note(self, unread)

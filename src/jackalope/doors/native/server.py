@@ -9,47 +9,29 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl
-from dataclasses import dataclass
 
+from jackalope.broker.config.schema import NativeConfig
 from jackalope.broker.service import Broker
 from jackalope.core.durations import SECOND
 from jackalope.doors.native.connection import Connection
 from jackalope.doors.tcp_listener import Listener
-from jackalope.wire.frames import FRAME_BYTES_MAX
 
 _LOOKS_PER_HEARTBEAT = 4
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What the door grants a connection."""
-
-    max_connections: int = 10_000  # how many there may be at once
-    frame_bytes_max: int = FRAME_BYTES_MAX  # the largest frame that is read
-    # how often each side should say something; silence of three times that ends a connection
-    heartbeat_us: int = 10 * SECOND
-    hello_us: int = 5 * SECOND  # how long a new connection may take to introduce itself
-    unsent_bytes_max: int = 64 * 1024 * 1024  # how much may wait for a peer that does not read
-    stuck_us: int = 30 * SECOND  # how long a peer may not read before it is cut off
-
-
-class NativeDoor(Listener[Connection]):
+class NativeDoor(Listener[Connection, NativeConfig]):
     """A door for the native protocol."""
 
     name = "native"
     goodbye = "the broker stops; connect again later"
+    hello_us = 5 * SECOND
+    stuck_us = 30 * SECOND
+    unsent_bytes_max = 64 * 1024 * 1024  # how much may wait for a peer that does not read
 
     def __init__(
-        self,
-        broker: Broker,
-        host: str = "127.0.0.1",
-        port: int = 7420,
-        terms: Terms | None = None,
-        *,
-        tls: ssl.SSLContext | None = None,
+        self, broker: Broker, config: NativeConfig, tls: ssl.SSLContext | None = None
     ) -> None:
-        self.terms = terms or Terms()
-        super().__init__(broker, host, port, self.terms, tls)
+        super().__init__(broker, config, tls)
         self.pulses: dict[str, Connection] = {}  # the connection of each pulse
 
     def connect(self) -> Connection:
@@ -69,7 +51,7 @@ class NativeDoor(Listener[Connection]):
 
     async def look(self) -> None:
         """Wait a while, then look at every connection."""
-        await asyncio.sleep(self.terms.heartbeat_us / SECOND / _LOOKS_PER_HEARTBEAT)
+        await asyncio.sleep(self.config.heartbeat_us / SECOND / _LOOKS_PER_HEARTBEAT)
         now_us = self.broker.steady_us()
         for connection in list(self.connections):
             connection.look(now_us)

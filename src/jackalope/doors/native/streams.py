@@ -12,17 +12,14 @@ task that the peer may see, or the lease on it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from jackalope.broker.access import Principal
 from jackalope.broker.blobs.manager import HeldDraft
-from jackalope.broker.engine import Engine
-from jackalope.broker.queries import About, Refused, task_and_bodies
+from jackalope.broker.queries import About, Refused, leased_payload, task_and_bodies
 from jackalope.broker.service import Broker
 from jackalope.core.api_key import Permission
-from jackalope.core.commands import AnyCommand, FinishAttempts, SubmitTasks
+from jackalope.core.commands import AnyCommand, FinishAttempts, Held, SubmitTasks
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef, Body, size_of
 from jackalope.wire.frames import UPLOAD_BYTES_MAX
@@ -149,7 +146,8 @@ class Streams:
             StorageFault: it cannot be read.
         """
         if message.fence:
-            held: Body = await self._broker.read(lambda engine: _held(engine, message, session))
+            lease = Held(message.task, message.fence)
+            held = await leased_payload(self._broker, session, lease)
         else:
             about = About(id=message.task)
             _, bodies = await task_and_bodies(self._broker, namespace, about)
@@ -163,19 +161,3 @@ class Streams:
         ref, blobs = held, self._broker.blobs
         data = await blobs.off_loop(lambda: b"".join(blobs.read(ref, offset, length)))
         return Part(size, ref.digest, data)
-
-
-def _held(engine: Engine, message: Fetch, session: int) -> Body:
-    """Return the payload of a task that the worker of a session has the lease on."""
-    worker = engine.core.roster.sessions.get(session)
-    task: Any = engine.core.book.tasks.get(message.task)
-    attempt = None if task is None else task.attempt
-    if (
-        worker is None
-        or attempt is None
-        or (attempt.fence, attempt.worker) != (message.fence, worker.id)
-    ):
-        text = f"fence {message.fence} is not the present lease of task {message.task.hex()}"
-        raise Refused(Refusal(Code.STALE_FENCE, text + "; stop working on it"))
-    body: Body = task.payload
-    return body

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from jackalope.broker.config.schema import GridlikeConfig
+from jackalope.broker.views.workers import Leases
 from jackalope.core import commands as c
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Assignment, Joined, SessionReplaced, SignalAsked
@@ -121,7 +122,8 @@ class IdentityMachine(RuleBasedStateMachine):
         entry.claim = worker.computes if names_its_attempt else None
         worker.session, worker.entry = self.sessions, entry
         self.roll.enter(entry)
-        answer = self.join(worker, self.roll.identify(self.driver.core, entry), is_ready=False)
+        holding = self.roll.identify(Leases(self.driver.core, "default"), entry)
+        answer = self.join(worker, holding, is_ready=False)
         assert isinstance(answer, Joined)
         assert not answer.resumed or names_its_attempt, "resumed without proof"
         worker.given = answer.resumed[0] if answer.resumed else None

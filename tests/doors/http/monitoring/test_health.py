@@ -10,7 +10,7 @@ import pytest
 
 from jackalope.broker.access import hash_of, id_of, new_token
 from jackalope.broker.config.schema import HttpConfig
-from jackalope.broker.service import Admission
+from jackalope.broker.inbox import Admission
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import CreateApiKey, SubmitTasks
 from jackalope.doors.http.server import HttpDoor
@@ -121,15 +121,15 @@ def test_disk_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
             answers, hung = asyncio.get_running_loop().create_future(), asyncio.Event()
             real = broker.engine.store
 
-            async def hang(turn: Any) -> int:
+            async def hang(turn: Any, *, is_idle: bool) -> int:
                 hung.set()
-                broker._storing_since_us = broker.steady_us() - 11_000_000
+                broker._writer._since_us = broker.steady_us() - 11_000_000
                 await answers
                 real(turn)
-                broker._storing_since_us = 0
+                broker._writer._since_us = 0
                 return 11_000_000
 
-            monkeypatch.setattr(broker, "_store", hang)
+            monkeypatch.setattr(broker._writer, "store", hang)
             asked = asyncio.create_task(client.submit(spec()))
             await hung.wait()
             answer = await house.client.get("/health")
@@ -247,7 +247,7 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path, capfd: pytest.CaptureFixture
             await peer.submit(spec())
             await healthy(house)
             room = house.broker._storage.room_bytes
-            house.broker._admission = Admission(room, 2**60)
+            house.broker.health.admission = Admission(room, 2**60)
             refused = await peer.ask(SubmitTasks(9, [spec()]))
             assert isinstance(refused, Nack)
             assert refused.code == "overloaded"
@@ -258,8 +258,8 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path, capfd: pytest.CaptureFixture
             assert (await house.client.get("/health/live")).status_code == 200
             assert "jackalope_accepting 0" in (await house.client.get("/metrics")).text
             assert "jackalope_writable 1" in (await house.client.get("/metrics")).text
-            house.broker._admission._free_bytes_min = 1
-            house.broker._admission._looked_us = 0
+            house.broker.health.admission._free_bytes_min = 1
+            house.broker.health.admission._looked_us = 0
             await healthy(house)
             assert "jackalope_accepting 1" in (await house.client.get("/metrics")).text
             await peer.submit(spec())

@@ -12,9 +12,9 @@ from contextlib import suppress
 import msgspec
 from uvicorn.protocols.utils import ClientDisconnected
 
+from jackalope.broker import queries
 from jackalope.broker.access import sees
 from jackalope.broker.queries import Refused
-from jackalope.broker.queries import answer as answer_query
 from jackalope.doors.http.request import WebSocket, door_of, namespace_of
 from jackalope.doors.http.rest.queues import QueueShown, show_queue
 from jackalope.doors.http.rest.stats import StatsShown, show_stats
@@ -80,16 +80,16 @@ async def take_pulse(socket: WebSocket) -> Pulse:
         Rejected: it cannot be the name of a namespace.
     """
     broker, namespace = door_of(socket).broker, namespace_of(socket)
-    stats = await answer_query(broker, namespace, "stats", {})
-    queues = await answer_query(broker, namespace, "queues", {})
-    workers = await answer_query(broker, namespace, "workers", {})
+    stats = await queries.stats(broker, namespace)
+    queues = await queries.queues(broker, namespace)
+    workers = await queries.workers(broker, namespace)
     return Pulse(
         sequence=stats.sequence,
         stats=show_stats(stats),
         queues=[show_queue(view) for view in queues],
         rates=broker.series.rates(namespace, broker.now_us(), broker.started_us, sees),
         workers=[show_worker(view) for view in workers],
-        trouble=broker.shortage(),
+        trouble=broker.health.shortage(),
     )
 
 

@@ -8,9 +8,9 @@ from typing import Annotated
 import msgspec
 
 from jackalope import __version__
+from jackalope.broker import queries
 from jackalope.broker.access import Principal, acting
 from jackalope.broker.queries import Refused
-from jackalope.broker.queries import answer as answer_query
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import DEFAULT_NAMESPACE
 from jackalope.core.durations import SECOND
@@ -112,7 +112,5 @@ async def _namespaces(request: Request, principal: Principal) -> list[str]:
     if not principal.may(Permission.READ_TASKS):
         return []
     own = principal.key.namespace if principal.key else ""
-    found: list[str] = await answer_query(
-        door_of(request).broker, own or DEFAULT_NAMESPACE, "namespaces", {}
-    )
+    found = await queries.namespaces(door_of(request).broker, own or DEFAULT_NAMESPACE)
     return [own] if own else sorted({DEFAULT_NAMESPACE, *found})

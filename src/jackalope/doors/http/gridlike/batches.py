@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from jackalope.broker.queries import PAGE_ROWS_MAX, Refused
+from jackalope.broker import queries
+from jackalope.broker.queries import PAGE_ROWS_MAX, About, Refused
 from jackalope.core.refusals import Code
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.gridlike.context import Grid, grid_of
@@ -12,7 +13,6 @@ from jackalope.doors.http.gridlike.jobs import number_of, stream_jobs
 from jackalope.doors.http.gridlike.schemas import Batch, Problem, batch_of, problem_response
 from jackalope.doors.http.request import Request, answer
 from jackalope.doors.http.router import Routes
-from jackalope.wire.views import BatchView
 
 routes = Routes(on_error=problem_response)
 
@@ -25,7 +25,7 @@ async def list_batches(request: Request) -> Response:
     if job_type:
         return answer(await _batches(grid, await grid.queue_of(job_type)))
     found: list[Batch] = []
-    for view in await grid.ask("queues"):
+    for view in await grid.ask(queries.queues):
         try:
             found += await _batches(grid, view.queue)
         except Refused as error:
@@ -41,10 +41,10 @@ async def read_batch(request: Request, number: str) -> Response:
     grid = grid_of(request)
     queue = await grid.queue_of(request.query.get("type"))
     wanted = number_of(number, "number of a batch")
-    views: list[BatchView] = await grid.ask("batches", queue=queue, before=wanted + 1, limit=1)
+    views = await grid.ask(queries.batches, About(queue=queue, before=wanted + 1, limit=1))
     if not views or views[0].number != wanted:
         raise Problem(404, f"There is no batch {wanted} of the type {queue}")
-    about = {"queue": queue, "batch": wanted, "sort": "created"}
+    about = About(queue=queue, batch=wanted, sort="created")
     head = msgspec.json.encode(batch_of(views[0]))[:-1] + b',"jobs":'
     return Response(await stream_jobs(grid, about, head, b"}"))
 
@@ -54,9 +54,8 @@ async def _batches(grid: Grid, queue: str) -> list[Batch]:
     found: list[Batch] = []
     before = 0
     while True:
-        page: list[BatchView] = await grid.ask(
-            "batches", queue=queue, before=before, limit=PAGE_ROWS_MAX
-        )
+        asked = About(queue=queue, before=before, limit=PAGE_ROWS_MAX)
+        page = await grid.ask(queries.batches, asked)
         found += [batch_of(view) for view in page]
         if len(page) < PAGE_ROWS_MAX or page[-1].number <= 1:
             return found[::-1]

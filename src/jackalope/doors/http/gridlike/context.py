@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from itertools import count
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -19,8 +19,15 @@ import structlog
 
 from jackalope.broker.access import ANYONE, acting, sees
 from jackalope.broker.config.schema import GridlikeConfig
-from jackalope.broker.queries import About, Refused, task_and_bodies
-from jackalope.broker.queries import answer as ask_about
+from jackalope.broker.queries import (
+    NOTHING,
+    About,
+    Question,
+    Refused,
+    has_task,
+    policies,
+    task_and_bodies,
+)
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import DeclareQueue, Held
 from jackalope.core.durations import SECOND
@@ -31,13 +38,13 @@ from jackalope.doors.http.gridlike.schemas import Problem, to_time
 from jackalope.doors.http.request import Connection, door_of
 
 if TYPE_CHECKING:
-    from jackalope.broker.engine import Engine
-    from jackalope.core import Core
+    from jackalope.broker.views.workers import Leases
     from jackalope.core.ids import TaskId
-    from jackalope.core.state.book import Book
     from jackalope.core.task import Body
     from jackalope.doors.http.server import HttpDoor
     from jackalope.wire.views import TaskView
+
+T = TypeVar("T")
 
 log = structlog.get_logger(component="gridlike")
 
@@ -84,18 +91,12 @@ class Grid:
 
     async def policies_of(self, queues: set[str]) -> dict[str, Policy]:
         """Return the policies of job types; the default one for a type that is gone."""
+        found = await policies(self.broker, self.namespace, queues)
+        return dict.fromkeys(queues, DEFAULT_POLICY) | found
 
-        def look(engine: Engine) -> dict[str, Policy]:
-            found = {name: engine.core.book.queue(self.namespace, name) for name in queues}
-            return {
-                name: queue.policy if queue else DEFAULT_POLICY for name, queue in found.items()
-            }
-
-        return await self.broker.read(look)
-
-    async def ask(self, what: str, **about: Any) -> Any:
+    async def ask(self, question: Question[T], about: About = NOTHING) -> T:
         """Ask the broker something about the namespace."""
-        return await ask_about(self.broker, self.namespace, what, about)
+        return await question(self.broker, self.namespace, about)
 
     async def find(
         self, key: str, needs: Permission = Permission.READ_TASKS
@@ -113,10 +114,7 @@ class Grid:
     async def has_id(self, key: str) -> bool:
         """Return whether a key is the id of a job, which is the default key of a job."""
         task_id = as_task_id(key)
-        if task_id is None:
-            return False
-        task = await self.broker.read(lambda engine: engine.find(self.namespace, task_id))
-        return task is not None and sees(task.queue.name)
+        return task_id is not None and await has_task(self.broker, self.namespace, task_id)
 
     def _compare(self, name: str, policy: Policy) -> None:
         """Warn once of a job type that was declared like any other queue."""
@@ -132,8 +130,7 @@ class Grid:
             )
 
     async def _policy(self, name: str) -> Policy | None:
-        queue = await self.broker.read(lambda engine: engine.core.book.queue(self.namespace, name))
-        return None if queue is None else queue.policy
+        return (await policies(self.broker, self.namespace, {name})).get(name)
 
     async def _declare(self, name: str) -> None:
         """Declare the queue of jobs without a type, in the name of the broker itself."""
@@ -201,7 +198,6 @@ class Roll:
 
     def __init__(self, settings: GridlikeConfig) -> None:
         self._settings = settings
-        self._namespace = settings.namespace
         self._entries: dict[Entry, None] = {}
         self._gone: dict[Entry, float] = {}
         self._taken: dict[str, Entry] = {}
@@ -227,7 +223,7 @@ class Roll:
         self._forget()
         return [*self._entries, *self._gone]
 
-    def identify(self, core: Core, entry: Entry) -> list[Held]:
+    def identify(self, leases: Leases, entry: Entry) -> list[Held]:
         """Give a worker its name, and return the attempt that it goes on with, if any.
 
         Must be called between two turns of the engine.
@@ -235,38 +231,32 @@ class Roll:
         if not self._settings.worker_tracking:
             entry.worker = uuid4().hex
             return []
-        holder = self._holder_of(core, entry)
-        entry.worker = holder or self._free_name(core, entry)
+        holder = self._holder_of(leases, entry)
+        entry.worker = holder or self._free_name(leases, entry)
         self._taken[entry.worker] = entry
         return [entry.claim] if holder and entry.claim is not None else []
 
-    def _holder_of(self, core: Core, entry: Entry) -> str:
+    def _holder_of(self, leases: Leases, entry: Entry) -> str:
         """Return the name that holds the claimed attempt, or nothing if no worker of this id does.
 
         Its old connection may still look alive; the new one then replaces it.
         """
-        claim = entry.claim
-        task = None if claim is None else core.book.tasks.get(claim.task)
-        if claim is None or task is None or task.attempt is None:
+        if entry.claim is None:
             return ""
-        of = (task.queue.namespace.name, task.queue.name, task.attempt.fence)
-        name = task.attempt.worker
+        name, queue = leases.holder(entry.claim)
         is_its_own = name == entry.id or name.startswith(f"{entry.id}#")
-        return name if is_its_own and of == (self._namespace, entry.queue, claim.fence) else ""
+        return name if is_its_own and queue == entry.queue else ""
 
-    def _free_name(self, core: Core, entry: Entry) -> str:
+    def _free_name(self, leases: Leases, entry: Entry) -> str:
         """Return the first name of this id that is free.
 
         A name that only leases of this queue are waiting for is free to a worker that cannot claim
         them: it most likely had them, and they need not wait any longer to be run again.
         """
-        namespace = core.book.namespaces.get(self._namespace)
-        leases = {} if namespace is None else namespace.leases
         for _, name in _numbered(entry.id):
-            worker = core.roster.workers.get((self._namespace, name))
-            if name in self._taken or (worker is not None and worker.session):
+            if name in self._taken or leases.is_connected(name):
                 continue
-            queues = {task.queue.name for task in leases.get(name, {}).values()}
+            _, queues = leases.of(name)
             if not queues or (queues == {entry.queue} and not entry.names_attempts):
                 return name
         raise AssertionError("names have no end")
@@ -277,13 +267,11 @@ class Roll:
             del self._gone[entry]
 
 
-def counts_of(book: Book, namespace: str, worker_id: str) -> tuple[int, int]:
+def counts_of(leases: Leases, worker_id: str) -> tuple[int, int]:
     """Return how many jobs the workers of an id have done, and how many they failed at."""
-    ns = book.namespaces.get(namespace)
-    tallies = {} if ns is None else ns.tallies
     succeeded = failed = last = 0
     for number, name in _numbered(worker_id):
-        tally = tallies.get(name)
+        tally = leases.tally(name)
         if tally is not None:
             succeeded, failed, last = succeeded + tally.succeeded, failed + tally.failed, number
         elif number - last >= _GAP_MAX:

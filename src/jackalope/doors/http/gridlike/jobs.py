@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from multipart import parse_options_header
 
+from jackalope.broker import queries
 from jackalope.broker.access import THE_BROKER
-from jackalope.broker.queries import Refused
+from jackalope.broker.queries import About, Refused
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import Action, ActOnTasks, SubmitTasks
 from jackalope.core.effects import Accepted
@@ -129,15 +130,13 @@ def _duplicate(key: str) -> Problem:
 async def list_jobs(request: Request) -> Response:
     """List all jobs, the oldest first; or those of a `type`, a `status`, a `batch`."""
     grid = grid_of(request)
-    about: dict[str, Any] = {"sort": "created"}
     query = request.query
-    if query.get("type"):
-        about["queue"] = await grid.queue_of(query["type"])
-    if query.get("status"):
-        about["states"] = _states_of(query["status"])
-    if query.get("batch"):
-        about["batch"] = number_of(query["batch"], "batch")
-        about["queue"] = await grid.queue_of(query.get("type"))
+    queue = await grid.queue_of(query["type"]) if query.get("type") else ""
+    states = _states_of(query["status"]) if query.get("status") else ()
+    batch = number_of(query["batch"], "batch") if query.get("batch") else 0
+    if batch and not queue:
+        queue = await grid.queue_of(None)
+    about = About(queue=queue, states=states, batch=batch, sort="created")
     return Response(await stream_jobs(grid, about))
 
 
@@ -170,7 +169,7 @@ async def read_job_result(request: Request, key: str) -> Response:
 
 
 async def stream_jobs(
-    grid: Grid, about: dict[str, Any], before: bytes = b"", behind: bytes = b""
+    grid: Grid, about: About, before: bytes = b"", behind: bytes = b""
 ) -> AsyncIterator[bytes]:
     """Return a list of jobs, however long. What is wrong with the question shows before it begins.
 
@@ -181,7 +180,8 @@ async def stream_jobs(
         behind: what stands behind it.
     """
     now_us = grid.broker.now_us()
-    page: TaskPage = await grid.ask("tasks", limit=_PAGE_ROWS, **about)
+    about = replace(about, limit=_PAGE_ROWS)
+    page = await grid.ask(queries.tasks, about)
 
     async def written(tasks: list[TaskView]) -> bytes:
         # Queues come and go while a list is read, so each page asks for those that it names.
@@ -192,7 +192,7 @@ async def stream_jobs(
     async def written_out(page: TaskPage) -> AsyncIterator[bytes]:
         yield before + b"[" + await written(page.tasks)
         while page.cursor:
-            page = await grid.ask("tasks", limit=_PAGE_ROWS, cursor=page.cursor, **about)
+            page = await grid.ask(queries.tasks, replace(about, cursor=page.cursor))
             if page.tasks:
                 yield b"," + await written(page.tasks)
         yield b"]" + behind

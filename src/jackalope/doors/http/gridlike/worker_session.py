@@ -16,6 +16,7 @@ import msgspec
 
 from jackalope.broker.access import THE_BROKER, Principal
 from jackalope.broker.local_session import LocalWorker
+from jackalope.broker.queries import read_leases
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import (
     Answer,
@@ -104,8 +105,10 @@ class WorkerSession(LocalWorker):
         # still be on its way through the loop, and must not be overtaken.
         for _ in range(_ROUNDS_OF_NEWS):
             await asyncio.sleep(0)
-        roll = self._grid.roll
-        holding = await self.broker.read(lambda engine: roll.identify(engine.core, entry))
+        grid = self._grid
+        holding = await read_leases(
+            self.broker, grid.namespace, lambda leases: grid.roll.identify(leases, entry)
+        )
         self.open()
         answered = await self.ask(self._joining(holding=holding))
         if isinstance(answered, Joined) and answered.resumed:

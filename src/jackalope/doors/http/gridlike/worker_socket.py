@@ -52,8 +52,8 @@ import structlog
 from uvicorn.protocols.utils import ClientDisconnected
 
 from jackalope.broker.access import acting, sees
-from jackalope.broker.engine import Engine
-from jackalope.broker.queries import Refused
+from jackalope.broker.queries import Refused, read_leases
+from jackalope.broker.views.workers import Leases
 from jackalope.core.api_key import Permission
 from jackalope.core.assertions import must
 from jackalope.core.commands import Held
@@ -471,16 +471,16 @@ async def list_workers(request: Request) -> Response:
     refusal = acting.get().refuse(Permission.READ_TASKS, grid.namespace)
     if refusal is not None:
         raise Refused(refusal)
-    return answer(await grid.broker.read(lambda engine: _shown(grid, engine)))
+    shown = await read_leases(grid.broker, grid.namespace, lambda leases: _shown(grid, leases))
+    return answer(shown)
 
 
-def _shown(grid: Grid, engine: Engine) -> list[WorkerShown]:
-    book = engine.core.book
+def _shown(grid: Grid, leases: Leases) -> list[WorkerShown]:
     return [
         show(
             entry,
             id_text(entry.job) if entry.job else None,
-            counts_of(book, grid.namespace, entry.id) if entry.id else (0, 0),
+            counts_of(leases, entry.id) if entry.id else (0, 0),
         )
         for entry in grid.roll.entries()
         if sees(entry.queue)

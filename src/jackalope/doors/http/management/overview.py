@@ -121,7 +121,7 @@ async def check_health(request: Request, check: str) -> Response:
 
 
 def _health(room: Room) -> Response:
-    trouble = room.broker.shortage()
+    trouble = room.broker.health.shortage()
     if trouble:
         return answer({"status": "failed", "reason": trouble}, 503)
     return answer({"status": "ok"})
@@ -212,7 +212,7 @@ def _show_node(room: Room) -> Item:
         "uptime": (room.broker.now_us() - room.broker.started_us) // MILLISECOND,
         "processors": os.cpu_count(),
         "mem_alarm": False,
-        "disk_free_alarm": bool(room.broker.shortage()),
+        "disk_free_alarm": bool(room.broker.health.shortage()),
         "partitions": [],
         "exchange_types": _exchange_types(),
     }

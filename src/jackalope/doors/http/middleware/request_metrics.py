@@ -40,7 +40,6 @@ class Traffic:
         self.times: dict[str, Histogram] = {}  # how long requests took, by path
         self.in_flight = 0  # requests that are under way
         self.sockets = 0  # WebSockets that are open
-        self.sockets_opened: Counter[str] = Counter()  # WebSockets that ever were, by path
 
     def over(self, app: ASGIApp) -> ASGIApp:
         """Return an application that does the same, and is counted."""
@@ -95,7 +94,6 @@ class Traffic:
             await app(scope, receive, send)
         finally:
             self.sockets -= 1
-            self.sockets_opened[_template(scope)] += 1
             line.debug("websocket closed", path=asked[:_LOGGED_PATH_CHARS_MAX])
 
 

@@ -68,7 +68,7 @@ async def read_life(_: Request) -> Response:
 def trouble_of(request: Request) -> str:
     """Return why the broker cannot take tasks just now; empty if it can."""
     door = door_of(request)
-    return "the broker stops" if door.closing.is_set() else door.broker.shortage()
+    return "the broker stops" if door.closing.is_set() else door.broker.health.shortage()
 
 
 def _health(request: Request) -> Response:
@@ -76,6 +76,7 @@ def _health(request: Request) -> Response:
     health = Health("degraded" if trouble else "healthy")
     asking = acting.get()
     if asking.may(Permission.READ_TASKS) and not asking.is_limited():
-        core = door_of(request).broker.engine.core
-        health = Health(health.status, True, count_connected(core), count_pending(core), trouble)
+        broker = door_of(request).broker
+        workers, pending = count_connected(broker), count_pending(broker)
+        health = Health(health.status, True, workers, pending, trouble)
     return answer(health, 503 if trouble else 200)

@@ -94,7 +94,7 @@ def look(door: HttpDoor) -> Numbers:
         broker.meter.totals(),
         take_census(broker),
         deepcopy(door.traffic),
-        take_fleet(broker.engine.core),
+        take_fleet(broker),
         broker.meter.types(),
     )
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from jackalope.broker.queries import Refused
-from jackalope.broker.queries import answer as answer_query
+from jackalope.broker import queries
+from jackalope.broker.queries import About, Refused
 from jackalope.core.commands import Action, ActOnTasks, RetryTerms
 from jackalope.core.effects import Acted
 from jackalope.core.filter import Filter
@@ -28,6 +28,7 @@ from jackalope.doors.http.request import (
     nothing,
     read_body,
     task_id_of,
+    view_of,
 )
 from jackalope.doors.http.rest.schemas import (
     STATES,
@@ -265,7 +266,7 @@ class HistoryShown(msgspec.Struct):
 @routes.get("/tasks/{task_id}/history", "read_tasks", Spec(HistoryShown, errors=(404,)))
 async def read_history(request: Request, task_id: str) -> Response:
     """Return what happened to a task."""
-    happened = await _ask_about(request, task_id, "history")
+    happened = await view_of(request, queries.history, About(id=task_id_of(task_id)))
     lines = [HappeningShown(to_time(h.at_us), h.what, h.by, h.detail) for h in happened]
     return answer(HistoryShown(id_text(task_id_of(task_id)), lines))
 
@@ -290,12 +291,7 @@ class ExplanationShown(msgspec.Struct):
 @routes.get("/tasks/{task_id}/explain", "read_tasks", Spec(ExplanationShown, errors=(404,)))
 async def explain_task(request: Request, task_id: str) -> Response:
     """Explain why a task is not running, or why it ended as it did."""
-    explained = await _ask_about(request, task_id, "explain")
+    explained = await view_of(request, queries.explain, About(id=task_id_of(task_id)))
     status = next(status for status, states in STATES.items() if explained.state in states)
     causes = [CauseShown(cause.why, cause.text, cause.facts) for cause in explained.causes]
     return answer(ExplanationShown(id_text(explained.task), status, explained.state, causes))
-
-
-async def _ask_about(request: Request, task_id: str, what: str) -> Any:
-    asked = {"id": task_id_of(task_id)}
-    return await answer_query(door_of(request).broker, namespace_of(request), what, asked)

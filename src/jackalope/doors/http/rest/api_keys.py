@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from jackalope.broker import queries
 from jackalope.broker.access import hash_of, id_of, new_token
-from jackalope.broker.queries import answer as answer_query
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import DEFAULT_NAMESPACE, CreateApiKey, RevokeApiKey
 from jackalope.core.limits import QUEUES_PER_API_KEY_MAX
@@ -97,9 +97,7 @@ async def revoke_key(request: Request, key_id: str) -> Response:
 
 
 async def _views(request: Request) -> list[ApiKeyView]:
-    broker = door_of(request).broker
-    views: list[ApiKeyView] = await answer_query(broker, DEFAULT_NAMESPACE, "api_keys", {})
-    return views
+    return await queries.api_keys(door_of(request).broker, DEFAULT_NAMESPACE)
 
 
 def _show(view: ApiKeyView) -> KeyShown:

@@ -10,9 +10,9 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from jackalope.broker import queries
 from jackalope.broker.config.loader import plain, pool_field, pool_value
-from jackalope.broker.queries import Refused
-from jackalope.broker.queries import answer as answer_query
+from jackalope.broker.queries import About, Refused
 from jackalope.core.commands import ActOnGroup, AnyCommand, DeclarePool, DeletePool, GroupAction
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.pool import BOUNDS, PoolSettings
@@ -25,6 +25,7 @@ from jackalope.doors.http.request import (
     namespace_of,
     nothing,
     read_body,
+    view_of,
 )
 from jackalope.doors.http.rest.schemas import (
     DURATION,
@@ -161,10 +162,7 @@ async def act_on_group(request: Request, queue: str) -> Response:
 
 async def views(request: Request, queue: str = "") -> list[PoolView]:
     """Return the pools of the namespace that a request is about."""
-    found: list[PoolView] = await answer_query(
-        door_of(request).broker, namespace_of(request), "pools", {"queue": queue}
-    )
-    return found
+    return await view_of(request, queries.pools, About(queue=queue))
 
 
 async def _pool(request: Request, queue: str) -> PoolShown:

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from jackalope.broker import queries
 from jackalope.broker.config.loader import plain, policy_field, policy_value
-from jackalope.broker.queries import Refused
-from jackalope.broker.queries import answer as answer_query
+from jackalope.broker.queries import About, Refused
 from jackalope.core.commands import (
     AnyCommand,
     DeclareQueue,
@@ -35,6 +35,7 @@ from jackalope.doors.http.request import (
     nothing,
     read_body,
     read_query,
+    view_of,
 )
 from jackalope.doors.http.rest.schemas import (
     DURATION,
@@ -146,11 +147,7 @@ async def read_queue(request: Request, queue: str) -> Response:
 
 
 async def _views(request: Request, queue: str = "") -> list[QueueView]:
-    asked = {"queue": queue}
-    views: list[QueueView] = await answer_query(
-        door_of(request).broker, namespace_of(request), "queues", asked
-    )
-    return views
+    return await view_of(request, queries.queues, About(queue=queue))
 
 
 async def _queue(request: Request, queue: str) -> QueueShown:
@@ -267,26 +264,21 @@ async def read_batch(request: Request, queue: str, number: str) -> Response:
     views = await _batches(request, queue, 1, wanted + 1) if wanted else []
     if not views or views[0].number != wanted:
         raise Rejected(404, f"queue {queue!r} has no batch {number}", "unknown_batch")
-    asked = {
-        "queue": queue,
-        "batch": wanted,
-        "sort": "created",
-        "limit": query.limit,
-        "cursor": query.cursor,
-        "total": True,
-    }
-    broker, namespace, view = door_of(request).broker, namespace_of(request), views[0]
-    page = await answer_query(broker, namespace, "tasks", asked)
+    asked = About(
+        queue=queue,
+        batch=wanted,
+        sort="created",
+        limit=query.limit,
+        cursor=query.cursor,
+        total=True,
+    )
+    page, view = await view_of(request, queries.tasks, asked), views[0]
     tasks = TaskList([show(each) for each in page.tasks], page.total, page.cursor or None)
     return answer(BatchWithTasks(view.queue, view.number, view.counts, view.is_full, tasks))
 
 
 async def _batches(request: Request, queue: str, limit: int, before: int) -> list[BatchView]:
-    asked = {"queue": queue, "limit": limit, "before": before}
-    views: list[BatchView] = await answer_query(
-        door_of(request).broker, namespace_of(request), "batches", asked
-    )
-    return views
+    return await view_of(request, queries.batches, About(queue=queue, limit=limit, before=before))
 
 
 # Limits of tags.
@@ -337,5 +329,5 @@ async def unlimit_tag(request: Request, tag: str) -> Response:
 
 
 async def _limits(request: Request) -> list[LimitShown]:
-    views = await answer_query(door_of(request).broker, namespace_of(request), "limits", {})
+    views = await view_of(request, queries.limits)
     return [LimitShown(view.tag, view.limit, view.in_flight) for view in views]

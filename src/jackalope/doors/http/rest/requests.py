@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from jackalope.broker.queries import Refused
-from jackalope.broker.queries import answer as answer_query
+from jackalope.broker import queries
+from jackalope.broker.queries import About, Refused
 from jackalope.core.commands import ActOnAnswers, AnswerAction
 from jackalope.core.effects import Acted, Served
 from jackalope.core.ids import id_text
@@ -24,6 +24,7 @@ from jackalope.doors.http.request import (
     namespace_of,
     read_body,
     read_query,
+    view_of,
 )
 from jackalope.doors.http.rest.schemas import (
     AnswerShown,
@@ -118,7 +119,7 @@ async def send_request(request: Request) -> Response:
 @routes.get("/requests/{identity}", "read_tasks", Spec(AnswerShown, errors=(404,)))
 async def read_request(request: Request, identity: str) -> Response:
     """Return a request by its identity: the task that is under way, or whose answer is kept."""
-    view = await _ask(request, "answer", {"identity": _identity_of(identity)})
+    view = await view_of(request, queries.answer, About(identity=_identity_of(identity)))
     return answer(show_answer(view))
 
 
@@ -126,13 +127,9 @@ async def read_request(request: Request, identity: str) -> Response:
 async def list_answers(request: Request) -> Response:
     """List the answers that are kept."""
     query = read_query(request, AnswersQuery)
-    asked = {
-        "queue": query.queue,
-        "name": query.task_type,
-        "version": query.version,
-        "limit": query.limit,
-    }
-    return answer(AnswerList([show_answer(view) for view in await _ask(request, "answers", asked)]))
+    asked = About(queue=query.queue, name=query.task_type, version=query.version, limit=query.limit)
+    views = await view_of(request, queries.answers, asked)
+    return answer(AnswerList([show_answer(view) for view in views]))
 
 
 @routes.post("/cache/pin", "cancel_tasks", Spec(AnswersChanged, body=AnswersMeant))
@@ -168,10 +165,6 @@ async def _act(request: Request, action: AnswerAction) -> Response:
     acted = of_kind(await door_of(request).desk.ask(command), Acted)
     unknown = [identity.hex() for identity, _ in acted.refused]
     return answer(AnswersChanged(acted.changed, unknown, acted.more))
-
-
-async def _ask(request: Request, what: str, asked: dict[str, Any]) -> Any:
-    return await answer_query(door_of(request).broker, namespace_of(request), what, asked)
 
 
 def _identity_of(text: str) -> bytes:

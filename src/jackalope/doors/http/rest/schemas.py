@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from jackalope.core.durations import HOUR, SECOND
 from jackalope.core.ids import NO_TASK, TaskId, as_task_id, id_text
-from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
+from jackalope.core.lifecycle import LEASED, PENDING, Reason, State
 from jackalope.core.limits import (
     DEPENDENCIES_PER_TASK_MAX,
     ITEMS_PER_COMMAND_MAX,
@@ -90,8 +90,6 @@ STATES: dict[Status, tuple[State, ...]] = {
 }
 
 STATUS: dict[State, Status] = {state: status for status in STATES for state in STATES[status]}
-
-ENDED_STATES = ENDED
 
 
 def to_time(at_us: int) -> datetime | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from jackalope.broker.queries import answer as answer_query
+from jackalope.broker import queries
 from jackalope.core.lifecycle import LEASED, PENDING, State
 from jackalope.doors.http.asgi import Response
-from jackalope.doors.http.request import Request, answer, door_of, namespace_of
+from jackalope.doors.http.request import Request, answer, view_of
 from jackalope.doors.http.rest.schemas import Time, to_time
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.views import StatsView
@@ -45,9 +45,7 @@ class StatsShown(msgspec.Struct):
 @routes.get("/stats", "read_tasks", Spec(StatsShown))
 async def read_stats(request: Request) -> Response:
     """Return the namespace in numbers."""
-    broker = door_of(request).broker
-    view: StatsView = await answer_query(broker, namespace_of(request), "stats", {})
-    return answer(show_stats(view))
+    return answer(show_stats(await view_of(request, queries.stats)))
 
 
 def show_stats(view: StatsView) -> StatsShown:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
+from jackalope.broker import queries
 from jackalope.broker.queries import About, Refused, task_and_bodies
-from jackalope.broker.queries import answer as answer_query
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
 from jackalope.core.ids import NO_TASK, as_task_id, id_text
@@ -234,28 +234,29 @@ async def list_tasks(request: Request) -> Response:
 
     A page says how many there are in all, unless it was asked for by a cursor.
     """
+    # A bad namespace is reported also of a list that cannot have a task.
     query, namespace = read_query(request, ListQuery), namespace_of(request)
     is_named_twice = query.name and query.task_type and query.name != query.task_type
     states = set(query.state or State) & set(STATES[query.status] if query.status else State)
     if not states or is_named_twice:
         return answer(TaskList([], 0, None))
-    asked = {
-        "states": tuple(sorted(states)) if query.state or query.status else (),
-        "queue": query.queue,
-        "name": query.task_type or query.name,
-        "key": query.key,
-        "tag": query.tag or "",
-        "parent": (query.parent and as_task_id(query.parent)) or NO_TASK,
-        "batch": query.batch,
-        "text": query.text,
-        "older_than_us": from_time(query.older_than),
-        "sort": str(query.sort),
-        "limit": query.limit,
-        "offset": query.offset,
-        "cursor": query.cursor,
-        "total": not query.cursor,
-    }
-    page = await answer_query(door_of(request).broker, namespace, "tasks", asked)
+    asked = About(
+        states=tuple(sorted(states)) if query.state or query.status else (),
+        queue=query.queue,
+        name=query.task_type or query.name,
+        key=query.key,
+        tag=query.tag or "",
+        parent=(query.parent and as_task_id(query.parent)) or NO_TASK,
+        batch=query.batch,
+        text=query.text,
+        older_than_us=from_time(query.older_than),
+        sort=str(query.sort),
+        limit=query.limit,
+        offset=query.offset,
+        cursor=query.cursor,
+        total=not query.cursor,
+    )
+    page = await queries.tasks(door_of(request).broker, namespace, asked)
     tasks = [show(view) for view in page.tasks]
     return answer(TaskList(tasks, page.total, page.cursor or None))
 

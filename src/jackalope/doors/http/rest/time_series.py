@@ -6,12 +6,13 @@ from typing import Annotated
 
 import msgspec
 
-from jackalope.broker.queries import answer as answer_query
+from jackalope.broker import queries
+from jackalope.broker.queries import About
 from jackalope.doors.http.asgi import Response
-from jackalope.doors.http.request import Request, answer, door_of, namespace_of, read_query
+from jackalope.doors.http.request import Request, answer, read_query, view_of
 from jackalope.doors.http.rest.schemas import MaybeName, Time, about, from_time, to_time
 from jackalope.doors.http.router import Routes, Spec
-from jackalope.wire.views import PointView, SeriesView, SpreadView
+from jackalope.wire.views import PointView, SpreadView
 
 routes = Routes("/api/v1", has_namespace=True)
 
@@ -69,14 +70,13 @@ class SeriesShown(msgspec.Struct, frozen=True):
 async def read_series(request: Request) -> Response:
     """Return throughput, latency and depth over time."""
     span = read_query(request, SeriesQuery)
-    asked = {
-        "queue": span.queue,
-        "since_us": from_time(span.since),
-        "until_us": from_time(span.until),
-        "step_s": span.step_s,
-    }
-    broker, namespace = door_of(request).broker, namespace_of(request)
-    view: SeriesView = await answer_query(broker, namespace, "series", asked)
+    asked = About(
+        queue=span.queue,
+        since_us=from_time(span.since),
+        until_us=from_time(span.until),
+        step_s=span.step_s,
+    )
+    view = await view_of(request, queries.series, asked)
     return answer(SeriesShown(view.step_s, [_show(point) for point in view.points]))
 
 

@@ -6,12 +6,12 @@ from enum import StrEnum
 
 import msgspec
 
+from jackalope.broker import queries
 from jackalope.broker.queries import Refused
-from jackalope.broker.queries import answer as answer_query
 from jackalope.core.commands import DrainWorker
 from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http.asgi import Response
-from jackalope.doors.http.request import Request, answer, by_of, door_of, namespace_of
+from jackalope.doors.http.request import Request, answer, by_of, door_of, namespace_of, view_of
 from jackalope.doors.http.rest.schemas import Time, to_time
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.views import WorkerView
@@ -92,17 +92,10 @@ def _megabytes(stats: dict[str, float]) -> float | None:
     return stats.get("memory_mb")
 
 
-async def _views(request: Request) -> list[WorkerView]:
-    views: list[WorkerView] = await answer_query(
-        door_of(request).broker, namespace_of(request), "workers", {}
-    )
-    return views
-
-
 @routes.get("/workers", "read_tasks", Spec(list[WorkerShown]))
 async def list_workers(request: Request) -> Response:
     """List the workers, and those that left a while ago."""
-    return answer([show_worker(view) for view in await _views(request)])
+    return answer([show_worker(view) for view in await view_of(request, queries.workers)])
 
 
 @routes.get("/workers/{worker}", "read_tasks", Spec(WorkerShown, errors=(404,)))
@@ -112,7 +105,7 @@ async def read_worker(request: Request, worker: str) -> Response:
 
 
 async def _worker(request: Request, worker: str) -> WorkerShown:
-    for view in await _views(request):
+    for view in await view_of(request, queries.workers):
         if view.worker == worker:
             return show_worker(view)
     raise Refused(Refusal(Code.UNKNOWN_WORKER, f"no worker {worker!r}; list the workers"))

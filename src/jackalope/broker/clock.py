@@ -1,0 +1,77 @@
+"""Time: a clock that never goes back, and an alarm that ends a wait in time.
+
+Owns the reading of the system's clocks. The core has none: each turn is given its time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from jackalope.core.durations import SECOND
+
+#: The clock follows the system's when that is ahead by more than this.
+_STEP_US = SECOND
+
+
+class Clock:
+    """Microseconds since the epoch."""
+
+    __slots__ = ("_ahead_us",)
+
+    def __init__(self) -> None:
+        self._ahead_us = _wall_us() - _monotonic_us()
+
+    def now_us(self) -> int:
+        """Return the time, never less than before."""
+        now_us = _monotonic_us() + self._ahead_us
+        wall_us = _wall_us()
+        if wall_us > now_us + _STEP_US:
+            self._ahead_us += wall_us - now_us
+            return wall_us
+        return now_us
+
+    def steady_us(self) -> int:
+        """Return a time to measure how long something took; setting the clock does not move it."""
+        return _monotonic_us()
+
+
+def _wall_us() -> int:
+    return time.time_ns() // 1_000
+
+
+def _monotonic_us() -> int:
+    return time.monotonic_ns() // 1_000
+
+
+class Alarm:
+    """Calls `ring` at a set time at the latest."""
+
+    def __init__(self, ring: Callable[[], object]) -> None:
+        self._ring = ring
+        self._at_us = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, now_us: int, at_us: int | None) -> None:
+        """Ring at a time at the latest, if there is one; what is set for an earlier one stays."""
+        if at_us is None:
+            return
+        if self._timer is not None:
+            if now_us < self._at_us <= at_us:
+                return
+            # One whose time is over has missed a step of the clock, and rings now.
+            at_us = min(at_us, self._at_us)
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._at_us = at_us
+        self._timer = loop.call_later(max(0, at_us - now_us) / SECOND, self._sound)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _sound(self) -> None:
+        self._timer = None
+        self._ring()

@@ -1,0 +1,149 @@
+"""The inbox: commands that wait for a turn, and what waits for the end of one.
+
+Owns how much one turn takes, how long a turn may wait for company, and whether new tasks are
+admitted. Knows no command but the one that can wait, and none of what they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from jackalope.core.commands import AnyCommand, StartAttempts
+from jackalope.core.durations import MILLISECOND, SECOND
+from jackalope.core.refusals import Code, Refusal
+
+log = structlog.get_logger(component="broker")
+
+#: How many tasks, results and other items one turn takes on; what is left makes the next turn.
+ITEMS_PER_TURN_MAX = 2_000
+
+#: How long the word that an attempt began may wait for company. The attempt goes on meanwhile, and
+#: if it is short it ends within this time: then one write to the disk serves both.
+_PATIENCE_S = 0.002
+
+
+class Inbox:
+    """What waits for the next turn."""
+
+    def __init__(self) -> None:
+        self.items = 0  # tasks, results and others that wait
+        self.wake = asyncio.Event()  # set when there may be something to do
+        self.is_urgent = False  # there must be a turn now
+        self._commands: list[AnyCommand] = []
+        self._actions: list[Callable[[], None]] = []
+        self._patience: asyncio.TimerHandle | None = None
+
+    def put(self, command: AnyCommand, items: int) -> None:
+        """Add a command to the next turn."""
+        self._commands.append(command)
+        self.items += items
+        if type(command) is not StartAttempts:
+            self._hurry()
+        elif self._patience is None and not self.is_urgent:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(_PATIENCE_S, self._hurry)
+
+    def _hurry(self) -> None:
+        self.is_urgent = True
+        if not self.wake.is_set():
+            self.wake.set()
+
+    def take(self) -> list[AnyCommand]:
+        """Take what makes one turn."""
+        items = 0
+        for count, command in enumerate(self._commands):
+            many = getattr(command, "tasks", None) or getattr(command, "messages", None)
+            items += len(many) if many else 1
+            if items >= ITEMS_PER_TURN_MAX:
+                taken, self._commands = self._commands[: count + 1], self._commands[count + 1 :]
+                self.items = max(0, self.items - items)
+                return taken
+        taken, self._commands = self._commands, []
+        self.items, self.is_urgent = 0, False
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        return taken
+
+    def after_turn(self, action: Callable[[], None]) -> None:
+        """Do something once, after the present turn, or soon if there is none."""
+        self._actions.append(action)
+        self.wake.set()
+
+    def end_turn(self) -> None:
+        """Do what was to be done after the turn."""
+        actions, self._actions = self._actions, []
+        for action in actions:
+            action()
+
+    def has_commands(self) -> bool:
+        """Return whether a command waits."""
+        return bool(self._commands)
+
+    def has_actions(self) -> bool:
+        """Return whether something waits for the end of a turn."""
+        return bool(self._actions)
+
+
+# Admission: whether new tasks are taken in just now.
+
+
+#: Beyond this many items in the inbox a submit is refused, with the time to try again.
+INBOX_ITEMS_MAX = 200_000
+
+#: Beyond this many tasks that history lacks a submit is refused too.
+UNWRITTEN_TASKS_MAX = 1_000_000
+
+_RETRY_US = 500 * MILLISECOND
+_LOOK_EVERY_US = SECOND
+
+
+class Admission:
+    """Refuses tasks for which there is no room.
+
+    Args:
+        room_bytes: returns how much more the disk takes; None if there is no disk.
+        free_bytes_min: how much of that must stay free.
+    """
+
+    def __init__(self, room_bytes: Callable[[], int | None], free_bytes_min: int) -> None:
+        self._room_bytes = room_bytes
+        self._free_bytes_min = free_bytes_min
+        self._looked_us = 0
+        self._lack = ""
+
+    def lack(self, now_us: int) -> str:
+        """Return what the disk lacks, as seen within the last second; nothing if all is well."""
+        if self._free_bytes_min and now_us - self._looked_us >= _LOOK_EVERY_US:
+            self._looked_us = now_us
+            room, least = self._room_bytes(), self._free_bytes_min
+            is_low = room is not None and room < least
+            if is_low and not self._lack:
+                log.warning("disk nearly full, new tasks are refused", room=room, least=least)
+            elif self._lack and not is_low:
+                log.info("disk has room again, new tasks are accepted", room=room)
+            self._lack = f"the disk has room for {room} bytes, less than {least}" if is_low else ""
+        return self._lack
+
+    def refuse(self, now_us: int, items: int, unwritten: int) -> Refusal | None:
+        """Refuse tasks for which there is no room just now.
+
+        Args:
+            now_us: the time.
+            items: how many items the inbox would have.
+            unwritten: how many tasks history lacks.
+        """
+        if lack := self.lack(now_us):
+            message = f"{lack}: make room, or let workers finish what is there; then submit again"
+            return Refusal(Code.OVERLOADED, message, _RETRY_US)
+        if items <= INBOX_ITEMS_MAX and unwritten <= UNWRITTEN_TASKS_MAX:
+            return None
+        return Refusal(
+            Code.OVERLOADED,
+            f"the broker has {items} items to work on and {unwritten} tasks to write; "
+            "submit again a little later",
+            _RETRY_US,
+        )
