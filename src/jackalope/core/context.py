@@ -40,16 +40,13 @@ TaskEnd = AttemptFinished | AttemptEnded | TaskMoved
 Own = TypeVar("Own")
 
 
-class Missing:
+class Missing(msgspec.Struct):
     """What must be recalled from storage before a command can be handled."""
 
-    __slots__ = ("aliases", "filter", "ids", "namespace")
-
-    def __init__(self, namespace: str) -> None:
-        self.namespace = namespace
-        self.ids: list[TaskId] = []
-        self.aliases: list[str] = []
-        self.filter: Filter | None = None
+    namespace: str
+    ids: list[TaskId] = []
+    aliases: list[str] = []
+    filter: Filter | None = None
 
     def __bool__(self) -> bool:
         return bool(self.ids or self.aliases or self.filter)
@@ -150,7 +147,10 @@ class Agenda:
             self.workers.update(worker.share.members)
 
     def add(self, by: Callable[..., object], item: object) -> None:
-        """Leave something to a function, which takes it when its room settles."""
+        """Leave something to a function, for which its room takes it when it settles.
+
+        What no room takes would be settled for ever.
+        """
         self.rest.setdefault(by, []).append(item)
 
     def take(self, by: Callable[..., object]) -> list[Any]:

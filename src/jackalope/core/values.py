@@ -10,7 +10,7 @@ Both are pure, never raise, and walk level by level: no input is deep enough to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -90,44 +90,21 @@ def value_problem(value: object, bytes_max: int, names: tuple[type, ...] = NAMES
 
 def unfit(command: Command) -> Refusal | None:
     """Refuse a declaration whose free values cannot be stored; headers are checked task by task."""
-    values_of = FREE.get(type(command))
-    if values_of is None:
+    path = FREE.get(type(command))
+    if path is None:
         return None
-    for name, value in values_of(command):
-        # Declarations are compared, and stored in history, as JSON.
-        problem = value_problem(value, ARGUMENTS_BYTES_MAX, TEXTS)
-        if problem:
-            return Refusal(Code.INVALID, f"{name}: {problem}")
-    return None
+    # Declarations are compared, and stored in history, as JSON.
+    problem = value_problem(attrgetter(path)(command), ARGUMENTS_BYTES_MAX, TEXTS)
+    return Refusal(Code.INVALID, f"{path.rpartition('.')[2]}: {problem}") if problem else None
 
 
-def _arguments_of_queue(command: OpenQueue) -> Iterator[tuple[str, object]]:
-    yield "arguments", command.arguments
-
-
-def _arguments_of_exchange(command: OpenExchange) -> Iterator[tuple[str, object]]:
-    yield "arguments", command.exchange.arguments
-
-
-def _arguments_of_binding(command: Bind | Unbind) -> Iterator[tuple[str, object]]:
-    yield "arguments", command.binding.arguments
-
-
-def _definition_of_rule(command: SetRule) -> Iterator[tuple[str, object]]:
-    yield "definition", command.rule.definition
-
-
-def _changes(command: DeclareQueue | DeclarePool) -> Iterator[tuple[str, object]]:
-    yield "changes", command.changes
-
-
-#: The free values of each command that has any. A test compares this with the types.
-FREE: dict[type, Callable[[Any], Iterator[tuple[str, object]]]] = {
-    DeclareQueue: _changes,
-    DeclarePool: _changes,
-    OpenQueue: _arguments_of_queue,
-    OpenExchange: _arguments_of_exchange,
-    Bind: _arguments_of_binding,
-    Unbind: _arguments_of_binding,
-    SetRule: _definition_of_rule,
+#: Where the free values of each command are that has any. A test compares this with the types.
+FREE: dict[type, str] = {
+    DeclareQueue: "changes",
+    DeclarePool: "changes",
+    OpenQueue: "arguments",
+    OpenExchange: "exchange.arguments",
+    Bind: "binding.arguments",
+    Unbind: "binding.arguments",
+    SetRule: "rule.definition",
 }

@@ -119,8 +119,7 @@ def limit_share(ctx: Context, command: LimitShare) -> Accepted:
         share.slots = command.slots
         for worker in share.members:
             ctx.agenda.workers[worker] = None
-            if worker.crew is not None:
-                worker.crew.place(worker)
+            worker.place()
     return Accepted()
 
 
@@ -204,8 +203,7 @@ def _join(command: Consume | TakeTask, queue: str, slots: int) -> JoinWorker:
 
 
 def _placed(ctx: Context, worker: Worker) -> None:
-    if worker.crew is not None:
-        worker.crew.place(worker)
+    worker.place()
     ctx.agenda.workers[worker] = None
 
 

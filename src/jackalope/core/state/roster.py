@@ -130,6 +130,11 @@ class Worker:
         self.load: int | None = None
         self.group: Group | None = None  # the group of a pool that it belongs to, if it does
 
+    def place(self) -> None:
+        """Note that its load or room has changed."""
+        if self.crew is not None:
+            self.crew.place(self)
+
     def has_room(self) -> bool:
         """Return whether the worker can be given a task now."""
         return bool(
@@ -275,8 +280,7 @@ class Roster:
         share = self.shares.setdefault(number, Share(slots))
         share.members[worker] = None
         worker.share = share
-        if worker.crew is not None:
-            worker.crew.place(worker)
+        worker.place()
 
     def leave_share(self, worker: Worker) -> None:
         """Let a worker have slots of its own again; a share without members is forgotten."""

@@ -88,10 +88,8 @@ def _doubled(task: Task) -> Refusal:
 
 def missing(ctx: Context, command: ActOnTasks) -> Missing:
     """Return the tasks that are named or match, and are not in memory."""
-    missing = Missing(command.namespace)
-    missing.ids = [task_id for task_id in command.tasks if task_id not in ctx.book.tasks]
-    missing.filter = _ended_ones(command)
-    return missing
+    ids = [task_id for task_id in command.tasks if task_id not in ctx.book.tasks]
+    return Missing(command.namespace, ids, filter=_ended_ones(command))
 
 
 def _ended_ones(command: ActOnTasks) -> Filter | None:

@@ -41,8 +41,7 @@ def offer_shunned(ctx: Context, worker: Worker) -> None:
 def drain(ctx: Context, worker: Worker) -> None:
     """Give a worker nothing more, and notify it."""
     worker.is_draining = True
-    if worker.crew is not None:
-        worker.crew.place(worker)
+    worker.place()
     if worker.session:
         ctx.send(worker.session, DrainAsked())
     offer_shunned(ctx, worker)
@@ -57,8 +56,7 @@ def serve(ctx: Context) -> None:
     while agenda.lanes:  # Tasks that are set apart while they are given out come next.
         lanes, agenda.lanes = agenda.lanes, {}
         for worker in workers:
-            if worker.crew is not None:
-                worker.crew.place(worker)
+            worker.place()
         if len(lanes) == 1:
             _serve_lane(ctx, next(iter(lanes)))
         else:
@@ -72,8 +70,7 @@ def feed(ctx: Context, worker: Worker) -> None:
     """Give a worker tasks while it has room."""
     while worker.has_room() and _feed_once(ctx, worker):
         pass
-    if worker.crew is not None:
-        worker.crew.place(worker)
+    worker.place()
 
 
 def _feed_once(ctx: Context, worker: Worker) -> bool:
@@ -228,8 +225,7 @@ def _assign(ctx: Context, task: Task, worker: Worker) -> None:
             worker.crew.rotate(worker)
     if worker.share is not None:
         for member in worker.share.members:
-            if member.crew is not None:
-                member.crew.place(member)
+            member.place()
 
 
 def _begin(ctx: Context, task: Task, worker: Worker, consumer: Consumer) -> None:

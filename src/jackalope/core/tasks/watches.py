@@ -40,9 +40,8 @@ def watch_tasks(ctx: Context, command: WatchTasks) -> Accepted:
 
 def missing(ctx: Context, command: WatchTasks) -> Missing:
     """Return the tasks of a command that are not in memory."""
-    missing = Missing(command.namespace)
-    missing.ids = [task_id for task_id in command.tasks if task_id not in ctx.book.tasks]
-    return missing
+    ids = [task_id for task_id in command.tasks if task_id not in ctx.book.tasks]
+    return Missing(command.namespace, ids)
 
 
 def tell_progress(ctx: Context, task_id: TaskId) -> None:

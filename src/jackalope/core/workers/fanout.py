@@ -207,8 +207,7 @@ def _ask(ctx: Context, fanout: Fanout, worker: Worker) -> None:
             seal=fanout.seal,
         ),
     )
-    if worker.crew is not None:
-        worker.crew.place(worker)
+    worker.place()
 
 
 def _call_back(ctx: Context, wanting: list[Fanout]) -> None:

@@ -136,8 +136,7 @@ def expire_claims(ctx: Context, worker: Worker) -> None:
         worker.claims.remove(claim)
         ctx.reply(Heartbeat(session=worker.session, ref=claim.ref), NothingToClaim())
     ctx.roster.set_claim_timer(worker)
-    if worker.crew is not None:
-        worker.crew.place(worker)
+    worker.place()
     offer_shunned(ctx, worker)
 
 
@@ -158,8 +157,7 @@ def close_session(ctx: Context, command: CloseSession) -> None:
     ctx.roster.deliveries.cancel(worker.session)
     worker.claims.clear()
     worker.session = 0
-    if worker.crew is not None:
-        worker.crew.place(worker)
+    worker.place()
     name = (worker.namespace.name, worker.id)
     ctx.roster.leases.cancel(name)
     if worker.grace_us:
