@@ -20,6 +20,7 @@ from jackalope.core.commands.base import Command
 from jackalope.core.effects import Answered, Effect, Message, Reply, SendToSession
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
+from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
 from jackalope.core.policy import DEFAULT_POLICY
 from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished, TaskMoved
@@ -212,6 +213,25 @@ class Context:
         """Write down a fact, now and for ever."""
         APPLIERS[type(record)](self.book, record)
         self.records.append(record)
+
+    def move(
+        self,
+        task: Task,
+        event: Event,
+        to: State,
+        by: str = "",
+        *,
+        reason: Reason | None = None,
+        detail: str = "",
+    ) -> None:
+        """Record that something other than an attempt changed the state of a task."""
+        record = TaskMoved(self.now_us, task.id, event, to, by, reason, detail)
+        if to in ENDED:
+            self.end_task(record)
+            return
+        self.agenda.offer(task)  # Its pool looks at the lane that it leaves.
+        self.record(record)
+        self.agenda.offer(task)
 
     def end_task(self, record: TaskEnd) -> None:
         """Record the end of a task. Those that wait for it are notified after the command."""

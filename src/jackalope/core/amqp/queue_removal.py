@@ -15,7 +15,7 @@ from jackalope.core.effects import ConsumerCancelled, Dropped
 from jackalope.core.ids import TaskId, is_volatile
 from jackalope.core.lifecycle import ENDED, Event, State
 from jackalope.core.namespaces import drop_unused
-from jackalope.core.records import AttemptEnded, QueueDeleted, TaskMoved, TasksDropped, Unbound
+from jackalope.core.records import AttemptEnded, QueueDeleted, TasksDropped, Unbound
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.exchange import is_request, requests_queue
 from jackalope.core.shapes.problems import Problem, refuse
@@ -190,7 +190,7 @@ def _is_linked(ctx: Context, task: Task) -> bool:
 
 def _end(ctx: Context, task: Task, by: str) -> None:
     if task.attempt is None:
-        ctx.end_task(TaskMoved(ctx.now_us, task.id, Event.KILL, State.KILLED, by))
+        ctx.move(task, Event.KILL, State.KILLED, by)
     else:
         ctx.roster.orphans.cancel(task.id)
         ctx.end_task(AttemptEnded(ctx.now_us, task.id, Event.STOP, State.KILLED, by=by))

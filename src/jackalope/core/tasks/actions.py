@@ -27,7 +27,7 @@ from jackalope.core.limits import (
     TIME_US_MAX,
 )
 from jackalope.core.policy import Policy
-from jackalope.core.records import SignalRequested, TaskMoved, TaskPurged, TaskRevived
+from jackalope.core.records import SignalRequested, TaskPurged, TaskRevived
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import PRIORITY_MAX, Options, Retry, Signal, Stage, Task, lease_of, to_row
 from jackalope.core.tasks.attempts import wrong_state
@@ -161,15 +161,12 @@ def _is_so_already(task: Task, action: Action) -> bool:
 
 def _hold(ctx: Context, task: Task, by: str) -> Done:
     if task.state is not State.HELD:
-        ctx.agenda.offer(task)
-        ctx.record(TaskMoved(ctx.now_us, task.id, Event.HOLD, State.HELD, by))
+        ctx.move(task, Event.HOLD, State.HELD, by)
     return Done.CHANGED
 
 
 def _play(ctx: Context, task: Task, by: str) -> Done:
-    to = open_state(task, ctx.now_us)
-    ctx.record(TaskMoved(ctx.now_us, task.id, Event.PLAY, to, by))
-    ctx.agenda.offer(task)
+    ctx.move(task, Event.PLAY, open_state(task, ctx.now_us), by)
     return Done.CHANGED
 
 
@@ -178,8 +175,7 @@ def _pause(ctx: Context, task: Task, by: str) -> Done:
         request(ctx, task, Signal.PAUSE, by)
         return Done.REQUESTED
     if task.state is not State.PAUSED:
-        ctx.agenda.offer(task)
-        ctx.record(TaskMoved(ctx.now_us, task.id, Event.PAUSE, State.PAUSED, by))
+        ctx.move(task, Event.PAUSE, State.PAUSED, by)
     return Done.CHANGED
 
 
@@ -201,15 +197,14 @@ def _kill_one(ctx: Context, task: Task, by: str) -> Done:
         request(ctx, task, Signal.KILL, by)
         return Done.REQUESTED
     if task.state is not State.KILLED:
-        ctx.end_task(TaskMoved(ctx.now_us, task.id, Event.KILL, State.KILLED, by))
+        ctx.move(task, Event.KILL, State.KILLED, by)
     return Done.CHANGED
 
 
 def _retry(ctx: Context, task: Task, by: str) -> Done:
     """Let an ended task live again as if new but for its place in line, or a retry go at once."""
     if task.state is State.SCHEDULED:
-        ctx.record(TaskMoved(ctx.now_us, task.id, Event.RETRY, State.READY, by))
-        ctx.agenda.offer(ctx.book.tasks[task.id])
+        ctx.move(task, Event.RETRY, State.READY, by)
     else:
         _revive(ctx, task, by, RetryTerms())
     return Done.CHANGED

@@ -15,7 +15,7 @@ from jackalope.core.assertions import must
 from jackalope.core.context import Context
 from jackalope.core.effects import Assignment, DrainAsked, SendToSession
 from jackalope.core.lifecycle import Event, Reason, State
-from jackalope.core.records import AttemptAssigned, AttemptFinished, AttemptStarted, TaskMoved
+from jackalope.core.records import AttemptAssigned, AttemptFinished, AttemptStarted
 from jackalope.core.shapes.envelope import envelope_to_send
 from jackalope.core.state.queue import Queue
 from jackalope.core.state.ready_queue import Lane, order
@@ -182,7 +182,7 @@ def _expire(ctx: Context, task: Task) -> bool:
     """End a task that has expired instead of assigning it, and return whether it had."""
     if not task.expires_us or task.expires_us > ctx.now_us:
         return False
-    ctx.end_task(TaskMoved(ctx.now_us, task.id, Event.EXPIRE, State.DEAD, reason=Reason.EXPIRED))
+    ctx.move(task, Event.EXPIRE, State.DEAD, reason=Reason.EXPIRED)
     return True
 
 

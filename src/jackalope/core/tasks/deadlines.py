@@ -6,7 +6,6 @@ from jackalope.core.context import Context
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import LEASED, PENDING, Event, Reason, State
 from jackalope.core.limits import NOTE_CHARS_MAX
-from jackalope.core.records import TaskMoved
 from jackalope.core.task import Signal, Task, lease_of
 from jackalope.core.tasks.actions import request
 
@@ -15,16 +14,8 @@ def expire(ctx: Context, task_id: TaskId) -> None:
     """End a task that has not begun in time."""
     task = ctx.book.tasks.get(task_id)
     if task is not None and task.state in PENDING:
-        ctx.end_task(
-            TaskMoved(
-                ctx.now_us,
-                task_id,
-                Event.EXPIRE,
-                State.DEAD,
-                reason=Reason.EXPIRED,
-                detail=_why_no_worker_came(ctx, task),
-            )
-        )
+        detail = _why_no_worker_came(ctx, task)
+        ctx.move(task, Event.EXPIRE, State.DEAD, reason=Reason.EXPIRED, detail=detail)
 
 
 def _why_no_worker_came(ctx: Context, task: Task) -> str:
@@ -39,8 +30,7 @@ def come_due(ctx: Context, task_id: TaskId) -> None:
     """Let a task whose time has come be given out."""
     task = ctx.book.tasks.get(task_id)
     if task is not None and task.state is State.SCHEDULED:
-        ctx.record(TaskMoved(ctx.now_us, task_id, Event.DUE, State.READY))
-        ctx.agenda.offer(task)
+        ctx.move(task, Event.DUE, State.READY)
 
 
 def time_out(ctx: Context, task_id: TaskId) -> None:

@@ -24,7 +24,7 @@ from jackalope.core.limits import (
     TIME_US_MAX,
 )
 from jackalope.core.namespaces import open_queue
-from jackalope.core.records import TaskMoved, TaskSubmitted
+from jackalope.core.records import TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import IDENTITY_BYTES, Same, how_run
 from jackalope.core.state.queue import Queue
@@ -114,9 +114,7 @@ def settle_dependents(ctx: Context, task: Task, dependents: tuple[TaskId, ...]) 
         if not succeeded and dependent.options.on_dependency is OnDependency.DEAD:
             _abandon(ctx, dependent, task)
         elif dependent.state is State.WAITING and not dependent.waiting_for:
-            to = open_state(dependent, ctx.now_us)
-            ctx.record(TaskMoved(ctx.now_us, dependent_id, Event.UNBLOCK, to))
-            ctx.agenda.offer(dependent)
+            ctx.move(dependent, Event.UNBLOCK, open_state(dependent, ctx.now_us))
 
 
 def unfinished(ctx: Context, options: Options) -> list[TaskId]:
@@ -141,11 +139,7 @@ def _abandon(ctx: Context, task: Task, dependency: Task) -> None:
     why = f", {outcome.reason}" if outcome is not None and outcome.reason else ""
     name = f" ({dependency.name})" if dependency.name else ""
     detail = f"{id_text(dependency.id)}{name} is {dependency.state}{why}"
-    ctx.end_task(
-        TaskMoved(
-            ctx.now_us, task.id, Event.ABANDON, State.DEAD, reason=Reason.DEPENDENCY, detail=detail
-        )
-    )
+    ctx.move(task, Event.ABANDON, State.DEAD, reason=Reason.DEPENDENCY, detail=detail)
 
 
 def _submit(ctx: Context, command: SubmitTasks, spec: TaskSpec) -> Refusal | Served | None:
@@ -253,9 +247,7 @@ def trim(ctx: Context, queue: Queue) -> None:
         task = queue.line.best((), lambda _: False, ctx.book.tasks)
         if task is None:
             return
-        ctx.end_task(
-            TaskMoved(ctx.now_us, task.id, Event.EXPIRE, State.DEAD, reason=Reason.DISPLACED)
-        )
+        ctx.move(task, Event.EXPIRE, State.DEAD, reason=Reason.DISPLACED)
 
 
 def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Refusal | Served | None:
