@@ -20,6 +20,7 @@ from jackalope.core.limits import ARGUMENTS_BYTES_MAX, DEPTH_MAX, HEADERS_BYTES_
 from jackalope.core.records import decode_batch, encode_batch
 from jackalope.core.refusals import Code
 from jackalope.core.shapes.exchange import Binding, Exchange, Kind, Rule
+from jackalope.core.state.changes import from_entities
 from jackalope.core.task import Options, TaskRow, to_row
 from jackalope.core.values import FREE, shape_problem, value_problem
 from jackalope.storage.sqlite.schema import COLUMNS, WHOLE, from_columns, to_columns
@@ -118,8 +119,8 @@ def test_declarations_that_are_accepted_can_be_stored(
         assert refusal is not None
     for body in driver.journal:
         assert encode_batch(decode_batch(body)) == body
-    for row in driver.core.book.take_changes().definitions:
-        msgspec.json.encode(row.definition)
+    for _, value in from_entities(driver.core.book.take_changes().entities):
+        msgspec.json.encode(value)
 
 
 @pytest.mark.parametrize("pattern", ["(" * 5_000, "(" * 250 + ")" * 250, "a{99999999999999}", "["])

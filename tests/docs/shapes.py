@@ -289,16 +289,7 @@ PAGES: dict[str, dict[str, Callable[[], Block]]] = {
         f"{file} {table}": partial(columns_of, file, table)
         for file, tables in {
             DATABASE: ("batches", "writer"),
-            HISTORY: (
-                "tasks",
-                "blobs",
-                "queues",
-                "limits",
-                "tallies",
-                "api_keys",
-                "answers",
-                "meta",
-            ),
+            HISTORY: ("tasks", "blobs", "entities", "answers", "meta"),
             SERIES: ("points",),
         }.items()
         for table in tables

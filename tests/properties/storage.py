@@ -6,13 +6,12 @@ from typing import TypeVar
 import msgspec
 
 from jackalope.core import Core
-from jackalope.core.api_key import ApiKey
 from jackalope.core.context import Missing
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.records import decode_batch
 from jackalope.core.shapes.request import StoredAnswer
-from jackalope.core.state.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
+from jackalope.core.state.changes import Changes, Counters, Entity
 from jackalope.core.task import TaskRow
 
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -32,10 +31,7 @@ class Storage:
         self.applied = 0
         self.counters = Counters()
         self.rows: dict[TaskId, TaskRow] = {}
-        self.queues: dict[tuple[str, str], QueueRow] = {}
-        self.limits: dict[tuple[str, str], LimitRow] = {}
-        self.tallies: dict[tuple[str, str], TallyRow] = {}
-        self.api_keys: dict[str, ApiKey] = {}
+        self.entities: dict[tuple[str, str, str], Entity] = {}
         self.answers: dict[TaskId, StoredAnswer] = {}
         self.taken: tuple[int, Changes] | None = None
 
@@ -47,18 +43,12 @@ class Storage:
         assert self.taken is not None
         (self.applied, changes), self.taken = self.taken, None
         for name in changes.queues_gone:
-            self.queues.pop(name, None)
             self.rows = {k: r for k, r in self.rows.items() if (r.namespace, r.queue) != name}
         for task_id in changes.gone:
             self.rows.pop(task_id, None)
         self.rows |= {row.id: row for row in changes.tasks}
-        self.queues |= {(row.namespace, row.queue): row for row in changes.queues}
-        self.limits |= {(row.namespace, row.tag): row for row in changes.limits}
-        self.limits = {name: row for name, row in self.limits.items() if row.limit >= 0}
-        self.tallies |= {(row.namespace, row.worker): row for row in changes.tallies}
-        self.api_keys |= {key.id: key for key in changes.api_keys}
-        for key_id in changes.api_keys_gone:
-            self.api_keys.pop(key_id, None)
+        self.entities |= {(each.kind, each.namespace, each.name): each for each in changes.entities}
+        self.entities = {name: each for name, each in self.entities.items() if each.row is not None}
         for task_id in changes.answers_gone:
             self.answers.pop(task_id, None)
         self.answers |= {answer.task: answer for answer in changes.answers}
@@ -75,14 +65,7 @@ class Storage:
         core = Core()
         live = [copied(row) for row in self.rows.values() if row.state not in ENDED]
         live.sort(key=lambda row: row.rank)
-        core.book.restore(
-            copied(self.counters),
-            self.queues.values(),
-            self.limits.values(),
-            live,
-            self.tallies.values(),
-            api_keys=self.api_keys.values(),
-        )
+        core.book.restore(copied(self.counters), self.entities.values(), live)
         apply_all(core, self.journal[self.applied :])
         return core
 

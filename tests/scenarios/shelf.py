@@ -11,7 +11,6 @@ from pprint import pformat
 import msgspec
 
 from jackalope.core import Core, invariants
-from jackalope.core.api_key import ApiKey
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.commands import AnyCommand
 from jackalope.core.context import Missing
@@ -20,14 +19,7 @@ from jackalope.core.lifecycle import ENDED
 from jackalope.core.records import AnyRecord, decode_batch, encode_batch
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.book import Book
-from jackalope.core.state.changes import (
-    Changes,
-    Counters,
-    DefinitionRow,
-    LimitRow,
-    QueueRow,
-    TallyRow,
-)
+from jackalope.core.state.changes import Changes, Counters, Entity
 from jackalope.core.task import Task, TaskRow
 
 
@@ -38,12 +30,8 @@ class Shelf:
         self._journal: list[bytes] = []
         self._stored_through = 0
         self._tasks: dict[TaskId, TaskRow] = {}
-        self._queues: dict[tuple[str, str], QueueRow] = {}
-        self._limits: dict[tuple[str, str], LimitRow] = {}
-        self._tallies: dict[tuple[str, str], TallyRow] = {}
-        self._api_keys: dict[str, ApiKey] = {}
+        self._entities: dict[tuple[str, str, str], Entity] = {}
         self._answers: dict[TaskId, StoredAnswer] = {}
-        self._definitions: dict[tuple[str, str, str], DefinitionRow] = {}
         self._counters = Counters()
 
     def append(self, records: list[AnyRecord]) -> None:
@@ -80,31 +68,13 @@ class Shelf:
         for task in [t for t in self._tasks.values() if (t.namespace, t.queue) in deleted]:
             del self._tasks[task.id]
         self._tasks.update({row.id: row for row in changes.tasks})
-        for name in changes.queues_gone:
-            self._queues.pop(name, None)
-        self._queues.update({(row.namespace, row.queue): row for row in changes.queues})
-        for row in changes.limits:
-            self._limits[row.namespace, row.tag] = row
-            if row.limit < 0:
-                del self._limits[row.namespace, row.tag]
-        for tally in changes.tallies:
-            self._tallies[tally.namespace, tally.worker] = tally
-            if not (tally.succeeded or tally.failed):
-                del self._tallies[tally.namespace, tally.worker]
-
-        self._write_others(changes)
-
-    def _write_others(self, changes: Changes) -> None:
-        for key in changes.api_keys_gone:
-            self._api_keys.pop(key, None)
-        self._api_keys.update({key.id: key for key in changes.api_keys})
+        for entity in changes.entities:
+            self._entities[entity.kind, entity.namespace, entity.name] = entity
+            if entity.row is None:
+                del self._entities[entity.kind, entity.namespace, entity.name]
         for task_id in changes.answers_gone:
             self._answers.pop(task_id, None)
         self._answers.update({answer.task: answer for answer in changes.answers})
-        for defined in changes.definitions:
-            self._definitions[defined.namespace, defined.kind, defined.name] = defined
-            if defined.definition is None:
-                del self._definitions[defined.namespace, defined.kind, defined.name]
 
     # Recalling.
 
@@ -126,12 +96,8 @@ class Shelf:
         live = Changes(
             counters=self._counters,
             tasks=[row for row in self._tasks.values() if row.state not in ENDED],
-            queues=list(self._queues.values()),
-            limits=list(self._limits.values()),
-            tallies=list(self._tallies.values()),
-            api_keys=list(self._api_keys.values()),
+            entities=list(self._entities.values()),
             answers=list(self._answers.values()),
-            definitions=list(self._definitions.values()),
         )
         core = _restored(live)
         _replay(core, self._journal[self._stored_through :])
@@ -181,16 +147,7 @@ class Shelf:
 
 def _restored(snapshot: Changes) -> Core:
     core, rows = Core(), _copy(snapshot)
-    core.book.restore(
-        rows.counters,
-        rows.queues,
-        rows.limits,
-        rows.tasks,
-        rows.tallies,
-        api_keys=rows.api_keys,
-        answers=rows.answers,
-        definitions=rows.definitions,
-    )
+    core.book.restore(rows.counters, rows.entities, rows.tasks, rows.answers)
     return core
 
 
@@ -210,7 +167,9 @@ def _is_wanted(row: TaskRow, missing: Missing) -> bool:
 def _told(snapshot: Changes) -> list[object]:
     """Return what of a state does not depend on who came before."""
     tasks = [(row.id, row.state, row.payload, row.letter, row.attempts) for row in snapshot.tasks]
-    return [*tasks, *(row.queue for row in snapshot.queues), *snapshot.definitions]
+    named = [(each.kind, each.namespace, each.name) for each in snapshot.entities]
+    defined = [each for each in snapshot.entities if each.kind in ("exchange", "binding", "rule")]
+    return [*tasks, *(name for name in named if name[0] == "queue"), *defined]
 
 
 def _copy(changes: Changes) -> Changes:

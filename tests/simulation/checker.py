@@ -202,7 +202,7 @@ class Checker:
     def compare(self, core: Core) -> None:
         """Check that a node, all of whose batches are durable, is where the shadow is."""
         mine, its = _unfinished(self.shadow.book.snapshot()), _unfinished(core.book.snapshot())
-        for name in ("tasks", "queues", "limits", "tallies", "answers"):
+        for name in ("tasks", "entities", "answers"):
             expected, actual = getattr(mine, name), getattr(its, name)
             if _encode(expected) != _encode(actual):
                 differing = [

@@ -1,5 +1,8 @@
 """Makes tasks and changes for the tests of storage."""
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from jackalope.core.ids import NO_TASK, TaskId
@@ -100,3 +103,13 @@ def make_full_row(number: int) -> TaskRow:
 
 def make_changes(*rows: TaskRow, **fields: Any) -> Changes:
     return Changes(Counters(fence=7, rank=8, floor=task_id(9)), tasks=list(rows), **fields)
+
+
+def bring_back_version_1(file: Path) -> None:
+    """Make a history what the first version would have made of it: without what came later."""
+    with closing(sqlite3.connect(file)) as tool:
+        tool.execute("DROP TABLE entities")
+        tool.execute("DROP TABLE answers")
+        tool.execute("CREATE TABLE queues (namespace, queue, row)")
+        tool.execute("CREATE TABLE limits (namespace, tag, max_count)")
+        tool.execute("PRAGMA user_version = 1")

@@ -8,12 +8,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
+from jackalope.broker.engine import Engine
+from jackalope.core.api_key import Permission
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.durations import HOUR
-from jackalope.core.state.changes import TallyRow
+from jackalope.core.state.changes import Tally, to_entity
 from jackalope.storage import (
     Corrupt,
     FolderBusy,
@@ -29,7 +32,7 @@ from jackalope.storage.sqlite import database
 from jackalope.storage.sqlite.database import Database, Format
 from jackalope.storage.sqlite.history import History
 from jackalope.storage.sqlite.journal import SqliteJournal
-from tests.storage.making import make_changes, make_row
+from tests.storage.making import bring_back_version_1, make_changes, make_row, task_id
 
 OpenStorage = Callable[..., Storage]
 
@@ -283,7 +286,7 @@ def _only_new(die: Callable[..., None]) -> Callable[[Path], None]:
 # Formats.
 
 
-@pytest.mark.parametrize(("file", "newest"), [("journal.db", 1), ("tasks.db", 4)])
+@pytest.mark.parametrize(("file", "newest"), [("journal.db", 1), ("tasks.db", 5)])
 def test_newer_format_is_refused(
     open_storage: OpenStorage, tmp_path: Path, file: str, newest: int
 ) -> None:
@@ -355,16 +358,41 @@ def test_a_history_of_format_1_gets_its_tallies(tmp_path: Path) -> None:
     """A file that knew no tallies is opened, keeps what it has, and takes some."""
     path = tmp_path / "tasks.db"
     History(path).close()
-    with closing(sqlite3.connect(path)) as tool:
-        tool.execute("DROP TABLE tallies")
-        tool.execute("DROP TABLE api_keys")
-        tool.execute("DROP TABLE answers")
-        tool.execute("DROP TABLE definitions")
-        tool.execute("PRAGMA user_version = 1")
+    bring_back_version_1(path)
     with closing(History(path)) as history:
-        tally = TallyRow("default", "ann", 1, 0, 100)
-        history.write(1, make_changes(tallies=[tally]))
-        assert history.load().tallies == [tally]
+        tally = to_entity("tally", "default", "ann", Tally(1, 0, 100))
+        history.write(1, make_changes(entities=[tally]))
+        assert history.load().entities == [tally]
+
+
+def test_a_folder_of_format_4_keeps_everything(tmp_path: Path) -> None:
+    """Its broker was killed: five tables become one, and the journal has a task that is in none."""
+    with ZipFile(Path(__file__).parent / "folders" / "format-4.zip") as folder:
+        folder.extractall(tmp_path)
+    for _ in range(2):
+        with closing(Storage.open(tmp_path)) as storage:
+            book = Engine(storage.journal, storage.history, storage.blobs).core.book
+            tables = storage.history._db._writer.execute("SELECT name FROM sqlite_schema")
+            assert not {"queues", "limits", "tallies", "api_keys"} & {name for (name,) in tables}
+        default, other = book.namespaces["default"], book.namespaces["other"]
+        assert sorted(default.queues) == ["cores", "images", "letters"]
+        assert default.queues["images"].policy.retries == 7
+        assert (pool := default.queues["cores"].pool) is not None
+        assert pool.launcher == "local"
+        assert (traits := default.queues["letters"].traits) is not None
+        assert traits.arguments == {"x-max-length": 3}
+        assert other.queues["answers"].paused_by == "ann"
+        assert (default.limits, other.limits) == ({"gpu": 0}, {"disk": 4})
+        assert (default.tallies["w1"].succeeded, default.tallies["w1"].failed) == (1, 0)
+        assert {key.id: key.permissions for key in book.api_keys.values()} == {
+            "a0": (Permission.ADMIN,),
+            "b0": (Permission.WORK,),
+        }
+        assert "orders" in default.topology.exchanges
+        (binding,) = default.topology.bindings.values()
+        assert (binding.source, binding.to, binding.key) == ("orders", "letters", "new.#")
+        assert default.topology.rules["long"].definition == {"message-ttl": 60_000}
+        assert sorted(book.tasks) == [task_id(2), task_id(3)]
 
 
 def test_a_folder_that_is_no_longer_in_its_place_is_noticed(

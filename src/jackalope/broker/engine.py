@@ -449,16 +449,7 @@ def _load(history: History) -> tuple[Core, int]:
     core = Core()
     with _collecting_no_garbage():
         snapshot = history.load()
-        core.book.restore(
-            snapshot.counters,
-            snapshot.queues,
-            snapshot.limits,
-            snapshot.tasks,
-            snapshot.tallies,
-            api_keys=snapshot.api_keys,
-            answers=snapshot.answers,
-            definitions=snapshot.definitions,
-        )
+        core.book.restore(snapshot.counters, snapshot.entities, snapshot.tasks, snapshot.answers)
     return core, snapshot.sequence
 
 

@@ -20,11 +20,10 @@ from typing import Protocol
 
 import msgspec
 
-from jackalope.core.api_key import ApiKey
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.lifecycle import State
 from jackalope.core.shapes.request import StoredAnswer
-from jackalope.core.state.changes import Counters, DefinitionRow, LimitRow, QueueRow, TallyRow
+from jackalope.core.state.changes import Counters, Entity
 from jackalope.core.task import BlobRef, TaskRow
 
 #: How much time of acknowledged work a power failure may cost at level `interval`.
@@ -60,15 +59,11 @@ class Snapshot(msgspec.Struct):
 
     sequence: int  # the last batch of the journal that is contained
     counters: Counters  # as they were then
-    queues: list[QueueRow]  # all of them
-    limits: list[LimitRow]  # all of them
+    entities: list[Entity]  # all of them
     # those that have not ended, by rank. Nothing may be written before it has been read to its end
     # or dropped.
     tasks: Iterator[TaskRow]
-    tallies: list[TallyRow] = []  # what workers have done
-    api_keys: list[ApiKey] = []  # all of them
     answers: list[StoredAnswer] = []  # all that are kept
-    definitions: list[DefinitionRow] = []  # exchanges, bindings and rules
 
 
 class Page(msgspec.Struct, frozen=True):

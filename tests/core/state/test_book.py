@@ -20,7 +20,7 @@ from jackalope.core.invariants import check
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.refusals import Code
 from jackalope.core.state.book import Book
-from jackalope.core.state.changes import Changes
+from jackalope.core.state.changes import Changes, from_entities, to_entity
 from jackalope.core.task import BlobRef, TaskRow
 from tests.core.driving import Driver, refusal_in, snapshot_of, spec, task_id
 from tests.core.routes import ROUTES, Route, arrive
@@ -123,8 +123,8 @@ def test_every_change_is_taken_once(driver: Driver) -> None:
     driver.limit("red", 3)
     changes = driver.core.book.take_changes()
     assert [row.id for row in changes.tasks] == [task_id(1)]
-    assert [row.queue for row in changes.queues] == ["q"]
-    assert [(row.tag, row.limit) for row in changes.limits] == [("red", 3)]
+    assert {each.kind: each.name for each in changes.entities} == {"queue": "q", "limit": "red"}
+    assert dict(from_entities(changes.entities))[to_entity("limit", "default", "red", 3)] == 3
     assert driver.core.book.take_changes().is_empty()
     assert not driver.core.book.has_changes()
     driver.limit("red", -1)
@@ -132,8 +132,9 @@ def test_every_change_is_taken_once(driver: Driver) -> None:
     driver.start(1)
     changes = driver.core.book.take_changes()
     assert row_of(changes, 1).state is State.RUNNING
-    assert [row.paused_by for row in changes.queues] == ["ada"]
-    assert [(row.tag, row.limit) for row in changes.limits] == [("red", -1)]
+    assert {each.kind: each.name for each in changes.entities} == {"queue": "q", "limit": "red"}
+    ((_, queue),) = from_entities(changes.entities)
+    assert queue.paused_by == "ada"
 
 
 def test_a_dependency_that_ends_changes_who_waited_for_it(driver: Driver) -> None:
@@ -418,7 +419,7 @@ def restored(driver: Driver) -> Core:
     snapshot = msgspec.msgpack.decode(body, type=Changes)
     core = Core()
     live = [row for row in snapshot.tasks if row.state not in ENDED]
-    core.book.restore(snapshot.counters, snapshot.queues, snapshot.limits, live, snapshot.tallies)
+    core.book.restore(snapshot.counters, snapshot.entities, live)
     return core
 
 
@@ -430,9 +431,7 @@ def test_a_book_restored_from_rows_is_the_book(route: Route) -> None:
     check(core)
     store(driver)
     assert core.book.snapshot().tasks == driver.core.book.snapshot().tasks
-    assert core.book.snapshot().queues == driver.core.book.snapshot().queues
-    assert core.book.snapshot().limits == driver.core.book.snapshot().limits
-    assert core.book.snapshot().tallies == driver.core.book.snapshot().tallies
+    assert core.book.snapshot().entities == driver.core.book.snapshot().entities
     for timers in ("due", "expiry", "timeouts"):
         mine, theirs = getattr(core.book, timers), getattr(driver.core.book, timers)
         assert dict(mine.items()) == dict(theirs.items())
@@ -442,9 +441,9 @@ def test_only_an_empty_book_is_filled(driver: Driver) -> None:
     driver.submit(1)
     snapshot = driver.core.book.snapshot()
     with pytest.raises(AssertionError):
-        driver.core.book.restore(snapshot.counters, snapshot.queues, snapshot.limits, [])
+        driver.core.book.restore(snapshot.counters, snapshot.entities, [])
     book = Book()
-    book.restore(snapshot.counters, snapshot.queues, snapshot.limits, snapshot.tasks)
+    book.restore(snapshot.counters, snapshot.entities, snapshot.tasks)
     assert book.snapshot() == snapshot
 
 
@@ -459,7 +458,7 @@ def test_records_after_the_rows_lead_to_the_same_book(route: Route, action: Acti
     driver.resume_queue()
     rows = msgspec.msgpack.decode(snapshot, type=Changes)
     later = Driver()
-    later.core.book.restore(rows.counters, rows.queues, rows.limits, rows.tasks, rows.tallies)
+    later.core.book.restore(rows.counters, rows.entities, rows.tasks)
     later.journal = driver.journal[stored_until:]
     for record in later.recorded():
         later.core.apply(record)

@@ -17,13 +17,27 @@ from jackalope.core.filter import Filter
 from jackalope.core.lifecycle import State
 from jackalope.core.policy import OnLost, Policy
 from jackalope.core.shapes.request import StoredAnswer
-from jackalope.core.state.changes import Changes, Counters, LimitRow, QueueRow, TallyRow
+from jackalope.core.state.changes import (
+    Changes,
+    Counters,
+    QueueRow,
+    Tally,
+    from_entities,
+    to_entity,
+)
 from jackalope.core.task import NO_OPTIONS, BlobRef, Error, Options, Outcome, TaskRow
 from jackalope.storage import BadCursor, BatchSummary, Forgotten, History, Sort
 from jackalope.storage.sqlite.history import page_query
 from jackalope.storage.sqlite.history_writer import FORGET
 from jackalope.storage.sqlite.schema import WITHOUT_BODIES
-from tests.storage.making import FOREVER_US, make_changes, make_full_row, make_row, task_id
+from tests.storage.making import (
+    FOREVER_US,
+    bring_back_version_1,
+    make_changes,
+    make_full_row,
+    make_row,
+    task_id,
+)
 
 OpenHistory = Callable[[], History]
 
@@ -71,7 +85,7 @@ def numbers(rows: list[TaskRow]) -> list[int]:
 def test_new_history_is_empty(history: History) -> None:
     snapshot = history.load()
     assert (snapshot.sequence, snapshot.counters) == (0, Counters())
-    assert (snapshot.queues, snapshot.limits, list(snapshot.tasks)) == ([], [], [])
+    assert (snapshot.entities, list(snapshot.tasks)) == ([], [])
     assert (history.applied(), history.sync()) == (0, 0)
 
 
@@ -181,50 +195,44 @@ def test_find_aliases(history: History) -> None:
 def test_queues_and_limits(history: History) -> None:
     policy = Policy(on_lost=OnLost.PAUSE, retries=7)
     first, second = (
-        QueueRow("default", name, policy, paused_by="ann", batch=3, batch_fill=4)
+        to_entity("queue", "default", name, QueueRow("default", name, policy, "ann", 3, 4))
         for name in ("a", "b")
     )
-    limits = [LimitRow("default", "disk", 4), LimitRow("default", "gpu", 0)]
-    history.write(1, make_changes(queues=[first, second], limits=limits))
+    limits = [to_entity("limit", "default", tag, most) for tag, most in (("disk", 4), ("gpu", 0))]
+    history.write(1, make_changes(entities=[first, second, *limits]))
     snapshot = history.load()
-    assert (snapshot.queues, snapshot.limits) == ([first, second], limits)
+    assert snapshot.entities == [*limits, first, second]
     assert list(snapshot.tasks) == []
 
-    changed = QueueRow("default", "b", Policy(), paused_by="", batch=5, batch_fill=0)
-    changes = make_changes(
-        queues=[changed],
-        queues_gone=[("default", "a"), ("default", "none")],
-        limits=[LimitRow("default", "disk", -1), LimitRow("default", "gpu", 2)],
-    )
-    history.write(2, changes)
-    snapshot = history.load()
-    assert snapshot.queues == [changed]
-    assert snapshot.limits == [LimitRow("default", "gpu", 2)]
+    row = QueueRow("default", "b", Policy(), paused_by="", batch=5, batch_fill=0)
+    changed = to_entity("queue", "default", "b", row)
+    gone = [to_entity("queue", "default", name, None) for name in ("a", "none")]
+    fewer = [to_entity("limit", "default", "disk", None), to_entity("limit", "default", "gpu", 2)]
+    history.write(2, make_changes(entities=[changed, *gone, *fewer]))
+    assert history.load().entities == [to_entity("limit", "default", "gpu", 2), changed]
 
 
 def test_api_keys(history: History) -> None:
     ada = ApiKey("a1", "0f" * 32, "ada", (Permission.WORK,), ("q",), "team", 5, 1, "root")
     bob = ApiKey("b2", "1f" * 32, "bob", (Permission.ADMIN,))
-    history.write(1, make_changes(api_keys=[ada, bob]))
-    assert history.load().api_keys == [ada, bob]
+    entities = [to_entity("api_key", "", key.id, key) for key in (ada, bob)]
+    history.write(1, make_changes(entities=entities))
+    assert [key for _, key in from_entities(history.load().entities)] == [ada, bob]
     changed = msgspec.structs.replace(bob, name="bobby")
-    history.write(2, make_changes(api_keys=[changed], api_keys_gone=["a1", "none"]))
-    assert history.load().api_keys == [changed]
+    entities = [to_entity("api_key", "", name, None) for name in ("a1", "none")]
+    entities.append(to_entity("api_key", "", "b2", changed))
+    history.write(2, make_changes(entities=entities))
+    assert [key for _, key in from_entities(history.load().entities)] == [changed]
 
 
 def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
     file = tmp_path / "tasks.db"
     with closing(History(file)) as history:
         history.write(1, make_changes(make_row(1)))
-    with closing(sqlite3.connect(file)) as tool:
-        tool.execute("DROP TABLE api_keys")
-        tool.execute("DROP TABLE definitions")
-        tool.execute("DROP TABLE tallies")
-        tool.execute("DROP TABLE answers")
-        tool.execute("PRAGMA user_version = 1")
+    bring_back_version_1(file)
     with closing(History(file)) as history:
         snapshot = history.load()
-        assert (snapshot.api_keys, snapshot.tallies, snapshot.answers) == ([], [], [])
+        assert (snapshot.entities, snapshot.answers) == ([], [])
         assert [row.id for row in snapshot.tasks] == [task_id(1)]
 
 
@@ -258,12 +266,13 @@ def test_what_is_an_answer_is_not_forgotten(history: History) -> None:
 
 
 def test_tallies(history: History) -> None:
-    ann, bob = TallyRow("default", "ann", 3, 1, 100), TallyRow("other", "bob", 0, 2, 101)
-    history.write(1, make_changes(tallies=[ann, bob]))
-    assert history.load().tallies == [ann, bob]
-    more = TallyRow("default", "ann", 4, 1, 102)
-    history.write(2, make_changes(tallies=[more, TallyRow("other", "bob", 0, 0, 0)]))
-    assert history.load().tallies == [more]
+    ann = to_entity("tally", "default", "ann", Tally(3, 1, 100))
+    bob = to_entity("tally", "other", "bob", Tally(0, 2, 101))
+    history.write(1, make_changes(entities=[ann, bob]))
+    assert history.load().entities == [ann, bob]
+    more = to_entity("tally", "default", "ann", Tally(4, 1, 102))
+    history.write(2, make_changes(entities=[more, to_entity("tally", "other", "bob", None)]))
+    assert history.load().entities == [more]
 
 
 def test_a_gone_queue_takes_its_tasks_along(history: History) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from jackalope.core import Core
 from jackalope.core.commands import Held
-from jackalope.core.state.queue import NO_TALLY, Namespace, Tally
+from jackalope.core.state.changes import Tally
+from jackalope.core.state.queue import NO_TALLY, Namespace
 from jackalope.core.state.roster import Departure, Fanout, Worker
 from jackalope.core.task import lease_of
 from jackalope.wire.views import WorkerView

@@ -14,7 +14,7 @@ from jackalope.core.commands.base import Command
 from jackalope.core.context import Context
 from jackalope.core.effects import Accepted
 from jackalope.core.refusals import Refusal
-from jackalope.core.state.changes import Counters, LimitRow
+from jackalope.core.state.changes import Counters, to_entity
 from jackalope.core.values import unfit
 
 
@@ -41,15 +41,10 @@ def _trial_of(ctx: Context) -> Context:
     trial.now_us = ctx.now_us
     trial.default_policy = ctx.default_policy
     trial.pools.launchers = ctx.pools.launchers
-    namespaces = ctx.book.namespaces.values()
-    trial.book.restore(
-        Counters(),
-        [queue.to_row() for namespace in namespaces for queue in namespace.queues.values()],
-        [
-            LimitRow(namespace.name, tag, limit)
-            for namespace in namespaces
-            for tag, limit in namespace.limits.items()
-        ],
-        [],
-    )
+    entities = []
+    for namespace in ctx.book.namespaces.values():
+        queues, limits = namespace.queues.values(), namespace.limits.items()
+        entities += [to_entity(*queue.entity, queue.to_row()) for queue in queues]
+        entities += [to_entity("limit", namespace.name, tag, limit) for tag, limit in limits]
+    trial.book.restore(Counters(), entities, [])
     return trial

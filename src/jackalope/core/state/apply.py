@@ -102,7 +102,7 @@ def _submitted(book: Book, record: TaskSubmitted) -> None:
         if record.batch != queue.batch:
             queue.batch, queue.batch_fill = record.batch, 0
         queue.batch_fill += 1
-        book.queues_dirty[queue] = None
+        book.entities_dirty[queue.entity] = queue
     if state is _READY:
         task.rank = book.next_rank(record.at_us)
     book.enter(task)
@@ -273,7 +273,7 @@ def _queue_declared(book: Book, record: QueueDeclared) -> None:
     if queue.is_volatile():
         book.has_volatile = True
     else:
-        book.queues_dirty[queue] = None
+        book.entities_dirty[queue.entity] = queue
 
 
 def _queue_deleted(book: Book, record: QueueDeleted) -> None:
@@ -289,8 +289,10 @@ def _queue_deleted(book: Book, record: QueueDeleted) -> None:
         book.recalled.pop(task.id, None)
         book.dirty.pop(task.id, None)
         book.forget(task.id)
-    book.queues_dirty.pop(queue, None)
-    if not record.is_volatile:
+    if record.is_volatile:
+        book.entities_dirty.pop(queue.entity, None)
+    else:
+        book.entities_dirty[queue.entity] = None
         book.queues_gone[record.namespace, record.queue] = record
 
 
@@ -298,12 +300,13 @@ def _queue_paused(book: Book, record: QueuePaused | QueueResumed) -> None:
     queue = book.namespaces[record.namespace].queues[record.queue]
     queue.paused_by = record.by if isinstance(record, QueuePaused) else ""
     if not record.is_volatile:
-        book.queues_dirty[queue] = None
+        book.entities_dirty[queue.entity] = queue
 
 
 def _tag_limited(book: Book, record: TagLimited) -> None:
     book.namespace(record.namespace).limit_tag(record.tag, record.limit, book.tasks)
-    book.limits_dirty[record.namespace, record.tag] = None
+    limit = book.namespace(record.namespace).limits.get(record.tag)
+    book.entities_dirty["limit", record.namespace, record.tag] = limit
 
 
 def _tasks_dropped(book: Book, record: TasksDropped) -> None:
@@ -314,7 +317,7 @@ def _tasks_dropped(book: Book, record: TasksDropped) -> None:
 def _exchange_declared(book: Book, record: ExchangeDeclared) -> None:
     define(book.namespace(record.namespace), record.exchange)
     if record.exchange.durable:
-        book.definitions_dirty[record.namespace, "exchange", record.exchange.name] = record.exchange
+        book.entities_dirty["exchange", record.namespace, record.exchange.name] = record.exchange
     else:
         book.has_volatile = True
 
@@ -322,13 +325,13 @@ def _exchange_declared(book: Book, record: ExchangeDeclared) -> None:
 def _exchange_deleted(book: Book, record: ExchangeDeleted) -> None:
     book.namespaces[record.namespace].topology.drop_exchange(record.exchange)
     if not record.is_volatile:
-        book.definitions_dirty[record.namespace, "exchange", record.exchange] = None
+        book.entities_dirty["exchange", record.namespace, record.exchange] = None
 
 
 def _bound(book: Book, record: Bound) -> None:
     define(book.namespace(record.namespace), record.binding)
     if not record.is_volatile:
-        book.definitions_dirty[record.namespace, "binding", record.binding.name()] = record.binding
+        book.entities_dirty["binding", record.namespace, record.binding.name()] = record.binding
     else:
         book.has_volatile = True
 
@@ -336,17 +339,17 @@ def _bound(book: Book, record: Bound) -> None:
 def _unbound(book: Book, record: Unbound) -> None:
     book.namespaces[record.namespace].topology.unbind(record.binding)
     if not record.is_volatile:
-        book.definitions_dirty[record.namespace, "binding", record.binding.name()] = None
+        book.entities_dirty["binding", record.namespace, record.binding.name()] = None
 
 
 def _rule_set(book: Book, record: RuleSet) -> None:
     define(book.namespace(record.namespace), record.rule)
-    book.definitions_dirty[record.namespace, "rule", record.rule.name] = record.rule
+    book.entities_dirty["rule", record.namespace, record.rule.name] = record.rule
 
 
 def _rule_cleared(book: Book, record: RuleCleared) -> None:
     del book.namespaces[record.namespace].topology.rules[record.rule]
-    book.definitions_dirty[record.namespace, "rule", record.rule] = None
+    book.entities_dirty["rule", record.namespace, record.rule] = None
 
 
 def _api_key_created(book: Book, record: ApiKeyCreated) -> None:
@@ -402,14 +405,14 @@ def _pool_declared(book: Book, record: PoolDeclared) -> None:
     queue = book.namespaces[record.namespace].queues[record.queue]
     queue.pool = record.settings
     queue.namespace.topology.put_pool(queue.name)
-    book.queues_dirty[queue] = None
+    book.entities_dirty[queue.entity] = queue
 
 
 def _pool_deleted(book: Book, record: PoolDeleted) -> None:
     queue = book.namespaces[record.namespace].queues[record.queue]
     queue.pool, queue.pins = None, {}
     queue.namespace.topology.drop_pool(queue.name)
-    book.queues_dirty[queue] = None
+    book.entities_dirty[queue.entity] = queue
 
 
 def _group_pinned(book: Book, record: GroupPinned) -> None:
@@ -418,7 +421,7 @@ def _group_pinned(book: Book, record: GroupPinned) -> None:
         queue.pins[record.key] = None
     else:
         queue.pins.pop(record.key, None)
-    book.queues_dirty[queue] = None
+    book.entities_dirty[queue.entity] = queue
 
 
 #: The meaning of each kind of record.

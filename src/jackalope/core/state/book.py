@@ -10,8 +10,9 @@ a command names one that has left, it is put back for the moment (`recall`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from copy import copy
+from typing import Any
 
 from jackalope.core.api_key import ApiKey
 from jackalope.core.assertions import must
@@ -19,21 +20,19 @@ from jackalope.core.durations import NEVER
 from jackalope.core.ids import NO_TASK, TaskId, is_time_ordered, is_volatile
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
 from jackalope.core.limits import HAPPENINGS_PER_TASK_MAX
-from jackalope.core.shapes.exchange import Binding, Exchange, Rule
 from jackalope.core.shapes.request import Same, StoredAnswer
 from jackalope.core.state.answers import Answers, Cache
 from jackalope.core.state.changes import (
     Changes,
     Counters,
-    DefinitionRow,
-    LimitRow,
-    QueueRow,
-    TallyRow,
+    Entity,
+    Tally,
     define,
     definitions_of,
-    in_order,
+    from_entities,
+    to_entity,
 )
-from jackalope.core.state.queue import NO_TALLY, Namespace, Queue, Tally, make_room
+from jackalope.core.state.queue import Namespace, Queue, make_room
 from jackalope.core.state.timers import Timers
 from jackalope.core.task import (
     NO_OPTIONS,
@@ -78,12 +77,9 @@ class Book:
         self.dirty: dict[TaskId, Task] = {}  # tasks that storage lacks in their present state
         # ended tasks that are here for the moment; storage has them
         self.recalled: dict[TaskId, Task] = {}
-        self.queues_dirty: dict[Queue, None] = {}
+        # everything else that storage lacks, by kind, namespace and name; None for what is gone
+        self.entities_dirty: dict[tuple[str, str, str], object] = {}
         self.queues_gone: dict[tuple[str, str], object] = {}
-        self.limits_dirty: dict[tuple[str, str], None] = {}
-        self.tallies_dirty: dict[tuple[str, str], None] = {}
-        self.api_keys_dirty: dict[str, None] = {}
-        self.definitions_dirty: dict[tuple[str, str, str], Exchange | Binding | Rule | None] = {}
         self.blobs_gone: list[str] = []
         self.has_volatile = False  # whether there ever was anything that is not for the disk
         # tasks that are not, but whose payload is a blob; also some that have left
@@ -122,34 +118,33 @@ class Book:
     def restore(
         self,
         counters: Counters,
-        queues: Iterable[QueueRow],
-        limits: Iterable[LimitRow],
+        entities: Iterable[Entity],
         tasks: Iterable[TaskRow],
-        tallies: Iterable[TallyRow] = (),
-        *,
-        api_keys: Iterable[ApiKey] = (),
         answers: Iterable[StoredAnswer] = (),
-        definitions: Iterable[DefinitionRow] = (),
     ) -> None:
         """Fill an empty book from stored rows."""
         must(not self.tasks and not self.namespaces, "only an empty book is filled")
         self.counters = counters
-        for row in queues:
-            namespace = self.namespace(row.namespace)
-            namespace.queues[row.queue] = Queue.from_row(namespace, row)
-        for defined in in_order(definitions):
-            define(self.namespace(defined.namespace), defined.definition)
-        for limit in limits:
-            self.namespace(limit.namespace).limits[limit.tag] = limit.limit
-        for tally in tallies:
-            self.namespace(tally.namespace).tallies[tally.worker] = Tally(
-                tally.succeeded, tally.failed, tally.at_us
-            )
-        self.api_keys = {key.id: key for key in api_keys}
+        for entity, value in from_entities(entities):
+            self._restore_entity(entity, value)
         for answer in sorted(answers, key=lambda answer: answer.rank):
             self.answers.enter(self.cache_of(answer), copy(answer))
         for task_row in tasks:
             self.enter(self.from_row(task_row))
+
+    def _restore_entity(self, entity: Entity, value: Any) -> None:
+        if entity.kind == "api_key":
+            self.api_keys[value.id] = value
+            return
+        namespace = self.namespace(entity.namespace)
+        if entity.kind == "queue":
+            namespace.queues[entity.name] = Queue.from_row(namespace, value)
+        elif entity.kind == "limit":
+            namespace.limits[entity.name] = value
+        elif entity.kind == "tally":
+            namespace.tallies[entity.name] = value
+        else:
+            define(namespace, value)
 
     def recall(self, rows: Iterable[TaskRow]) -> int:
         """Put ended tasks back into memory until the next time that changes are stored.
@@ -188,13 +183,9 @@ class Book:
             or self.gone
             or self.blobs_gone
             or self.recalled
-            or self.queues_dirty
+            or self.entities_dirty
             or self.queues_gone
-            or self.limits_dirty
-            or self.tallies_dirty
-            or self.api_keys_dirty
             or self.answers.dirty
-            or self.definitions_dirty
         )
 
     def take_changes(self) -> Changes:
@@ -217,27 +208,17 @@ class Book:
             counters=Counters(self.counters.fence, self.counters.rank, self.counters.floor),
             tasks=rows,
             gone=list(gone),
-            queues=[queue.to_row() for queue in self.queues_dirty],
-            queues_gone=list(self.queues_gone),
-            limits=[
-                LimitRow(namespace, tag, self.namespace(namespace).limits.get(tag, -1))
-                for namespace, tag in self.limits_dirty
+            entities=[
+                to_entity(*name, each.to_row() if isinstance(each, Queue) else each)
+                for name, each in self.entities_dirty.items()
             ],
+            queues_gone=list(self.queues_gone),
             blobs=self.blobs_gone,
-            tallies=[self.tally_row(*name) for name in self.tallies_dirty],
-            api_keys=[self.api_keys[key] for key in self.api_keys_dirty if key in self.api_keys],
-            api_keys_gone=[key for key in self.api_keys_dirty if key not in self.api_keys],
             answers=self.answers.changed(),
             answers_gone=self.answers.gone(),
-            definitions=[
-                DefinitionRow(*name, definition)
-                for name, definition in self.definitions_dirty.items()
-            ],
         )
         self.blobs_gone = []
-        self.dirty = {}
-        self.queues_dirty, self.limits_dirty, self.tallies_dirty = {}, {}, {}
-        self.api_keys_dirty, self.answers.dirty, self.definitions_dirty = {}, {}, {}
+        self.dirty, self.entities_dirty, self.answers.dirty = {}, {}, {}
         self._queues_leaving = dict(self.queues_gone)
         return changes
 
@@ -320,24 +301,19 @@ class Book:
         if tally is None:
             forgotten = make_room(namespace)
             if forgotten:
-                self.tallies_dirty[namespace.name, forgotten] = None
+                self.entities_dirty["tally", namespace.name, forgotten] = None
             tally = namespace.tallies[worker] = Tally()
         tally.at_us = at_us
-        self.tallies_dirty[namespace.name, worker] = None
+        self.entities_dirty["tally", namespace.name, worker] = tally
         return tally
-
-    def tally_row(self, namespace: str, worker: str) -> TallyRow:
-        """Return what a worker has done, as a row."""
-        tally = self.namespace(namespace).tallies.get(worker, NO_TALLY)
-        return TallyRow(namespace, worker, tally.succeeded, tally.failed, tally.at_us)
 
     def keep_api_key(self, key: ApiKey) -> None:
         self.api_keys = {**self.api_keys, key.id: key}
-        self.api_keys_dirty[key.id] = None
+        self.entities_dirty["api_key", "", key.id] = key
 
     def drop_api_key(self, key: str) -> None:
         self.api_keys = {each: kept for each, kept in self.api_keys.items() if each != key}
-        self.api_keys_dirty[key] = None
+        self.entities_dirty["api_key", "", key] = None
 
     def cache_of(self, answer: StoredAnswer) -> Cache:
         return self.namespaces[answer.namespace].queues[answer.queue].cache
@@ -506,32 +482,27 @@ def snapshot_of(book: Book) -> Changes:
             for task in sorted(book.tasks.values(), key=lambda task: (task.rank, task.id))
             if task.id not in book.recalled and not is_volatile(task.id)
         ],
-        queues=[
-            queue.to_row()
-            for _, namespace in sorted(book.namespaces.items())
-            for _, queue in sorted(namespace.queues.items())
-            if not queue.is_volatile()
-        ],
-        limits=[
-            LimitRow(namespace.name, tag, limit)
-            for _, namespace in sorted(book.namespaces.items())
-            for tag, limit in sorted(namespace.limits.items())
-        ],
-        tallies=[
-            book.tally_row(namespace.name, worker)
-            for _, namespace in sorted(book.namespaces.items())
-            for worker in sorted(namespace.tallies)
-        ],
-        api_keys=[key for _, key in sorted(book.api_keys.items())],
+        entities=[to_entity(*each) for each in _entities_of(book)],
         answers=[
             copy(answer)
             for _, namespace in sorted(book.namespaces.items())
             for _, queue in sorted(namespace.queues.items())
             for answer in queue.cache.answers.values()
         ],
-        definitions=[
-            row
-            for _, namespace in sorted(book.namespaces.items())
-            for row in definitions_of(namespace)
-        ],
     )
+
+
+def _entities_of(book: Book) -> Iterator[tuple[str, str, str, object]]:
+    """Yield kind, namespace, name and value of all that is durable but tasks and answers."""
+    for name, namespace in sorted(book.namespaces.items()):
+        for queue in (queue for _, queue in sorted(namespace.queues.items())):
+            if not queue.is_volatile():
+                yield *queue.entity, queue.to_row()
+        for kind, defined, value in definitions_of(namespace):
+            yield kind, name, defined, value
+        for tag, limit in sorted(namespace.limits.items()):
+            yield "limit", name, tag, limit
+        for worker, tally in sorted(namespace.tallies.items()):
+            yield "tally", name, worker, tally
+    for key_id, key in sorted(book.api_keys.items()):
+        yield "api_key", "", key_id, key

@@ -5,8 +5,8 @@ A snapshot and a set of changes have the same shape: rows. A snapshot has all li
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -39,31 +39,52 @@ class QueueRow(msgspec.Struct, array_like=True):
     traits: AmqpTraits | None = None
 
 
-class LimitRow(msgspec.Struct, array_like=True):
-    """The limit of a tag."""
-
-    namespace: str
-    tag: str
-    limit: int
-
-
-class TallyRow(msgspec.Struct, array_like=True):
+class Tally(msgspec.Struct, array_like=True, gc=False):
     """How many attempts of a worker succeeded and failed, and when the last of them ended."""
 
-    namespace: str
-    worker: str
-    succeeded: int
-    failed: int
-    at_us: int
+    succeeded: int = 0
+    failed: int = 0
+    at_us: int = 0
 
 
-class DefinitionRow(msgspec.Struct, array_like=True):
-    """An exchange, a binding or a rule of a namespace; without a definition it is gone."""
+class Entity(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Anything durable but tasks and answers, by its kind and its name.
 
-    namespace: str
-    kind: str
-    name: str
-    definition: Exchange | Binding | Rule | None
+    Storage needs to know neither: another kind is a line in `KINDS`, and no table.
+    """
+
+    kind: str  # one of `KINDS`
+    namespace: str  # empty for what belongs to none
+    name: str  # unique for its kind in the namespace
+    row: str | None  # in JSON; None if it is gone
+
+
+#: The type of each kind, in the order in which they are restored: what others refer to comes first.
+KINDS: dict[str, Any] = {
+    "queue": QueueRow,
+    "exchange": Exchange,
+    "binding": Binding,
+    "rule": Rule,
+    "limit": int,
+    "tally": Tally,
+    "api_key": ApiKey,
+}
+
+_encode = msgspec.json.Encoder().encode
+_decoders = {kind: msgspec.json.Decoder(each).decode for kind, each in KINDS.items()}
+_PLACES = {kind: place for place, kind in enumerate(KINDS)}
+
+
+def to_entity(kind: str, namespace: str, name: str, value: object) -> Entity:
+    """Write down a value of a kind; None for one that is gone."""
+    return Entity(kind, namespace, name, None if value is None else _encode(value).decode())
+
+
+def from_entities(entities: Iterable[Entity]) -> Iterator[tuple[Entity, Any]]:
+    """Yield entities with their values, in the order in which they are restored."""
+    for entity in sorted(entities, key=lambda entity: _PLACES[entity.kind]):
+        if entity.row is not None:
+            yield entity, _decoders[entity.kind](entity.row)
 
 
 class Counters(msgspec.Struct, array_like=True):
@@ -80,52 +101,40 @@ class Changes(msgspec.Struct):
     counters: Counters  # as they are now
     tasks: list[TaskRow] = []  # rows to write over whatever is stored
     gone: list[TaskId] = []  # ids of tasks to remove, with all that belongs to them
-    queues: list[QueueRow] = []  # queues to write
-    # (namespace, queue) to remove with all their tasks, before anything is written
+    entities: list[Entity] = []  # everything else to write, or to remove
+    # (namespace, queue) whose tasks are to be removed, before anything is written
     queues_gone: list[tuple[str, str]] = []
-    limits: list[LimitRow] = []  # tag limits to write; a negative limit removes one
     # blobs of tasks that are gone without having been stored; to be deleted unless a row names them
     blobs: list[str] = []
-    # what workers have done, to write; a row without any attempt removes one
-    tallies: list[TallyRow] = []
-    api_keys: list[ApiKey] = []  # API keys to write
-    api_keys_gone: list[str] = []  # ids of API keys to remove, before any is written
     answers: list[StoredAnswer] = []  # answers that are kept, to write
     answers_gone: list[TaskId] = []  # tasks whose answers are no longer kept
-    # exchanges, bindings and rules to write; an empty one removes one
-    definitions: list[DefinitionRow] = []
 
     def is_empty(self) -> bool:
         """Return whether there is nothing to write but the counters."""
         return not (
             self.tasks
             or self.gone
-            or self.queues
+            or self.entities
             or self.queues_gone
-            or self.limits
-            or self.tallies
-            or self.api_keys
-            or self.api_keys_gone
             or self.answers
             or self.answers_gone
-            or self.definitions
         )
 
 
 # Definitions: what is durable about the topology of a namespace.
 
 
-def definitions_of(namespace: Namespace) -> Iterable[DefinitionRow]:
-    """Yield what is durable about the topology of a namespace, in an order of its own."""
+def definitions_of(namespace: Namespace) -> Iterator[tuple[str, str, object]]:
+    """Yield kind, name and value of what is durable, in an order that depends on it alone."""
     topology = namespace.topology
     for name, exchange in sorted(topology.exchanges.items()):
         if exchange.durable and (name not in GIVEN_NAMES or exchange.rule):
-            yield DefinitionRow(namespace.name, "exchange", name, exchange)
+            yield "exchange", name, exchange
     for name, binding in sorted(topology.bindings.items()):
         if not is_volatile_binding(namespace, binding):
-            yield DefinitionRow(namespace.name, "binding", name, binding)
+            yield "binding", name, binding
     for name, rule in sorted(topology.rules.items()):
-        yield DefinitionRow(namespace.name, "rule", name, rule)
+        yield "rule", name, rule
 
 
 def is_volatile_binding(namespace: Namespace, binding: Binding) -> bool:
@@ -138,17 +147,11 @@ def is_volatile_binding(namespace: Namespace, binding: Binding) -> bool:
     return namespace.queues[binding.to].is_volatile()
 
 
-def in_order(rows: Iterable[DefinitionRow]) -> list[DefinitionRow]:
-    """Return rows so that what others refer to comes before them."""
-    kinds = ("exchange", "binding", "rule")
-    return sorted(rows, key=lambda row: kinds.index(row.kind))
-
-
-def define(namespace: Namespace, definition: Exchange | Binding | Rule | None) -> None:
+def define(namespace: Namespace, definition: Exchange | Binding | Rule) -> None:
     """Put an exchange, a binding or a rule into a namespace."""
     if isinstance(definition, Exchange):
         namespace.topology.put_exchange(definition)
     elif isinstance(definition, Binding):
         namespace.topology.bind(definition)
-    elif definition is not None:
+    else:
         namespace.topology.rules[definition.name] = definition

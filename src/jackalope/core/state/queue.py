@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from jackalope.core.assertions import must
 from jackalope.core.durations import MILLISECOND, MINUTE, SECOND
 from jackalope.core.lifecycle import PENDING, State
 from jackalope.core.limits import TALLIES_PER_NAMESPACE_MAX
 from jackalope.core.shapes.exchange import AmqpTraits
 from jackalope.core.state.answers import Cache
-from jackalope.core.state.changes import QueueRow
+from jackalope.core.state.changes import QueueRow, Tally
 from jackalope.core.state.ready_queue import Lane, LaneName, Line
 from jackalope.core.state.topology import Topology
 from jackalope.core.task import size_of
@@ -41,6 +39,7 @@ class Queue:
     def __init__(self, namespace: Namespace, name: str, policy: Policy) -> None:
         self.namespace = namespace
         self.name = name
+        self.entity = ("queue", namespace.name, name)  # what storage knows it by
         self.policy = policy
         self.paused_by = ""  # who paused the queue, or empty
         self.batch = 1  # the number of the batch that is being filled; batches count from 1
@@ -118,15 +117,15 @@ class Queue:
     def to_row(self) -> QueueRow:
         """Return everything durable about the queue."""
         return QueueRow(
-            self.namespace.name,
-            self.name,
-            self.policy,
-            self.paused_by,
-            self.batch,
-            self.batch_fill,
-            self.pool,
-            tuple(self.pins),
-            self.traits,
+            namespace=self.namespace.name,
+            queue=self.name,
+            policy=self.policy,
+            paused_by=self.paused_by,
+            batch=self.batch,
+            batch_fill=self.batch_fill,
+            pool=self.pool,
+            pins=tuple(self.pins),
+            traits=self.traits,
         )
 
 
@@ -233,14 +232,6 @@ class Namespace:
 
 # Tallies: what each worker has done, by its name. Durable: the records that end attempts name the
 # worker, so that the counts outlive its sessions and the broker.
-
-
-class Tally(msgspec.Struct, gc=False):
-    """How many attempts of a worker succeeded and failed, and when the last of them ended."""
-
-    succeeded: int = 0
-    failed: int = 0
-    at_us: int = 0
 
 
 NO_TALLY = Tally()

@@ -16,22 +16,13 @@ from zlib import crc32
 
 import msgspec
 
-from jackalope.core.api_key import ApiKey
 from jackalope.core.assertions import must
 from jackalope.core.durations import NEVER
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
-from jackalope.core.shapes.exchange import Binding, Exchange, Rule
 from jackalope.core.shapes.request import StoredAnswer
-from jackalope.core.state.changes import (
-    Changes,
-    Counters,
-    DefinitionRow,
-    LimitRow,
-    QueueRow,
-    TallyRow,
-)
+from jackalope.core.state.changes import Changes, Counters, Entity
 from jackalope.core.task import TaskRow
 from jackalope.storage.ports import BadCursor, BatchSummary, Forgotten, Page, Snapshot, Sort
 from jackalope.storage.sqlite.database import Value, execute_in
@@ -60,9 +51,6 @@ _BATCHES = """
     GROUP BY batch, state ORDER BY batch DESC
 """
 
-_decode_queue = msgspec.json.Decoder(QueueRow).decode
-_decode_api_key = msgspec.json.Decoder(ApiKey).decode
-_decode_definition = msgspec.json.Decoder(Exchange | Binding | Rule).decode
 _decode_counters = msgspec.json.Decoder(Counters).decode
 
 
@@ -127,27 +115,17 @@ class History:
             # One transaction, so that all of it is of one moment.
             connection.execute("BEGIN")
             sequence, counters = _read_meta(connection)
-            queues = connection.execute("SELECT row FROM queues").fetchall()
-            limits = connection.execute("SELECT namespace, tag, max_count FROM limits").fetchall()
-            tallies = connection.execute("SELECT * FROM tallies").fetchall()
-            api_keys = connection.execute("SELECT row FROM api_keys").fetchall()
+            found = connection.execute("SELECT kind, namespace, name, row FROM entities")
+            entities = [Entity(*columns) for columns in found]
             answers = connection.execute("SELECT * FROM answers").fetchall()
-            definitions = connection.execute("SELECT * FROM definitions").fetchall()
             live = connection.execute(_LOAD)
             lent = stack.pop_all()
         return Snapshot(
             sequence=sequence,
             counters=counters,
-            queues=[_decode_queue(row) for (row,) in queues],
-            limits=[LimitRow(*columns) for columns in limits],
+            entities=entities,
             tasks=self._live(live, lent),
-            tallies=[TallyRow(*columns) for columns in tallies],
-            api_keys=[_decode_api_key(row) for (row,) in api_keys],
             answers=[msgspec.convert(columns, StoredAnswer) for columns in answers],
-            definitions=[
-                DefinitionRow(namespace, kind, name, _decode_definition(row))
-                for namespace, kind, name, row in definitions
-            ],
         )
 
     def _live(self, live: sqlite3.Cursor, lent: ExitStack) -> Iterator[TaskRow]:

@@ -17,10 +17,11 @@ from functools import cache
 from itertools import chain
 
 import msgspec
+from msgspec.structs import astuple
 
 from jackalope.core.ids import TaskId
 from jackalope.core.shapes.request import StoredAnswer
-from jackalope.core.state.changes import Changes, Counters, DefinitionRow, LimitRow, TallyRow
+from jackalope.core.state.changes import Changes, Counters, Entity
 from jackalope.core.task import TaskRow
 from jackalope.storage.ports import Forgotten
 from jackalope.storage.sqlite.database import Database, Value, chunks_of, execute_in, marks
@@ -70,12 +71,8 @@ class Writer:
             released += _remove_tasks(connection, removed)
             for rows in [changes.tasks] if tasks is None else tasks:
                 released += self._write_tasks(connection, rows)
-            _write_queues(connection, changes)
-            _write_limits(connection, changes.limits)
-            _write_tallies(connection, changes.tallies)
-            _write_api_keys(connection, changes)
+            _write_entities(connection, changes.entities)
             _write_answers(connection, changes)
-            _write_definitions(connection, changes.definitions)
             _write_meta(connection, sequence, changes.counters)
             return unowned(connection, released)
 
@@ -136,55 +133,20 @@ def _upsert(row_count: int) -> str:
     )
 
 
-def _write_queues(connection: sqlite3.Connection, changes: Changes) -> None:
-    connection.executemany(
-        "DELETE FROM queues WHERE namespace = ? AND queue = ?", changes.queues_gone
-    )
-    connection.executemany(
-        "INSERT OR REPLACE INTO queues VALUES (?, ?, ?)",
-        [(row.namespace, row.queue, _encode_json(row).decode()) for row in changes.queues],
-    )
-
-
 def _ids_in(connection: sqlite3.Connection, queues: Sequence[tuple[str, str]]) -> list[TaskId]:
     """Return the tasks of queues that are to be removed."""
     sql = "SELECT id FROM tasks WHERE namespace = ? AND queue = ?"
     return [row[0] for queue in queues for row in connection.execute(sql, queue).fetchall()]
 
 
-def _write_limits(connection: sqlite3.Connection, limits: list[LimitRow]) -> None:
+def _write_entities(connection: sqlite3.Connection, entities: list[Entity]) -> None:
     connection.executemany(
-        "DELETE FROM limits WHERE namespace = ? AND tag = ?",
-        [(row.namespace, row.tag) for row in limits if row.limit < 0],
+        "DELETE FROM entities WHERE kind = ? AND namespace = ? AND name = ?",
+        [(each.kind, each.namespace, each.name) for each in entities if each.row is None],
     )
     connection.executemany(
-        "INSERT OR REPLACE INTO limits VALUES (?, ?, ?)",
-        [(row.namespace, row.tag, row.limit) for row in limits if row.limit >= 0],
-    )
-
-
-def _write_tallies(connection: sqlite3.Connection, tallies: list[TallyRow]) -> None:
-    connection.executemany(
-        "DELETE FROM tallies WHERE namespace = ? AND worker = ?",
-        [(row.namespace, row.worker) for row in tallies if not (row.succeeded or row.failed)],
-    )
-    connection.executemany(
-        "INSERT OR REPLACE INTO tallies VALUES (?, ?, ?, ?, ?)",
-        [
-            (row.namespace, row.worker, row.succeeded, row.failed, row.at_us)
-            for row in tallies
-            if row.succeeded or row.failed
-        ],
-    )
-
-
-def _write_api_keys(connection: sqlite3.Connection, changes: Changes) -> None:
-    connection.executemany(
-        "DELETE FROM api_keys WHERE id = ?", [(key,) for key in changes.api_keys_gone]
-    )
-    connection.executemany(
-        "INSERT OR REPLACE INTO api_keys VALUES (?, ?)",
-        [(key.id, _encode_json(key).decode()) for key in changes.api_keys],
+        "INSERT OR REPLACE INTO entities VALUES (?, ?, ?, ?)",
+        [astuple(each) for each in entities if each.row is not None],
     )
 
 
@@ -193,22 +155,7 @@ def _write_answers(connection: sqlite3.Connection, changes: Changes) -> None:
     connection.executemany("DELETE FROM answers WHERE task = ?", gone)
     connection.executemany(
         f"INSERT OR REPLACE INTO answers VALUES ({marks(len(StoredAnswer.__struct_fields__))})",
-        [msgspec.structs.astuple(answer) for answer in changes.answers],
-    )
-
-
-def _write_definitions(connection: sqlite3.Connection, rows: list[DefinitionRow]) -> None:
-    connection.executemany(
-        "DELETE FROM definitions WHERE namespace = ? AND kind = ? AND name = ?",
-        [(row.namespace, row.kind, row.name) for row in rows if row.definition is None],
-    )
-    connection.executemany(
-        "INSERT OR REPLACE INTO definitions VALUES (?, ?, ?, ?)",
-        [
-            (row.namespace, row.kind, row.name, _encode_json(row.definition).decode())
-            for row in rows
-            if row.definition is not None
-        ],
+        [astuple(answer) for answer in changes.answers],
     )
 
 

@@ -233,17 +233,40 @@ def _add_definitions(connection: sqlite3.Connection) -> None:
     connection.execute(_DEFINITIONS)
 
 
+_ENTITIES = """CREATE TABLE entities (
+    kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, row TEXT NOT NULL,
+    PRIMARY KEY (kind, namespace, name)
+) WITHOUT ROWID"""
+
+#: What the entities were before they had one table, by that table.
+_BEFORE_ENTITIES = {
+    "queues": "'queue', namespace, queue, row",
+    "limits": "'limit', namespace, tag, CAST(max_count AS TEXT)",
+    "tallies": "'tally', namespace, worker, json_array(succeeded, failed, at_us)",
+    "api_keys": "'api_key', '', id, row",
+    "definitions": "kind, namespace, name, row",
+}
+
+
+def _gather_entities(connection: sqlite3.Connection) -> None:
+    connection.execute(_ENTITIES)
+    for table, columns in _BEFORE_ENTITIES.items():
+        connection.execute(f"INSERT INTO entities SELECT {columns} FROM {table}")  # noqa: S608
+        connection.execute(f"DROP TABLE {table}")
+
+
 MIGRATIONS: dict[int, Migration] = {
     1: _add_tallies_and_api_keys,
     2: _add_answers,
     3: _add_definitions,
+    4: _gather_entities,
 }
 
 #: The condition under which the partial indexes below are used.
 IS_ENDED = "state IN ({})".format(", ".join(f"'{state}'" for state in sorted(ENDED)))
 
 FORMAT = Format(
-    version=4,
+    version=5,
     schema=(
         "CREATE TABLE meta (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID",
         # The serial stays what it is when a row is written over; cursors rely on that.
@@ -264,18 +287,8 @@ FORMAT = Format(
             blob TEXT NOT NULL, task BLOB NOT NULL, PRIMARY KEY (blob, task)
         ) WITHOUT ROWID""",
         "CREATE INDEX blobs_by_task ON blobs (task)",
-        """CREATE TABLE queues (
-            namespace TEXT NOT NULL, queue TEXT NOT NULL, row TEXT NOT NULL,
-            PRIMARY KEY (namespace, queue)
-        ) WITHOUT ROWID""",
-        """CREATE TABLE limits (
-            namespace TEXT NOT NULL, tag TEXT NOT NULL, max_count INTEGER NOT NULL,
-            PRIMARY KEY (namespace, tag)
-        ) WITHOUT ROWID""",
-        _TALLIES,
-        _API_KEYS,
+        _ENTITIES,
         _ANSWERS,
-        _DEFINITIONS,
     ),
     migrations=MIGRATIONS,
 )

@@ -34,7 +34,6 @@ from msgspec.structs import replace
 from jackalope.core.assertions import must
 from jackalope.core.state.changes import Changes
 from jackalope.core.task import TaskRow
-from jackalope.parent_process import die_with_parent
 from jackalope.storage.faults import StorageFault
 from jackalope.storage.ports import Forgotten
 from jackalope.storage.sqlite.history_writer import Writer
@@ -50,7 +49,14 @@ _END_S = 10.0
 #: Where there are too few cores, clients of the broker come before what is written behind.
 _NICE = 5
 
-_RUN = f"from {__name__} import main; main()"
+#: What the process runs. It ends with its broker before it loads anything: it holds the lock.
+_RUN = f"""
+import sys
+from jackalope.parent_process import die_with_parent
+die_with_parent(int(sys.argv[3]))
+from {__name__} import main
+main()
+"""
 
 _KINDS: list[type[StorageFault]] = [StorageFault, *StorageFault.__subclasses__()]
 _FAULTS = {kind.__name__: kind for kind in _KINDS}
@@ -250,11 +256,10 @@ def _warn(message: str, **facts: str) -> None:
 
 def main() -> None:
     """Run the process: file, pipe, parent."""
-    path, pipe, parent = sys.argv[1:]
+    path, pipe, _ = sys.argv[1:]
     # It ends with its broker, which still has something to write when both are signalled.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    die_with_parent(int(parent))
     os.nice(_NICE)
     gc.disable()  # Rows come and go, and none is ever part of a cycle.
     try:
