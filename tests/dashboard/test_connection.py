@@ -12,6 +12,32 @@ from tests.dashboard.conftest import Open
 from tests.dashboard.harness import House
 
 
+def test_a_shortage_is_shown_and_goes_away(tmp_path: Path, open_page: Open) -> None:
+    """The pages say what `/health/ready` says: no new task is taken in."""
+    file = tmp_path / "jackalope.yaml"
+    file.write_text("data: {free_bytes_min: 1000000000000000}\n")
+    house = House(tmp_path, "--config", str(file))
+    try:
+        ready = house.client.get("/health/ready")
+        assert ready.status_code == 503
+        page = open_page(f"{house.url}/")
+        alert = page.get_by_role("alert").filter(has_text="New tasks are refused")
+        expect(alert).to_contain_text("the disk has room for")
+        page.goto(f"{house.url}/#/cluster")
+        node = page.get_by_role("region", name="This node")
+        expect(node).to_contain_text("degraded")
+        expect(node).to_contain_text("the disk has room for")
+        house.broker.stop()
+        file.write_text("data: {free_bytes_min: 0}\n")
+        house.restart_broker()
+        expect(node).to_contain_text("healthy")
+        page.goto(f"{house.url}/")
+        expect(page.locator(".tile").first).to_be_visible()
+        expect(alert).to_have_count(0)
+    finally:
+        house.close()
+
+
 def test_loss_is_told_and_mended(tmp_path: Path, open_page: Open) -> None:
     house = House(tmp_path)
     try:

@@ -188,6 +188,18 @@ def test_waiting_task_says_for_what(house: House, open_page: Open) -> None:
     expect(page.locator("h1 .badge")).to_have_text("ready")
 
 
+def test_task_that_died_of_another_names_it_and_leads_there(house: House, open_page: Open) -> None:
+    first = house.submit("charge", 11, queue="payments", max_retries=0)
+    house.wait_for(first, "dead")
+    task = house.submit("after", queue="cold", dependencies=[first])
+    house.wait_for(task, "dead")
+    page = open_page(f"{house.url}/#/task/{task}")
+    expect(page.get_by_role("region", name="Error")).to_contain_text("charge")
+    expect(page.get_by_role("region", name="Error")).to_contain_text(first)
+    page.get_by_label("waits for: charge, dead").click()
+    expect(page.locator(".trace")).to_contain_text("customer 11 has no card")
+
+
 @pytest.mark.feature("J32")
 def test_dead_task_shows_its_error_and_lives_again(house: House, open_page: Open) -> None:
     task = house.submit("charge", 7, queue="payments", max_retries=0)

@@ -533,3 +533,21 @@ def test_strange_tables(tmp_path: Path, fields: bytes) -> None:
             assert broker.health.trouble() == ""
 
     run(test())
+
+
+def test_open_channels_count_against_channel_max_and_their_numbers_do_not() -> None:
+    async def test() -> None:
+        async with house(channel_max=2) as (_, door):
+            peer = await connect(door)  # With one channel open.
+            peer.send(900, "channel.open")
+            await peer.method("channel.open-ok")
+            peer.send(900, "channel.close", reply_code=200, reply_text="", class_id=0, method_id=0)
+            await peer.method("channel.close-ok")
+            peer.send(7, "channel.open")  # One that was closed makes room.
+            await peer.method("channel.open-ok")
+            peer.send(8, "channel.open")
+            refused = await peer.method("connection.close")
+            assert refused["reply_code"] == 530
+            assert "number of channels opened (2)" in refused["reply_text"]
+
+    run(test())
