@@ -61,7 +61,7 @@ def test_an_error_amid_a_change_stops_the_broker_with_nothing_written(
     engine = engine_on(log)
     replies(engine, [submit(1)])
     before = list(log.bodies)
-    monkeypatch.setattr(core, "serve", lambda _: 1 / 0)
+    monkeypatch.setattr("jackalope.core.tasks.serve", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         engine.decide(NOW_US, [submit(2), submit(3)])
     assert log.bodies == before
