@@ -17,8 +17,9 @@ profiles.load()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: Their files take longest: begun last, one of them would run on alone at the end.
-_FIRST = [Path(__file__).parent / name for name in ("aiida", "simulation", "acceptance")]
+#: Their files take longest: begun last, one of them would run on alone at the end. (A file is never
+#: shared by two processes; that of the fan-outs alone takes minutes on a busy machine.)
+_FIRST = [Path(__file__).parent / name for name in ("aiida", "simulation", "acceptance", "worker")]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
