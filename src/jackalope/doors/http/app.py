@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.utils import ClientDisconnected
 
-from jackalope.doors.http import osrdyne
 from jackalope.doors.http.asgi import (
     HTTP,
     WEBSOCKET,
@@ -23,9 +22,9 @@ from jackalope.doors.http.asgi import (
     Scope,
     Send,
 )
-from jackalope.doors.http.dashboard import live_state, page, sign_in
+from jackalope.doors.http.dashboard import live_state, page
 from jackalope.doors.http.errors import Rejected, error_response
-from jackalope.doors.http.gridlike import batches, jobs, worker_socket
+from jackalope.doors.http.gridlike import jobs, worker_socket
 from jackalope.doors.http.middleware.auth import guard
 from jackalope.doors.http.monitoring import health, prometheus
 from jackalope.doors.http.openapi import spec
@@ -39,7 +38,6 @@ from jackalope.doors.http.rest import (
     requests,
     stats,
     tasks,
-    time_series,
     upload_links,
     worker_api,
     workers,
@@ -51,14 +49,14 @@ if TYPE_CHECKING:
 
 #: Every route of the door but those of GridLike.
 ROUTES: list[Route] = [
-    *(*page.routes, *sign_in.routes, *live_state.routes, *spec.routes),
-    *(*health.routes, *prometheus.routes, *osrdyne.routes, *osrdyne.of_namespace),
+    *(*page.routes, *live_state.routes, *spec.routes),
+    *(*health.routes, *prometheus.routes, *health.of_pools),
     *(*tasks.routes, *requests.routes, *upload_links.routes, *actions.routes, *queues.routes),
-    *(*pools.routes, *workers.routes, *worker_api.routes, *stats.routes, *time_series.routes),
+    *(*pools.routes, *workers.routes, *worker_api.routes, *stats.routes),
     *(*events.routes, *events.updates, *api_keys.routes),
 ]
 
-GRIDLIKE: list[Route] = [*jobs.routes, *batches.routes, *worker_socket.routes]
+GRIDLIKE: list[Route] = [*jobs.routes, *worker_socket.routes]
 
 #: The routes for those who watch, and do nothing else.
 WATCHING: list[Route] = [*health.routes, *prometheus.routes]

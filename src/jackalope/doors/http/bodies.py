@@ -136,7 +136,6 @@ class Received:
     body: Body | None = None  # the payload or result; None if it was a form without it
     fields: dict[str, list[str]] = field(default_factory=dict)  # the other parts of a form, by name
     media_type: str = ""  # what the sender says that the body is
-    file_name: str = ""  # what the sender calls it
 
     def field(self, name: str, default: str = "") -> str:
         """Return a field that is to be given once."""
@@ -253,7 +252,6 @@ class _Form:
         if self.has_body:
             raise Rejected(400, f"{self._part}: given twice; give it once", headers=_CLOSE)
         self.has_body = True
-        self.received.file_name = segment.filename or ""
         self.received.media_type = segment.content_type or ""
 
     def _end(self) -> None:

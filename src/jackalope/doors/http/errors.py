@@ -22,41 +22,24 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(component="http")
 
-#: The status of each refusal of the core.
-STATUS: dict[Code, int] = {
+#: The status of each refusal of the core: what is unknown is not found, nearly all else conflicts
+#: with what is there, and these differ.
+_OTHERS: dict[Code, int] = {
     Code.INVALID: 400,
-    Code.TOO_LARGE: 413,
-    Code.UNKNOWN_TASK: 404,
-    Code.UNKNOWN_QUEUE: 404,
-    Code.UNKNOWN_WORKER: 404,
-    Code.UNKNOWN_SESSION: 409,
-    Code.UNKNOWN_API_KEY: 404,
-    Code.UNKNOWN_POOL: 404,
-    Code.UNKNOWN_BLOB: 404,
-    Code.UNKNOWN_RECIPIENT: 404,
-    Code.UNKNOWN_REQUEST: 404,
-    Code.UNKNOWN_DEPENDENCY: 409,
-    Code.ID_CONFLICT: 409,
-    Code.DUPLICATE_ALIAS: 409,
-    Code.PARENT_ENDED: 409,
-    Code.QUEUE_FULL: 503,
-    Code.QUEUE_NOT_EMPTY: 409,
-    Code.TOO_MANY: 429,
-    Code.POLICY_CYCLE: 409,
-    Code.WRONG_STATE: 409,
-    Code.STALE_FENCE: 409,
-    Code.STALE_SESSION: 409,
-    Code.UNKNOWN_EXCHANGE: 404,
-    Code.UNKNOWN_RULE: 404,
-    Code.NOT_EQUIVALENT: 409,
-    Code.LOCKED: 409,
-    Code.IN_USE: 409,
-    Code.STORAGE_FAILED: 503,
-    Code.OVERLOADED: 503,
-    Code.RATE_LIMITED: 429,
     Code.UNAUTHORISED: 401,
     Code.FORBIDDEN: 403,
+    Code.UNKNOWN_SESSION: 409,
+    Code.UNKNOWN_DEPENDENCY: 409,
+    Code.TOO_LARGE: 413,
+    Code.TOO_MANY: 429,
+    Code.RATE_LIMITED: 429,
     Code.INTERNAL: 500,
+    Code.QUEUE_FULL: 503,
+    Code.STORAGE_FAILED: 503,
+    Code.OVERLOADED: 503,
+}
+STATUS: dict[Code, int] = {
+    code: _OTHERS.get(code, 404 if code.startswith("unknown_") else 409) for code in Code
 }
 
 #: The reason of each status that no refusal of the core stands behind.

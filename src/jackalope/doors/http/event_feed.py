@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from types import TracebackType
 from typing import Self
 
 from jackalope.broker import queries
@@ -45,12 +44,7 @@ class Feed:
         self._feeds.add(self)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._feeds.discard(self)
         for wanted in list(self._subscriptions):
             self.drop(wanted)

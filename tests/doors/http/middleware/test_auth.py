@@ -16,7 +16,7 @@ from jackalope.broker.config.network import server_context
 from jackalope.broker.service import Broker
 from jackalope.core.api_key import Permission
 from jackalope.doors.http.app import build
-from jackalope.doors.http.middleware.rate_limit import BUCKETS_MAX, Rates
+from jackalope.doors.http.middleware.auth import BUCKETS_MAX, Rates
 from jackalope.doors.http.server import HttpDoor
 from jackalope.storage import Level, Storage
 from tests.certificates import certificates

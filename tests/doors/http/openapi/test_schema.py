@@ -58,4 +58,5 @@ def make_possible(part: dict[str, Any]) -> None:
         part.pop(made_up, None)
     tasks = part.get("tasks")
     for task in tasks if isinstance(tasks, list) else ():
-        task.pop("payload_ticket", None)
+        if isinstance(task, dict):  # A claim names its types of tasks as texts.
+            task.pop("payload_ticket", None)

@@ -7,7 +7,9 @@ import httpx
 import pytest
 
 from jackalope.cli.app import run as run_command
+from jackalope.core.refusals import Code
 from jackalope.doors.http.app import build
+from jackalope.doors.http.errors import MEANINGS, STATUS
 from jackalope.doors.http.router import Router, routable
 from tests.doors.harness import run
 from tests.doors.http.harness import Serving, open_http
@@ -136,6 +138,15 @@ def test_the_methods_of_a_path_are_told() -> None:
             assert (told.status_code, told.headers["allow"]) == (405, "OPTIONS, POST")
 
     run(check())
+
+
+def test_every_refusal_has_its_status() -> None:
+    assert STATUS.keys() == set(Code)
+    assert set(STATUS.values()) <= MEANINGS.keys()
+    assert STATUS[Code.UNKNOWN_POOL] == 404
+    assert STATUS[Code.UNKNOWN_SESSION] == STATUS[Code.UNKNOWN_DEPENDENCY] == 409
+    assert STATUS[Code.WRONG_STATE] == STATUS[Code.LOCKED] == 409
+    assert STATUS[Code.QUEUE_FULL] == 503
 
 
 ELSEWHERE = "https://elsewhere.example"

@@ -1,1 +1,1 @@
-"""Middleware: authentication, rate limits, request metrics, trace context."""
+"""Middleware: authentication, rate limits, request metrics."""

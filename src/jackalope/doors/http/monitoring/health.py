@@ -7,15 +7,18 @@ client without one receives only the status, healthy or not.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from jackalope import __version__
 from jackalope.broker.access import acting
 from jackalope.broker.telemetry.gauges import count_connected, count_pending
 from jackalope.core.api_key import Permission
 from jackalope.doors.http.asgi import Response
-from jackalope.doors.http.request import Request, answer, door_of
+from jackalope.doors.http.request import Request, answer, door_of, read_query
+from jackalope.doors.http.rest.pools import views
+from jackalope.doors.http.rest.schemas import MaybeName, about
 from jackalope.doors.http.router import Routes, Spec
 
 routes = Routes()
@@ -80,3 +83,108 @@ def _health(request: Request) -> Response:
         workers, pending = count_connected(broker), count_pending(broker)
         health = Health(health.status, True, workers, pending, trouble)
     return answer(health, 503 if trouble else 200)
+
+
+# What osrdyne answers over HTTP, so that its clients need no change: which workers are ready.
+#
+# The numbers are those of pools. `/health` is the door's own and has another shape: a client that
+# needs osrdyne's takes `/osrdyne` for the address of its API.
+
+of_pools = Routes(has_namespace=True)
+
+
+#: States of launches that count as running.
+_LOADING, _READY = ("starting", "loading"), "ready"
+
+
+class Version(msgspec.Struct):
+    """Which version of the broker this is."""
+
+    git_describe: str | None
+
+
+class WorkerMetadata(msgspec.Struct):
+    """Which worker, and for which key. `metadata` has its pool and its version."""
+
+    external_id: str
+    worker_id: str
+    worker_key: str
+    metadata: dict[str, str]
+
+
+class WorkerReadiness(msgspec.Struct):
+    """How far a worker has come."""
+
+    worker_metadata: WorkerMetadata
+    status: Literal["Loading", "Ready"]
+
+
+class PoolStatus(msgspec.Struct):
+    """The workers that were started for pools, by id."""
+
+    workers: dict[str, WorkerReadiness]
+
+
+class StatusQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose workers."""
+
+    keys: Annotated[tuple[MaybeName, ...], about("Only of these keys.", max_length=100)] = ()
+    pool: Annotated[MaybeName, about("Only of this pool.")] = ""
+
+
+class OsrdyneHealth(msgspec.Struct):
+    """Whether the broker can write."""
+
+    status: Literal["ok", "degraded"]
+
+
+@routes.get("/osrdyne/health", "", Spec(OsrdyneHealth, also={503: "It cannot write just now."}))
+async def read_osrdyne_health(request: Request) -> Response:
+    """Tell whether the broker can write, in osrdyne's words."""
+    trouble = trouble_of(request)
+    return answer(OsrdyneHealth("degraded" if trouble else "ok"), 503 if trouble else 200)
+
+
+@routes.get("/version", "", Spec(Version))
+async def read_version(_: Request) -> Response:
+    """Tell which version of the broker this is."""
+    return answer(Version(__version__))
+
+
+@routes.get("/osrdyne/version", "", Spec(Version))
+async def read_osrdyne_version(_: Request) -> Response:
+    """Tell which version of the broker this is; the same as `/version`."""
+    return answer(Version(__version__))
+
+
+_STATUS = Spec(PoolStatus, query=StatusQuery)
+
+
+@of_pools.get("/status", "read_tasks", _STATUS)
+async def read_status(request: Request) -> Response:
+    """Tell which workers of pools are ready, and which still load."""
+    return await _status(request)
+
+
+@of_pools.get("/osrdyne/status", "read_tasks", _STATUS)
+async def read_osrdyne_status(request: Request) -> Response:
+    """Tell which workers of pools are ready, and which still load; the same as `/status`."""
+    return await _status(request)
+
+
+async def _status(request: Request) -> Response:
+    query = read_query(request, StatusQuery)
+    workers: dict[str, WorkerReadiness] = {}
+    for pool in await views(request, query.pool):
+        for group in pool.groups:
+            if query.keys and group.key not in query.keys:
+                continue
+            for launch in group.launches:
+                if launch.state != _READY and launch.state not in _LOADING:
+                    continue
+                about_it = {"pool": pool.queue, "version": launch.version}
+                found = WorkerMetadata(launch.external_id, launch.launch, group.key, about_it)
+                status: Literal["Loading", "Ready"]
+                status = "Ready" if launch.state == _READY else "Loading"
+                workers[launch.launch] = WorkerReadiness(found, status)
+    return answer(PoolStatus(workers))

@@ -15,7 +15,7 @@ from jackalope.core.effects import Acted
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId, as_task_id, id_text
 from jackalope.core.lifecycle import PENDING, State
-from jackalope.core.limits import ITEMS_PER_COMMAND_MAX, TIME_US_MAX
+from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import ErrorBody, Rejected, refusal_body
@@ -34,17 +34,15 @@ from jackalope.doors.http.rest.schemas import (
     STATES,
     Count,
     Id,
-    MaybeName,
     Priority,
     Seconds,
     Status,
-    Tag,
     Time,
     about,
     from_seconds,
-    from_time,
     to_time,
 )
+from jackalope.doors.http.rest.tasks import FilterGiven, to_filter
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.doors.http.session import of_kind
 
@@ -114,21 +112,6 @@ async def _act_on_one(
 async def _act(request: Request, command: ActOnTasks) -> Acted:
     command.namespace, command.by = namespace_of(request), by_of(request)
     return of_kind(await door_of(request).desk.ask(command), Acted)
-
-
-class FilterGiven(msgspec.Struct, forbid_unknown_fields=True):
-    """Which tasks: all conditions must hold, and none means every task."""
-
-    status: Status | None = None
-    states: Annotated[tuple[State, ...], Meta(max_length=10)] = ()
-    queue: MaybeName = ""
-    name: MaybeName = ""
-    key: MaybeName = ""
-    tag: Tag | None = None
-    batch: Annotated[int, Meta(ge=0, le=TIME_US_MAX)] = 0
-    parent: Id | None = None
-    text: MaybeName = ""
-    older_than: Time | None = None
 
 
 class TermsGiven(msgspec.Struct, forbid_unknown_fields=True):
@@ -203,15 +186,17 @@ async def act_on_tasks(request: Request) -> Response:
     asked = await read_body(request, ActionAsked)
     if asked.filter is None and not asked.task_ids:
         raise Rejected(400, "body: give a filter, or task_ids, or both")
+    given = asked.filter
+    wanted = None if given is None else to_filter(given, given.name, given.states)
     command = ActOnTasks(
         ref=0,
         action=asked.action,
         tasks=tuple(as_task_id(each) or NO_TASK for each in asked.task_ids),
-        filter=None if asked.filter is None else _to_filter(asked.filter),
+        filter=wanted,
         dry_run=asked.dry_run,
         terms=None if asked.terms is None else _to_terms(asked.terms),
     )
-    if asked.filter is not None and asked.filter.status and not _states(asked.filter):
+    if given is not None and given.status and wanted is not None and not wanted.states:
         return answer(ActionResult(0, 0, [], more=False, dry_run=asked.dry_run))
     acted = await _act(request, command)
     refused = [RefusedTask(id_text(task), refusal_body(why)) for task, why in acted.refused]
@@ -222,26 +207,6 @@ def _to_terms(given: TermsGiven) -> RetryTerms:
     timeout = given.timeout_seconds
     timeout_us = None if timeout is None else from_seconds(timeout)
     return RetryTerms(given.max_retries, timeout_us, given.priority)
-
-
-def _states(given: FilterGiven) -> tuple[State, ...]:
-    if given.status is None:
-        return given.states
-    return tuple(s for s in STATES[given.status] if not given.states or s in given.states)
-
-
-def _to_filter(given: FilterGiven) -> Filter:
-    return Filter(
-        states=_states(given),
-        queue=given.queue,
-        name=given.name,
-        key=given.key,
-        tag=given.tag or "",
-        parent=(given.parent and as_task_id(given.parent)) or NO_TASK,
-        batch=given.batch,
-        text=given.text,
-        older_than_us=from_time(given.older_than),
-    )
 
 
 # What a task has gone through.

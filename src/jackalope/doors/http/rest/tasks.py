@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from jackalope.broker import queries
 from jackalope.broker.queries import About, Refused, task_and_bodies
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
+from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, as_task_id, id_text
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.limits import INLINE_BYTES_MAX, TIME_US_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import Same, identity_of
-from jackalope.core.task import BlobRef, Body, TaskSpec
+from jackalope.core.task import NO_OPTIONS, TRACE_PARENT, TRACE_STATE, BlobRef, Body, TaskSpec
 from jackalope.doors.http.asgi import Response, while_there
 from jackalope.doors.http.bodies import receiving
 from jackalope.doors.http.errors import Rejected, refusal_body
-from jackalope.doors.http.middleware.trace_context import carry_trace
 from jackalope.doors.http.request import (
+    Connection,
     Request,
     answer,
     by_of,
@@ -228,6 +232,38 @@ class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
     cursor: Annotated[str, about("From the page before.", max_length=1_024)] = ""
 
 
+class FilterGiven(msgspec.Struct, forbid_unknown_fields=True):
+    """Which tasks: all conditions must hold, and none means every task."""
+
+    status: Status | None = None
+    states: Annotated[tuple[State, ...], Meta(max_length=10)] = ()
+    queue: MaybeName = ""
+    name: MaybeName = ""
+    key: MaybeName = ""
+    tag: Tag | None = None
+    batch: Annotated[int, Meta(ge=0, le=TIME_US_MAX)] = 0
+    parent: Id | None = None
+    text: MaybeName = ""
+    older_than: Time | None = None
+
+
+def to_filter(given: FilterGiven | ListQuery, name: str, states: tuple[State, ...]) -> Filter:
+    """Return the conditions as the core takes them; without states if no state meets them."""
+    if given.status is not None:
+        states = tuple(s for s in STATES[given.status] if not states or s in states)
+    return Filter(
+        states=states,
+        queue=given.queue,
+        name=name,
+        key=given.key,
+        tag=given.tag or "",
+        parent=(given.parent and as_task_id(given.parent)) or NO_TASK,
+        batch=given.batch,
+        text=given.text,
+        older_than_us=from_time(given.older_than),
+    )
+
+
 @routes.get("/tasks", "read_tasks", Spec(TaskList, query=ListQuery))
 async def list_tasks(request: Request) -> Response:
     """List tasks, the latest first.
@@ -237,24 +273,16 @@ async def list_tasks(request: Request) -> Response:
     # A bad namespace is reported also of a list that cannot have a task.
     query, namespace = read_query(request, ListQuery), namespace_of(request)
     is_named_twice = query.name and query.task_type and query.name != query.task_type
-    states = set(query.state or State) & set(STATES[query.status] if query.status else State)
-    if not states or is_named_twice:
+    wanted = to_filter(query, query.task_type or query.name, tuple(sorted(set(query.state))))
+    if is_named_twice or (query.status and not wanted.states):
         return answer(TaskList([], 0, None))
     asked = About(
-        states=tuple(sorted(states)) if query.state or query.status else (),
-        queue=query.queue,
-        name=query.task_type or query.name,
-        key=query.key,
-        tag=query.tag or "",
-        parent=(query.parent and as_task_id(query.parent)) or NO_TASK,
-        batch=query.batch,
-        text=query.text,
-        older_than_us=from_time(query.older_than),
         sort=str(query.sort),
         limit=query.limit,
         offset=query.offset,
         cursor=query.cursor,
         total=not query.cursor,
+        **msgspec.structs.asdict(wanted),
     )
     page = await queries.tasks(door_of(request).broker, namespace, asked)
     tasks = [show(view) for view in page.tasks]
@@ -358,3 +386,30 @@ async def _after_waiting(
         # Its policy keeps nothing: what the end reported is all there is.
         view = msgspec.structs.replace(found[0], state=ended.state, reason=ended.reason)
         return view, (b"", ended.result)
+
+
+# Traces: a request that is part of one lets the tasks that it submits belong to it.
+#
+# Headers that cannot be a context are left out, as the W3C asks; those that the task brings itself
+# count first.
+
+_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+
+#: The minimum that the W3C requires everyone to accept.
+_STATE_CHARS_MAX = 512
+
+
+def carry_trace(request: Connection, specs: Iterable[TaskSpec]) -> None:
+    """Let tasks belong to the trace of the request that submits them."""
+    parent = request.header(TRACE_PARENT)
+    if not _PARENT.fullmatch(parent):
+        return
+    carried = {TRACE_PARENT: parent}
+    state = request.header(TRACE_STATE)
+    if 0 < len(state) <= _STATE_CHARS_MAX:
+        carried[TRACE_STATE] = state
+    for spec in specs:
+        options = spec.options or NO_OPTIONS
+        if TRACE_PARENT not in options.headers:
+            headers = {**options.headers, **carried}
+            spec.options = msgspec.structs.replace(options, headers=headers)
