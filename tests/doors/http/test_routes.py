@@ -26,7 +26,7 @@ from jackalope.core.ids import id_text
 from jackalope.core.task import Options, TaskSpec
 from jackalope.doors.http.app import Application, application, build
 from jackalope.doors.http.asgi import WEBSOCKET
-from jackalope.doors.http.management.conventions import Room
+from jackalope.doors.http.management.conventions import Context
 from jackalope.doors.http.management.server import _gate
 from jackalope.doors.http.management.server import build as build_management
 from jackalope.doors.http.middleware.auth import Gate
@@ -172,7 +172,7 @@ class House:
         await self.broker.start()
         self.door = HttpDoor(self.broker, HttpConfig(rate_per_s=0))
         self.links = OneLink()
-        self.room = Room(self.broker, self.links, 0)
+        self.context = Context(self.broker, self.links, 0)
         session = self.broker.open_session(Silent())
         spec = TaskSpec(
             TASKS[THEIRS],
@@ -195,7 +195,7 @@ class House:
 
     async def __aexit__(self, *_: object) -> None:
         self.door.desk.close()
-        self.room.desk.close()
+        self.context.desk.close()
         await self.broker.stop()
 
     async def ask(self, app: str, method: str, path: str, target: str) -> httpx.Response:
@@ -203,7 +203,7 @@ class House:
             asgi: Any = Gate(application(self.door), self.door)
             auth: dict[str, Any] = {"headers": {"Authorization": f"Bearer {self.token}"}}
         else:
-            asgi = _gate(build_management(self.room, HttpConfig()), self.broker)
+            asgi = _gate(build_management(self.context, HttpConfig()), self.broker)
             auth = {"auth": ("any", self.token)}
         transport = httpx.ASGITransport(app=asgi)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
@@ -238,7 +238,7 @@ def every_route() -> list[tuple[str, str, str, Permission]]:
     broker = Broker(storage)
     apps = {
         "http": build(HttpDoor(broker)),
-        "management": build_management(Room(broker, OneLink(), 0), HttpConfig()),
+        "management": build_management(Context(broker, OneLink(), 0), HttpConfig()),
     }
     storage.close()
     return sorted(

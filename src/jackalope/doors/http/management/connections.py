@@ -8,9 +8,9 @@ from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.management.conventions import (
     NODE,
     Item,
+    context_of,
     listed,
     not_found,
-    room_of,
     shown,
 )
 from jackalope.doors.http.request import Request
@@ -29,7 +29,7 @@ _REASON_CHARS_MAX = 200
 @routes.get("/vhosts/{vhost}/connections", "read_tasks")
 async def list_connections(request: Request, vhost: str | None = None) -> Response:
     """List the connections over AMQP to a virtual host, or to all."""
-    return listed(request, [_show_link(link) for link in room_of(request).links(vhost)])
+    return listed(request, [_show_link(link) for link in context_of(request).links(vhost)])
 
 
 @routes.get("/connections/{name}", "read_tasks")
@@ -42,7 +42,7 @@ async def read_connection(request: Request, name: str) -> Response:
 async def close_connection(request: Request, name: str) -> Response:
     """Close a connection."""
     told = request.header(_REASON_HEADER, "Closed via management plugin")
-    if not room_of(request).close_link(name, told[:_REASON_CHARS_MAX]):
+    if not context_of(request).close_link(name, told[:_REASON_CHARS_MAX]):
         raise not_found()
     return Response(status=204)
 
@@ -68,7 +68,7 @@ async def read_channel(request: Request, name: str) -> Response:
         if item["name"] == name:
             consumers = [
                 each
-                for each in room_of(request).consumers()
+                for each in context_of(request).consumers()
                 if each["channel_details"]["name"] == item["name"]
             ]
             return shown(request, item | {"consumer_details": consumers})
@@ -79,11 +79,11 @@ async def read_channel(request: Request, name: str) -> Response:
 @routes.get("/consumers/{vhost}", "read_tasks")
 async def list_consumers(request: Request, vhost: str | None = None) -> Response:
     """List the consumers over AMQP of a virtual host, or of all."""
-    return listed(request, room_of(request).consumers(vhost))
+    return listed(request, context_of(request).consumers(vhost))
 
 
 def _link(request: Request, name: str) -> Link:
-    for link in room_of(request).links():
+    for link in context_of(request).links():
         if link.name == name:
             return link
     raise not_found()
@@ -92,7 +92,7 @@ def _link(request: Request, name: str) -> Link:
 def _channels(request: Request, vhost: str | None = None) -> list[Item]:
     return [
         _show_channel(link, channel)
-        for link in room_of(request).links(vhost)
+        for link in context_of(request).links(vhost)
         for channel in link.channels
     ]
 

@@ -237,13 +237,13 @@ def _count(value: str, name: str, most: int) -> int:
     return int(value)
 
 
-# The room of the management API: what every route needs.
+# The context of the management API: what every route needs.
 
 
 _BY = "management"
 
 
-class Room:
+class Context:
     """What the routes share."""
 
     def __init__(self, broker: Broker, links: Links, amqp_port: int) -> None:
@@ -351,10 +351,10 @@ def message_stats(reading: Reading, ack_rate: float) -> Item:
     }
 
 
-def room_of(request: Request) -> Room:
-    """Return the room of a request."""
-    room: Room = request.app.owner
-    return room
+def context_of(request: Request) -> Context:
+    """Return the context of a request."""
+    context: Context = request.app.owner
+    return context
 
 
 def by() -> str:

@@ -35,12 +35,12 @@ from jackalope.doors.http.management.conventions import (
     Item,
     bad,
     by,
+    context_of,
     exchange_named,
     fields,
     problem_of,
     read_json,
     require,
-    room_of,
     text,
 )
 from jackalope.doors.http.management.resources import QUEUES, find
@@ -64,7 +64,7 @@ _ENCODINGS = ("auto", "base64")
 @routes.post("/exchanges/{vhost}/{name}/publish", Permission.SUBMIT_TASKS)
 async def publish(request: Request, vhost: str, name: str) -> Response:
     """Publish a message, and tell whether it led anywhere."""
-    room = room_of(request)
+    context = context_of(request)
     body = await read_json(request)
     require(body, "routing_key", "properties", "payload", "payload_encoding")
     properties = from_json(fields(body, properties={})["properties"])
@@ -73,7 +73,7 @@ async def publish(request: Request, vhost: str, name: str) -> Response:
     except BadProperties as problem:
         raise bad(f"properties: {problem}") from None
     message = Publication(
-        fresh_task_id(room.broker.now_us()),
+        fresh_task_id(context.broker.now_us()),
         exchange_named(name),
         text(body, "routing_key"),
         properties,
@@ -85,7 +85,7 @@ async def publish(request: Request, vhost: str, name: str) -> Response:
         name=known.name[:NAME_CHARS_MAX],
     )
     command = PublishMessages(messages=[message], namespace=namespace_of(vhost), by=by())
-    told = of_kind(await room.ask(command), Published)
+    told = of_kind(await context.ask(command), Published)
     if told.failed is not None:
         fault = fault_of(told.failed[1])
         raise bad(f"{fault.code} {fault.text}")
@@ -95,9 +95,9 @@ async def publish(request: Request, vhost: str, name: str) -> Response:
 @routes.post("/queues/{vhost}/{name}/get", Permission.WORK)
 async def get_messages(request: Request, vhost: str, name: str) -> Response:
     """Take messages off a queue, and give them back if wished."""
-    room = room_of(request)
+    context = context_of(request)
     body = await read_json(request)
-    found: AmqpQueueView = await room.broker.read(
+    found: AmqpQueueView = await context.broker.read(
         lambda engine: find(engine, QUEUES, vhost, name, Permission.WORK)
     )
     require(body, "ackmode", "encoding")
@@ -109,11 +109,11 @@ async def get_messages(request: Request, vhost: str, name: str) -> Response:
     most, cut = fields(body, count=1, truncate=-1).values()
     if not 0 < most <= COUNT_MAX:
         raise bad(f"count: {most} is not from 1 to {COUNT_MAX}")
-    hand = Hand(room.broker, found)
+    hand = Hand(context.broker, found)
     shown: list[Item] = []
     try:
         while len(shown) < most and (taken := await hand.take()) is not None:
-            left = ready_in(room.broker.engine, found.namespace, found.queue)
+            left = ready_in(context.broker.engine, found.namespace, found.queue)
             shown.append(_show(taken, await hand.body_of(taken), left, encoding, cut))
         await hand.answer(mode)
     except Refused as refused:

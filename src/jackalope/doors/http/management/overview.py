@@ -17,13 +17,13 @@ from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.management.conventions import (
     NODE,
     SPOKEN_VERSION,
+    Context,
     Item,
-    Room,
     admit_to,
+    context_of,
     listed,
     namespaces,
     not_found,
-    room_of,
     shown,
 )
 from jackalope.doors.http.management.resources import EXCHANGES, POLICIES, QUEUES
@@ -37,9 +37,9 @@ routes = Routes("/api")
 @routes.get("/overview", "read_tasks")
 async def read_overview(request: Request) -> Response:
     """Show how much there is of everything."""
-    room = room_of(request)
-    totals = await room.broker.read(_totals)
-    links = room.links()
+    context = context_of(request)
+    totals = await context.broker.read(_totals)
+    links = context.links()
     channels = [channel for link in links for channel in link.channels]
     object_totals = {
         "exchanges": sum(each.exchanges for each in totals),
@@ -60,7 +60,7 @@ async def read_overview(request: Request) -> Response:
             "cluster_name": NODE,
             "object_totals": object_totals,
             "node": NODE,
-            "listeners": _listeners(room),
+            "listeners": _listeners(context),
             "contexts": [],
             "queue_totals": _messages(totals),
         },
@@ -81,7 +81,7 @@ async def read_whoami(_: Request) -> Response:
 @routes.get("/nodes", "read_tasks")
 async def list_nodes(request: Request) -> Response:
     """List the nodes: this one."""
-    return listed(request, [_show_node(room_of(request))])
+    return listed(request, [_show_node(context_of(request))])
 
 
 @routes.get("/nodes/{name}", "read_tasks")
@@ -89,7 +89,7 @@ async def read_node(request: Request, name: str) -> Response:
     """Show a node."""
     if name != NODE:
         raise not_found()
-    return shown(request, _show_node(room_of(request)))
+    return shown(request, _show_node(context_of(request)))
 
 
 @routes.get("/cluster-name", "read_tasks")
@@ -107,9 +107,9 @@ async def list_extensions(_: Request) -> Response:
 @routes.get("/aliveness-test/{vhost}", "read_tasks")
 async def test_aliveness(request: Request, vhost: str) -> Response:
     """Tell whether messages can be written and read."""
-    room = room_of(request)
-    await room.broker.read(lambda engine: namespaces(engine, vhost))
-    return _health(room)
+    context = context_of(request)
+    await context.broker.read(lambda engine: namespaces(engine, vhost))
+    return _health(context)
 
 
 @routes.get("/health/checks/{check}", "read_tasks")
@@ -117,11 +117,11 @@ async def check_health(request: Request, check: str) -> Response:
     """Answer one of the checks: whether the broker can write."""
     if check not in ("alarms", "local-alarms", "virtual-hosts", "node-is-quorum-critical"):
         raise not_found()
-    return _health(room_of(request))
+    return _health(context_of(request))
 
 
-def _health(room: Room) -> Response:
-    trouble = room.broker.health.shortage()
+def _health(context: Context) -> Response:
+    trouble = context.broker.health.shortage()
     if trouble:
         return answer({"status": "failed", "reason": trouble}, 503)
     return answer({"status": "ok"})
@@ -137,13 +137,13 @@ async def list_vhosts(request: Request) -> Response:
     def look(engine: Engine) -> list[Item]:
         return [_show_vhost(engine, namespace) for namespace in namespaces(engine)]
 
-    return listed(request, await room_of(request).broker.read(look))
+    return listed(request, await context_of(request).broker.read(look))
 
 
 @routes.get("/vhosts/{vhost}", "read_tasks")
 async def read_vhost(request: Request, vhost: str) -> Response:
     """Show a virtual host."""
-    found = await room_of(request).broker.read(
+    found = await context_of(request).broker.read(
         lambda engine: _show_vhost(engine, namespaces(engine, vhost)[0])
     )
     return shown(request, found)
@@ -154,17 +154,19 @@ async def make_vhost(request: Request, vhost: str) -> Response:
     """Make a virtual host. Every name is one already: it comes into being with what is in it."""
     name = namespace_of(vhost)
     admit_to(name)
-    is_there = await room_of(request).broker.read(lambda engine: name in views.namespaces(engine))
+    is_there = await context_of(request).broker.read(
+        lambda engine: name in views.namespaces(engine)
+    )
     return Response(status=204 if is_there else 201)
 
 
 @routes.delete("/vhosts/{vhost}", "admin")
 async def delete_vhost(request: Request, vhost: str) -> Response:
     """Delete all that is in a virtual host."""
-    room = room_of(request)
+    context = context_of(request)
     admit_to(namespace_of(vhost))
-    for command in await room.broker.read(lambda engine: _removals(engine, vhost)):
-        await room.ask(command)
+    for command in await context.broker.read(lambda engine: _removals(engine, vhost)):
+        await context.ask(command)
     return Response(status=204)
 
 
@@ -203,16 +205,16 @@ def _show_vhost(engine: Engine, namespace: str) -> Item:
     }
 
 
-def _show_node(room: Room) -> Item:
+def _show_node(context: Context) -> Item:
     return {
         "name": NODE,
         "type": "disc",
         "running": True,
         "os_pid": str(os.getpid()),
-        "uptime": (room.broker.now_us() - room.broker.started_us) // MILLISECOND,
+        "uptime": (context.broker.now_us() - context.broker.started_us) // MILLISECOND,
         "processors": os.cpu_count(),
         "mem_alarm": False,
-        "disk_free_alarm": bool(room.broker.health.shortage()),
+        "disk_free_alarm": bool(context.broker.health.shortage()),
         "partitions": [],
         "exchange_types": _exchange_types(),
     }
@@ -229,6 +231,6 @@ def _exchange_types() -> list[Item]:
     ]
 
 
-def _listeners(room: Room) -> list[Item]:
-    ports = {"amqp": room.amqp_port, "http": room.port}
+def _listeners(context: Context) -> list[Item]:
+    ports = {"amqp": context.amqp_port, "http": context.port}
     return [{"node": NODE, "protocol": name, "port": port} for name, port in ports.items()]

@@ -35,6 +35,7 @@ from jackalope.doors.http.management.conventions import (
     admit_to,
     bad,
     by,
+    context_of,
     exchange_named,
     fields,
     key_of,
@@ -43,7 +44,6 @@ from jackalope.doors.http.management.conventions import (
     not_found,
     read_json,
     require,
-    room_of,
     shown,
     text,
 )
@@ -129,16 +129,16 @@ def _remove_queue(namespace: str, found: AmqpQueueView, query: Query) -> RemoveQ
 
 
 def _add_numbers(request: Request, items: list[Item], is_list: bool) -> None:
-    room = room_of(request)
+    context = context_of(request)
     if is_list and request.query.get("disable_stats") == "true":
         for item in items:
             item["state"] = "live"
             for name in _NUMBERS:
                 del item[name]
         return
-    room.add_numbers(items)
+    context.add_numbers(items)
     if not is_list:
-        items[0]["consumer_details"] = room.consumers(items[0]["vhost"], items[0]["name"])
+        items[0]["consumer_details"] = context.consumers(items[0]["vhost"], items[0]["name"])
 
 
 QUEUES = Resource(
@@ -158,10 +158,12 @@ QUEUES = Resource(
 @routes.delete("/queues/{vhost}/{name}/contents", "admin")
 async def purge_queue(request: Request, vhost: str, name: str) -> Response:
     """Drop what is ready in a queue."""
-    room = room_of(request)
-    found: AmqpQueueView = await room.broker.read(lambda engine: find(engine, QUEUES, vhost, name))
+    context = context_of(request)
+    found: AmqpQueueView = await context.broker.read(
+        lambda engine: find(engine, QUEUES, vhost, name)
+    )
     namespace = namespace_of(vhost)
-    await room.ask(PurgeQueue(queue=found.queue, key=found.key, namespace=namespace, by=by()))
+    await context.ask(PurgeQueue(queue=found.queue, key=found.key, namespace=namespace, by=by()))
     return Response(status=204)
 
 
@@ -325,7 +327,7 @@ def _add_routes(resource: Resource) -> None:
     @routes.get(f"{path}/{{vhost}}", "read_tasks")
     async def list_all(request: Request, vhost: str | None = None) -> Response:
         """List those of a virtual host, or of all."""
-        broker = room_of(request).broker
+        broker = context_of(request).broker
         items = await broker.read(lambda engine: _all(engine, resource, vhost))
         resource.complete(request, items, True)
         return listed(request, items)
@@ -333,7 +335,7 @@ def _add_routes(resource: Resource) -> None:
     @routes.get(one, "read_tasks")
     async def read(request: Request, vhost: str, name: str) -> Response:
         """Show one."""
-        broker = room_of(request).broker
+        broker = context_of(request).broker
         found = await broker.read(lambda engine: find(engine, resource, vhost, name))
         item = resource.show(namespace_of(vhost), found)
         resource.complete(request, [item], False)
@@ -342,17 +344,17 @@ def _add_routes(resource: Resource) -> None:
     @routes.put(one, "admin")
     async def declare(request: Request, vhost: str, name: str) -> Response:
         """Declare one."""
-        room, body = room_of(request), await read_json(request)
-        found = await room.find(lambda engine: find(engine, resource, vhost, name))
-        await room.ask(resource.declare(namespace_of(vhost), resource.named(name), body, found))
+        context, body = context_of(request), await read_json(request)
+        found = await context.find(lambda engine: find(engine, resource, vhost, name))
+        await context.ask(resource.declare(namespace_of(vhost), resource.named(name), body, found))
         return Response(status=201 if found is None else 204)
 
     @routes.delete(one, "admin")
     async def remove(request: Request, vhost: str, name: str) -> Response:
         """Remove one."""
-        room = room_of(request)
-        found = await room.broker.read(lambda engine: find(engine, resource, vhost, name))
-        await room.ask(resource.remove(namespace_of(vhost), found, request.query))
+        context = context_of(request)
+        found = await context.broker.read(lambda engine: find(engine, resource, vhost, name))
+        await context.ask(resource.remove(namespace_of(vhost), found, request.query))
         return Response(status=204)
 
 
@@ -380,7 +382,7 @@ async def list_bindings(request: Request, vhost: str | None = None) -> Response:
 @routes.get("/queues/{vhost}/{name}/bindings", "read_tasks")
 async def list_bindings_of_queue(request: Request, vhost: str, name: str) -> Response:
     """List the bindings that lead to a queue."""
-    await room_of(request).broker.read(lambda engine: find(engine, QUEUES, vhost, name))
+    await context_of(request).broker.read(lambda engine: find(engine, QUEUES, vhost, name))
     return await _list_bindings(
         request, vhost, lambda each: not each.is_to_exchange and each.to == name
     )
@@ -391,7 +393,7 @@ async def list_bindings_of_exchange(request: Request, vhost: str, name: str, end
     """List the bindings whose source, or whose destination, is an exchange."""
     if end not in ("source", "destination"):
         raise not_found()
-    await room_of(request).broker.read(lambda engine: find(engine, EXCHANGES, vhost, name))
+    await context_of(request).broker.read(lambda engine: find(engine, EXCHANGES, vhost, name))
     exchange = exchange_named(name)
     if end == "source":
         return await _list_bindings(request, vhost, lambda each: each.source == exchange)
@@ -416,7 +418,7 @@ async def bind(request: Request, vhost: str, source: str, kind: str, target: str
     to = exchange_named(target) if _is_exchange(kind) else target
     ends = {"source": exchange_named(source), "destination": to, **end}
     command = _bind(namespace_of(vhost), body | ends)
-    await room_of(request).ask(command)
+    await context_of(request).ask(command)
     where = f"{quote(target, safe='')}/{quote(key_of(command.binding))}"
     return Response(status=201, headers={"Location": where})
 
@@ -436,7 +438,7 @@ async def unbind(
 ) -> Response:
     """Undo a binding."""
     binding = await _find_binding(request, vhost, _between(source, kind, target), key)
-    await room_of(request).ask(Unbind(binding=binding, namespace=namespace_of(vhost), by=by()))
+    await context_of(request).ask(Unbind(binding=binding, namespace=namespace_of(vhost), by=by()))
     return Response(status=204)
 
 
@@ -482,7 +484,7 @@ async def _list_bindings(request: Request, vhost: str | None, fits: Fits) -> Res
             if fits(binding)
         ]
 
-    return listed(request, await room_of(request).broker.read(look))
+    return listed(request, await context_of(request).broker.read(look))
 
 
 async def _find_binding(request: Request, vhost: str, fits: Fits, key: str) -> Binding:
@@ -495,7 +497,7 @@ async def _find_binding(request: Request, vhost: str, fits: Fits, key: str) -> B
                 return binding
         raise not_found()
 
-    return await room_of(request).broker.read(look)
+    return await context_of(request).broker.read(look)
 
 
 # Definitions.
@@ -507,14 +509,14 @@ _DEFINED = (POLICIES, EXCHANGES, QUEUES)
 @routes.get("/definitions", "admin")
 async def export_all(request: Request) -> Response:
     """Export the definitions of every virtual host. Users are API keys, which stay here."""
-    found = await room_of(request).broker.read(lambda engine: _export(engine, None))
+    found = await context_of(request).broker.read(lambda engine: _export(engine, None))
     return answer(found)
 
 
 @routes.get("/definitions/{vhost}", "admin")
 async def export_vhost(request: Request, vhost: str) -> Response:
     """Export the definitions of a virtual host, without its name."""
-    found = await room_of(request).broker.read(lambda engine: _export(engine, vhost))
+    found = await context_of(request).broker.read(lambda engine: _export(engine, vhost))
     for kind in ("queues", "exchanges", "bindings", "policies"):
         found[kind] = [{k: v for k, v in each.items() if k != "vhost"} for each in found[kind]]
     for kind in ("vhosts", "users", "permissions", "topic_permissions", "global_parameters"):
@@ -569,10 +571,10 @@ def _export(engine: Engine, vhost: str | None) -> Item:
 
 
 async def _import(request: Request, vhost: str | None) -> Response:
-    room, body = room_of(request), await read_json(request)
+    context, body = context_of(request), await read_json(request)
     # All of it is read before any of it is done.
     for command in list(_commands(body, vhost)):
-        await room.ask(command)
+        await context.ask(command)
     return Response(status=204)
 
 

@@ -21,7 +21,7 @@ from jackalope.doors.http.app import Application
 from jackalope.doors.http.asgi import ASGIApp, Receive, Response, Scope, Send
 from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.management import connections, messages, overview, resources
-from jackalope.doors.http.management.conventions import Problem, Room, not_found
+from jackalope.doors.http.management.conventions import Context, Problem, not_found
 from jackalope.doors.http.middleware.auth import admitted
 from jackalope.doors.http.request import Connection, answer
 from jackalope.doors.http.router import routable
@@ -49,25 +49,25 @@ class ManagementDoor:
     ) -> None:
         self.port = settings.port  # where it listens, once started
         self._broker = broker
-        self._room = Room(broker, links, amqp_port)
+        self._context = Context(broker, links, amqp_port)
         self._settings = settings
         self._listener = Listener(settings, broker.backlog, tls)
 
     async def start(self) -> None:
         """Begin to listen."""
-        self.port = self._room.port = await self._listener.listen(self._settings.port)
-        await self._listener.start(_gate(build(self._room, self._settings), self._broker))
+        self.port = self._context.port = await self._listener.listen(self._settings.port)
+        await self._listener.start(_gate(build(self._context, self._settings), self._broker))
 
     async def stop(self) -> None:
         """Accept no more connections, finish what is under way, and close."""
-        self._room.desk.close()
+        self._context.desk.close()
         await self._listener.stop()
 
 
-def build(room: Room, settings: HttpConfig) -> Application:
+def build(context: Context, settings: HttpConfig) -> Application:
     """Build the application."""
     routes = [route for noun in _NOUNS for route in noun.routes]
-    return Application(routes, room, _error_response, settings.body_bytes_max)
+    return Application(routes, context, _error_response, settings.body_bytes_max)
 
 
 def _gate(app: ASGIApp, broker: Broker) -> ASGIApp:
