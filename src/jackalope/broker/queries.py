@@ -38,7 +38,7 @@ from jackalope.core.policy import Policy
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import unknown
 from jackalope.core.state.queue import NO_TALLY, Namespace, Queue
-from jackalope.core.task import BlobRef, Body, Task, lease_of, size_of
+from jackalope.core.task import Body, Task, lease_of, size_of
 from jackalope.storage import BadCursor
 from jackalope.wire.frames import FRAME_BYTES_MAX
 from jackalope.wire.views import (
@@ -257,7 +257,7 @@ async def task(broker: Broker, namespace: str, about: About) -> TaskView:
     if total > FRAME_BYTES_MAX:  # Known before anything is loaded.
         message = f"the bodies of the task have {total} bytes; fetch them in parts"
         raise Refused(Refusal(Code.TOO_LARGE, message))
-    payload, result = [await _load(broker, body) for body in bodies]
+    payload, result = [await broker.blobs.load(body) for body in bodies]
     return msgspec.structs.replace(view, payload=payload, result=result)
 
 
@@ -503,12 +503,6 @@ def _view_of(engine: Engine, namespace: str, about: About) -> tuple[TaskView, tu
     task = _find(engine, namespace, about)
     result = task.outcome.result if task.outcome else b""
     return view_of_task(engine.core, task), (task.payload, result)
-
-
-async def _load(broker: Broker, body: Body) -> bytes:
-    if not isinstance(body, BlobRef):
-        return body
-    return await broker.blobs.off_loop(lambda: b"".join(broker.blobs.read(body)))
 
 
 def _queue_view(engine: Engine, queue: Queue) -> QueueView:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jackalope.broker.access import THE_BROKER
+from jackalope.broker.blobs import manager
 from jackalope.core.commands import (
     Action,
     ActOnTasks,
@@ -22,7 +23,7 @@ from jackalope.core.commands import (
 from jackalope.core.effects import SignalAsked
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.task import BlobRef, Error, Options, TaskSpec
-from jackalope.doors.native import commands, connection
+from jackalope.doors.native import connection
 from jackalope.storage import OutOfReach
 from jackalope.task_ids import new_task_id
 from jackalope.wire.messages import Ack, Assign, Ended, Hello, Manage, Nack, Notice, Query, Result
@@ -283,7 +284,7 @@ class Away:
         self.asked = 0
         self.is_away = True
         self._read = house.storage.blobs.read
-        for module in (connection, commands):
+        for module in (connection, manager):
             monkeypatch.setattr(module, "STORE_AWAY_US", 50_000)
         monkeypatch.setattr(house.storage.blobs, "read", self.read)
 

@@ -1,7 +1,8 @@
 """The blob manager: the blob store of a running broker.
 
-Owns the threads that read and write blobs, the blobs that no task names yet, and the removal of
-those that no task names any more. Knows nothing of doors, and decides nothing about tasks.
+Owns the threads that read and write blobs, the blobs that no task names yet, the removal of those
+that no task names any more, and what is asked of the core for a task whose payload cannot be read.
+Knows nothing of doors.
 
 Theory of operation
 ===================
@@ -35,9 +36,11 @@ from typing import TypeVar
 
 import structlog
 
+from jackalope.core.commands import Fail, FailAttempts, Held, ReleaseAttempts, Verdict
 from jackalope.core.durations import SECOND
+from jackalope.core.effects import Assignment
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.task import BlobRef
+from jackalope.core.task import BlobRef, Body, Error
 from jackalope.storage import Blobs, Draft, History, OutOfReach, StorageFault
 
 T = TypeVar("T")
@@ -136,6 +139,16 @@ class BlobKeeper(Blobs):
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Do something with the store in one of the threads that are there for it."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def load(self, body: Body) -> bytes:
+        """Return a body as bytes, wherever it is kept.
+
+        Raises:
+            StorageFault: it cannot be read.
+        """
+        if isinstance(body, bytes):
+            return body
+        return await self.off_loop(lambda: b"".join(self.read(body)))
 
     async def begin_off_loop(self) -> HeldDraft:
         """Begin to write a blob. A caller that is cancelled leaves nothing behind."""
@@ -417,3 +430,24 @@ def _delete_all(store: Blobs, names: Iterable[str]) -> tuple[list[str], StorageF
         else:
             deleted.append(name)
     return deleted, last
+
+
+# A task whose payload cannot be read.
+
+#: How long to wait before asking a store again that did not answer.
+STORE_AWAY_US = 5 * SECOND
+
+
+def without_payload(
+    session: int, given: Assignment, fault: StorageFault
+) -> ReleaseAttempts | FailAttempts:
+    """Return the command for an attempt whose payload its worker cannot be sent.
+
+    While the store is away the attempt is handed back for a while, through no fault of the task;
+    the worker has its slot for others. When the payload is lost, trying again would not help.
+    """
+    if isinstance(fault, OutOfReach):
+        held = Held(given.task, given.fence)
+        return ReleaseAttempts(session=session, attempts=[held], after_us=STORE_AWAY_US)
+    failure = Fail(given.task, given.fence, Error("PayloadLost", str(fault)), Verdict.DEAD)
+    return FailAttempts(session=session, attempts=[failure])

@@ -11,10 +11,10 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from jackalope.broker.access import THE_BROKER
+from jackalope.broker.blobs.manager import without_payload
 from jackalope.broker.views import amqp as views
-from jackalope.core.commands import Fail, FailAttempts, Held, ReleaseAttempts, Verdict
 from jackalope.core.commands.amqp import GrantCredit, StopConsuming
-from jackalope.core.durations import MILLISECOND, SECOND
+from jackalope.core.durations import MILLISECOND
 from jackalope.core.effects import (
     Assignment,
     ConsumerCancelled,
@@ -26,9 +26,9 @@ from jackalope.core.effects import (
 from jackalope.core.ids import TaskId
 from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.envelope import make_envelope
-from jackalope.core.task import BlobRef, Body, Envelope, Error
+from jackalope.core.task import BlobRef, Envelope
 from jackalope.doors.amqp.pool_answers import Answer
-from jackalope.storage import OutOfReach, StorageFault
+from jackalope.storage import StorageFault
 from jackalope.wire.amqp import (
     BASIC,
     encode_content,
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 
 #: How many tasks are on their way to a consumer that does not acknowledge.
 NO_ACK_WINDOW = 1_000
-
-#: How long to wait before asking a store again that did not answer.
-_STORE_AWAY_US = 5 * SECOND
 
 
 class Delivery(NamedTuple):
@@ -181,7 +178,7 @@ class Receiver:
         while self._waiting:
             given = self._waiting[0]
             try:
-                body = await self._body(given.payload)
+                body = await self.broker.blobs.load(given.payload)
             except StorageFault as fault:
                 self._waiting.popleft()
                 self._give_back(given, fault)
@@ -196,22 +193,9 @@ class Receiver:
         """Return whether deliveries wait for large bodies."""
         return bool(self._waiting)
 
-    async def _body(self, payload: Body) -> bytes:
-        if isinstance(payload, bytes):
-            return payload
-        ref, blobs = payload, self.broker.blobs
-        return await blobs.off_loop(lambda: b"".join(blobs.read(ref)))
-
     def _give_back(self, given: Assignment, fault: StorageFault) -> None:
         """Hand a task back whose body cannot be had just now; or give it up if it is lost."""
-        if isinstance(fault, OutOfReach):
-            held = [Held(given.task, given.fence)]
-            command = ReleaseAttempts(session=self.session, attempts=held, after_us=_STORE_AWAY_US)
-            self.broker.post(command, THE_BROKER)
-        else:
-            failure = Fail(given.task, given.fence, Error("PayloadLost", str(fault)), Verdict.DEAD)
-            failed = FailAttempts(session=self.session, attempts=[failure])
-            self.broker.post(failed, THE_BROKER)
+        self.broker.post(without_payload(self.session, given, fault), THE_BROKER)
         self.on_given_back()
 
 

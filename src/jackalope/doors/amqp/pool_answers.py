@@ -193,9 +193,8 @@ def write(waiting: Channel, address: str, properties: bytes, body: bytes) -> Non
 
 async def _load(waiting: Channel, reply: DirectReply, ref: BlobRef) -> None:
     """Hand a reply over whose body is in the blob store."""
-    blobs = waiting.connection.broker.blobs
     try:
-        body = await blobs.off_loop(lambda: b"".join(blobs.read(ref)))
+        body = await waiting.connection.broker.blobs.load(ref)
     except StorageFault as fault:
         log.warning("an answer cannot be loaded", address=reply.address, why=str(fault))
         waiting.connection.end(f"an answer cannot be loaded: {fault}")

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from jackalope.broker.blobs.manager import without_payload
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
 from jackalope.core.commands import (
@@ -27,7 +28,6 @@ from jackalope.core.commands import (
     Fail,
     FailAttempts,
     FinishAttempts,
-    Held,
     LimitTag,
     PauseQueue,
     ReleaseAttempts,
@@ -35,15 +35,13 @@ from jackalope.core.commands import (
     ResumeQueue,
     RevokeApiKey,
     SubmitTasks,
-    Verdict,
 )
 from jackalope.core.commands.base import HIDDEN, Limited, Namespaced, Signed
-from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Answered, Assignment, Effect, Reply
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef, Body, Error
-from jackalope.storage import OutOfReach, StorageFault
+from jackalope.storage import StorageFault
 from jackalope.wire.messages import Manage, Result
 
 #: Of chance in the token by which an owner and its helpers know each other.
@@ -161,9 +159,6 @@ def _managed(message: Manage) -> Command:
 
 # Large bodies of the native door: out of commands into the blob store, and back.
 
-#: How long to wait before asking a store again that did not answer.
-STORE_AWAY_US = 5 * SECOND
-
 
 def bodies_of(command: AnyCommand) -> list[Body]:
     """Return the payloads or results in a command."""
@@ -231,20 +226,12 @@ def refuse_oversized(blob: BlobRef, body_bytes_max: int) -> None:
 
 
 def without_body(session: int, effect: Effect, fault: StorageFault) -> AnyCommand | None:
-    """Return the command for a task whose payload is unavailable; None for other effects.
-
-    While the store is away the attempt is handed back for a while, through no fault of the task;
-    the worker has its slot for others. When the payload is lost, trying again would not help.
-    """
+    """Return the command for a task whose payload is unavailable; None for other effects."""
     if isinstance(effect, Reply) or not isinstance(effect.message, Assignment):
         return None
     given = effect.message
-    if isinstance(fault, OutOfReach):
-        held = Held(given.task, given.fence)
-        return ReleaseAttempts(session=session, attempts=[held], after_us=STORE_AWAY_US)
+    if not isinstance(fault, Oversized):
+        return without_payload(session, given, fault)
     # A worker at another door may be able to do what one at this door cannot.
-    is_hopeless = not isinstance(fault, Oversized)
-    error = Error("PayloadLost" if is_hopeless else "PayloadTooLarge", str(fault))
-    verdict = Verdict.DEAD if is_hopeless else Verdict.RETRY
-    failure = Fail(given.task, given.fence, error, verdict)
+    failure = Fail(given.task, given.fence, Error("PayloadTooLarge", str(fault)))
     return FailAttempts(session=session, attempts=[failure])

@@ -17,6 +17,7 @@ import structlog
 from jackalope import __version__
 from jackalope.broker.access import ANYONE, THE_BROKER, Principal, acting
 from jackalope.broker.backlog import COUNTED_BYTES_MIN
+from jackalope.broker.blobs.manager import STORE_AWAY_US
 from jackalope.broker.queries import Refused, answer_named
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import AnyCommand, Heartbeat, JoinWorker, SubmitTasks
@@ -26,7 +27,6 @@ from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef
 from jackalope.doors.native.commands import (
-    STORE_AWAY_US,
     ForCore,
     Gathering,
     bodies_of,
@@ -526,10 +526,9 @@ class Connection(asyncio.Protocol):
 
     async def _load(self, blob: BlobRef) -> None:
         """Load the body that what goes out waits for, and go on with it."""
-        blobs = self._broker.blobs
         try:
             refuse_oversized(blob, self._outgoing.body_bytes_max)
-            body = await blobs.off_loop(lambda: b"".join(blobs.read(blob)))
+            body = await self._broker.blobs.load(blob)
         except StorageFault as fault:
             log.warning("body not to be had", blob=blob.blob, fault=str(fault))
             self._run(self._do_without(self._outgoing.drop(), fault))

@@ -29,7 +29,7 @@ from jackalope.core.commands.amqp import Publication, PublishMessages, TakeTask
 from jackalope.core.effects import Accepted, Assignment, Message, Published
 from jackalope.core.limits import INLINE_BYTES_MAX, NAME_CHARS_MAX
 from jackalope.core.shapes.envelope import make_envelope
-from jackalope.core.task import BlobRef, Error
+from jackalope.core.task import Error
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.management.conventions import (
     Item,
@@ -216,11 +216,7 @@ class Hand(LocalSession):
 
     async def body_of(self, given: Assignment) -> bytes:
         """Return the body of a message, wherever it is kept."""
-        payload, blobs = given.payload, self.broker.blobs
-        if not isinstance(payload, BlobRef):
-            return payload
-        ref = payload
-        return await blobs.off_loop(lambda: b"".join(blobs.read(ref)))
+        return await self.broker.blobs.load(given.payload)
 
     async def answer(self, mode: str) -> None:
         """Give back what was taken, or be done with it, and wait until that is so."""
