@@ -21,8 +21,8 @@ import pytest
 from jackalope.aiida.process_communicator import ProcessCommunicator
 from jackalope.kiwipy.task_traits import TaskTraits
 from tests.acceptance.harness import House, wait_until
-from tests.aiida.harness import PATIENCE_S
 from tests.aiida.test_processes import continue_
+from tests.kiwipy.harness import PATIENCE_S
 
 #: Long enough for a slow machine to say that it is alive.
 LEASE_S = 6.0

@@ -14,32 +14,32 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.aiida.local_broker import HOST, OwnBroker, own_folder
+from jackalope.aiida.local_broker import HOST, LocalBroker, own_folder
 from jackalope.aiida.reviver import Reviver
 from jackalope.client.app import Jackalope
 from jackalope.errors import ConfigError, ConnectionLost, Rejected
 from jackalope.kiwipy.communicator import JackalopeCommunicator
 from tests.acceptance.harness import wait_until
-from tests.aiida.harness import result_of
+from tests.kiwipy.harness import result_of
 
 STARTING = """
 import sys
 from pathlib import Path
-from jackalope.aiida.local_broker import OwnBroker
-broker = OwnBroker(Path(sys.argv[1]))
+from jackalope.aiida.local_broker import LocalBroker
+broker = LocalBroker(Path(sys.argv[1]))
 broker.ensure_running()
 print(broker.pid())
 """
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[OwnBroker]:
-    own = OwnBroker(tmp_path / "own")
+def own(tmp_path: Path) -> Iterator[LocalBroker]:
+    own = LocalBroker(tmp_path / "own")
     yield own
     own.stop()
 
 
-def version_of(own: OwnBroker, token: str) -> str:
+def version_of(own: LocalBroker, token: str) -> str:
     client = Jackalope(own.address, token=token, timeout=10)
     with client.sync as sync:
         return sync(client.stats()).version
@@ -50,7 +50,7 @@ def test_it_is_in_the_folder_of_the_user() -> None:
     assert own_folder({}) == Path.home() / ".local/share/jackalope"
 
 
-def test_many_need_it_at_once_and_one_starts_it(own: OwnBroker) -> None:
+def test_many_need_it_at_once_and_one_starts_it(own: LocalBroker) -> None:
     command = [sys.executable, "-c", STARTING, str(own.folder)]
     starting = [
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ.copy())
@@ -60,7 +60,7 @@ def test_many_need_it_at_once_and_one_starts_it(own: OwnBroker) -> None:
     assert pids == {f"{own.pid()}\n"}  # It outlives all of them.
 
 
-def test_only_its_user_comes_in(own: OwnBroker) -> None:
+def test_only_its_user_comes_in(own: LocalBroker) -> None:
     own.ensure_running()
     for private in (own.config, own.folder / "token"):
         assert stat.S_IMODE(private.stat().st_mode) == 0o600
@@ -69,7 +69,7 @@ def test_only_its_user_comes_in(own: OwnBroker) -> None:
         version_of(own, "")
 
 
-def kill(own: OwnBroker) -> int:
+def kill(own: LocalBroker) -> int:
     """Kill it without warning, and return the process that it was."""
     pid = own.pid()
     assert pid is not None
@@ -77,7 +77,7 @@ def kill(own: OwnBroker) -> int:
     return pid
 
 
-def test_it_comes_back_with_what_it_had(own: OwnBroker) -> None:
+def test_it_comes_back_with_what_it_had(own: LocalBroker) -> None:
     own.ensure_running()
     address = own.address
     client = Jackalope(address, token=own.token)
@@ -91,7 +91,7 @@ def test_it_comes_back_with_what_it_had(own: OwnBroker) -> None:
         assert sync(client.find(alias="mine")).queue == "calculations"
 
 
-def test_what_was_stopped_starts_when_it_is_needed(own: OwnBroker) -> None:
+def test_what_was_stopped_starts_when_it_is_needed(own: LocalBroker) -> None:
     own.ensure_running()
     assert own.stop()
     assert not own.stop()
@@ -105,7 +105,7 @@ def test_what_was_stopped_starts_when_it_is_needed(own: OwnBroker) -> None:
 
 
 @pytest.fixture
-def connect(own: OwnBroker) -> Iterator[Callable[[], JackalopeCommunicator]]:
+def connect(own: LocalBroker) -> Iterator[Callable[[], JackalopeCommunicator]]:
     """Connects communicators that start the broker again, as the plugin's do."""
     opened: list[JackalopeCommunicator] = []
 
@@ -121,12 +121,12 @@ def connect(own: OwnBroker) -> Iterator[Callable[[], JackalopeCommunicator]]:
         communicator.close()
 
 
-def is_back(own: OwnBroker, before: int, worker: JackalopeCommunicator) -> bool:
+def is_back(own: LocalBroker, before: int, worker: JackalopeCommunicator) -> bool:
     return own.pid() not in (None, before) and worker.is_connected()
 
 
 def test_it_comes_back_each_time_that_it_is_killed_or_stopped_under_an_idle_worker(
-    own: OwnBroker, connect: Callable[[], JackalopeCommunicator]
+    own: LocalBroker, connect: Callable[[], JackalopeCommunicator]
 ) -> None:
     worker = connect()
     worker.add_task_subscriber(lambda _, task: task)
@@ -141,7 +141,7 @@ def test_it_comes_back_each_time_that_it_is_killed_or_stopped_under_an_idle_work
 
 
 def test_a_client_that_needs_nothing_leaves_it_stopped_until_it_does(
-    own: OwnBroker, connect: Callable[[], JackalopeCommunicator]
+    own: LocalBroker, connect: Callable[[], JackalopeCommunicator]
 ) -> None:
     shell = connect()
     assert own.stop()
@@ -153,7 +153,7 @@ def test_a_client_that_needs_nothing_leaves_it_stopped_until_it_does(
 
 
 def test_its_folder_is_removed_under_it(
-    own: OwnBroker, connect: Callable[[], JackalopeCommunicator], caplog: pytest.LogCaptureFixture
+    own: LocalBroker, connect: Callable[[], JackalopeCommunicator], caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = connect()
     worker.add_task_subscriber(lambda _, task: task)
@@ -161,7 +161,7 @@ def test_its_folder_is_removed_under_it(
     shutil.rmtree(own.folder)
     wait_until(lambda: not is_listening(port), "the broker without a folder ends")
     wait_until(lambda: "was removed while it was used" in caplog.text, "the worker reports it")
-    OwnBroker(own.folder).ensure_running()  # Another process makes a new one.
+    LocalBroker(own.folder).ensure_running()  # Another process makes a new one.
     assert own.pid() not in (None, first)
     assert result_of(connect().task_send(1, no_reply=True)) is None
 
@@ -171,7 +171,7 @@ def is_listening(port: int) -> bool:
         return probe.connect_ex((HOST, port)) == 0
 
 
-def test_one_that_does_not_start_says_why(own: OwnBroker) -> None:
+def test_one_that_does_not_start_says_why(own: LocalBroker) -> None:
     own.ensure_running()
     own.stop()
     own.config.write_text(own.config.read_text() + "nonsense: 1\n")
@@ -179,7 +179,7 @@ def test_one_that_does_not_start_says_why(own: OwnBroker) -> None:
         own.ensure_running()
 
 
-def test_a_configuration_that_cannot_be_read_is_named(own: OwnBroker) -> None:
+def test_a_configuration_that_cannot_be_read_is_named(own: LocalBroker) -> None:
     own.folder.mkdir()
     own.config.write_text("native: {}\n")
     with pytest.raises(ConfigError, match=r"native\.port"):

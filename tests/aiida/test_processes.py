@@ -14,7 +14,7 @@ from jackalope.aiida.process_communicator import QUEUE, ProcessCommunicator, pid
 from jackalope.client.app import Jackalope
 from jackalope.kiwipy.task_traits import PLAIN, TaskTraits
 from tests.acceptance.harness import wait_until
-from tests.aiida.harness import PATIENCE_S, Inbox, result_of
+from tests.kiwipy.harness import PATIENCE_S, Inbox, result_of
 
 #: Processes by their pk: the second and third are calculations inside of the first.
 KNOWN = {

@@ -48,7 +48,7 @@ def own_folder(environment: Mapping[str, str]) -> Path:
     return Path(shared) / "jackalope"
 
 
-class OwnBroker:
+class LocalBroker:
     """The user's own broker."""
 
     def __init__(self, folder: Path) -> None:
@@ -62,7 +62,7 @@ class OwnBroker:
         self._settings_of: tuple[int, int] | None = None
 
     @classmethod
-    def of_user(cls) -> OwnBroker:
+    def of_user(cls) -> LocalBroker:
         """Return the broker of the user that runs this process."""
         return cls(own_folder(os.environ))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from aiida.brokers.broker import Broker, BrokerConfigField
 
-from jackalope.aiida.local_broker import OwnBroker
+from jackalope.aiida.local_broker import LocalBroker
 from jackalope.aiida.process_communicator import QUEUE, Lookup, ProcessCommunicator
 from jackalope.aiida.reviver import Reviver
 from jackalope.client.app import Jackalope
@@ -75,7 +75,7 @@ class JackalopeBroker(Broker):  # type: ignore[misc]
     def __init__(self, profile: Any) -> None:
         super().__init__(profile)
         self._config = {**self.get_default_config(), **profile.process_control_config}
-        self._own = OwnBroker.of_user()
+        self._own = LocalBroker.of_user()
         self._lock = threading.Lock()
         self._communicator: ProcessCommunicator | None = None
 

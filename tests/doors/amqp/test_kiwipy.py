@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import kiwipy
 import pytest
 
-from tests.aiida.harness import Ear, Inbox, Switch, result_of
 from tests.doors.amqp.harness import Broker
+from tests.kiwipy.harness import Ear, Inbox, Switch, result_of
 
 
 @pytest.fixture

@@ -146,10 +146,10 @@ def status(screen: "Screen") -> int:
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    from jackalope.aiida.local_broker import OwnBroker
+    from jackalope.aiida.local_broker import LocalBroker
     from jackalope.aiida.profiles import BACKEND
 
-    own, profiles = OwnBroker.of_user(), _profiles()
+    own, profiles = LocalBroker.of_user(), _profiles()
     ours = [name for name in profiles.names() if profiles.backend_of(name) == BACKEND]
     with ThreadPoolExecutor(max(1, len(ours))) as asking:
         brokers = [profiles.broker_of(name) for name in ours]
@@ -201,9 +201,9 @@ def stop(screen: "Screen") -> None:
     Examples:
         verdi daemon stop; jackalope aiida stop
     """
-    from jackalope.aiida.local_broker import OwnBroker
+    from jackalope.aiida.local_broker import LocalBroker
 
-    ran = OwnBroker.of_user().stop()
+    ran = LocalBroker.of_user().stop()
     daemons = _daemons() if ran else []
     told = "your broker has stopped" if ran else "your broker did not run"
     if daemons:

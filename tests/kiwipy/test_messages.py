@@ -12,7 +12,7 @@ import yaml
 
 from jackalope.aiida import communicator as earlier
 from jackalope.kiwipy.communicator import connect
-from tests.aiida.harness import PATIENCE_S, Ear, Inbox, Switch, result_of
+from tests.kiwipy.harness import PATIENCE_S, Ear, Inbox, Switch, result_of
 
 
 def raising(error: BaseException) -> Any:

@@ -11,7 +11,7 @@ import plumpy
 import pytest
 from plumpy.process_comms import ProcessLauncher, RemoteProcessThreadController
 
-from tests.aiida.harness import PATIENCE_S, Ear, Switch
+from tests.kiwipy.harness import PATIENCE_S, Ear, Switch
 
 
 class Waiting(plumpy.Process):

@@ -9,7 +9,7 @@ from typing import Any
 import kiwipy
 import pytest
 
-from tests.aiida.harness import PATIENCE_S, Inbox, Switch, result_of
+from tests.kiwipy.harness import PATIENCE_S, Inbox, Switch, result_of
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from jackalope.broker.access import hash_of, id_of, new_token
 from jackalope.client.app import Jackalope
 from jackalope.kiwipy.communicator import JackalopeCommunicator, connect
 from tests.acceptance.harness import House, wait_until
-from tests.aiida.harness import PATIENCE_S, Ear, Inbox, Switch, result_of
+from tests.kiwipy.harness import PATIENCE_S, Ear, Inbox, Switch, result_of
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import kiwipy
 import pytest
 import yaml
 
-from tests.aiida.harness import PATIENCE_S, Inbox, Switch, result_of
+from tests.kiwipy.harness import PATIENCE_S, Inbox, Switch, result_of
 
 BODIES = {
     "nothing": None,
