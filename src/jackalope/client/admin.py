@@ -5,7 +5,7 @@ Owns the words of QUERY, MANAGE and ACT on the user's side. A part of `Jackalope
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +17,7 @@ from jackalope.client import option_checks
 from jackalope.client.messages import EventStream
 from jackalope.client.option_checks import one_of
 from jackalope.client.session.line import substitute
-from jackalope.client.session.session import Session
+from jackalope.client.session.session import SessionOwner
 from jackalope.client.session.watches import TASKS_PER_FRAME
 from jackalope.core.api_key import ApiKey
 from jackalope.core.commands import Action, ActOnTasks, RetryTerms
@@ -66,15 +66,10 @@ class Acted:
     more: bool = False  # the filter matches more tasks than one action changes; act again
 
 
-class Administration(ABC):
+class Administration(SessionOwner):
     """Questions and orders to a broker."""
 
     address: Address
-    timeout_s: float | None
-
-    @abstractmethod
-    def session(self) -> Session:
-        """Return the session of the event loop that runs."""
 
     @abstractmethod
     def hello(self) -> Hello:

@@ -14,13 +14,11 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, I
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from jackalope import __version__
 from jackalope.client import option_checks
 from jackalope.client.handle import Handle
-from jackalope.client.messages import Messaging
 from jackalope.client.option_checks import Seconds, one_of, wait_s
 from jackalope.client.pool_calls import Calling
 from jackalope.client.requests import Requests
@@ -55,7 +53,7 @@ TOKEN_VARIABLE = "JACKALOPE_TOKEN"  # noqa: S105  its name is no secret
 DEFAULT_TIMEOUT_S = 30.0
 
 
-class Jackalope(Requests, Messaging, Calling):
+class Jackalope(Requests, Calling):
     """A client of one broker, in one namespace.
 
     It connects when it is first used, and again by itself whenever the connection is lost. It can
@@ -181,12 +179,7 @@ class Jackalope(Requests, Messaging, Calling):
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def connect(self, *, wait: bool = True) -> None:
@@ -468,12 +461,7 @@ class Sync:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

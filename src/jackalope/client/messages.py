@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -23,7 +22,7 @@ from jackalope.client.deadlines import Within
 from jackalope.client.option_checks import one_of, wait_s
 from jackalope.client.session.line import Dial
 from jackalope.client.session.messages import IncomingCall
-from jackalope.client.session.session import Session
+from jackalope.client.session.session import SessionOwner
 from jackalope.client.submit_options import UNSET
 from jackalope.core.ids import TaskId
 from jackalope.core.task import Error
@@ -59,14 +58,8 @@ class BroadcastMessage:
     sender: str  # by whom, in the sender's own words
 
 
-class Messaging(ABC):
+class Messaging(SessionOwner):
     """Calls and broadcasts."""
-
-    timeout_s: float | None
-
-    @abstractmethod
-    def session(self) -> Session:
-        """Return the session of the event loop that runs."""
 
     @abstractmethod
     def timeout_of(self, timeout_s: float | None) -> float | None:
@@ -215,12 +208,7 @@ class BroadcastStream:
         self._is_listening = True
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def __aiter__(self) -> Self:
@@ -319,12 +307,7 @@ class EventStream:
         await self._subscribe()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __aiter__(self) -> Self:

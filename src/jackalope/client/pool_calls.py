@@ -8,14 +8,14 @@ gave one. Parts of an answer that come before its end are messages, and not stor
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any, cast
 
 from jackalope.client import option_checks
+from jackalope.client.admin import Administration
 from jackalope.client.deadlines import Within
-from jackalope.client.messages import BroadcastMessage, BroadcastStream
+from jackalope.client.messages import BroadcastMessage, BroadcastStream, Messaging
 from jackalope.client.option_checks import one_of, wait_s
 from jackalope.client.session.session import Session
 from jackalope.client.submit_options import Choices, make_plan
@@ -55,26 +55,8 @@ _DEAD_LETTERS: dict[Reason, type[DeadLetter]] = {
 }
 
 
-class Calling(ABC):
+class Calling(Administration, Messaging):
     """Calls to pools."""
-
-    timeout_s: float | None
-
-    @abstractmethod
-    def session(self) -> Session:
-        """Return the session of the event loop that runs."""
-
-    @abstractmethod
-    async def act(self, action: Any, tasks: Any = None) -> Any:
-        """Do something with tasks."""
-
-    @abstractmethod
-    async def broadcast(self, value: Any = None, *, subject: str = "", sender: str = "") -> int:
-        """Tell everybody who listens now."""
-
-    @abstractmethod
-    def broadcasts(self, *, subject: str = "*", sender: str = "*") -> BroadcastStream:
-        """Return what is broadcast from now on."""
 
     async def call(
         self,

@@ -81,7 +81,7 @@ from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskDefinition, find_task
 from jackalope.testing.virtual_door import VirtualLine, Wait, Wire
 from jackalope.transport.address import parse_address
-from jackalope.worker.attempt import Attempt, Failed, Finished, Outcome, Stopped
+from jackalope.worker.attempt import Attempt, Failed, Finished, Listener, Stopped
 from jackalope.worker.context import TaskContext
 
 P = ParamSpec("P")
@@ -350,7 +350,7 @@ class VirtualBroker:
         It counts as busy until the caller says otherwise.
         """
         held = Held(given.task, given.fence)
-        ear = _Ear(self)
+        ear = _Listener(self)
         self._report(StartAttempts(ref=0, attempts=[held]))
         faults = self._faults.get(given.name)
         fault = faults.popleft() if faults else ""
@@ -368,7 +368,7 @@ class VirtualBroker:
             else:
                 self._report(command)
 
-    def _outcome_of(self, given: Assignment, ear: _Ear) -> Finished | Failed:
+    def _outcome_of(self, given: Assignment, ear: _Listener) -> Finished | Failed:
         definition = self._definition_of(given)
         if definition is None:
             known = "no application that was used with this broker has it"
@@ -586,7 +586,7 @@ class VirtualBroker:
         return min((at for at in times if at is not None), default=None)
 
 
-class _Ear:
+class _Listener(Listener):
     """Receives the outcome of an attempt, as the worker does."""
 
     def __init__(self, broker: VirtualBroker) -> None:
@@ -599,15 +599,6 @@ class _Ear:
         if self._rests and not self._is_over:
             self._broker.rested(is_resting=False)
         self._is_over = True
-
-    def began(self, _: Attempt) -> None:
-        pass
-
-    def ended(self, _: Attempt, __: Outcome) -> None:
-        pass
-
-    def acknowledged(self, _: Attempt) -> None:
-        pass
 
     def rested(self, _: Attempt, *, is_resting: bool) -> None:
         if self._is_over:

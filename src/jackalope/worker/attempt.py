@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path, PurePath
 from tempfile import NamedTemporaryFile
-from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -89,8 +89,11 @@ class Stopped(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
 Outcome = Finished | Failed | Stopped
 
 
-class Listener(Protocol):
-    """Callbacks for the outcome of attempts. Called from any thread unless stated otherwise."""
+class Listener:
+    """Callbacks for the outcome of attempts. Called from any thread unless stated otherwise.
+
+    Each does nothing unless it is overridden.
+    """
 
     def began(self, attempt: Attempt) -> None:
         """Note that user code is about to run. From the thread of the connection only."""

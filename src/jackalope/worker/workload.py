@@ -45,6 +45,7 @@ from jackalope.worker.attempt import (
     Cause,
     Failed,
     Finished,
+    Listener,
     Outcome,
     Stopped,
     Surroundings,
@@ -501,7 +502,7 @@ _NOBODY = TaskDefinition(_nothing, name="unknown")
 Ended = tuple[Attempt, Outcome]
 
 
-class Mailbox:
+class Mailbox(Listener):
     """Takes words from any thread, and hands them over on one loop.
 
     Attributes:

@@ -9,13 +9,13 @@ from typing import Any
 from jackalope.core.effects import Assignment
 from jackalope.core.task import NO_OPTIONS
 from jackalope.task_ids import new_task_id
-from jackalope.worker.attempt import Attempt, Outcome
+from jackalope.worker.attempt import Attempt, Listener, Outcome
 from tests.worker.application import app
 
 WAIT_S = 20.0
 
 
-class Ear:
+class Ear(Listener):
     """A listener that remembers."""
 
     def __init__(self) -> None:

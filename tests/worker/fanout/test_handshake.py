@@ -15,8 +15,8 @@ from jackalope.tasks.definition import TaskDefinition
 from jackalope.transport.address import Address
 from jackalope.wire.fanout import FANOUT_VERSION, Challenge, Welcome, owner_codec
 from jackalope.worker.attempt import Attempt, Surroundings
-from jackalope.worker.fanout.computation import Calculation
-from jackalope.worker.fanout.helper_session import CannotHelp, Order, StintDefinition
+from jackalope.worker.fanout.computation import Computation
+from jackalope.worker.fanout.helper_session import CannotHelp, HelpDefinition, Order
 from jackalope.worker.fanout.ledger import ItemError, Ledger
 from jackalope.worker.fanout.map_run import Run
 from jackalope.worker.fanout.owner import Hub
@@ -74,12 +74,12 @@ class Meeting:
 
     def help(self, order: Order | None = None, task: Task = DOUBLE) -> None:
         """Help in a thread, and note how that ends."""
-        stint = StintDefinition(task.definition, {"double": task.definition})
+        helping = HelpDefinition(task.definition, {"double": task.definition})
         payload = msgspec.msgpack.encode(order or self.order)
 
         def serve() -> None:
             try:
-                stint.call(payload)
+                helping.call(payload)
             except BaseException as error:  # noqa: BLE001  it is looked at
                 self.outcomes.append(error)
             else:
@@ -131,13 +131,13 @@ def test_a_helper_computes_until_the_owner_is_done() -> None:
 @pytest.mark.feature("J18")
 def test_what_all_items_share_reaches_a_helper_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[object] = []
-    original = Calculation.__init__
+    original = Computation.__init__
 
-    def counted(self: Calculation, *args: Any) -> None:
+    def counted(self: Computation, *args: Any) -> None:
         read.append(args)
         original(self, *args)
 
-    monkeypatch.setattr(Calculation, "__init__", counted)
+    monkeypatch.setattr(Computation, "__init__", counted)
     with meeting() as there:
         there.help()
         for _ in range(10):
@@ -219,9 +219,9 @@ def test_an_owner_that_cannot_prove_itself_gets_no_help() -> None:
         threading.Thread(target=pretend, daemon=True).start()
         where = f"127.0.0.1:{impostor.getsockname()[1]}"
         payload = msgspec.msgpack.encode(Order("helper", where, "token"))
-        stint = StintDefinition(DOUBLE.definition, {"double": DOUBLE.definition})
+        helping = HelpDefinition(DOUBLE.definition, {"double": DOUBLE.definition})
         with pytest.raises(CannotHelp, match="cannot prove that it is the owner"):
-            stint.call(payload)
+            helping.call(payload)
 
 
 def test_the_connection_is_encrypted_where_the_broker_is() -> None:
@@ -242,7 +242,7 @@ def test_the_connection_is_encrypted_where_the_broker_is() -> None:
 def calculate(function: Callable[..., Any], items: Any, fixed: Any = None) -> list[Any]:
     definition = TaskDefinition(function, name="f")
     encoded = msgspec.msgpack.encode(fixed) if fixed else b""
-    parts = Calculation(definition, encoded).run(msgspec.msgpack.encode(items))
+    parts = Computation(definition, encoded).run(msgspec.msgpack.encode(items))
     values: list[Any] = []
     for part in parts:
         assert part.begin == len(values)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
@@ -68,6 +69,16 @@ _STEADY_S = 5.0
 
 #: How many parcels of a bulk submit are encoded ahead of the broker's answers.
 _BULK_PARCELS = 16
+
+
+class SessionOwner(ABC):
+    """What has a session on each event loop that uses it: the client, as its parts see it."""
+
+    timeout_s: float | None  # how long an answer may take by default
+
+    @abstractmethod
+    def session(self) -> Session:
+        """Return the session of the event loop that runs."""
 
 
 class Session:

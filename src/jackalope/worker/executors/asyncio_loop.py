@@ -26,7 +26,7 @@ import structlog
 from jackalope.tasks.context import running
 from jackalope.worker.attempt import Attempt, Outcome
 from jackalope.worker.context import TaskContext
-from jackalope.worker.executors.run_coroutine import Ride, drive, new_event_loop
+from jackalope.worker.executors.run_coroutine import CoroutineRun, drive, new_event_loop
 
 T = TypeVar("T")
 
@@ -132,23 +132,23 @@ class LoopExecutor:
         begun = 0
         while self._waiting:
             attempt = self._waiting.popleft()
-            attempt.handle = ride = Ride()
-            outcome = await self._run(attempt, ride)
+            attempt.handle = under_way = CoroutineRun()
+            outcome = await self._run(attempt, under_way)
             attempt.listener.ended(attempt, outcome)
-            if ride.task is not None:
+            if under_way.task is not None:
                 return  # It waited, so this runner was its own, and another one took over.
             begun += 1
             if begun % _BEGINS_IN_A_ROW_MAX == 0:
                 await asyncio.sleep(0)
         self._rest()
 
-    async def _run(self, attempt: Attempt, ride: Ride) -> Outcome:
+    async def _run(self, attempt: Attempt, under_way: CoroutineRun) -> Outcome:
         if attempt.cause is not None:
             return attempt.raised(asyncio.CancelledError())
         context = self._context.copy()
         try:
             coroutine = context.run(_call, attempt)
-            value = await drive(coroutine, context, ride, self._rest)
+            value = await drive(coroutine, context, under_way, self._rest)
         except BaseException as error:  # noqa: BLE001  whatever it is, it is this attempt's
             return attempt.raised(error)
         return attempt.succeeded(value)
@@ -161,17 +161,17 @@ class LoopExecutor:
             self._take_over()
 
     def _cancel(self, attempt: Attempt) -> None:
-        ride = attempt.handle
-        if ride is None:
+        under_way = attempt.handle
+        if under_way is None:
             attempt.acknowledge()  # Not begun: `_run` will see the cause.
-        elif ride.task is not None and not ride.task.done():
+        elif under_way.task is not None and not under_way.task.done():
             attempt.acknowledge()
-            ride.cancel()
+            under_way.cancel()
 
     def _time_out_softly(self, attempt: Attempt) -> None:
-        ride = attempt.handle
-        if ride is not None and attempt.cause is None:
-            ride.time_out_softly()
+        under_way = attempt.handle
+        if under_way is not None and attempt.cause is None:
+            under_way.time_out_softly()
 
     def _answer(self) -> None:
         self._asked_at = None

@@ -34,7 +34,7 @@ from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskSource, find_task
 from jackalope.tasks.serialization import error_of
 from jackalope.worker.app_loader import CannotLoad, load_application, unknown_task
-from jackalope.worker.attempt import Attempt, Cause, Failed, Outcome, Surroundings
+from jackalope.worker.attempt import Attempt, Cause, Failed, Listener, Outcome, Surroundings
 from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext, name_task
 from jackalope.worker.executors.child_channel import (
     LENGTH,
@@ -59,7 +59,7 @@ UNFIT = 2
 _PROGRESS_EVERY_S = 0.05
 
 
-class Child:
+class Child(Listener):
     """The inside of the process. Also the listener of its attempts."""
 
     def __init__(self, parent: socket.socket, memory_bytes_max: int, log: InheritedLog) -> None:
@@ -102,13 +102,7 @@ class Child:
             traces.flush()  # The process ends without exit handlers.
         return 0
 
-    # The listener of the attempt.
-
-    def began(self, attempt: Attempt) -> None:
-        """Do nothing: the parent has said so already."""
-
-    def ended(self, attempt: Attempt, outcome: Outcome) -> None:
-        """Do nothing: the outcome is returned."""
+    # The listener of the attempt. The parent knows that it began, and its outcome is returned.
 
     def acknowledged(self, attempt: Attempt) -> None:
         """Do nothing: the parent has said so already."""
@@ -151,9 +145,9 @@ class Child:
         if definition is None:
             return unknown_task(source, assignment.name)
         if not assignment.attempt:
-            from jackalope.worker.fanout.helper_session import StintDefinition  # noqa: PLC0415  rarely needed
+            from jackalope.worker.fanout.helper_session import HelpDefinition  # noqa: PLC0415  rarely needed
 
-            definition = StintDefinition(definition, source.functions)
+            definition = HelpDefinition(definition, source.functions)
         attempt = Attempt(assignment, definition, self, self._surroundings)
         memory_bytes_max = definition.memory_bytes_max or self._memory_bytes_max
         try:

@@ -29,20 +29,20 @@ def run_coroutine(
         catch_signals: called with the handler of signals while it runs, then with None.
         told: called when it is cancelled.
     """
-    ride = Ride()
+    under_way = CoroutineRun()
 
     def caught(number: int) -> None:
-        act = cancel if number == signal.SIGTERM else ride.time_out_softly
+        act = cancel if number == signal.SIGTERM else under_way.time_out_softly
         runner.get_loop().call_soon_threadsafe(act)
 
     def cancel() -> None:
         told()
-        ride.cancel()
+        under_way.cancel()
 
     async def main() -> Any:
         catch_signals(caught)
         try:
-            return await drive(coroutine, copy_context(), ride, lambda: None)
+            return await drive(coroutine, copy_context(), under_way, lambda: None)
         finally:
             catch_signals(None)
 
@@ -53,7 +53,7 @@ def run_coroutine(
 # Driving a coroutine by hand: its first step costs no task, and any exception can be put into it.
 
 
-class Ride:
+class CoroutineRun:
     """A coroutine under way."""
 
     __slots__ = ("is_soft", "task")
@@ -86,7 +86,10 @@ class Ride:
 
 @types.coroutine
 def drive(
-    coroutine: Coroutine[Any, Any, Any], context: Context, ride: Ride, on_wait: Callable[[], None]
+    coroutine: Coroutine[Any, Any, Any],
+    context: Context,
+    under_way: CoroutineRun,
+    on_wait: Callable[[], None],
 ) -> Generator[Any, Any, Any]:
     """Run a coroutine to its end in a context of its own, and return what it returns.
 
@@ -97,7 +100,7 @@ def drive(
         waits_for = run(send, None)
     except StopIteration as stop:
         return stop.value
-    ride.task = asyncio.current_task()
+    under_way.task = asyncio.current_task()
     on_wait()
     while True:
         try:
@@ -106,7 +109,7 @@ def drive(
             coroutine.close()
             raise
         except BaseException as error:  # noqa: BLE001  all of it is for the coroutine
-            step = partial(throw, ride.translate(error))
+            step = partial(throw, under_way.translate(error))
         else:
             step = partial(send, value)
         try:

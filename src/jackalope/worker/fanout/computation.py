@@ -1,4 +1,4 @@
-"""The calculation: one function, with its fixed arguments, on batches of items.
+"""The computation: one function, with its fixed arguments, on batches of items.
 
 Owns the way from an encoded list of items to an encoded list of results. Knows neither where the
 items come from nor where the results go.
@@ -44,7 +44,7 @@ class Part:
     failed: list[ItemFailed] = field(default_factory=list)
 
 
-class Calculation:
+class Computation:
     """A function of one item."""
 
     def __init__(self, definition: TaskDefinition, fixed: bytes) -> None:

@@ -1,10 +1,10 @@
-"""A stint: the time that a worker helps the task of another, seen from the helper.
+"""A helper session: the time that a worker helps the task of another, seen from the helper.
 
 Owns the helper's end of the connection. The connection and its heartbeats live in a thread of their
 own; the items are computed where a task of that function would be: on the loop, in a thread or in a
-process. For the executor, a stint is an attempt with the number 0, which no task ever has.
+process. For the executor, a session is an attempt with the number 0, which no task ever has.
 
-A stint is over when the owner ends it, when the connection ends, or when this worker is asked to
+A session is over when the owner ends it, when the connection ends, or when this worker is asked to
 stop; items in hand are then computed by other peers.
 """
 
@@ -48,13 +48,13 @@ from jackalope.wire.fanout import (
 from jackalope.wire.frames import FrameError, FrameReader
 from jackalope.wire.messages import AnyMessage
 from jackalope.worker.executors.run_coroutine import new_event_loop
-from jackalope.worker.fanout.computation import Calculation, Part, Stopwatch
+from jackalope.worker.fanout.computation import Computation, Part, Stopwatch
 from jackalope.worker.fanout.map_run import likeness_of
 
 #: How long the owner may take to be reached and to greet.
 CONNECT_S = 5.0
 
-#: Silence of the owner for so many beats ends the stint.
+#: Silence of the owner for so many beats ends the session.
 SILENT_BEATS_MAX = 10
 
 _CLOSE_S = 1.0
@@ -62,7 +62,7 @@ _CLOSE_S = 1.0
 #: How often a thread that waits for items checks whether it must stop.
 _LOOK_S = 0.25
 
-Work = tuple[Calculation, int, int, bytes]
+Work = tuple[Computation, int, int, bytes]
 
 
 class CannotHelp(JackalopeError):
@@ -78,7 +78,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True):
     seal: str = ""
 
 
-def stint_assignment(ask: HelpAsked, worker: str) -> Assignment:
+def help_assignment(ask: HelpAsked, worker: str) -> Assignment:
     """Put an ask for help into the form of an attempt."""
     order = Order(worker, ask.where, ask.token, ask.seal)
     payload = msgspec.msgpack.encode(order)
@@ -95,8 +95,8 @@ def stint_assignment(ask: HelpAsked, worker: str) -> Assignment:
     )
 
 
-class StintDefinition(TaskDefinition):
-    """A task whose call is a stint: runs where the function would, until the owner is done."""
+class HelpDefinition(TaskDefinition):
+    """A task whose call is a helper session, and runs where the function would."""
 
     def __init__(self, definition: TaskDefinition, functions: Mapping[str, TaskDefinition]) -> None:
         super().__init__(
@@ -116,15 +116,15 @@ class StintDefinition(TaskDefinition):
         """
         data = payload.read() if isinstance(payload, Stream) else payload
         order = msgspec.msgpack.decode(data, type=Order)
-        stint = _Stint(order, self, self._functions)
-        return stint.serve_async() if self.is_async else stint.serve()
+        session = _HelperSession(order, self, self._functions)
+        return session.serve_async() if self.is_async else session.serve()
 
     def encode_result(self, _: Any, __: str = "") -> bytes:
         """Return nothing: what came of it, the owner has."""
         return b""
 
 
-class _Stint:
+class _HelperSession:
     """Computes what comes over the line."""
 
     def __init__(
@@ -138,10 +138,10 @@ class _Stint:
         line.start(work.put)
         try:
             while (item := _next(work)) is not None:
-                calculation, run, batch, data = item
+                computation, run, batch, data = item
                 if run == line.run:
                     watch = Stopwatch()
-                    line.answer(run, batch, calculation.run(data), watch.us())
+                    line.answer(run, batch, computation.run(data), watch.us())
         finally:
             line.close()
         line.raise_if_useless()
@@ -157,10 +157,10 @@ class _Stint:
         line.start(put)
         try:
             while (item := await work.get()) is not None:
-                calculation, run, batch, data = item
+                computation, run, batch, data = item
                 if run == line.run:
                     watch = Stopwatch()
-                    line.answer(run, batch, await calculation.run_async(data), watch.us())
+                    line.answer(run, batch, await computation.run_async(data), watch.us())
         finally:
             line.close()
         line.raise_if_useless()
@@ -187,12 +187,12 @@ class Line(asyncio.Protocol):
         self._functions = functions
         self._put: Any = None
         self._loop = new_event_loop()
-        self._thread = threading.Thread(target=self._live, name="jackalope-stint", daemon=True)
+        self._thread = threading.Thread(target=self._live, name="jackalope-helper", daemon=True)
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader()
         self._nonce = os.urandom(NONCE_BYTES)
         self._challenge = b""
-        self._calculation: Calculation | None = None
+        self._computation: Computation | None = None
         self._beat_s = CONNECT_S / 2
         self._heard_at = 0.0
         self._is_welcome = False
@@ -320,8 +320,8 @@ class Line(asyncio.Protocol):
 
     def _take(self, message: AnyMessage) -> None:
         if type(message) is Items:
-            if self._calculation is not None and message.run == self.run:
-                self._put((self._calculation, message.run, message.batch, message.data))
+            if self._computation is not None and message.run == self.run:
+                self._put((self._computation, message.run, message.batch, message.data))
         elif type(message) is Begin:
             self._begin(message)
         elif type(message) is Challenge:
@@ -353,12 +353,12 @@ class Line(asyncio.Protocol):
         if not self._is_welcome:
             self._finish()
             return
-        self._calculation = None  # Items of a run that is refused are not for the one before.
+        self._computation = None  # Items of a run that is refused are not for the one before.
         definition = self._functions.get(message.function)
         refusal = _mismatch(definition, self._definition, message)
         if not refusal and definition is not None:
             try:
-                self._calculation = Calculation(definition, message.fixed)
+                self._computation = Computation(definition, message.fixed)
             except JackalopeError as error:
                 refusal = f"{message.function}: {error}"
         self.run = message.run

@@ -1,7 +1,7 @@
 """Lending: the worker's side of helping the tasks of other workers.
 
-Owns the one stint that the worker may be on. Belongs to the loop of the connection; the stint
-itself is run by the executor that its function needs.
+Owns the one helper session that the worker may have. Belongs to the loop of the connection; the
+session itself is run by the executor that its function needs.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import structlog
 
 from jackalope.core.effects import HelpAsked
 from jackalope.tasks.definition import TaskSource
-from jackalope.worker.attempt import Attempt, Cause, Failed, Outcome
-from jackalope.worker.fanout.helper_session import StintDefinition, stint_assignment
+from jackalope.worker.attempt import Attempt, Cause, Failed, Listener, Outcome
+from jackalope.worker.fanout.helper_session import HelpDefinition, help_assignment
 from jackalope.worker.workload import Executor, Workload
 
 log = structlog.get_logger(component="worker")
@@ -61,22 +61,24 @@ class Helping:
         elif self._is_closed:
             self.on_free(ask.fence, "this worker stops")
         else:
-            stint = StintDefinition(definition, self._source.functions)
-            assignment = stint_assignment(ask, self._worker)
-            attempt = self._attempt = Attempt(assignment, stint, _Ear(self._loop, self._end))
+            helping = HelpDefinition(definition, self._source.functions)
+            assignment = help_assignment(ask, self._worker)
+            attempt = self._attempt = Attempt(
+                assignment, helping, _EndListener(self._loop, self._end)
+            )
             self.fence = ask.fence
             self.ended.clear()
             self._workload.lent = 1
             log.info("helps", task_id=attempt.shown, name=ask.function, at=ask.where)
-            self._executors[stint.isolation].run([attempt])
+            self._executors[helping.isolation].run([attempt])
 
     def close(self) -> None:
-        """End the stint, and accept no other."""
+        """End the helper session, and accept no other."""
         self._is_closed = True
         self.stop(Cause.DRAIN)
 
     def stop(self, cause: Cause) -> None:
-        """End the stint. Items in hand are computed by other peers."""
+        """End the helper session. Items in hand are computed by other peers."""
         attempt = self._attempt
         if attempt is not None and attempt.cause is None:
             attempt.cause = cause
@@ -104,8 +106,11 @@ class Helping:
         self.on_free(fence, why)
 
 
-class _Ear:
-    """Receives the end of a stint, on whichever thread, and passes it to the loop."""
+class _EndListener(Listener):
+    """Receives the end of a helper session, on whichever thread, and passes it to the loop.
+
+    Nothing waits for the rest: the owner reports the progress, and a helper keeps its slot.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, ended: Callable[[Attempt, Outcome], None]
@@ -113,21 +118,9 @@ class _Ear:
         self._loop = loop
         self._ended = ended
 
-    def began(self, _: Attempt) -> None:
-        """Do nothing: nothing waits for that."""
-
     def ended(self, attempt: Attempt, outcome: Outcome) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._ended, attempt, outcome)
-
-    def progressed(self, _: Attempt, __: float | None, ___: str) -> None:
-        """Do nothing: the owner reports the progress."""
-
-    def acknowledged(self, _: Attempt) -> None:
-        """Do nothing: nothing waits for that."""
-
-    def rested(self, _: Attempt, *, is_resting: bool) -> None:
-        """Do nothing: a helper keeps its slot."""
 
 
 def _nothing(_: int, __: str) -> None:

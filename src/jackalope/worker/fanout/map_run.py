@@ -15,7 +15,7 @@ from jackalope.errors import ConfigError
 from jackalope.tasks.definition import TaskDefinition, fingerprint_of
 from jackalope.tasks.serialization import DecodeFailed, decode_value, encode_value
 from jackalope.wire.fanout import Begin
-from jackalope.worker.fanout.computation import Calculation
+from jackalope.worker.fanout.computation import Computation
 from jackalope.worker.fanout.ledger import Ledger
 
 
@@ -47,9 +47,9 @@ class Run:
         prints = likeness_of(definition)
         self.begin = Begin(number, definition.name, prints, self._encoded)  # what helpers are sent
 
-    def calculation(self) -> Calculation:
+    def computation(self) -> Computation:
         """Return what computes items here."""
-        return Calculation(self.definition, self._encoded)
+        return Computation(self.definition, self._encoded)
 
     def values(self, data: bytes) -> list[Any]:
         """Decode results into the declared return type of the function, where that is possible."""

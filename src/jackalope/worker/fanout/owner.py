@@ -39,10 +39,10 @@ from jackalope.transport.address import Address
 from jackalope.transport.connection import Backoff, Connection
 from jackalope.wire.fanout import ItemFailed
 from jackalope.wire.messages import AnyMessage, Hello
-from jackalope.worker.attempt import Attempt, Failed, Outcome, Surroundings
+from jackalope.worker.attempt import Attempt, Failed, Listener, Outcome, Surroundings
 from jackalope.worker.executors.processes import ProcessExecutor
 from jackalope.worker.executors.run_coroutine import new_event_loop
-from jackalope.worker.fanout.helper_session import stint_assignment
+from jackalope.worker.fanout.helper_session import help_assignment
 from jackalope.worker.fanout.ledger import Batch
 from jackalope.worker.fanout.map_run import Run
 from jackalope.worker.fanout.remote_helper import RemotePeer
@@ -66,7 +66,7 @@ class Hub:
     """
 
     def __init__(
-        self, attempt: Attempt, surroundings: Surroundings, helpers_max: int, stints: int = 0
+        self, attempt: Attempt, surroundings: Surroundings, helpers_max: int, local_helpers: int = 0
     ) -> None:
         """Prepare for helpers.
 
@@ -74,12 +74,12 @@ class Hub:
             attempt: whom they help.
             surroundings: where that is.
             helpers_max: how many there may be.
-            stints: how many processes of this worker's own compute as helpers do.
+            local_helpers: how many processes of this worker's own compute as helpers do.
         """
         self._attempt = attempt
         self._surroundings = surroundings
         self._max = helpers_max
-        self._stints = stints
+        self._local_helpers = local_helpers
         self._processes: ProcessExecutor | None = None
         self._definition: TaskDefinition | None = None
         self._loop = new_event_loop()
@@ -255,7 +255,7 @@ class Hub:
         except ConfigError as error:
             self._go_through_broker(str(error))
             return
-        self._start_stints()
+        self._start_local_helpers()
         backoff = Backoff()
         while self._max:
             try:
@@ -337,7 +337,7 @@ class Hub:
             self._through.begin(self._run)
         self._count()
 
-    # Stints of this worker's own.
+    # Helper sessions of this worker's own.
 
     def _wanted(self) -> TaskDefinition:
         definition = self._definition
@@ -345,16 +345,16 @@ class Hub:
             raise BrokenInvariant("a hub begins with a run")
         return definition
 
-    def _start_stints(self) -> None:
+    def _start_local_helpers(self) -> None:
         """Compute here as well, in processes: where the function must not share one with others."""
-        if not self._stints:
+        if not self._local_helpers:
             return
         around = self._surroundings
         self._processes = ProcessExecutor(
             around.application, command=around.child_command, log=around.log, surroundings=around
         )
         definition, given = self._wanted(), self._attempt.assignment
-        for number in range(self._stints):
+        for number in range(self._local_helpers):
             ask = HelpAsked(
                 given.fence,
                 given.task,
@@ -364,32 +364,20 @@ class Hub:
                 self._local_token,
                 self._seal,
             )
-            assignment = stint_assignment(ask, f"{around.worker}/{number + 1}")
-            self._processes.run([Attempt(assignment, definition, _Ear(self))])
+            assignment = help_assignment(ask, f"{around.worker}/{number + 1}")
+            self._processes.run([Attempt(assignment, definition, _LocalHelpers(self))])
 
 
-class _Ear:
-    """Receives the outcome of stints that this worker runs for itself."""
+class _LocalHelpers(Listener):
+    """Receives the outcome of the helper sessions that this worker runs for itself."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    def began(self, _: Attempt) -> None:
-        """Do nothing."""
-
     def ended(self, _: Attempt, outcome: Outcome) -> None:
-        """Say why a stint did not come about."""
+        """Log why a helper session did not come about."""
         if isinstance(outcome, Failed) and not self._hub.is_closed:
             log.warning("cannot compute here", why=outcome.error.message)
-
-    def progressed(self, _: Attempt, __: float | None, ___: str) -> None:
-        """Do nothing."""
-
-    def acknowledged(self, _: Attempt) -> None:
-        """Do nothing."""
-
-    def rested(self, _: Attempt, *, is_resting: bool) -> None:
-        """Do nothing."""
 
 
 def _host_towards(address: Address) -> str:

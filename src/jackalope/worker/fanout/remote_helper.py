@@ -45,7 +45,7 @@ GONE_S = 30.0
 BATCHES_MAX = 2
 
 
-class Desk(Protocol):
+class HelperHost(Protocol):
     """Who deals with helpers."""
 
     @property
@@ -65,8 +65,8 @@ class Desk(Protocol):
 class RemotePeer(asyncio.Protocol):
     """One helper."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, host: HelperHost) -> None:
+        self._host = host
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(64 * 1024)  # Until it has proved who it is.
         self._transport: asyncio.Transport | None = None
@@ -150,7 +150,7 @@ class RemotePeer(asyncio.Protocol):
         if self._run is not None:
             self._run.ledger.give_back(self, is_lost=True)
             self._run = None
-        self._desk.lost(self)
+        self._host.lost(self)
 
     def _take(self, message: AnyMessage) -> None:
         if not self.worker:
@@ -161,7 +161,7 @@ class RemotePeer(asyncio.Protocol):
             if message.run != self._run.number:
                 return
             if message.refusal:
-                self._desk.refused(self, message.refusal)
+                self._host.refused(self, message.refusal)
             else:
                 self._is_ready = True
                 self._can.add(self._run.begin.likeness)
@@ -171,14 +171,14 @@ class RemotePeer(asyncio.Protocol):
         if type(message) is not Greeting or len(message.nonce) != NONCE_BYTES:
             self.abort()
             return
-        for token in self._desk.tokens:
+        for token in self._host.tokens:
             proof = proof_of_helper(token, self._nonce, message.nonce, message.worker)
             if message.version == FANOUT_VERSION and compare_digest(proof, message.proof):
                 self.worker = message.worker or "?"
                 self._reader.allow(FRAME_BYTES_MAX)
                 answer = proof_of_owner(token, self._nonce, message.nonce)
                 self._send(Welcome(answer, int(BEAT_S * 1e6)))
-                self._desk.welcomed(self)
+                self._host.welcomed(self)
                 return
         self.abort()
 

@@ -23,7 +23,6 @@ from collections.abc import (
 from contextlib import suppress
 from contextvars import copy_context
 from itertools import islice
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from jackalope.core.limits import HELPERS_PER_FANOUT_MAX
@@ -141,12 +140,7 @@ class Team:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over = True
         if self._hub is not None:
             self._hub.close()
@@ -154,12 +148,7 @@ class Team:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._is_over = True
         if self._hub is not None:
             await asyncio.to_thread(self._hub.close)
@@ -184,8 +173,8 @@ class Team:
                 self._hub.close()
                 self._hub = None
             if self._hub is None:
-                stints = self._local if must_be_apart else 0
-                self._hub = Hub(self._attempt, surroundings, self._max, stints)
+                local_helpers = self._local if must_be_apart else 0
+                self._hub = Hub(self._attempt, surroundings, self._max, local_helpers)
             self._hub.begin(run)
         return peers
 
@@ -428,7 +417,7 @@ class LocalPeer:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._calculation = run.calculation()
+        self._computation = run.computation()
         self._wake = threading.Event()
         self._is_closed = False
         context = copy_context()
@@ -470,7 +459,7 @@ class LocalPeer:
                 ledger.answer(self, batch.number, part.begin, values, part.failed, busy_us=spent_us)
 
     def _compute(self, data: bytes) -> list[Part]:
-        if self._calculation.is_async:
-            parts: list[Part] = run_coroutine(self._calculation.run_async(data))
+        if self._computation.is_async:
+            parts: list[Part] = run_coroutine(self._computation.run_async(data))
             return parts
-        return self._calculation.run(data)
+        return self._computation.run(data)
