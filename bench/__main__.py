@@ -10,6 +10,7 @@ from importlib import import_module
 #: packages that the others can do without.
 BENCHMARKS = {
     "core": ("bench.core", "the core and its storage, without sockets"),
+    "journal": ("bench.journal", "a commit of the journal beside the bare disk"),
     "peers": ("bench.peers.command", "Jackalope beside other task queues"),
     "fanout": ("bench.fanout.command", "fan-outs beside pools of processes, Dask and Ray"),
     "http": ("bench.http", "requests over HTTP while tasks flow"),
