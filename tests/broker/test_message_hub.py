@@ -1,4 +1,4 @@
-"""The switchboard at its limits, and what it forgets. How it works is tested over the door."""
+"""The message_hub at its limits, and what it forgets. How it works is tested over the door."""
 
 import pytest
 

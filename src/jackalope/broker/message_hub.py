@@ -37,7 +37,7 @@ _SLOW_RETRY_US = 500 * MILLISECOND
 
 
 class Line(Protocol):
-    """A session's end of the switchboard. None of this may block."""
+    """A session's end of the message_hub. None of this may block."""
 
     def is_slow(self) -> bool:
         """Return whether the session does not read what it is sent."""
@@ -54,7 +54,7 @@ class Line(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """What the switchboard knows of one session."""
+    """What the message_hub knows of one session."""
 
     namespace: str  # where it is
     line: Line  # its end

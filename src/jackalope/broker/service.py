@@ -136,7 +136,7 @@ class Broker:
         self.health = Health(self.engine, self._clock, self._writer, admission)
         self.access = access or Access()  # who may come in, and what they may do
         self.access.follow(self.engine.core.book)
-        self._outlets: dict[int, SessionHandler] = {}
+        self._handlers: dict[int, SessionHandler] = {}
         self._sessions = 0
         self._settled_core: object = None
         self._is_stopping, self._is_idle = False, True
@@ -146,7 +146,7 @@ class Broker:
         self.backlog = Backlog(self._limits.unread_bytes)  # what peers do not read
         self.events = Events()  # what happened, for subscribers
         self._listeners: tuple[TurnListener, ...] = (*listeners, self.events)
-        self.switchboard = MessageHub()  # hands messages from session to session
+        self.message_hub = MessageHub()  # hands messages from session to session
         self.totals = Totals()  # how many tasks lists have. For the thread of history.
         self.lists: Shared[TaskPage] = Shared()  # the lists that clients wait for
         self.started_us = self._clock.now_us()  # since when it runs
@@ -202,20 +202,20 @@ class Broker:
 
     # For the doors.
 
-    def open_session(self, outlet: SessionHandler) -> int:
+    def open_session(self, handler: SessionHandler) -> int:
         self._sessions += 1
-        self._outlets[self._sessions] = outlet
+        self._handlers[self._sessions] = handler
         return self._sessions
 
     def close_session(self, session: int) -> None:
         """Note that a connection is gone."""
-        if self._outlets.pop(session, None) is not None:
+        if self._handlers.pop(session, None) is not None:
             self.post(CloseSession(session=session), THE_BROKER)
 
     def post(self, command: AnyCommand, who: Principal, items: int = 1) -> Refusal | None:
         """Put a command into the inbox; refuse it if its sender may not send it.
 
-        Its answer comes out of the session's outlet, unless it is the refusal that is returned.
+        Its answer comes out of the session's handler, unless it is the refusal that is returned.
         """
         if who.key is not None:
             refusal = who.admit(command)
@@ -280,7 +280,7 @@ class Broker:
 
     def session_count(self) -> int:
         """Return how many sessions are open."""
-        return len(self._outlets)
+        return len(self._handlers)
 
     def inbox_items(self) -> int:
         """Return how many items wait for a turn."""
@@ -301,8 +301,8 @@ class Broker:
             await self._flusher.write_everything()
         except BaseException:
             self.health.down = self.health.down or "the broker does not run"
-            for outlet in list(self._outlets.values()):
-                outlet.end("the broker has stopped")
+            for handler in list(self._handlers.values()):
+                handler.end("the broker has stopped")
             raise
 
     async def _gather(self) -> None:
@@ -360,9 +360,9 @@ class Broker:
         for effect in effects:
             by_session.setdefault(effect.session, []).append(effect)
         for session, its_effects in by_session.items():
-            outlet = self._outlets.get(session)
-            if outlet is not None:
-                outlet.deliver(its_effects)
+            handler = self._handlers.get(session)
+            if handler is not None:
+                handler.deliver(its_effects)
 
     def _fail(self, turn: Turn, fault: StorageFault) -> None:
         """Refuse a batch that could not be stored; go on without writing, or stop for good."""
@@ -377,6 +377,6 @@ class Broker:
 
     def _end_sessions(self) -> None:
         """Close every session: the core was rebuilt from disk, and knows none of them."""
-        outlets, self._outlets = self._outlets, {}
-        for outlet in outlets.values():
-            outlet.end("the disk is full; connect again")
+        handlers, self._handlers = self._handlers, {}
+        for handler in handlers.values():
+            handler.end("the disk is full; connect again")

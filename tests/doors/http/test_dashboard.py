@@ -40,7 +40,7 @@ async def make_key(house: HttpHouse, *permissions: Permission, **limits: Any) ->
         await make_key(house, Permission.ADMIN)
     token = new_token()
     key = ApiKey(id_of(token), hash_of(token), "ada", permissions, **limits)
-    await house.door.desk.ask(CreateApiKey(key=key))
+    await house.door.client_session.ask(CreateApiKey(key=key))
     return token
 
 
@@ -228,7 +228,7 @@ def test_visit_ends_with_its_key() -> None:
             token = await make_key(house, Permission.READ_TASKS)
             await sign_in(house, token)
             assert (await house.client.get("/api/v1/stats")).status_code == 200
-            await house.door.desk.ask(RevokeApiKey(key=id_of(token)))
+            await house.door.client_session.ask(RevokeApiKey(key=id_of(token)))
             assert (await house.client.get("/api/v1/stats")).status_code == 401
 
     run(check())
@@ -298,7 +298,7 @@ def test_pulse_of_a_visit() -> None:
                 origin=house.url,  # type: ignore[arg-type]
             )
             assert msgspec.json.decode(await socket.recv())["type"] == "pulse"
-            await house.door.desk.ask(RevokeApiKey(key=id_of(token)))
+            await house.door.client_session.ask(RevokeApiKey(key=id_of(token)))
             await socket.wait_closed()
             assert socket.close_code == 1008
             assert "sign in" in (socket.close_reason or "")

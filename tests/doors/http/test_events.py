@@ -217,7 +217,7 @@ def test_key_of_some_queues_hears_of_no_others_and_of_nothing_once_it_is_revoked
         async with open_http(access=Access([boss_key])) as house:
             client = house.client
             client.headers["Authorization"] = f"Bearer {boss}"
-            await house.door.desk.ask(CreateApiKey(key=key, by="test"))
+            await house.door.client_session.ask(CreateApiKey(key=key, by="test"))
             headers = {"Authorization": f"Bearer {token}"}
             url = f"{house.socket_url}/api/v1/events"
             async with connect(url, additional_headers=headers) as socket:

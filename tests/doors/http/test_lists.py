@@ -40,7 +40,7 @@ LISTS = (
 
 async def come_and_go(house: HttpHouse, luck: Random) -> None:
     """Make and delete queues and tasks until cancelled."""
-    ask = house.door.desk.ask
+    ask = house.door.client_session.ask
     there: dict[str, tuple[TaskId, ...]] = {}
     while True:
         queue = luck.choice(NAMES)
@@ -69,7 +69,7 @@ def test_lists_are_whole_while_queues_and_tasks_come_and_go(seed: int) -> None:
         async with open_grid() as house:
             ids = [fresh_task_id(house.broker.now_us()) for _ in range(STAYING)]
             tasks = [TaskSpec(task_id, "jobs") for task_id in ids]
-            await house.door.desk.ask(SubmitTasks(ref=0, tasks=tasks))
+            await house.door.client_session.ask(SubmitTasks(ref=0, tasks=tasks))
             staying = {str(UUID(bytes=task_id)) for task_id in ids}
             changing = asyncio.create_task(come_and_go(house, luck))
             for _ in range(ROUNDS):

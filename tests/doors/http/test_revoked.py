@@ -47,12 +47,12 @@ class Bearer:
 async def housed() -> AsyncIterator[tuple[HttpHouse, Bearer]]:
     async with open_http(access=Access([key_of(ADMIN)])) as house:
         bob = Bearer(house, new_token())
-        await house.door.desk.ask(CreateApiKey(key=key_of(bob.token)))
+        await house.door.client_session.ask(CreateApiKey(key=key_of(bob.token)))
         yield house, bob
 
 
 async def revoke(house: HttpHouse, bob: Bearer) -> None:
-    await house.door.desk.ask(RevokeApiKey(key=id_of(bob.token)))
+    await house.door.client_session.ask(RevokeApiKey(key=id_of(bob.token)))
 
 
 async def expire(house: HttpHouse, bob: Bearer) -> None:
@@ -181,7 +181,9 @@ def test_what_waits_ends_when_the_key_expires(wait: Callable[[Bearer], Awaitable
         async with open_http(access=Access([key_of(ADMIN)])) as house:
             bob = Bearer(house, new_token())
             until_us = house.broker.now_us() + 700 * MILLISECOND
-            await house.door.desk.ask(CreateApiKey(key=key_of(bob.token, expires_us=until_us)))
+            await house.door.client_session.ask(
+                CreateApiKey(key=key_of(bob.token, expires_us=until_us))
+            )
             async with asyncio.timeout(AT_ONCE_S):
                 await wait(bob)
             assert house.broker.now_us() >= until_us
@@ -226,7 +228,7 @@ def test_the_first_key_ends_what_waits_without_one() -> None:
             claim = asyncio.ensure_future(house.client.post("/api/v1/workers/w/claim", json=body))
             workers = house.broker.engine.core.roster.workers
             await until(lambda: any(worker.claims for worker in workers.values()))
-            await house.door.desk.ask(CreateApiKey(key=key_of(ADMIN)))
+            await house.door.client_session.ask(CreateApiKey(key=key_of(ADMIN)))
             async with asyncio.timeout(AT_ONCE_S):
                 assert (await claim).status_code == 401
 

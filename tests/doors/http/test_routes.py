@@ -194,8 +194,8 @@ class House:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.door.desk.close()
-        self.context.desk.close()
+        self.door.client_session.close()
+        self.context.client_session.close()
         await self.broker.stop()
 
     async def ask(self, app: str, method: str, path: str, target: str) -> httpx.Response:

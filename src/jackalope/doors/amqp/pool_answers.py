@@ -117,7 +117,7 @@ def _keep(channel: Channel, answer: Answer, status: str, body: bytes) -> None:
 def _pass_on(connection: Connection, delivery: Delivery, answer: Answer, body: bytes) -> None:
     """Pass a part on; one that cannot be makes the answer an error, so that nothing is missing."""
     part = msgspec.msgpack.encode((answer.parts, body))
-    told = connection.broker.switchboard.broadcast(
+    told = connection.broker.message_hub.broadcast(
         connection.namespace, subject_of(delivery.task), "", part
     )
     answer.parts += 1

@@ -7,7 +7,7 @@ stays inline; what fails on its way in leaves nothing behind.
 In::
 
     async with receiving(request, blobs, bytes_max) as received:  # raw, or a form with one file
-        await desk.ask(SubmitTasks(tasks=[TaskSpec(..., payload=received.body)]))
+        await client_session.ask(SubmitTasks(tasks=[TaskSpec(..., payload=received.body)]))
 
 The blob is let go of when the block raises: unless a task has come to name it, it is removed.
 

@@ -37,7 +37,7 @@ class HttpDoor:
         self.settings = settings or HttpConfig()  # its part of the configuration
         self.gridlike = gridlike or GridlikeConfig()  # the part of GridLike's jobs and workers
         self.port = self.settings.port  # where it listens, once started
-        self.desk = ClientSession(broker)  # the session of all actioners
+        self.client_session = ClientSession(broker)  # the session of all actioners
         self.fleet = Fleet(broker)  # the sessions of workers that have nothing but HTTP
         self.feeds: set[Feed] = set()  # the open subscriptions to events
         self.grid = Grid(self)  # GridLike's jobs and workers
@@ -61,7 +61,7 @@ class HttpDoor:
     async def stop(self) -> None:
         """Accept no more connections, end what waits, finish what is under way, and close."""
         self.closing.set()
-        self.desk.close()
+        self.client_session.close()
         self.fleet.close()
         for feed in list(self.feeds):
             feed.close()

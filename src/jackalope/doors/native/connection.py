@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
         self._tasks_left = TASKS_PER_TURN_MAX
         self._listening = Listening(self._write, lambda: self._stuck_since_us > 0)
         self._messaging = Messaging(
-            door.broker.switchboard, self._write, lambda: self._stuck_since_us > 0
+            door.broker.message_hub, self._write, lambda: self._stuck_since_us > 0
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._part_bytes_max = min(PART_BYTES_MAX, self._outgoing.body_bytes_max)

@@ -1,6 +1,6 @@
-"""Messaging: one connection's end of the switchboard.
+"""Messaging: one connection's end of the message_hub.
 
-Owns the translation between frames and the switchboard, and which permission each frame needs.
+Owns the translation between frames and the message_hub, and which permission each frame needs.
 Sending a message makes others do something, as submitting a task does; taking calls is work; and
 receiving broadcasts is reading. Messages go to the whole namespace, so a key for some queues alone
 does not cover them.
@@ -41,11 +41,11 @@ class Messaging:
 
     def __init__(
         self,
-        switchboard: MessageHub,
+        message_hub: MessageHub,
         write: Callable[[Message], None],
         is_stuck: Callable[[], bool],
     ) -> None:
-        self._switchboard = switchboard
+        self._switchboard = message_hub
         self._write = write
         self._is_stuck = is_stuck
         self._seat: Seat | None = None
@@ -66,24 +66,24 @@ class Messaging:
             self._switchboard.leave(self._seat)
 
     def _act(self, seat: Seat, message: Messages) -> int | Refusal:
-        switchboard = self._switchboard
+        message_hub = self._switchboard
         if isinstance(message, Call):
-            return switchboard.call(seat, message.ref, message.recipient, message.body) or 1
+            return message_hub.call(seat, message.ref, message.recipient, message.body) or 1
         if isinstance(message, CallReply):
             if message.stage is CallStage.LOST:
                 return Refusal(Code.INVALID, "that a call is lost is the broker's word")
-            return switchboard.reply(seat, message.call, message.stage, message.body) or 1
+            return message_hub.reply(seat, message.call, message.stage, message.body) or 1
         if isinstance(message, Broadcast):
-            return switchboard.broadcast(
+            return message_hub.broadcast(
                 seat.namespace, message.subject, message.sender, message.body
             )
         count = len(message.recipients) + len(message.broadcasts)
         if message.begin:
-            return switchboard.listen(seat, message.recipients, message.broadcasts) or count
-        switchboard.unlisten(seat, message.recipients, message.broadcasts)
+            return message_hub.listen(seat, message.recipients, message.broadcasts) or count
+        message_hub.unlisten(seat, message.recipients, message.broadcasts)
         return count
 
-    # From the switchboard.
+    # From the message_hub.
 
     def is_slow(self) -> bool:
         """Return whether the peer does not read what it is sent."""

@@ -56,7 +56,7 @@ async def open_grid(
 
 async def declare(house: HttpHouse, queue: str, preset: str = "gridlike", **changes: Any) -> None:
     """Declare a job type."""
-    await house.door.desk.ask(DeclareQueue(queue=queue, preset=preset, changes=changes))
+    await house.door.client_session.ask(DeclareQueue(queue=queue, preset=preset, changes=changes))
 
 
 async def submit(

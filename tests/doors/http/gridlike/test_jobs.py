@@ -329,7 +329,9 @@ def test_a_job_cannot_be_paused_while_its_worker_has_it() -> None:
                 await machine.take()
                 await until(house, "k", lambda job: job["status"] == RUNNING)
                 task = TaskId(UUID(created["id"]).bytes)
-                await house.door.desk.ask(ActOnTasks(ref=0, action=Action.PAUSE, tasks=(task,)))
+                await house.door.client_session.ask(
+                    ActOnTasks(ref=0, action=Action.PAUSE, tasks=(task,))
+                )
                 await machine.send(b"done all the same")
                 assert await machine.hear() == ASKED
                 assert (await show(house, "k"))["status"] == DONE
@@ -376,7 +378,7 @@ def test_a_long_list_is_whole() -> None:
         async with open_grid() as house:
             ids = [TaskId(uuid4().bytes) for _ in range(1_100)]
             tasks = [TaskSpec(task_id, "jobs") for task_id in ids]
-            await house.door.desk.ask(SubmitTasks(ref=0, tasks=tasks))
+            await house.door.client_session.ask(SubmitTasks(ref=0, tasks=tasks))
             jobs = (await house.client.get("/api/jobs")).json()
             assert {job["id"] for job in jobs} == {str(UUID(bytes=task_id)) for task_id in ids}
             assert len(jobs) == len(ids)

@@ -137,7 +137,7 @@ def test_once_there_are_keys_a_worker_needs_one_that_permits_work() -> None:
     async def make_key(house: HttpHouse, *permissions: Permission, queues: Any = ()) -> str:
         token = new_token()
         key = ApiKey(id_of(token), hash_of(token), "k", permissions, queues)
-        await house.door.desk.ask(CreateApiKey(key=key))
+        await house.door.client_session.ask(CreateApiKey(key=key))
         return token
 
     async def check() -> None:

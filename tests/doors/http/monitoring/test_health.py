@@ -194,7 +194,7 @@ async def make_key(
     """Make an API key, and return its token."""
     token = new_token()
     key = ApiKey(id_of(token), hash_of(token), name, permissions, queues)
-    await house.door.desk.ask(CreateApiKey(key=key))
+    await house.door.client_session.ask(CreateApiKey(key=key))
     return token
 
 

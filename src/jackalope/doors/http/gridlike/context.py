@@ -139,7 +139,7 @@ class Grid:
         )
         acted = acting.set(ANYONE)
         try:
-            await self.door.desk.ask(command)
+            await self.door.client_session.ask(command)
         finally:
             acting.reset(acted)
 

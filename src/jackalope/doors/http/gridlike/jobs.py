@@ -112,7 +112,7 @@ async def _submit(grid: Grid, spec: TaskSpec, by: str) -> None:
     if refusal is not None:
         raise Refused(refusal)
     command = SubmitTasks(ref=0, tasks=[spec], namespace=grid.namespace, by=by)
-    accepted = await grid.door.desk.ask(command)
+    accepted = await grid.door.client_session.ask(command)
     if not isinstance(accepted, Accepted) or not accepted.refused:
         return
     refusal = accepted.refused[0][1]
@@ -238,18 +238,18 @@ async def delete_job_itself(request: Request, key: str) -> Response:
 
 async def _delete(grid: Grid, key: str, by: str) -> Response:
     view, _ = await grid.find(key, Permission.CANCEL_TASKS)
-    desk = grid.door.desk
+    client_session = grid.door.client_session
 
     def act(action: Action) -> ActOnTasks:
         return ActOnTasks(ref=0, action=action, tasks=(view.id,), namespace=grid.namespace, by=by)
 
     if view.state not in ENDED:
-        await desk.ask(act(Action.KILL))
+        await client_session.ask(act(Action.KILL))
         # Who may stop it may wait for that.
-        if await desk.ended(grid.namespace, view.id, _LET_GO_S, THE_BROKER) is None:
+        if await client_session.ended(grid.namespace, view.id, _LET_GO_S, THE_BROKER) is None:
             message = f"The job with the key {key} still runs on worker {view.worker}"
             raise Problem(409, f"{message}, which was asked to stop; delete it again later")
-    await desk.ask(act(Action.PURGE))
+    await client_session.ask(act(Action.PURGE))
     return answer({"deleted": view.alias or id_text(view.id)}, 202)
 
 

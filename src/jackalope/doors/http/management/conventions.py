@@ -250,13 +250,13 @@ class Context:
         self.broker = broker  # what they ask
         self.amqp_port = amqp_port  # where AMQP is spoken
         self.port = 0  # where this API is
-        self.desk = ClientSession(broker)
+        self.client_session = ClientSession(broker)
         self._links = links
 
     async def ask(self, command: AnyMessaging) -> Answered:
         """Have a command done."""
         try:
-            return await self.desk.ask(command)
+            return await self.client_session.ask(command)
         except Refused as refused:
             raise problem_of(refused) from None
 

@@ -60,7 +60,7 @@ class ManagementDoor:
 
     async def stop(self) -> None:
         """Accept no more connections, finish what is under way, and close."""
-        self._context.desk.close()
+        self._context.client_session.close()
         await self._listener.stop()
 
 

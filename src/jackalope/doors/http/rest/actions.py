@@ -111,7 +111,7 @@ async def _act_on_one(
 
 async def _act(request: Request, command: ActOnTasks) -> Acted:
     command.namespace, command.by = namespace_of(request), by_of(request)
-    return of_kind(await door_of(request).desk.ask(command), Acted)
+    return of_kind(await door_of(request).client_session.ask(command), Acted)
 
 
 class TermsGiven(msgspec.Struct, forbid_unknown_fields=True):

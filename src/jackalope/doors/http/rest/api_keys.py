@@ -82,7 +82,7 @@ async def create_key(request: Request) -> Response:
         namespace=wanted.namespace,
         expires_us=expires_us,
     )
-    await door_of(request).desk.ask(CreateApiKey(key=key, by=by_of(request)))
+    await door_of(request).client_session.ask(CreateApiKey(key=key, by=by_of(request)))
     return answer(KeyMade(key.id, key.name, token), 201)
 
 
@@ -92,7 +92,7 @@ async def revoke_key(request: Request, key_id: str) -> Response:
     if any(view.configured and view.id == key_id for view in await _views(request)):
         message = f"key {key_id!r} is configured: remove it from auth.keys and restart the broker"
         raise Rejected(409, message, "configured")
-    await door_of(request).desk.ask(RevokeApiKey(key=key_id, by=by_of(request)))
+    await door_of(request).client_session.ask(RevokeApiKey(key=key_id, by=by_of(request)))
     return nothing()
 
 

@@ -174,7 +174,7 @@ async def _pool(request: Request, queue: str) -> PoolShown:
 async def _ask(request: Request, command: AnyCommand) -> None:
     for name, value in (("namespace", namespace_of(request)), ("by", by_of(request))):
         setattr(command, name, value)
-    await door_of(request).desk.ask(command)
+    await door_of(request).client_session.ask(command)
 
 
 def _core_value(field: str, value: Any) -> Any:

@@ -200,7 +200,7 @@ async def resume_queue(request: Request, queue: str) -> Response:
 async def _ask(request: Request, command: AnyCommand) -> None:
     for name, value in (("namespace", namespace_of(request)), ("by", by_of(request))):
         setattr(command, name, value)
-    await door_of(request).desk.ask(command)
+    await door_of(request).client_session.ask(command)
 
 
 # Batches.

@@ -162,7 +162,7 @@ async def _act(request: Request, action: AnswerAction) -> Response:
         namespace=namespace_of(request),
         by=by_of(request),
     )
-    acted = of_kind(await door_of(request).desk.ask(command), Acted)
+    acted = of_kind(await door_of(request).client_session.ask(command), Acted)
     unknown = [identity.hex() for identity, _ in acted.refused]
     return answer(AnswersChanged(acted.changed, unknown, acted.more))
 

@@ -177,7 +177,7 @@ async def _submit(request: Request, specs: list[TaskSpec]) -> Accepted:
         raise Refused(refusal)
     carry_trace(request, specs)
     command = SubmitTasks(ref=0, tasks=specs, namespace=namespace_of(request), by=by_of(request))
-    accepted = of_kind(await door.desk.ask(command, len(specs)), Accepted)
+    accepted = of_kind(await door.client_session.ask(command, len(specs)), Accepted)
     for index, _ in accepted.refused:
         payload = specs[index].payload
         if isinstance(payload, BlobRef):
@@ -374,9 +374,9 @@ async def _after_waiting(
     found = await find(request, task_id)
     if found[0].state in ENDED or not wait_s:
         return found
-    desk = door_of(request).desk
+    client_session = door_of(request).client_session
     ended = await while_there(
-        request.receive, desk.ended(namespace_of(request), found[0].id, wait_s)
+        request.receive, client_session.ended(namespace_of(request), found[0].id, wait_s)
     )
     if ended is None:
         return await find(request, task_id)

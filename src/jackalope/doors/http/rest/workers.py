@@ -115,5 +115,5 @@ async def _worker(request: Request, worker: str) -> WorkerShown:
 async def drain_worker(request: Request, worker: str) -> Response:
     """Give a worker no more tasks, and tell it to finish what it has."""
     command = DrainWorker(worker=worker, namespace=namespace_of(request), by=by_of(request))
-    await door_of(request).desk.ask(command)
+    await door_of(request).client_session.ask(command)
     return answer(await _worker(request, worker))
