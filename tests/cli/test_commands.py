@@ -534,7 +534,7 @@ def test_queues(cli: Cli) -> None:
         (["set", "images", "retires=1"], 2, "retires: unknown key; did you mean retries?"),
         (["set", "images", "retries"], 2, "retries: write it as key=value"),
         (["set", "images", "timeout=soon", "held=2"], 2, "held: must be true or false"),
-        (["set", "images", "retries=-1"], 1, "retries: must not be negative"),
+        (["set", "images", "retries=-1"], 2, "retries: must be 0 to 1000000000, got -1"),
         (["set", "images", "--preset", "nonsense"], 1, "nonsense"),
         (["pause", "nowhere"], 1, "no queue 'nowhere'"),
         (["delete", "nowhere", "--yes"], 1, "no queue 'nowhere'"),

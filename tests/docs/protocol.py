@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from types import NoneType, UnionType
-from typing import Any, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -200,6 +200,8 @@ def fields_of(shape: type[msgspec.Struct]) -> Table:
 def told(kind: Any) -> str:
     """Tell the type of a field."""
     origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return told(args[0])
     if origin in (Union, UnionType):
         # Bytes may also be the name of a blob, which no peer ever sees.
         others = [told(arg) for arg in args if arg not in (NoneType, BlobRef)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from enum import Enum, StrEnum
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
 from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, NEVER, SECOND
 from jackalope.core.ids import TaskId
+from jackalope.core.settings import Bounds
 
 _UNITS = {"d": DAY, "h": HOUR, "min": MINUTE, "s": SECOND, "ms": MILLISECOND, "µs": 1}
 _PLAIN: dict[Any, str] = {
@@ -55,6 +56,9 @@ def setting(name: str, value: object) -> str:
 
 def setting_kind(name: str, kind: Any) -> str:
     """Tell what values a field of a policy takes."""
+    if get_origin(kind) is Annotated:
+        words = next(each.words for each in kind.__metadata__ if isinstance(each, Bounds))
+        return ", ".join(map(code, words)) if words else setting_kind(name, kind.__origin__)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return ", ".join(code(member.value) for member in kind)
     if kind is bool:

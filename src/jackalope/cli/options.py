@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from jackalope.cli.base import Exit, Failure, Options, arg, opt
 
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from jackalope.client.app import Jackalope
     from jackalope.core.filter import Filter
     from jackalope.core.ids import TaskId
@@ -96,21 +98,21 @@ def reading(read: Callable[[str], T], text: str) -> T:
         raise Failure(str(error), code=Exit.USAGE) from None
 
 
-def read_changes(
-    texts: Iterable[str], read: Callable[[str, str], tuple[str, Any]]
-) -> dict[str, Any]:
-    """Read settings that are written as key=value."""
+def read_changes(shape: "type[Struct]", texts: Iterable[str] | None, owner: str) -> dict[str, Any]:
+    """Read changes of a struct that are written as key=value, all problems at once."""
+    from jackalope.core.settings import find_field, read
+
     changes: dict[str, Any] = {}
     problems = []
-    for text in texts:
-        field, equals, value = text.partition("=")
+    for text in texts or ():
+        key, equals, value = text.partition("=")
         try:
             if not equals:
                 raise ValueError("write it as key=value")  # noqa: TRY301  one way for all
-            name, wanted = read(field, value)
-            changes[name] = wanted
+            field = find_field(shape, key, owner)
+            changes[field.name] = read(field, value, is_text=True)
         except ValueError as error:
-            problems.append(f"{field}: {error}")
+            problems.append(f"{key}: {error}")
     if problems:
         raise Failure("; ".join(problems), code=Exit.USAGE)
     return changes

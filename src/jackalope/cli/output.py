@@ -20,7 +20,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from jackalope.cli.formatting import clock, now_us
+from jackalope.cli.formatting import clock, now_us, setting
 from jackalope.terminal import in_json, in_line, is_safe, visible
 
 if TYPE_CHECKING:
@@ -251,6 +251,17 @@ def table(*columns: str, gap: int = 2) -> Table:
             overflow="ellipsis",
             no_wrap=not column.startswith("~"),
         )
+    return drawn
+
+
+def changes(title: str, values: dict[str, Any], defaults: dict[str, Any]) -> Table:
+    """List settings, those that differ from their defaults in colour and with the default."""
+    drawn = table(title, "value", "default")
+    for key, value in values.items():
+        if value == defaults[key]:
+            drawn.add_row(dim(key), dim(setting(value)), "")
+        else:
+            drawn.add_row(key, Text(setting(value), "bold cyan"), dim(setting(defaults[key])))
     return drawn
 
 

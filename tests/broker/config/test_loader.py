@@ -12,7 +12,6 @@ from jackalope.broker.config.loader import (
     find_file,
     known_settings,
     load,
-    plain,
 )
 from jackalope.broker.config.schema import Config, LimitsConfig, LogFormat, LogLevel
 from jackalope.cli.formatting import setting
@@ -27,6 +26,8 @@ from jackalope.core.durations import (
     parse_duration,
 )
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, OnLost
+from jackalope.core.settings import keys_of, plain
+from jackalope.core.shapes.pool import PoolSettings
 from jackalope.storage import Level
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
@@ -166,6 +167,43 @@ def test_environment_reaches_queues_and_limits() -> None:
     assert config.namespaces["team"].limits == {"gpu": 3}
 
 
+def test_limits_of_the_broker_are_no_tags(tmp_path: Path) -> None:
+    file = write(tmp_path, "limits: {gpu: 4, unread_bytes: 2000000}")
+    loaded = load(file, {"JACKALOPE_LIMITS__QUEUES_BY_USE": "7"})
+    assert (loaded.config.limits.unread_bytes, loaded.config.limits.queues_by_use) == (2000000, 7)
+    assert loaded.config.namespaces["default"].limits == {"gpu": 4}
+    (problem,) = problems_of(write(tmp_path, "limits: {unread_bytes: 5}"))
+    assert problem.startswith("limits.unread_bytes: must be at least 1048576, got 5")
+
+
+@pytest.mark.parametrize("variable", ["JACKALOPE_NATIVE__PORT__X", "JACKALOPE_LIMITS__GPU__X"])
+def test_nothing_is_below_a_setting(variable: str) -> None:
+    (problem,) = problems_of(environment={variable: "7"}, folder=Path("/nowhere"))
+    assert "is one setting, with nothing below it" in problem
+
+
+def test_pools_and_launchers_are_read(tmp_path: Path) -> None:
+    text = """
+    launchers: {here: {command: [worker], env: {TOKEN: s3cret}}}
+    pools: {models: {launcher: here, stop_delay: 1m}, plain: {}}
+    """
+    loaded = load(write(tmp_path, text))
+    pools = loaded.config.namespaces["default"].pools
+    assert pools["models"].changes == {"launcher": "here", "stop_delay_us": MINUTE}
+    assert pools["plain"].changes == {}
+    shown = {each.key: each.value for each in loaded.settings if each.key[:2] in ("la", "po")}
+    assert shown["launchers.here.env"] == "(hidden)"
+    assert shown["pools.models.stop_delay"] == "1m"
+    wrong = "pools: {a: {workers_max: 0, zzz: 1}, b: 5}\nlaunchers: {here: 5}"
+    found = problems_of(write(tmp_path, wrong))
+    assert sorted(each.partition(" (file")[0] for each in found) == [
+        "launchers.here: must map the name of each launcher to its settings, `type` among them",
+        "pools.a.workers_max: must be 1 to 1000, got 0",
+        "pools.a.zzz: unknown key; a pool has " + ", ".join(keys_of(PoolSettings)),
+        "pools.b: must hold settings of a pool, or nothing in braces: {}",
+    ]
+
+
 def test_variables_of_other_programs_are_left_alone() -> None:
     environment = {
         "JACKALOPE_PORT": "tcp://10.0.0.1:7420",
@@ -237,8 +275,8 @@ def test_every_problem_is_listed_at_once(tmp_path: Path) -> None:
             "did you mean warn? " + here,
             f"queues.images.preset: must be {presets}, got 'gridlke'{meant('gridlike')} {here}",
             f"queues.images.retry_bas: unknown key; did you mean retry_base? {here}",
-            f"queues.images.retries: must not be negative, got -1 {here}",
-            f"queues.images.batch_size: must be at least 1, got 0 {here}",
+            f"queues.images.retries: must be 0 to 1000000000, got -1 {here}",
+            f"queues.images.batch_size: must be 1 to 1000000000, got 0 {here}",
             "queues.wrong: must hold a preset, fields of a policy, or nothing in braces: {} "
             + here,
             f"limits.gpu: must be a whole number, got 'lots' {here}",
@@ -264,7 +302,7 @@ def test_every_problem_is_listed_at_once(tmp_path: Path) -> None:
         ("limits: {gpu: -1}", "limits.gpu: must be at least 0, got -1"),
         ("queues: {a: {held: maybe}}", "queues.a.held: must be true or false, got 'maybe'"),
         ("queues: {a: {retention_us: 5}}", "queues.a.retention_us: unknown key; did you mean"),
-        ("queues: {a: {retry_factor: 0}}", "queues.a.retry_factor: must be between 1 and 100"),
+        ("queues: {a: {retry_factor: 0}}", "queues.a.retry_factor: must be 1 to 100, got 0"),
         ("elephant: 1", "elephant: unknown key; there are data, blobs, native"),
         ("[1, 2]", "file: must map keys to values"),
         ("a: [", "file: no YAML: line 1, column 5"),
@@ -438,6 +476,6 @@ def test_queue_defaults_are_a_policy(tmp_path: Path) -> None:
         "queue_defaults.timeout": "90s",
     }
     (problem,) = problems_of(write(tmp_path, "queue_defaults: {retries: -1}"))
-    assert problem.startswith("queue_defaults.retries: must not be negative")
+    assert problem.startswith("queue_defaults.retries: must be 0 to")
     (problem,) = problems_of(write(tmp_path, "queue_defaults: 3"))
     assert problem.startswith("queue_defaults: must hold a preset")

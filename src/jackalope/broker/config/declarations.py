@@ -52,8 +52,9 @@ def _declarations(config: Config) -> list[tuple[str, AnyCommand]]:
                 by=_BY,
             )
             commands.append((key_of(("namespaces", namespace, "queues", queue)), declare))
-        for queue, changes in ns.pools.items():
-            pool = DeclarePool(queue=queue, changes=dict(changes), namespace=namespace, by=_BY)
+        for queue, wanted in ns.pools.items():
+            changes = dict(wanted.changes)
+            pool = DeclarePool(queue=queue, changes=changes, namespace=namespace, by=_BY)
             commands.append((key_of(("namespaces", namespace, "pools", queue)), pool))
         for tag, limit in ns.limits.items():
             command = LimitTag(tag=tag, limit=limit, namespace=namespace, by=_BY)

@@ -1,40 +1,36 @@
 """Configuration: the value of every setting of a broker, and where it came from.
 
-Owns the merging; `settings` owns the shapes. Values come from the defaults there, then one file,
-then the environment, then the flags of the command; later wins. Everything that is wrong is found
-at once. `sources` reads the places that values come from; nothing else looks at them.
+Owns the merging and the places that values come from; `schema` owns the shapes. Values come from
+the defaults there, then one file, then the environment, then the flags of the command; later wins.
+Everything that is wrong is found at once.
 
-A setting that ends in `_us` is a duration: its key has no `_us`, and its value is a number of
-seconds or a text such as "30s". That holds for the policies of queues as well.
+How one value is written, checked and shown is the same for all settings: `jackalope.core.settings`.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
-from enum import Enum, StrEnum
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Any, get_args, get_origin
 
 import msgspec
-from msgspec import Meta
 
 from jackalope.broker.config.schema import (
     COMPONENTS,
     Config,
-    LimitsConfig,
     NamespaceConfig,
+    PoolConfig,
     QueueConfig,
 )
 from jackalope.broker.config.task_queue_file import Note, translate
 from jackalope.core.api_key import ApiKey, Permission, api_key_problems
 from jackalope.core.commands import DEFAULT_NAMESPACE
-from jackalope.core.durations import format_duration, parse_duration
-from jackalope.core.limits import WORKERS_PER_GROUP_MAX
-from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy, policy_problems
-from jackalope.core.shapes.pool import DEFAULT_POOL, PoolSettings, pool_problems
+from jackalope.core.policy import PRESETS, Policy
+from jackalope.core.settings import Field, find_field, keys_of, plain, read
+from jackalope.core.shapes.pool import PoolSettings
 
 KeyPath = tuple[str, ...]
 
@@ -102,6 +98,9 @@ class Loaded(msgspec.Struct, frozen=True):
     notes: list[Note] = []
 
 
+_LAUNCHERS = "must map the name of each launcher to its settings, `type` among them"
+
+
 # Merging.
 
 
@@ -120,10 +119,9 @@ def merge(given: Iterable[Given], problems: Iterable[Problem] = ()) -> Loaded:
             values[path] = read_value(path, each.value, is_text=each.is_text)
         except ValueError as error:
             found.append(Problem(key_of(path), str(error), each.origin))
-    found += _policy_problems(values, latest)
     if found:
         raise ConfigError(found)
-    return Loaded(_build(values), _settings(values, latest))
+    return Loaded(_build(Config, _tree(values)), _settings(values, latest))
 
 
 def key_of(path: KeyPath) -> str:
@@ -134,218 +132,150 @@ def key_of(path: KeyPath) -> str:
 
 
 def _full_path(path: KeyPath) -> KeyPath:
-    """Give `queues` and `limits` the namespace that they mean when they name none.
+    """Give `queues`, `limits` and `pools` the namespace that they mean when they name none.
 
-    The limits of the broker itself stand beside those of tags.
+    `limits` has settings of the broker too: they go before tags of the same name.
     """
-    is_own = path[0] == "limits" and path[1:2] != () and path[1] in _fields(LimitsConfig)
-    is_short = path[0] in NamespaceConfig.__struct_fields__ and not is_own
+    is_short = path[0] in NamespaceConfig.__struct_fields__
+    if is_short and path[0] in COMPONENTS and len(path) > 1:
+        is_short = path[1] not in keys_of(COMPONENTS[path[0]])
     return ("namespaces", DEFAULT_NAMESPACE, *path) if is_short else path
+
+
+# The tree of settings. Its branches are structs and dictionaries; at its leaves are fields.
+
+#: Branches that change some fields of a struct of the core, and what that is called.
+_CHANGED: dict[Any, tuple[type[msgspec.Struct], str]] = {
+    QueueConfig: (Policy, "a policy"),
+    PoolConfig: (PoolSettings, "a pool"),
+}
+
+#: What must stand below these branches; others map names to settings.
+_HOLDS = {
+    QueueConfig: "must hold a preset, fields of a policy, or nothing in braces: {}",
+    PoolConfig: "must hold settings of a pool, or nothing in braces: {}",
+    dict[str, dict[str, Any]]: _LAUNCHERS,
+    dict[str, Any]: _LAUNCHERS,
+}
+_PRESET = Field("preset", str, tuple(PRESETS))
+
+
+def _is_branch(shape: Any) -> bool:
+    is_struct = isinstance(shape, type) and issubclass(shape, msgspec.Struct)
+    return is_struct or get_origin(shape) is dict
+
+
+def _below(shape: Any, key: str, owner: str = "") -> Any:
+    """Return what is below a key of a branch: another branch, or a field.
+
+    Raises:
+        ValueError: there is no such key.
+    """
+    if shape is QueueConfig and key == "preset":
+        return _PRESET
+    if shape in _CHANGED:
+        changed, name = _CHANGED[shape]
+        return find_field(changed, key, name, _also(shape))
+    if get_origin(shape) is dict:
+        field = Field("", get_args(shape)[1])
+    else:
+        field = find_field(shape, key, owner, _also(shape))
+    return field.hint if _is_branch(field.hint) else field
+
+
+def _also(shape: Any) -> Iterable[str]:
+    return {QueueConfig: ("preset",), Config: NamespaceConfig.__struct_fields__}.get(shape, ())
+
+
+def _find(path: KeyPath) -> Any:
+    """Return the field of a setting, or the branch that is there."""
+    shape: Any = Config
+    for depth, key in enumerate(path):
+        if isinstance(shape, Field):
+            raise ValueError(f"{'.'.join(path[:depth])} is one setting, with nothing below it")  # noqa: TRY004
+        owner = "a namespace" if shape is NamespaceConfig else ".".join(path[:depth])
+        shape = _below(shape, key, owner)
+    return shape
 
 
 def read_value(path: KeyPath, value: Any, *, is_text: bool = False) -> Any:
     """Check a value, and return it as the configuration holds it."""
-    match path:
-        case ("namespaces", *rest):
-            return _read_of_namespace(rest, value, is_text=is_text)
-        case ("queue_defaults", field):
-            return _read_of_queue(field, value, is_text=is_text)
-        case ("launchers", _, _):
-            return value  # Each launcher checks its own settings.
-        case ("auth", "keys"):
-            return read_api_keys(value)
-        case (component, field) if component in COMPONENTS:
-            fields = _fields(COMPONENTS[component])
-            if field not in fields:
-                raise ValueError(_unknown(field, fields, component))
-            name, shape = fields[field]
-            return _read(name, value, shape, is_text)
-        case (component,) if component in COMPONENTS:
-            raise ValueError(f"is a group of settings: {', '.join(_fields(COMPONENTS[component]))}")
-    if path[0] in _GROUPS:
-        raise ValueError(_GROUPS[path[0]])
-    known = [
-        *COMPONENTS,
-        *NamespaceConfig.__struct_fields__,
-        "launchers",
-        "namespaces",
-        "queue_defaults",
-    ]
-    raise ValueError(_unknown(path[0], known, ""))
+    if path == ("auth", "keys"):
+        return read_api_keys(value)
+    place = _find(path)
+    if isinstance(place, Field):
+        return read(place, value, is_text=is_text)
+    if path[0] == "namespaces" and place in _CHANGED and value in ({}, None):
+        return {}  # Declared, with nothing to change.
+    if path[0] in COMPONENTS:
+        raise ValueError(f"is a group of settings: {', '.join(keys_of(place))}")
+    raise ValueError(_HOLDS.get(place, "must map names to settings"))
 
 
-#: What must stand below these keys.
-_GROUPS = {
-    "queue_defaults": "must hold a preset or fields of a policy",
-    "launchers": "must map the name of each launcher to its settings, `type` among them",
-}
+def _build(shape: Any, tree: Any) -> Any:
+    """Make what a branch stands for of the values below it."""
+    if shape in _CHANGED:
+        fixed = {"preset": tree["preset"]} if "preset" in tree else {}
+        changes = {_below(shape, key).name: tree[key] for key in tree if key not in fixed}
+        return shape(**fixed, changes=changes)
+    if get_origin(shape) is dict:
+        inner = get_args(shape)[1]
+        return {name: _build(inner, value) for name, value in tree.items()}
+    if not _is_branch(shape):
+        return tree
+    fields = keys_of(shape)
+    return shape(**{fields[key].name: _build(fields[key].hint, tree[key]) for key in tree})
 
 
-def _read_of_namespace(rest: list[str], value: Any, *, is_text: bool) -> Any:
-    """Check a value of a namespace; see `read_value`."""
-    match rest:
-        case [_, "limits", _]:
-            return _convert(value, Annotated[int, Meta(ge=0)], is_text)
-        case [_, "queues" | "pools", _] if value in ({}, None):
-            return {}
-        case [_, "queues", _, field]:
-            return _read_of_queue(field, value, is_text=is_text)
-        case [_, "pools", _, field]:
-            return pool_value(field, value, is_text=is_text)
-        case _:
-            raise ValueError(_not_a_namespace(rest))
-
-
-def _read_of_queue(field: str, value: Any, *, is_text: bool) -> Any:
-    """Check a preset or a field of a policy; see `read_value`."""
-    return _preset(value) if field == "preset" else policy_value(field, value, is_text=is_text)
-
-
-def policy_value(field: str, value: Any, *, is_text: bool = False) -> Any:
-    """Check one field of a policy as a person wrote it, and return it as the core takes it."""
-    fields = _fields(Policy)
-    if field not in fields:
-        raise ValueError(_unknown(field, ["preset", *fields], "a policy"))
-    name, shape = fields[field]
-    return _read(name, value, shape, is_text)
-
-
-def pool_value(field: str, value: Any, *, is_text: bool = False) -> Any:
-    """Check one setting of a pool as a person wrote it, and return it as the core takes it."""
-    fields = _fields(PoolSettings)
-    if field not in fields:
-        raise ValueError(_unknown(field, fields, "a pool"))
-    name, shape = fields[field]
-    return _read(name, value, shape, is_text)
-
-
-def pool_field(field: str) -> str:
-    """Return the core's name of a setting of a pool: `stop_delay` is `stop_delay_us`."""
-    return f"{field}_us" if f"{field}_us" in PoolSettings.__struct_fields__ else field
-
-
-def policy_field(field: str) -> str:
-    """Return the core's name of a field of a policy: `retry_base` is `retry_base_us`."""
-    return f"{field}_us" if f"{field}_us" in Policy.__struct_fields__ else field
-
-
-def _policy_problems(values: dict[KeyPath, Any], given: dict[KeyPath, Given]) -> Iterable[Problem]:
-    """Find values that fit their fields and still make no policy."""
+def _tree(values: dict[KeyPath, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
     for path, value in values.items():
-        if path[2:3] == ("pools",) and path[4:]:
-            pool = msgspec.structs.replace(_WIDE_POOL, **{pool_field(path[4]): value})
-            for problem in pool_problems(pool):
-                yield Problem(key_of(path), problem.partition(": ")[2], given[path].origin)
-        named = path[1:] if path[0] == "queue_defaults" else path[4:]
-        is_policy = path[0] == "queue_defaults" or path[2:3] == ("queues",)
-        if is_policy and named not in ((), ("preset",)):
-            field = policy_field(named[0])
-            policy = msgspec.structs.replace(DEFAULT_POLICY, **{field: value})
-            for problem in policy_problems(policy):
-                yield Problem(key_of(path), problem.partition(": ")[2], given[path].origin)
-
-
-#: Other settings do not keep any number of workers from being right in itself.
-_WIDE_POOL = msgspec.structs.replace(DEFAULT_POOL, workers_min=0, workers_max=WORKERS_PER_GROUP_MAX)
-
-
-def _build(values: dict[KeyPath, Any]) -> Config:
-    tree: dict[str, Any] = {name: {} for name in COMPONENTS}
-    namespaces: dict[str, Any] = {}
-    launchers: dict[str, dict[str, Any]] = {}
-    defaults: dict[str, Any] = {"changes": {}}
-    for path, value in values.items():
-        if path[0] == "queue_defaults":
-            _put_policy(defaults, path[1], value)
-            continue
-        if path[0] == "launchers":
-            launchers.setdefault(path[1], {})[path[2]] = value
-            continue
-        if path[0] != "namespaces":
-            name, _ = _fields(COMPONENTS[path[0]])[path[1]]
-            tree[path[0]][name] = value
-            continue
-        _, namespace, kind, name, *field = path
-        ns = namespaces.setdefault(namespace, {"queues": {}, "limits": {}, "pools": {}})
-        if kind == "limits":
-            ns["limits"][name] = value
-            continue
-        if kind == "pools":
-            pool = ns["pools"].setdefault(name, {})
-            if field:
-                pool[pool_field(field[0])] = value
-            continue
-        queue = ns["queues"].setdefault(name, {"changes": {}})
-        if field:
-            _put_policy(queue, field[0], value)
-    components: dict[str, Any] = {name: COMPONENTS[name](**tree[name]) for name in tree}
-    return Config(
-        **components,
-        launchers=launchers,
-        queue_defaults=QueueConfig(**defaults),
-        namespaces={
-            name: NamespaceConfig(
-                {queue: QueueConfig(**fields) for queue, fields in ns["queues"].items()},
-                ns["limits"],
-                ns["pools"],
-            )
-            for name, ns in namespaces.items()
-        },
-    )
-
-
-def _put_policy(queue: dict[str, Any], field: str, value: Any) -> None:
-    if field == "preset":
-        queue["preset"] = value
-    else:
-        queue["changes"][policy_field(field)] = value
+        node = tree
+        for key in path[:-1]:
+            node = node.setdefault(key, {})
+        node.setdefault(path[-1], value)
+    return tree
 
 
 def _settings(values: dict[KeyPath, Any], given: dict[KeyPath, Given]) -> list[Setting]:
-    """List every setting in the order of this file, then queues and limits."""
+    """List every setting in the order of the schema, then launchers, queues and limits."""
     settings = []
     for component, key, name, _ in known_settings():
         fixed = (component, key)
         value = values[fixed] if fixed in values else getattr(COMPONENTS[component](), name)
         origin = given[fixed].origin if fixed in given else Origin(Place.DEFAULT)
         is_hidden = value and is_secret(component, name)
-        settings.append(Setting(key_of(fixed), HIDDEN if is_hidden else plain(name, value), origin))
-    others = ("launchers", "namespaces", "queue_defaults")
-    for path in sorted(path for path in values if path[0] in others):
-        if path[0] == "launchers":
-            shown = HIDDEN if path[2] == "env" else without_credentials(values[path])
-            settings.append(Setting(key_of(path), shown, given[path].origin))
-            continue
-        is_field = bool(path[4:]) or path[0] == "queue_defaults"
-        name = pool_field(policy_field(path[-1])) if is_field else ""
-        settings.append(Setting(key_of(path), plain(name, values[path]), given[path].origin))
+        settings.append(Setting(key_of(fixed), HIDDEN if is_hidden else shown(name, value), origin))
+    for path in sorted(path for path in values if path[0] not in COMPONENTS):
+        place = _find(path)
+        value = shown(place.name if isinstance(place, Field) else "", values[path])
+        is_hidden = path[0] == "launchers" and path[2] == "env"
+        settings.append(Setting(key_of(path), HIDDEN if is_hidden else value, given[path].origin))
     return settings
 
 
 def known_settings() -> Iterable[tuple[str, str, str, str]]:
     """Yield component, key, name in the code and meaning of every setting that has a fixed key."""
     for component, shape in COMPONENTS.items():
-        for key, (name, hint) in _fields(shape).items():
-            (meta,) = hint.__metadata__
-            yield component, key, name, meta.description
+        for key, field in keys_of(shape).items():
+            (meta,) = field.hint.__metadata__
+            yield component, key, field.name, meta.description
 
 
 def is_secret(component: str, name: str) -> bool:
     """Return whether a setting is never to be shown."""
-    _, hint = _fields(COMPONENTS[component])[name.removesuffix("_us")]
+    hint = keys_of(COMPONENTS[component])[name.removesuffix("_us")].hint
     return bool((hint.__metadata__[0].extra or {}).get("secret"))
 
 
-def plain(name: str, value: Any) -> Any:
+def shown(name: str, value: Any) -> Any:
     """Show a value as it would be written in a file; of an API key only which one it is."""
     if isinstance(value, tuple):
         return [
             f"{each.id} ({each.name})" if isinstance(each, ApiKey) else without_credentials(each)
             for each in value
         ]
-    if name.endswith("_us"):
-        return format_duration(value)
-    return value.value if isinstance(value, Enum) else without_credentials(value)
+    return without_credentials(plain(name, value))
 
 
 def without_credentials(value: Any) -> Any:
@@ -367,48 +297,6 @@ _PARAMETER = re.compile(
     r"([?&;][^=&;\s]*(?:token|key|secret|passw|sig|auth|credential)[^=&;\s]*=)[^&;#\s]+",
     re.IGNORECASE,
 )
-
-
-def _fields(shape: type[msgspec.Struct]) -> dict[str, tuple[str, Any]]:
-    """Return the keys of a struct, each with its field and the type of that."""
-    hints = get_type_hints(shape, include_extras=True)
-    return {name.removesuffix("_us"): (name, hints[name]) for name in shape.__struct_fields__}
-
-
-def _read(name: str, value: Any, shape: Any, is_text: bool) -> Any:
-    if is_text and getattr(shape, "__origin__", None) == tuple[str, ...]:
-        value = [part.strip() for part in str(value).split(",") if part.strip()]
-    if name.endswith("_us"):
-        return _convert(parse_duration(value), shape, is_text=False, is_duration=True)
-    return _convert(value, shape, is_text)
-
-
-def _convert(value: Any, shape: Any, is_text: bool, is_duration: bool = False) -> Any:
-    try:
-        return msgspec.convert(value, shape, strict=not is_text)
-    except msgspec.ValidationError as error:
-        raise ValueError(_plain_words(error, value, shape, is_duration)) from None
-
-
-def _plain_words(error: Exception, value: Any, shape: Any, is_duration: bool) -> str:
-    kind = getattr(shape, "__origin__", shape)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        members = [str(member.value) for member in kind]
-        return f"must be {' or '.join(members)}, got {value!r}{_did_you_mean(value, members)}"
-    meta = next((m for m in getattr(shape, "__metadata__", ()) if isinstance(m, Meta)), None)
-    if kind is int and isinstance(value, int) and not isinstance(value, bool) and meta is not None:
-        say: Callable[[Any], str] = format_duration if is_duration else str
-        lowest = say(meta.ge) if meta.ge is not None else None
-        bounds = f"at least {lowest}" if meta.le is None else f"{lowest} to {say(meta.le)}"
-        return f"must be {bounds}, got {say(value)}"
-    if meta is not None and meta.extra:
-        return "must be a text"  # It may be a secret: do not repeat it.
-    if kind == tuple[str, ...]:
-        return f"must be a list of texts, got {value!r}"
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    if kind is str and value == "":
-        return "must not be empty"
-    return f"must be {words.get(kind, str(error))}, got {value!r}"
 
 
 class _ApiKeyWritten(msgspec.Struct, forbid_unknown_fields=True):
@@ -439,38 +327,6 @@ def read_api_keys(value: Any) -> tuple[ApiKey, ...]:
     if problems:
         raise ValueError("; ".join(problems))
     return keys
-
-
-def _preset(value: Any) -> str:
-    if value not in PRESETS:
-        names = list(PRESETS)
-        raise ValueError(
-            f"must be {' or '.join(names)}, got {value!r}{_did_you_mean(value, names)}"
-        )
-    return str(value)
-
-
-def _not_a_namespace(rest: list[str]) -> str:
-    match rest:
-        case [_, "pools", _]:
-            return "must hold settings of a pool, or nothing in braces: {}"
-        case [_, "queues", _]:
-            return "must hold a preset, fields of a policy, or nothing in braces: {}"
-        case [_, kind, *_] if kind not in NamespaceConfig.__struct_fields__:
-            return _unknown(kind, NamespaceConfig.__struct_fields__, "a namespace")
-    return "must map names to settings"
-
-
-def _unknown(name: str, known: Iterable[str], owner: str) -> str:
-    names = list(known)
-    suggestion = _did_you_mean(name, names)
-    where = f"{owner} has" if owner else "there are"
-    return f"unknown key{suggestion}" if suggestion else f"unknown key; {where} {', '.join(names)}"
-
-
-def _did_you_mean(name: Any, known: Iterable[str]) -> str:
-    close = get_close_matches(str(name).lower(), list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 # Sources of configuration: one file, the environment and the flags of a command.
@@ -541,7 +397,7 @@ def _from_file(file: Path, problems: list[Problem], notes: list[Note]) -> Iterat
     translated = translate(tree)
     notes += translated.notes
     problems += [Problem(key, message, origin) for key, message in translated.problems]
-    for path, value in _flatten(translated.tree, ()):
+    for path, value in _flatten(translated.tree):
         if all(isinstance(part, str) for part in path):
             yield Given(path, value, origin)
         else:
@@ -576,30 +432,29 @@ def _parse(file: Path) -> dict[str, Any]:
     raise ValueError("must map keys to values, such as `native: {port: 7420}`")
 
 
-def _flatten(tree: Mapping[Any, Any], path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
+def _flatten(
+    tree: Mapping[Any, Any], shape: Any = Config, path: KeyPath = ()
+) -> Iterator[tuple[KeyPath, Any]]:
     """Yield each setting of a tree. What is not where a setting can be is left for `merge`."""
-    for name, value in tree.items():
-        here = (*path, name)
-        if isinstance(value, dict) and value and len(here) < _depth(here):
-            yield from _flatten(value, here)
-        elif value in ({}, None) and not _may_be_empty(here) and len(here) < _depth(here):
-            continue  # A heading with nothing under it sets nothing.
-        else:
+    for key, value in tree.items():
+        here, inner = (*path, key), _place(shape, key)
+        if not _is_branch(inner):
             yield here, value
+        elif isinstance(value, dict) and value:
+            yield from _flatten(value, inner, here)
+        elif value not in ({}, None) or (inner in _CHANGED and get_origin(shape) is dict):
+            yield here, value
+        # Otherwise it is a heading with nothing under it, which sets nothing.
 
 
-def _depth(path: KeyPath) -> int:
-    """Return how many names make a setting, from the first of them."""
-    if path[0] == "namespaces":
-        return 2 + _depth(path[2:]) if len(path) > 2 else 3
-    known = {"queues": 3, "pools": 3, "launchers": 3, "limits": 2, "queue_defaults": 2}
-    return known.get(path[0], 2 if path[0] in COMPONENTS else 1)
-
-
-def _may_be_empty(path: KeyPath) -> bool:
-    """Return whether this is a queue or a pool, which is declared even without settings."""
-    inner = path[2:] if path[0] == "namespaces" else path
-    return len(inner) == 2 and inner[0] in ("queues", "pools")
+def _place(shape: Any, key: Any) -> Any:
+    """Return what is below a key; None if nothing can be."""
+    if shape is Config and key in NamespaceConfig.__struct_fields__:
+        shape = NamespaceConfig
+    try:
+        return _below(shape, key)
+    except ValueError:
+        return None
 
 
 # The environment.

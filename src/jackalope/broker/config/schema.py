@@ -134,16 +134,26 @@ class BlobsConfig(msgspec.Struct, frozen=True):
     ] = 15 * MINUTE
 
 
-class NativeConfig(msgspec.Struct, frozen=True):
-    """The native door: the TCP port of clients, workers and this command line."""
+Port = Annotated[int, _about("The port; 0 takes a free one.", ge=0, le=65_535)]
+
+
+class ListenConfig(msgspec.Struct, frozen=True):
+    """What every door has: where it listens, and how many it lets in."""
 
     host: Annotated[
         str, _about("The address to listen on; `0.0.0.0` for every network.", min_length=1)
     ] = "127.0.0.1"
-    port: Annotated[int, _about("The port; 0 takes a free one.", ge=0, le=65_535)] = 7420
+    port: Port = 0
     max_connections: Annotated[
         int, _about("How many connections are open at once; more are refused.", ge=1, le=1_000_000)
     ] = 10_000
+    tls: Annotated[bool, _about("Whether the door speaks TLS if `tls.cert` is set.")] = True
+
+
+class NativeConfig(ListenConfig, frozen=True):
+    """The native door: the TCP port of clients, workers and this command line."""
+
+    port: Port = 7420
     frame_bytes_max: Annotated[
         int, _about("The largest frame that is taken.", ge=64 * 1024, le=FRAME_BYTES_MAX)
     ] = FRAME_BYTES_MAX
@@ -156,26 +166,19 @@ class NativeConfig(msgspec.Struct, frozen=True):
             le=HOUR,
         ),
     ] = 10 * SECOND
-    tls: Annotated[bool, _about("Whether the door speaks TLS if `tls.cert` is set.")] = True
 
 
-class HttpConfig(msgspec.Struct, frozen=True):
+class HttpConfig(ListenConfig, frozen=True):
     """The HTTP door: REST, WebSockets, metrics and health. It needs `jackalope[http]`."""
 
     enabled: Annotated[
         bool, _about("Whether the door opens; without `jackalope[http]` it stays shut.")
     ] = True
-    host: Annotated[
-        str, _about("The address to listen on; `0.0.0.0` for every network.", min_length=1)
-    ] = "127.0.0.1"
-    port: Annotated[int, _about("The port; 0 takes a free one.", ge=0, le=65_535)] = 7421
+    port: Port = 7421
     monitoring_port: Annotated[
         int,
         _about("A port that answers `/metrics` and `/health` alone; 0 for none.", ge=0, le=65_535),
     ] = 0
-    max_connections: Annotated[
-        int, _about("How many connections are open at once; more are refused.", ge=1, le=1_000_000)
-    ] = 10_000
     body_bytes_max: Annotated[
         int, _about("The largest JSON body that is taken.", ge=64 * 1024, le=1024 * MEBIBYTE)
     ] = 16 * MEBIBYTE
@@ -242,17 +245,11 @@ class HttpConfig(msgspec.Struct, frozen=True):
     ] = ""
 
 
-class AmqpConfig(msgspec.Struct, frozen=True):
+class AmqpConfig(ListenConfig, frozen=True):
     """The AMQP 0-9-1 door, for programs written for RabbitMQ."""
 
     enabled: Annotated[bool, _about("Whether the door opens.")] = False
-    host: Annotated[
-        str, _about("The address to listen on; `0.0.0.0` for every network.", min_length=1)
-    ] = "127.0.0.1"
-    port: Annotated[int, _about("The port; 0 takes a free one.", ge=0, le=65_535)] = 5672
-    max_connections: Annotated[
-        int, _about("How many connections are open at once; more are refused.", ge=1, le=1_000_000)
-    ] = 10_000
+    port: Port = 5672
     channel_max: Annotated[
         int, _about("How many channels a connection may have.", ge=1, le=65_535)
     ] = 2_047
@@ -271,7 +268,6 @@ class AmqpConfig(msgspec.Struct, frozen=True):
             le=HOUR,
         ),
     ] = 60 * SECOND
-    tls: Annotated[bool, _about("Whether the door speaks TLS if `tls.cert` is set.")] = True
     client_ca: Annotated[
         str,
         _about(
@@ -489,12 +485,18 @@ class QueueConfig(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(PRESETS.get(self.preset, DEFAULT_POLICY), **self.changes)
 
 
+class PoolConfig(msgspec.Struct, frozen=True):
+    """The settings of a pool: what differs from the defaults."""
+
+    changes: dict[str, Any] = {}
+
+
 class NamespaceConfig(msgspec.Struct, frozen=True):
     """The queues, limited tags and pools of a namespace to declare at the start."""
 
     queues: dict[str, QueueConfig] = {}
-    limits: dict[str, int] = {}
-    pools: dict[str, dict[str, Any]] = {}
+    limits: dict[str, Annotated[int, Meta(ge=0)]] = {}
+    pools: dict[str, PoolConfig] = {}
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -518,18 +520,9 @@ class Config(msgspec.Struct, frozen=True):
     namespaces: dict[str, NamespaceConfig] = {}
 
 
+#: The groups of settings that have a fixed place, by their names.
 COMPONENTS: dict[str, type[msgspec.Struct]] = {
-    "data": DataConfig,
-    "blobs": BlobsConfig,
-    "native": NativeConfig,
-    "http": HttpConfig,
-    "amqp": AmqpConfig,
-    "tls": TlsConfig,
-    "auth": AuthConfig,
-    "limits": LimitsConfig,
-    "gridlike": GridlikeConfig,
-    "log": LogConfig,
-    "telemetry": TelemetryConfig,
-    "shutdown": ShutdownConfig,
-    "launch": LaunchConfig,
+    name: type(default)
+    for name, default in msgspec.structs.asdict(Config()).items()
+    if isinstance(default, msgspec.Struct) and not isinstance(default, QueueConfig)
 }

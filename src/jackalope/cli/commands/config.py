@@ -123,7 +123,7 @@ def template() -> Iterator[str]:
     """Yield the lines of a configuration file that changes nothing."""
     from textwrap import wrap
 
-    from jackalope.broker.config.loader import known_settings, plain
+    from jackalope.broker.config.loader import known_settings, shown
     from jackalope.broker.config.schema import COMPONENTS
     from jackalope.core.policy import PRESETS
 
@@ -134,7 +134,7 @@ def template() -> Iterator[str]:
             yield f"\n# {component}:"
             before = component
         yield from (f"#   # {line}" for line in wrap(about, 90))
-        value = plain(name, getattr(COMPONENTS[component](), name))
-        shown = '""' if value == "" else value
-        yield f"#   {key}: {shown}"
+        value = shown(name, getattr(COMPONENTS[component](), name))
+        text = '""' if value == "" else value
+        yield f"#   {key}: {text}"
     yield _QUEUES.format(preset=next(iter(PRESETS)))

@@ -1,6 +1,6 @@
 """Commands about pools: workers that are started for a key when there is work for it."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from jackalope.cli.base import Failure, arg
 from jackalope.cli.options import Every, Watch, Yes, every_s, read_changes
@@ -110,23 +110,11 @@ def _draw_groups(groups: "tuple[GroupView, ...]") -> "RenderableType":
 
 
 def _draw_settings(settings: "PoolSettings") -> "RenderableType":
-    import msgspec
-    from rich.text import Text
-
-    from jackalope.broker.config.loader import plain
-    from jackalope.cli.formatting import setting
-    from jackalope.cli.output import dim, table
+    from jackalope.cli.output import changes
+    from jackalope.core.settings import shown
     from jackalope.core.shapes.pool import DEFAULT_POOL
 
-    drawn = table("setting", "value", "default")
-    for name, value in msgspec.structs.asdict(settings).items():
-        default = getattr(DEFAULT_POOL, name)
-        shown, key = setting(plain(name, value)), name.removesuffix("_us")
-        if value == default:
-            drawn.add_row(dim(key), dim(shown), "")
-        else:
-            drawn.add_row(key, Text(shown, "bold cyan"), dim(setting(plain(name, default))))
-    return drawn
+    return changes("setting", shown(settings), shown(DEFAULT_POOL))
 
 
 async def set_(
@@ -148,19 +136,10 @@ async def set_(
         jackalope pools set models unbind_delay=1m stop_delay=1m
     """
     from jackalope.cli.plain_data import to_plain
+    from jackalope.core.shapes.pool import PoolSettings
 
-    settings = await client.declare_pool(queue, _read_changes(changes or []))
+    settings = await client.declare_pool(queue, read_changes(PoolSettings, changes, "a pool"))
     screen.show(to_plain(settings), lambda: _draw_settings(settings))
-
-
-def _read_changes(texts: list[str]) -> dict[str, Any]:
-    """Read settings of a pool."""
-    from jackalope.broker.config.loader import pool_field, pool_value
-
-    def read(field: str, value: str) -> tuple[str, Any]:
-        return pool_field(field), pool_value(field, value, is_text=True)
-
-    return read_changes(texts, read)
 
 
 async def _act(

@@ -1,6 +1,6 @@
 """Commands about queues: their policies, batches and depth; and about the limits of tags."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from jackalope.cli.base import Failure, arg, opt
 from jackalope.cli.options import Every, Watch, Yes, every_s, read_changes
@@ -89,24 +89,11 @@ async def show(client: "Jackalope", screen: "Screen", queue: Queue) -> None:
 
 
 def _draw_policy(policy: "Policy") -> "RenderableType":
-    import msgspec
-    from rich.text import Text
-
-    from jackalope.broker.config.loader import plain
-    from jackalope.cli.formatting import setting
-    from jackalope.cli.output import dim, table
+    from jackalope.cli.output import changes
     from jackalope.core.policy import DEFAULT_POLICY
+    from jackalope.core.settings import shown
 
-    drawn = table("policy", "value", "default")
-    for name, value in msgspec.structs.asdict(policy).items():
-        default = getattr(DEFAULT_POLICY, name)
-        shown = setting(plain(name, value))
-        key = name.removesuffix("_us")
-        if value == default:
-            drawn.add_row(dim(key), dim(shown), "")
-        else:
-            drawn.add_row(key, Text(shown, "bold cyan"), dim(setting(plain(name, default))))
-    return drawn
+    return changes("policy", shown(policy), shown(DEFAULT_POLICY))
 
 
 async def set_(
@@ -132,20 +119,11 @@ async def set_(
     from rich.console import Group
 
     from jackalope.cli.plain_data import to_plain
+    from jackalope.core.policy import Policy
 
-    policy = await client.declare_queue(queue, preset=preset, changes=_read_changes(changes or []))
+    wanted = read_changes(Policy, changes, "a policy")
+    policy = await client.declare_queue(queue, preset=preset, changes=wanted)
     screen.show(to_plain(policy), lambda: Group(f"queue {queue} is set", _draw_policy(policy)))
-
-
-def _read_changes(texts: list[str]) -> dict[str, Any]:
-    """Read fields of a policy."""
-    from jackalope.broker.config.loader import policy_field, policy_value
-
-    def read(field: str, value: str) -> tuple[str, Any]:
-        return policy_field(field), policy_value(field, value, is_text=True)
-
-    changes = read_changes(texts, read)
-    return {name: getattr(value, "value", value) for name, value in changes.items()}
 
 
 async def pause(client: "Jackalope", screen: "Screen", queue: Queue) -> None:

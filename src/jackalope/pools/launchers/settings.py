@@ -1,21 +1,20 @@
 """The settings of launchers: what each kind can be told, its defaults and bounds.
 
-Owns the shapes and how they are read; the launchers own what they mean. As in the rest of the
-configuration, a field that ends in `_us` is a duration: its key has no `_us`, and its value is a
-number of seconds or a text such as "30s".
+Owns the shapes; the launchers own what they mean. They are read as all settings are
+(`jackalope.core.settings`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, cast, get_args
 
 import msgspec
 from msgspec import Meta, Struct
 
-from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, SECOND, parse_duration
+from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from jackalope.core.settings import one_of, read_all
 
 KIBIBYTE = 1024
 MEBIBYTE = 1024 * KIBIBYTE
@@ -43,20 +42,15 @@ LogBytes = Annotated[
 ]
 
 
-class NoneSettings(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="none"
-):
+class _Kind(Struct, frozen=True, kw_only=True, tag_field="type"):
+    """The settings of one kind; `type` names the kind."""
+
+
+class NoneSettings(_Kind, frozen=True, tag="none"):
     """Workers are started by hand, or by somebody else."""
 
 
-class SubprocessSettings(
-    Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="type",
-    tag="subprocess",
-):
+class SubprocessSettings(_Kind, frozen=True, tag="subprocess"):
     """Workers are processes on the broker's machine."""
 
     command: Command
@@ -86,9 +80,7 @@ class Manager(StrEnum):
     USER = "user"
 
 
-class SystemdSettings(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="systemd"
-):
+class SystemdSettings(_Kind, frozen=True, tag="systemd"):
     """Workers are instances of a template unit."""
 
     unit: Annotated[
@@ -121,9 +113,7 @@ class Pull(StrEnum):
     NEVER = "never"
 
 
-class DockerSettings(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="docker"
-):
+class DockerSettings(_Kind, frozen=True, tag="docker"):
     """Workers are containers. It needs `jackalope[docker]`."""
 
     image: Annotated[str, _about("The image of the workers.", min_length=1)]
@@ -168,15 +158,11 @@ class DockerSettings(
     ] = 15 * MINUTE
 
 
-class Fixed(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="fixed"
-):
+class Fixed(_Kind, frozen=True, tag="fixed"):
     """Each worker is a deployment of one replica; the broker decides how many there are."""
 
 
-class Hpa(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="hpa"
-):
+class Hpa(_Kind, frozen=True, tag="hpa"):
     """Each group is a deployment that grows and shrinks by how busy its processors are."""
 
     target_cpu_percent: Annotated[
@@ -198,9 +184,7 @@ class KedaMetric(StrEnum):
     VALUE = "Value"
 
 
-class Keda(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="keda"
-):
+class Keda(_Kind, frozen=True, tag="keda"):
     """Each group is a deployment that KEDA scales by the length or the rate of its queue."""
 
     amqp_host: Annotated[
@@ -236,14 +220,7 @@ class Keda(
 Autoscaling = Fixed | Hpa | Keda
 
 
-class KubernetesSettings(
-    Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="type",
-    tag="kubernetes",
-):
+class KubernetesSettings(_Kind, frozen=True, tag="kubernetes"):
     """Workers are pods of deployments. It needs `jackalope[kubernetes]`."""
 
     image: Annotated[str, _about("The image of the workers.", min_length=1)]
@@ -295,62 +272,41 @@ AnySettings = (
     NoneSettings | SubprocessSettings | SystemdSettings | DockerSettings | KubernetesSettings
 )
 
-SHAPES: dict[str, type[Struct]] = {
-    str(shape.__struct_config__.tag): shape for shape in get_args(AnySettings)
-}
+
+def _by_tag(shapes: Any) -> dict[str, type[Struct]]:
+    return {str(shape.__struct_config__.tag): shape for shape in get_args(shapes)}
+
+
+SHAPES = _by_tag(AnySettings)
 
 
 def read_settings(given: Mapping[str, object]) -> AnySettings:
     """Read the settings of a launcher as a person wrote them.
 
     Raises:
-        ValueError: the kind is unknown, or a setting does not fit; the text says what would.
+        ValueError: the kind is unknown, or settings do not fit; the text lists what is wrong.
     """
-    kind = given.get("type", "subprocess")
-    if kind not in SHAPES:
-        known = " or ".join(SHAPES)
-        raise ValueError(f"type: must be {known}, got {kind!r}{_did_you_mean(kind, SHAPES)}")
-    tree = _plain(SHAPES[str(kind)], {**given, "type": kind}, "")
-    try:
-        settings: AnySettings = msgspec.convert(tree, AnySettings)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"{kind} launcher: {_in_words(error)}") from None
+    given = {"type": "subprocess", **given}
+    scaling = {}
+    if given["type"] == "kubernetes" and "autoscaling" in given:
+        wanted = given.pop("autoscaling")
+        wanted = {"type": wanted} if isinstance(wanted, str) else wanted
+        scaling = {"autoscaling": _read(_by_tag(Autoscaling), wanted, "autoscaling.")}
+    settings: Any = msgspec.structs.replace(_read(SHAPES, given), **scaling)
     _check_together(settings)
-    return settings
+    return cast("AnySettings", settings)
 
 
-def _plain(shape: type[Struct], given: Mapping[str, object], where: str) -> dict[str, object]:
-    """Give durations their names and numbers, and find keys that nobody knows."""
-    hints = get_type_hints(shape)
-    keys = {name.removesuffix("_us"): name for name in hints}
-    plain: dict[str, object] = {}
-    for key, value in given.items():
-        if key == "type":
-            plain[key] = value
-            continue
-        if key not in keys:
-            known = ", ".join(keys) or "nothing else"
-            hint = _did_you_mean(key, keys) or f"; there are {known}"
-            raise ValueError(f"{where}{key}: unknown key{hint}")
-        name = keys[key]
-        try:
-            plain[name] = parse_duration(value) if name.endswith("_us") else value
-        except ValueError as error:
-            raise ValueError(f"{where}{key}: {error}") from None
-        if key == "autoscaling":
-            plain[name] = _plain_autoscaling(value)
-    return plain
-
-
-def _plain_autoscaling(value: object) -> dict[str, object]:
-    """Read how a group is scaled: a name alone, or one with settings."""
-    shapes = {str(shape.__struct_config__.tag): shape for shape in get_args(Autoscaling)}
-    given = {"type": value} if isinstance(value, str) else value
-    kind = given.get("type") if isinstance(given, Mapping) else None
-    if not isinstance(given, Mapping) or kind not in shapes:
-        known = " or ".join(shapes)
-        raise ValueError(f"autoscaling.type: must be {known}, got {value!r}")
-    return _plain(shapes[str(kind)], given, "autoscaling.")
+def _read(shapes: dict[str, type[Struct]], given: Any, where: str = "") -> Struct:
+    """Read settings of the kind that their `type` names."""
+    kind = given.get("type") if isinstance(given, Mapping) else given
+    if not isinstance(kind, str) or kind not in shapes:
+        raise ValueError(f"{where}type: {one_of(kind, shapes)}")
+    fields = {key: value for key, value in given.items() if key != "type"}
+    try:
+        return read_all(shapes[kind], fields, where)
+    except ValueError as error:
+        raise ValueError(str(error) if where else f"{kind} launcher: {error}") from None
 
 
 def _check_together(settings: AnySettings) -> None:
@@ -363,15 +319,3 @@ def _check_together(settings: AnySettings) -> None:
             raise ValueError("autoscaling: keda needs either amqp_host or metrics_url")
         if keda.metrics_url and not keda.metrics_path:
             raise ValueError("autoscaling.metrics_path: metrics_url needs it, such as queue.ready")
-
-
-def _in_words(error: Exception) -> str:
-    """Put the place first, as the rest of the configuration does."""
-    text, _, place = str(error).partition(" - at `$")
-    key = place.rstrip("`").lstrip(".")
-    return f"{key.removesuffix('_us')}: {text}" if key else text
-
-
-def _did_you_mean(name: object, known: Mapping[str, object]) -> str:
-    close = get_close_matches(str(name).lower(), list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""

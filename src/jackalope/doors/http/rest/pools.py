@@ -5,17 +5,16 @@ A key may be any text, the empty one and `/` included, so it stands in bodies an
 
 from __future__ import annotations
 
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
 
 from jackalope.broker import queries
-from jackalope.broker.config.loader import plain, pool_field, pool_value
 from jackalope.broker.queries import About, Refused
 from jackalope.core.commands import ActOnGroup, AnyCommand, DeclarePool, DeletePool, GroupAction
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.shapes.pool import BOUNDS, PoolSettings
+from jackalope.core.settings import given, shown, taken
+from jackalope.core.shapes.pool import PoolSettings
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.request import (
     Request,
@@ -27,15 +26,7 @@ from jackalope.doors.http.request import (
     read_body,
     view_of,
 )
-from jackalope.doors.http.rest.schemas import (
-    DURATION,
-    MaybeName,
-    Name,
-    Time,
-    about,
-    from_seconds,
-    to_time,
-)
+from jackalope.doors.http.rest.schemas import MaybeName, Time, about, to_time
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.views import GroupView, LaunchView, PoolView
 
@@ -90,27 +81,8 @@ class PoolList(msgspec.Struct):
     pools: list[PoolShown]
 
 
-def _given_type(name: str, hint: Any) -> Any:
-    """Return what a person may write for a setting of a pool."""
-    if name.endswith("_us"):
-        return DURATION
-    if hint is int:
-        least, most = BOUNDS[name]
-        return Annotated[int, Meta(ge=least, le=most)]
-    return Name if name == "launcher" else MaybeName
-
-
 #: The settings of a pool that change; durations in seconds or as text.
-PoolGiven: Any = msgspec.defstruct(
-    "PoolGiven",
-    [
-        (name.removesuffix("_us"), _given_type(name, hint) | msgspec.UnsetType, msgspec.UNSET)
-        for name, hint in get_type_hints(PoolSettings).items()
-    ],
-    forbid_unknown_fields=True,
-    frozen=True,
-    module=__name__,
-)
+PoolGiven: Any = given(PoolSettings, "PoolGiven", __name__)
 
 
 class GroupActed(msgspec.Struct, forbid_unknown_fields=True):
@@ -135,12 +107,7 @@ async def read_pool(request: Request, queue: str) -> Response:
 @routes.put("/pools/{queue}", "admin", Spec(PoolShown, body=PoolGiven, errors=(404, 409)))
 async def declare_pool(request: Request, queue: str) -> Response:
     """Have workers started for a queue, or change how. What is not named stays as it is."""
-    given = await read_body(request, PoolGiven)
-    changes: dict[str, object] = {
-        pool_field(field): _core_value(field, value)
-        for field, value in msgspec.structs.asdict(given).items()
-        if value is not msgspec.UNSET
-    }
+    changes = taken(PoolSettings, await read_body(request, PoolGiven))
     await _ask(request, DeclarePool(queue=queue, changes=changes))
     return answer(await _pool(request, queue))
 
@@ -177,17 +144,10 @@ async def _ask(request: Request, command: AnyCommand) -> None:
     await door_of(request).client_session.ask(command)
 
 
-def _core_value(field: str, value: Any) -> Any:
-    if pool_field(field).endswith("_us") and isinstance(value, int | float):
-        return from_seconds(value)
-    return pool_value(field, value)
-
-
 def _show(view: PoolView) -> PoolShown:
-    settings = msgspec.structs.asdict(view.settings)
     return PoolShown(
         view.queue,
-        {name.removesuffix("_us"): plain(name, value) for name, value in settings.items()},
+        shown(view.settings),
         view.up,
         view.waiting,
         view.launched,

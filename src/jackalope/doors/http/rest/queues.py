@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from jackalope.broker import queries
-from jackalope.broker.config.loader import plain, policy_field, policy_value
 from jackalope.broker.queries import About, Refused
 from jackalope.core.commands import (
     AnyCommand,
@@ -18,12 +17,11 @@ from jackalope.core.commands import (
     PauseQueue,
     ResumeQueue,
 )
-from jackalope.core.durations import NEVER
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import COUNT_MAX, TIME_US_MAX
-from jackalope.core.policy import PRESETS, SAME_OF_QUEUES, Policy, most
+from jackalope.core.policy import PRESETS, Policy
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.shapes.request import Same
+from jackalope.core.settings import given, shown, taken
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.request import (
@@ -37,16 +35,7 @@ from jackalope.doors.http.request import (
     read_query,
     view_of,
 )
-from jackalope.doors.http.rest.schemas import (
-    DURATION,
-    MaybeName,
-    TaskList,
-    Time,
-    about,
-    from_seconds,
-    show,
-    to_time,
-)
+from jackalope.doors.http.rest.schemas import TaskList, Time, about, show, to_time
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.views import BatchView, QueueView
 
@@ -72,36 +61,8 @@ class QueueList(msgspec.Struct):
     queues: list[QueueShown]
 
 
-_KEPT = (
-    Annotated[float, Meta(ge=0, le=10**12)]
-    | Annotated[str, Meta(pattern="^(([0-9]{1,6}(us|ms|s|m|h|d)){1,4}|forever)$")]
-)
-
-
-def _given_type(name: str, hint: Any) -> Any:
-    """Return what a person may write for a field of a policy."""
-    if name.endswith("_us"):
-        return _KEPT if most(name) == NEVER else DURATION
-    if hint is Same:
-        return Literal[tuple(map(str, SAME_OF_QUEUES))]
-    if name == "retry_factor":
-        return Annotated[float, Meta(ge=1, le=100)]
-    if hint is int:
-        return Annotated[int, Meta(ge=int(name == "batch_size"), le=most(name))]
-    return MaybeName if hint is str else hint
-
-
 #: The fields of a policy that change; durations in seconds or as text.
-PolicyGiven: Any = msgspec.defstruct(
-    "PolicyGiven",
-    [
-        (name.removesuffix("_us"), _given_type(name, hint) | msgspec.UnsetType, msgspec.UNSET)
-        for name, hint in get_type_hints(Policy).items()
-    ],
-    forbid_unknown_fields=True,
-    frozen=True,
-    module=__name__,
-)
+PolicyGiven: Any = given(Policy, "PolicyGiven", __name__)
 
 
 class QueueWanted(msgspec.Struct, forbid_unknown_fields=True):
@@ -123,14 +84,8 @@ def show_queue(view: QueueView) -> QueueShown:
         bool(view.paused_by),
         view.paused_by or None,
         to_time(view.oldest_ready_us),
-        show_policy(view.policy),
+        shown(view.policy),
     )
-
-
-def show_policy(policy: Policy) -> dict[str, Any]:
-    """Show a policy as a person would write it."""
-    fields = msgspec.structs.asdict(policy)
-    return {name.removesuffix("_us"): plain(name, value) for name, value in fields.items()}
 
 
 @routes.get("/queues", "read_tasks", Spec(QueueList))
@@ -161,19 +116,9 @@ async def _queue(request: Request, queue: str) -> QueueShown:
 async def declare_queue(request: Request, queue: str) -> Response:
     """Create a queue, or change the policy of one. What is not named stays as it is."""
     wanted = await read_body(request, QueueWanted)
-    changes: dict[str, object] = {
-        policy_field(field): _core_value(field, value)
-        for field, value in msgspec.structs.asdict(wanted.policy).items()
-        if value is not msgspec.UNSET
-    }
+    changes = taken(Policy, wanted.policy)
     await _ask(request, DeclareQueue(queue=queue, changes=changes, preset=wanted.preset))
     return answer(await _queue(request, queue))
-
-
-def _core_value(field: str, value: Any) -> Any:
-    if policy_field(field).endswith("_us") and isinstance(value, int | float):
-        return from_seconds(value)
-    return policy_value(field, value)
 
 
 @routes.delete("/queues/{queue}", "admin", Spec(status=204, errors=(404, 409)))

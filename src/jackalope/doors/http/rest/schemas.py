@@ -57,11 +57,6 @@ Id = Annotated[str, Meta(pattern=UUID)]
 Identity = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Bytes = Annotated[bytes, Meta(extra_json_schema={"pattern": BASE64})]
 Time = Annotated[datetime, Meta(tz=True)]
-#: A duration as a person writes it: seconds, or a text.
-DURATION = (
-    Annotated[float, Meta(ge=0, le=10**12)]
-    | Annotated[str, Meta(pattern="^([0-9]{1,6}(us|ms|s|m|h|d)){1,4}$")]
-)
 Priority = Annotated[int, Meta(ge=0, le=255)]
 Count = Annotated[int, Meta(ge=0, le=10**9)]
 Seconds = Annotated[float, Meta(ge=0, le=TIME_US_MAX / 1e6)]

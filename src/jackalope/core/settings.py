@@ -1,0 +1,304 @@
+"""Settings: how the fields of a struct are written, checked, changed and shown.
+
+Owns what all settings have in common: those of the configuration, of launchers, the policies of
+queues and the settings of pools. A field whose name ends in `_us` is a duration: its key has no
+`_us`, and its value is a number of seconds or a text such as "30s". What a value may be is in the
+annotation of its field. A problem names what is wrong and what would be right.
+
+Knows none of the settings themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from enum import Enum
+from functools import lru_cache
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from jackalope.core.durations import FOREVER, NEVER, SECOND, format_duration, parse_duration
+from jackalope.core.limits import COUNT_MAX, TIME_US_MAX
+
+S = TypeVar("S", bound=Struct)
+
+
+class Bounds(NamedTuple):
+    """What a field may be: a number or the length of a text within limits, or one of some words.
+
+    Unlike `Meta` it is checked where a value is given, and not where a struct is decoded: what is
+    stored can be read again, whatever the bounds are by then.
+    """
+
+    least: float = 0
+    most: float = 0
+    words: tuple[str, ...] = ()
+
+
+Duration = Annotated[int, Bounds(0, TIME_US_MAX)]
+Count = Annotated[int, Bounds(0, COUNT_MAX)]
+
+
+class Field(NamedTuple):
+    """A field as people write it."""
+
+    name: str  # in the struct
+    hint: Any  # its type, with its bounds as `Meta`
+    words: tuple[str, ...] = ()  # what it may be, if not all of its type
+
+
+@lru_cache
+def keys_of(shape: type[Struct]) -> dict[str, Field]:
+    """Return the fields of a struct by the keys that people write."""
+    hints = get_type_hints(shape, include_extras=True)
+    return {name.removesuffix("_us"): _field(name, hints[name]) for name in shape.__struct_fields__}
+
+
+def _field(name: str, hint: Any) -> Field:
+    bounds = next((each for each in _metadata(hint) if isinstance(each, Bounds)), None)
+    if bounds is None:
+        return Field(name, hint)
+    kind = _kind(hint)
+    if bounds.words:
+        return Field(name, kind, bounds.words)
+    if kind is str:
+        least = int(bounds.least) or None
+        return Field(name, Annotated[str, Meta(min_length=least, max_length=int(bounds.most))])
+    return Field(name, Annotated[kind, Meta(ge=bounds.least, le=bounds.most)])
+
+
+def _kind(hint: Any) -> Any:
+    return hint.__origin__ if _metadata(hint) else hint
+
+
+def _metadata(hint: Any) -> tuple[Any, ...]:
+    return getattr(hint, "__metadata__", ())
+
+
+# Reading.
+
+
+def find_field(shape: type[Struct], key: str, owner: str = "", also: Iterable[str] = ()) -> Field:
+    """Return the field of a key.
+
+    Args:
+        shape: the struct.
+        key: what a person wrote.
+        owner: what has such settings, for the message.
+        also: other keys that may stand there.
+
+    Raises:
+        ValueError: there is no such key.
+    """
+    fields = keys_of(shape)
+    if key not in fields:
+        raise ValueError(unknown(key, [*fields, *also], owner))
+    return fields[key]
+
+
+def read(field: Field, value: Any, *, is_text: bool = False) -> Any:
+    """Check a value as a person wrote it, and return it as the field holds it.
+
+    Raises:
+        ValueError: it does not fit; the message says what would.
+    """
+    if is_text and _kind(field.hint) == tuple[str, ...]:
+        value = [part.strip() for part in str(value).split(",") if part.strip()]
+    if field.name.endswith("_us"):
+        return _convert(field, parse_duration(value), say=format_duration)
+    return _convert(field, value, is_text=is_text)
+
+
+def read_all(shape: type[S], given: Mapping[str, Any], where: str = "") -> S:
+    """Make a struct of what a person wrote.
+
+    Raises:
+        ValueError: with everything that is wrong, each problem after its key.
+    """
+    problems, values = [], {}
+    for key, value in given.items():
+        try:
+            field = find_field(shape, key)
+            values[field.name] = read(field, value)
+        except ValueError as error:
+            problems.append(f"{where}{key}: {error}")
+    problems += [
+        f"{where}{each.name.removesuffix('_us')}: must be given"
+        for each in msgspec.structs.fields(shape)
+        if each.required and each.name.removesuffix("_us") not in given
+    ]
+    if problems:
+        raise ValueError("; ".join(problems))
+    return shape(**values)
+
+
+def change(value: S, changes: Mapping[str, object], owner: str) -> S | list[str]:
+    """Return a struct with some fields changed, or everything that is wrong with the changes.
+
+    Args:
+        value: what it is now.
+        changes: values as the struct holds them, by the names of its fields.
+        owner: what has such settings, for the messages.
+    """
+    fields = {field.name: field for field in keys_of(type(value)).values()}
+    problems, taken = [], {}
+    for name, given in changes.items():
+        if name not in fields:
+            problems.append(f"{name}: unknown; {owner} has {', '.join(fields)}")
+            continue
+        try:
+            taken[name] = _convert(fields[name], given)
+        except ValueError as error:
+            problems.append(f"{name}: {error}")
+    return problems or msgspec.structs.replace(value, **taken)
+
+
+def _convert(
+    field: Field, value: Any, *, is_text: bool = False, say: Callable[[Any], str] = str
+) -> Any:
+    try:
+        converted = msgspec.convert(value, field.hint, strict=not is_text)
+    except msgspec.ValidationError as error:
+        value = _number_in(value, field) if is_text else value
+        raise ValueError(_plain_words(field, value, error, say)) from None
+    if field.words and converted not in field.words:
+        raise ValueError(one_of(value, field.words))
+    return converted
+
+
+def _plain_words(field: Field, value: Any, error: Exception, say: Callable[[Any], str]) -> str:
+    kind = _kind(field.hint)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return one_of(value, field.words or [str(member.value) for member in kind])
+    meta = next((each for each in _metadata(field.hint) if isinstance(each, Meta)), Meta())
+    if meta.extra:
+        return "must be a text"  # It may be a secret: do not repeat it.
+    if value in ("", [], ()) and meta.min_length:
+        return "must not be empty"
+    if kind in (int, float) and _is_number(value, kind):
+        return f"must be {_bounds(meta, say)}, got {say(value)}"
+    if kind is str and isinstance(value, str):
+        return _text_problem(value, meta)
+    return f"must be {_KINDS[kind]}, got {value!r}" if kind in _KINDS else _place_first(error)
+
+
+_KINDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    tuple[str, ...]: "a list of texts",
+}
+
+
+def _text_problem(text: str, meta: Meta) -> str:
+    if meta.max_length is not None and len(text) > meta.max_length:
+        return f"must have {meta.min_length or 0} to {meta.max_length} characters, got {len(text)}"
+    return f"must match {meta.pattern}, got {text!r}"
+
+
+def _bounds(meta: Meta, say: Callable[[Any], str]) -> str:
+    if meta.gt is not None:
+        return f"more than {say(meta.gt)}"
+    return f"at least {say(meta.ge)}" if meta.le is None else f"{say(meta.ge)} to {say(meta.le)}"
+
+
+def _number_in(text: Any, field: Field) -> Any:
+    """Return the number that a text stands for, so that its bounds can be told."""
+    try:
+        kind = _kind(field.hint)
+        return msgspec.convert(text, kind, strict=False) if kind in (int, float) else text
+    except msgspec.ValidationError:
+        return text
+
+
+def _is_number(value: Any, kind: Any) -> bool:
+    is_fit = isinstance(value, int) if kind is int else isinstance(value, int | float)
+    return is_fit and not isinstance(value, bool)
+
+
+def _place_first(error: Exception) -> str:
+    """Put the place of a problem inside of a value before the problem."""
+    text, _, place = str(error).partition(" - at `$")
+    key = place.rstrip("`").lstrip(".")
+    return f"{key}: {text}" if key else text
+
+
+def one_of(value: Any, words: Iterable[str]) -> str:
+    """Describe a value that is none of some words."""
+    known = list(words)
+    return f"must be {' or '.join(known)}, got {value!r}{did_you_mean(value, known)}"
+
+
+def unknown(name: str, known: Iterable[str], owner: str = "") -> str:
+    """Describe a key that is not known, by the closest one or by all that are."""
+    names = list(known)
+    suggestion = did_you_mean(name, names)
+    where = f"{owner} has" if owner else "there are"
+    return f"unknown key{suggestion}" if suggestion else f"unknown key; {where} {_list(names)}"
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names) or "nothing else"
+
+
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
+    """Return a suggestion for a name that is not known; empty if none is close."""
+    close = get_close_matches(str(name).lower(), list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+# Showing.
+
+
+def plain(name: str, value: Any) -> Any:
+    """Return the value of a field as a person would write it."""
+    if name.endswith("_us"):
+        return format_duration(value)
+    return value.value if isinstance(value, Enum) else value
+
+
+def shown(value: Struct) -> dict[str, Any]:
+    """Return the fields of a struct by their keys, as a person would write them."""
+    fields = msgspec.structs.asdict(value)
+    return {name.removesuffix("_us"): plain(name, each) for name, each in fields.items()}
+
+
+# As JSON.
+
+_TEXT = "([0-9]{1,6}(us|ms|s|m|h|d)){1,4}"
+_SECONDS = Annotated[float, Meta(ge=0, le=10**12)]
+
+#: A duration as a person writes it: seconds, or a text.
+DURATION = _SECONDS | Annotated[str, Meta(pattern=f"^{_TEXT}$")]
+_UP_TO_FOREVER = _SECONDS | Annotated[str, Meta(pattern=f"^({_TEXT}|{FOREVER})$")]
+
+
+def given(shape: type[Struct], name: str, module: str) -> Any:
+    """Make the struct of some changes as JSON has them: every key of a struct, all optional."""
+    fields = [(key, _written(field) | UnsetType, UNSET) for key, field in keys_of(shape).items()]
+    return msgspec.defstruct(name, fields, forbid_unknown_fields=True, frozen=True, module=module)
+
+
+def _written(field: Field) -> Any:
+    if field.words:
+        return Literal[tuple(map(str, field.words))]
+    if field.name.endswith("_us"):
+        return _UP_TO_FOREVER if _metadata(field.hint)[0].le == NEVER else DURATION
+    return field.hint
+
+
+def taken(shape: type[Struct], wanted: Struct) -> dict[str, object]:
+    """Return what a struct made by `given` holds, as `change` takes it, which also checks it."""
+    changes: dict[str, object] = {}
+    for key, value in msgspec.structs.asdict(wanted).items():
+        if value is UNSET:
+            continue
+        name = keys_of(shape)[key].name
+        if name.endswith("_us"):
+            is_text = isinstance(value, str)
+            value = parse_duration(value) if is_text else round(value * SECOND)  # noqa: PLW2901
+        changes[name] = value
+    return changes
