@@ -26,7 +26,7 @@ FUNCTION_LINES_MAX = {"src": 60, "bench": 60}
 #: What may only fall. A change that adds a capability raises them on purpose, by what it adds.
 SOURCE_LINES_MAX = 68_700
 SOURCE_MODULES_MAX = 347
-ODD_WORDS_MAX = 296
+ODD_WORDS_MAX = 225
 
 #: A folder with more modules than this is several packages.
 FOLDER_MODULES_MAX = 20

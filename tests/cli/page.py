@@ -19,35 +19,35 @@ writes this page from them (`REWRITE=1 pytest tests/cli/test_page.py`).
 
 ## Everywhere
 
-These may stand before or behind a command.
+These can be given before or after a command.
 
 {everywhere}
 
 `--install-completion` completes commands, options, states and formats in your shell.
 
-**Tasks** are named by their UUID, with or without dashes, by the beginning of it if no other task's
-begins so, or by their alias. **Durations** are written `100ms`, `30s`, `5m`, `2h`, `7d`, or as a
+**Tasks** are named by their UUID, with or without dashes, by a unique prefix of it, or by their
+alias. **Durations** are written `100ms`, `30s`, `5m`, `2h`, `7d`, or as a
 number of seconds. **Times** are written `2030-01-31T08:00`, with a zone such as `+02:00` or in that
 of this machine, or `08:00` for the next such time.
 
 With `--format json` or `yaml` the answer is data for programs: every field is there, ids are UUIDs,
 times are microseconds since the epoch, and payloads and results are decoded as their header
-`content` says. What comes over time (`tail`, `--watch`) is a line of JSON each, or a document of
-YAML each. Answers go to the standard output; all else goes to the standard error.
+`content` specifies. Streams (`tail`, `--watch`) have a line of JSON or a document of YAML for each
+item. Answers go to the standard output, everything else to the standard error.
 
 ## Exit codes
 
 {exits}
 
-`wait`, and `submit --wait`, end with 1 if a task did not succeed.
+`wait`, and `submit --wait`, exit with 1 if a task did not succeed.
 """
 
 MEANINGS = {
-    Exit.DONE: "Done; `serve` and `worker`: stopped as asked.",
-    Exit.FAILED: "It failed, or something was refused. One line on the standard error says why.",
-    Exit.USAGE: "Bad usage, or a bad configuration. Nothing was done.",
+    Exit.DONE: "Done; `serve` and `worker`: stopped on request.",
+    Exit.FAILED: "It failed, or something was refused. A line on the standard error explains why.",
+    Exit.USAGE: "Invalid usage or configuration. Nothing was done.",
     Exit.STORAGE: "`serve`: the storage fails or is damaged; the message says what to do.",
-    Exit.BUSY: "`serve`: another broker has the data folder, or the port is taken.",
+    Exit.BUSY: "`serve`: another broker uses the data folder, or the port is in use.",
     Exit.INTERRUPTED: "Interrupted with Ctrl-C.",
 }
 

@@ -54,8 +54,8 @@ def test_version(cli: Cli) -> None:
     [
         (["lst"], "No such command 'lst'. Did you mean 'list'"),
         (["list", "--nonsense"], "No such option: --nonsense"),
-        (["list", "--format", "xml"], "'xml' is none of table, json, yaml"),
-        (["--format", "xml", "list"], "'xml' is none of table, json, yaml"),
+        (["list", "--format", "xml"], "must be table or json or yaml, got 'xml'"),
+        (["--format", "xml", "list"], "must be table or json or yaml, got 'xml'"),
         (["status"], "Missing argument 'TASK'"),
         (["list", "--limit", "0"], "'--limit'"),
     ],
@@ -150,7 +150,7 @@ def test_config_check_lists_everything(cli: Cli, tmp_path: Path) -> None:
     ran = cli("config", "check", "--config", str(file))
     assert ran.code == 2
     assert ran.err.splitlines() == [
-        "error: bad configuration: 3 problems",
+        "error: invalid configuration: 3 problems",
         f"  native.port: must be a whole number, got 'x' (file {file})",
         f"  lgo: unknown key; did you mean log? (file {file})",
         f"  data.folder: must be a text, got 5 (file {file})",

@@ -186,11 +186,11 @@ def test_delayed_task_is_scheduled(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "problem"),
     [
-        (["--json", "{"], 2, "--json is no JSON"),
+        (["--json", "{"], 2, "--json is not JSON"),
         (["--json", "1", "--payload", "x"], 2, "give one of --json, --payload"),
-        (["--delay", "1s", "--at", "08:00"], 2, "give one of --delay and --at"),
+        (["--delay", "1s", "--at", "08:00"], 2, "use either --delay or --at"),
         (["--delay", "soon"], 2, "'soon' is no duration"),
-        (["--at", "25:61"], 2, "'25:61' is no time"),
+        (["--at", "25:61"], 2, "'25:61' is not a time"),
         (["--depends-on", "nobody"], 1, "no task has the alias 'nobody'"),
         (["--payload-file", "/no/such/file"], 1, "No such file"),
         (["--priority", "256"], 2, "--priority"),
@@ -300,7 +300,7 @@ def test_wait(cli: Cli) -> None:
     staying = submit(cli, "-q", "images", "--name", "stay")
     ran = cli("wait", staying, "--timeout", "100ms")
     assert ran.code == 1
-    assert "1 task did not end in time: they go on" in ran.err
+    assert "1 task did not end in time: they continue" in ran.err
     good, bad = (
         submit(cli, "-q", "images", "--name", name, "--retries", "0") for name in ("finish", "fail")
     )
@@ -428,7 +428,7 @@ def test_actions_by_filter(cli: Cli) -> None:
     assert cli("list", "-s", "held", "-f", "json").json == []
     unsure = cli("hold", "-q", "images")
     assert unsure.code == 1
-    assert "nothing was changed: say --yes" in unsure.err
+    assert "nothing was changed: confirm with --yes" in unsure.err
     assert cli("hold", "-q", "images", "--yes").out == "3 tasks held\n"
     assert cli("hold", "-q", "images", "--yes").out == "0 tasks held\n"
     assert len(cli("list", "-s", "held", "-f", "json").json) == 3
@@ -447,7 +447,7 @@ def test_more_than_one_command_may_change_are_changed(cli: Cli, tmp_path: Path) 
 def test_action_must_know_which_tasks(cli: Cli) -> None:
     ran = cli("kill")
     assert ran.code == 2
-    assert "say which tasks to kill" in ran.err
+    assert "no tasks to kill: name them" in ran.err
     ran = cli("kill", "cat", "--queue", "images")
     assert ran.code == 2
     assert "not both" in ran.err
@@ -523,7 +523,7 @@ def test_queues(cli: Cli) -> None:
     assert cli("queues", "pause", "images").code == 0
     assert "paused by" in cli("queues").out
     assert cli("queues", "resume", "images").code == 0
-    assert "say --yes" in cli("queues", "delete", "images").err
+    assert "confirm with --yes" in cli("queues", "delete", "images").err
     assert cli("queues", "delete", "images", "--yes").out == "queue images is deleted\n"
     assert cli("queues", "show", "images").code == 1
 

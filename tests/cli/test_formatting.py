@@ -88,5 +88,5 @@ def test_times() -> None:
     assert 0 < parse_time(in_a_minute.strftime("%H:%M")) - now_us() < 91 * S
     a_minute_ago = datetime.fromtimestamp(time.time() - 60, tz=UTC).astimezone()
     assert parse_time(a_minute_ago.strftime("%H:%M")) > now_us() + 86_000 * S
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="is not a time"):
         parse_time("tomorrow")

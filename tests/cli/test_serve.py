@@ -129,7 +129,7 @@ def test_bad_configuration_lists_every_problem(tmp_path: Path) -> None:
     code, err = refused("--durability", "hope", cwd=tmp_path)
     assert code == 2
     assert err.splitlines() == [
-        "error: bad configuration: 3 problems",
+        "error: invalid configuration: 3 problems",
         "  native.prt: unknown key; did you mean port? (file jackalope.yaml)",
         f"  log.level: must be {' or '.join(LEVELS)}, got 'loud' (file jackalope.yaml)",
         "  data.durability: must be fsync or interval or memory, got 'hope' (flag --durability)",

@@ -60,7 +60,7 @@ def test_every_option(cli: Cli, told: list[WorkerSettings]) -> None:
         (["--lease", "10ms"], "lease_s: must be"),
         (["--lease", "long"], "'long' is no duration"),
         (["--label", "rack"], "label 'rack': write it as key=value"),
-        (["--memory", "lots"], "'lots' is no size"),
+        (["--memory", "lots"], "'lots' is not a size"),
         (["--log-level", "loud"], "must be error or warn or info or debug"),
         (["--concurrency", "-1"], "--concurrency"),
     ],
@@ -99,7 +99,7 @@ def test_file_of_the_task_queue_design(
         ("concurency: 4", "concurency: unknown key; there are broker_address, concurrency"),
         ("concurrency: many", "concurrency: must be a whole number, got 'many'"),
         ("- 4", "must map keys to values"),
-        ("a: [", "no YAML"),
+        ("a: [", "not valid YAML"),
     ],
 )
 def test_bad_file(cli: Cli, tmp_path: Path, text: str, problem: str) -> None:

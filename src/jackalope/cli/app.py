@@ -65,22 +65,22 @@ def _show_version(is_wanted: bool) -> None:
 def root(context: typer.Context, **given: Any) -> None:
     """Jackalope: a durable task broker.
 
-    Takes work in, keeps it safe, gives each piece to one worker at a time, and tells the truth
-    about what happened.
+    Accepts tasks, stores them durably, gives each to one worker at a time, and records what
+    happened.
 
     Examples:
         jackalope serve                               run a broker here
         jackalope worker app:app                      run the tasks of app.py
-        jackalope submit --name app.hello --wait      submit one, and see what comes of it
-        jackalope stats --watch                       see what goes on
+        jackalope submit --name app.hello --wait      submit one, and wait for its result
+        jackalope stats --watch                       watch the broker
 
-    The options below may stand before or behind a command.
+    The options below can be given before or after a command.
     """
     hand_down(context, given)
 
 
 def version(screen: "Screen") -> None:
-    """Show which version this is.
+    """Show the version.
 
     Examples:
         jackalope version --format json
@@ -116,7 +116,7 @@ def _group(name: str, panel: str, about: str = "", alone: Any = None) -> typer.T
 
 
 _version = Annotated[
-    bool, opt("--version", "Show the version, and end.", callback=_show_version, is_eager=True)
+    bool, opt("--version", "Show the version, and exit.", callback=_show_version, is_eager=True)
 ]
 declare(
     root,
@@ -145,18 +145,14 @@ _limits.command("remove")(connected(queues.remove_limit))
 _pools = _group("pools", _BROKER, alone=pools.list_pools)
 _add(_pools, None, connected, pools.show, pools.set_, pools.start, pools.stop)
 _add(_pools, None, connected, pools.pin, pools.unpin, pools.delete)
-_cache = _group(
-    "cache",
-    _BROKER,
-    "Look at the answers that are kept for who asks again, pin them and purge them.",
-)
+_cache = _group("cache", _BROKER, "List cached answers, pin them and purge them.")
 _add(_cache, None, connected, cache.list_, cache.show, cache.pin, cache.unpin, cache.purge)
 _keys = _group(
-    "keys", _OTHER, "Make, list and revoke API keys. From the first one on, everybody needs one."
+    "keys", _OTHER, "Create, list and revoke API keys. Once there is one, every client needs a key."
 )
 _add(_keys, None, connected, keys.create, keys.list_, keys.revoke)
 _add(_keys, None, local, keys.new, keys.hash_)
-_config = _group("config", _OTHER, "Show the broker's configuration, check it, or begin one.")
+_config = _group("config", _OTHER, "Show, check or create the broker's configuration.")
 _add(_config, None, local, config.show, config.check, config.init)
 _journal = _group("journal", _OTHER, "Look into the journal of a data folder.")
 _add(_journal, None, local, journal.show)

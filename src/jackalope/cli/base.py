@@ -112,7 +112,7 @@ def _formats() -> list[str]:
 
 def _check_format(value: str | None) -> str | None:
     if value is not None and value not in _formats():
-        raise typer.BadParameter(f"{value!r} is none of {', '.join(_formats())}")
+        raise typer.BadParameter(f"must be {' or '.join(_formats())}, got {value!r}")
     return value
 
 
@@ -121,7 +121,7 @@ COMMON: dict[str, tuple[Any, str, str, str | bool]] = {
     "broker": (
         str | None,
         "--broker -b ADDRESS",
-        "Where the broker is, as host:port or jackalope://host:port/namespace.",
+        "The broker's address, as host:port or jackalope://host:port/namespace.",
         DEFAULT_BROKER,
     ),
     "namespace": (

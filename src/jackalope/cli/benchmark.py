@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from statistics import quantiles
 from typing import Any
 
@@ -49,12 +50,19 @@ async def measure(
     """
     queue = f"bench-{os.urandom(4).hex()}"
     await client.declare_queue(queue, changes=_POLICY)
+    session = client.session()
     try:
         async with _worker(client.address, queue, slots) as worker:
-            single = await _one_at_a_time(client, _specs(queue, trips, payload_bytes), advance)
+            single = await _timed(
+                partial(session.submit, timeout_s=client.timeout_s),
+                _specs(queue, trips, payload_bytes),
+                advance,
+            )
             await worker.done(trips)
-            round_trips = await _there_and_back(
-                client, _specs(queue, trips, payload_bytes), advance
+            round_trips = await _timed(
+                partial(session.run, timeout_s=client.timeout_s),
+                _specs(queue, trips, payload_bytes),
+                advance,
             )
             await worker.done(2 * trips)
             specs = _specs(queue, tasks, payload_bytes)
@@ -76,25 +84,14 @@ async def measure(
     }
 
 
-async def _one_at_a_time(client: Jackalope, specs: list[TaskSpec], advance: Advance) -> list[float]:
-    """Submit tasks one by one, and return how long each took to be accepted."""
-    took_s = []
-    for spec in specs:
-        begin = time.perf_counter()
-        await client.session().submit(spec, timeout_s=client.timeout_s)
-        took_s.append(time.perf_counter() - begin)
-        advance(1)
-    return took_s
-
-
-async def _there_and_back(
-    client: Jackalope, specs: list[TaskSpec], advance: Advance
+async def _timed(
+    send: Callable[[TaskSpec], Awaitable[object]], specs: list[TaskSpec], advance: Advance
 ) -> list[float]:
-    """Submit tasks one by one, and return how long each took until its end was received."""
+    """Send tasks one by one, and return how long each took."""
     took_s = []
     for spec in specs:
         begin = time.perf_counter()
-        await client.session().run(spec, timeout_s=client.timeout_s)
+        await send(spec)
         took_s.append(time.perf_counter() - begin)
         advance(1)
     return took_s

@@ -95,7 +95,7 @@ def parse_time(text: str) -> int:
             wanted = datetime.fromisoformat(text).astimezone()
     except ValueError:
         raise ValueError(
-            f"{text!r} is no time; write 2030-01-31T08:00, with +02:00 for a zone, or 08:00"
+            f"{text!r} is not a time; write 2030-01-31T08:00, with +02:00 for a zone, or 08:00"
         ) from None
     return round(wanted.timestamp() * SECOND_US)
 

@@ -12,6 +12,7 @@ from jackalope.cli.base import Exit, Failure, Options, arg, opt
 if TYPE_CHECKING:
     from msgspec import Struct
 
+    from jackalope.cli.output import Screen
     from jackalope.client.app import Jackalope
     from jackalope.core.filter import Filter
     from jackalope.core.ids import TaskId
@@ -44,16 +45,16 @@ STATE_SETS = {
 
 SORTS = ("created", "-created", "ended", "-ended", "priority", "-priority")
 
-Task = Annotated[str, arg("TASK", "A task: its UUID, the beginning of that, or its alias.")]
-Tasks = Annotated[list[str], arg("TASK", "Tasks: UUIDs, beginnings of them, or aliases.")]
+Task = Annotated[str, arg("TASK", "A task: its UUID, a prefix of it, or its alias.")]
+Tasks = Annotated[list[str], arg("TASK", "Tasks: UUIDs, prefixes of them, or aliases.")]
 SomeTasks = Annotated[
     list[str] | None,
-    arg("TASK", "Tasks: UUIDs, beginnings of them, or aliases. Or use the options below."),
+    arg("TASK", "Tasks: UUIDs, prefixes of them, or aliases. Or use the options below."),
 ]
-Watch = Annotated[bool, opt("--watch -w", "Show it again and again, until Ctrl-C.")]
-Every = Annotated[str, opt("--every DURATION", "How often, with --watch.")]
-Yes = Annotated[bool, opt("--yes -y", "Do not ask whether you are sure.")]
-DryRun = Annotated[bool, opt("--dry-run", "Only say what would be done, and change nothing.")]
+Watch = Annotated[bool, opt("--watch -w", "Refresh until Ctrl-C.")]
+Every = Annotated[str, opt("--every DURATION", "The refresh interval with --watch.")]
+Yes = Annotated[bool, opt("--yes -y", "Do not ask for confirmation.")]
+DryRun = Annotated[bool, opt("--dry-run", "Show what would be done, and change nothing.")]
 
 
 def seconds(text: str) -> float:
@@ -118,6 +119,12 @@ def read_changes(shape: "type[Struct]", texts: Iterable[str] | None, owner: str)
     return changes
 
 
+def confirm(screen: "Screen", question: str, *, is_sure: bool) -> None:
+    """Ask whether to go on, unless an option has confirmed it."""
+    if not screen.confirm(question, is_sure=is_sure):
+        raise Failure("nothing was changed", "confirm with --yes")
+
+
 def _complete_states() -> Iterable[str]:
     return [*STATES, *STATE_SETS]
 
@@ -130,7 +137,7 @@ class Which(Options):
         list[str] | None,
         opt(
             "--state -s STATE",
-            "In this state, or `unfinished`, `pending`, `ended`. May be given again.",
+            "In this state, or `unfinished`, `pending`, `ended`. Repeatable.",
             _PANEL,
             autocompletion=_complete_states,
         ),
@@ -146,7 +153,9 @@ class Which(Options):
     text: Annotated[
         str,
         opt(
-            "--text TEXT", "With this in name, key or alias, or at the beginning of the id.", _PANEL
+            "--text TEXT",
+            "With this text in the name, key or alias, or as a prefix of the id.",
+            _PANEL,
         ),
     ] = ""
     older_than: Annotated[
@@ -216,9 +225,9 @@ async def find(client: "Jackalope", text: str) -> "TaskId":
     if len(found) == 1:
         return found[0]
     if not found:
-        raise Failure(f"no task has the alias {text!r}, and no id begins with it")
+        raise Failure(f"no task has the alias {text!r}, and no task id begins with it")
     some = ", ".join(id_text(each) for each in found[:_CANDIDATES_SHOWN])
-    raise Failure(f"{text!r} begins the ids of several tasks: {some}…; give more of it")
+    raise Failure(f"{text!r} is a prefix of several task ids: {some}…; give more characters")
 
 
 async def find_all(client: "Jackalope", texts: Iterable[str]) -> "list[TaskId]":

@@ -17,7 +17,7 @@ from jackalope.core.shapes.request import Same
 
 
 class OnLost(StrEnum):
-    """What becomes of a running task whose worker is lost."""
+    """What to do with a running task whose worker is lost."""
 
     REQUEUE = "requeue"
     PAUSE = "pause"
@@ -25,7 +25,7 @@ class OnLost(StrEnum):
 
 
 class OnRestart(StrEnum):
-    """What becomes of leases when the broker itself restarts."""
+    """What to do with leases when the broker itself restarts."""
 
     KEEP = "keep"
     REQUEUE = "requeue"
@@ -80,7 +80,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stuck_after_us: Duration = 0  # an attempt that runs for longer is shown as stuck; 0 for never
     # what to do with a task that asks for the same as another
     same: Annotated[Same, Bounds(words=SAME_OF_QUEUES)] = Same.RUN
-    # how long an answer is good for whoever asks for the same; 0 keeps none
+    # how long an answer is used for equal requests; 0 keeps none
     cache_us: Annotated[int, Bounds(0, NEVER)] = HOUR
     # how many answers are kept; the least recently used goes first
     cache_entries: Annotated[int, Bounds(0, CACHE_ENTRIES_MAX)] = 10_000
@@ -122,7 +122,7 @@ PRESETS = {
         same=Same.CACHED,
         cache_us=HOUR,
     ),
-    # A message is given again until it is taken or dead; nobody asks for it afterwards.
+    # A message is given again until it is taken or dead; no client asks for it afterwards.
     "amqp": Policy(
         on_restart=OnRestart.REQUEUE,
         retries=0,

@@ -167,15 +167,6 @@ def test_environment_reaches_queues_and_limits() -> None:
     assert config.namespaces["team"].limits == {"gpu": 3}
 
 
-def test_limits_of_the_broker_are_no_tags(tmp_path: Path) -> None:
-    file = write(tmp_path, "limits: {gpu: 4, unread_bytes: 2000000}")
-    loaded = load(file, {"JACKALOPE_LIMITS__QUEUES_BY_USE": "7"})
-    assert (loaded.config.limits.unread_bytes, loaded.config.limits.queues_by_use) == (2000000, 7)
-    assert loaded.config.namespaces["default"].limits == {"gpu": 4}
-    (problem,) = problems_of(write(tmp_path, "limits: {unread_bytes: 5}"))
-    assert problem.startswith("limits.unread_bytes: must be at least 1048576, got 5")
-
-
 @pytest.mark.parametrize("variable", ["JACKALOPE_NATIVE__PORT__X", "JACKALOPE_LIMITS__GPU__X"])
 def test_nothing_is_below_a_setting(variable: str) -> None:
     (problem,) = problems_of(environment={variable: "7"}, folder=Path("/nowhere"))
@@ -305,7 +296,7 @@ def test_every_problem_is_listed_at_once(tmp_path: Path) -> None:
         ("queues: {a: {retry_factor: 0}}", "queues.a.retry_factor: must be 1 to 100, got 0"),
         ("elephant: 1", "elephant: unknown key; there are data, blobs, native"),
         ("[1, 2]", "file: must map keys to values"),
-        ("a: [", "file: no YAML: line 1, column 5"),
+        ("a: [", "file: not valid YAML: line 1, column 5"),
         (
             "queues: {a: {retries: 1}}\nnamespaces: {default: {queues: {a: {retries: 2}}}}",
             "queues.a.retries: given twice",

@@ -424,9 +424,9 @@ def _parse(file: Path) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ValueError(f"no YAML: {where}{error.problem}") from None
+        raise ValueError(f"not valid YAML: {where}{error.problem}") from None
     except yaml.YAMLError as error:
-        raise ValueError(f"no YAML: {error}") from None
+        raise ValueError(f"not valid YAML: {error}") from None
     if isinstance(tree, dict | None):
         return tree or {}
     raise ValueError("must map keys to values, such as `native: {port: 7420}`")

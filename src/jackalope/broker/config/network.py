@@ -38,13 +38,13 @@ def exposure_problems(config: Config, *, has_keys: bool) -> list[str]:
     for door, host, has_tls in _exposed(config):
         if not has_tls:
             problems.append(
-                f"{door}.host is {host}, and without TLS everybody on the way can listen: set "
+                f"{door}.host is {host}, and without TLS the traffic can be read on the way: set "
                 "tls.cert and tls.key"
             )
         if not has_keys:
             problems.append(
-                f"{door}.host is {host}, and without an API key everybody there can do everything: "
-                "make one with `jackalope keys new`, and put it into auth.keys"
+                f"{door}.host is {host}, and without an API key every client there has all "
+                "permissions: create one with `jackalope keys new`, and put it into auth.keys"
             )
     if problems:
         problems.append("or listen on 127.0.0.1; or accept all of this with --insecure")

@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from jackalope.cli.base import Exit, Failure, opt
-from jackalope.cli.options import DryRun, SomeTasks, Tasks, Which, Yes, duration_us, find_all
+from jackalope.cli.options import (
+    DryRun,
+    SomeTasks,
+    Tasks,
+    Which,
+    Yes,
+    confirm,
+    duration_us,
+    find_all,
+)
 
 if TYPE_CHECKING:
     from jackalope.cli.output import Screen
@@ -29,8 +38,7 @@ class Order:
 
 _FORMS = """
 
-    Name tasks, or choose them with the options below; with those you are asked first, on a
-    terminal.
+    Name tasks, or select them with the options below; a selection must be confirmed.
 
     Examples:
 """
@@ -38,7 +46,7 @@ _FORMS = """
 #: For each action: what it does, its past tense, and examples.
 _ACTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "kill": (
-        "Kill tasks and their children; the worker of one that runs is asked to stop it.",
+        "Kill tasks and their children; workers are asked to stop those that run.",
         "killed",
         ("kill nightly-report", "kill --queue images --state pending --yes"),
     ),
@@ -48,12 +56,12 @@ _ACTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("pause nightly-report", "pause --queue images --dry-run"),
     ),
     "play": (
-        "Let tasks run that were held or paused.",
+        "Play tasks that are held or paused, so that they can run.",
         "played",
         ("play nightly-report", "play --state held --queue images"),
     ),
     "hold": (
-        "Keep tasks that have not begun from running, until they are played.",
+        "Hold tasks that have not started, until they are played.",
         "held",
         ("hold nightly-report", "hold --tag gpu --yes"),
     ),
@@ -91,18 +99,16 @@ async def retry(
     *,
     which: Which,
     tasks: SomeTasks = None,
-    retries: Annotated[int | None, opt("--retries N", "Another number of retries.", min=0)] = None,
-    time_limit: Annotated[str, opt("--timeout DURATION", "Another time limit.")] = "",
-    priority: Annotated[
-        int | None, opt("--priority -p", "Another priority.", min=0, max=255)
-    ] = None,
+    retries: Annotated[int | None, opt("--retries N", "A new number of retries.", min=0)] = None,
+    time_limit: Annotated[str, opt("--timeout DURATION", "A new time limit.")] = "",
+    priority: Annotated[int | None, opt("--priority -p", "A new priority.", min=0, max=255)] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> int:
-    """Run tasks again that are dead or killed; one that waits for its next try goes at once.
+    """Retry tasks that are dead or killed; a task that waits for its next attempt starts at once.
 
-    Name tasks, or choose them with the options below; with those you are asked first, on a
-    terminal. With other limits only tasks that have ended are meant.
+    Name tasks, or select them with the options below; a selection must be confirmed. With other
+    limits only tasks that have ended can be retried.
 
     Examples:
         jackalope retry nightly-report
@@ -127,9 +133,9 @@ async def purge(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> int:
-    """Forget tasks that have ended, with their payloads and results, for good.
+    """Delete tasks that have ended, with their payloads and results.
 
-    Name tasks, or choose them with the options below; you are asked first, on a terminal.
+    Name tasks, or select them with the options below; a selection must be confirmed.
 
     Examples:
         jackalope purge --state succeeded --older-than 7d
@@ -143,9 +149,9 @@ async def purge(
 
 
 async def cancel(client: "Jackalope", screen: "Screen", tasks: Tasks) -> int:
-    """Cancel tasks that have not begun.
+    """Cancel tasks that have not started.
 
-    One that runs already is left alone: `jackalope kill` asks its worker to stop it.
+    A running task is left alone: `jackalope kill` asks its worker to stop it.
 
     Examples:
         jackalope cancel nightly-report
@@ -191,12 +197,14 @@ async def _act(
     client: "Jackalope", screen: "Screen", order: Order, tasks: list[str], which: Which
 ) -> int:
     if tasks and not which.is_empty():
-        message = "name tasks, or choose them with options such as --queue, not both"
+        message = "name tasks or select them with options such as --queue, not both"
         raise Failure(message, code=Exit.USAGE)
     if tasks:
         return await _act_on(client, screen, order, tasks)
     if which.is_empty():
-        message = f"say which tasks to {order.action}: name them, or use options such as --queue"
+        message = (
+            f"no tasks to {order.action}: name them, or select them with options such as --queue"
+        )
         raise Failure(message, code=Exit.USAGE)
     return await _act_by(client, screen, order, await which.filter(client))
 
@@ -226,8 +234,7 @@ async def _act_by(client: "Jackalope", screen: "Screen", order: Order, wanted: "
         _show(screen, order, counted)
         return Exit.DONE
     how_many = plural(count, "task") + (" and more" if counted.more else "")
-    if not screen.confirm(f"{order.action} {how_many}?", is_sure=order.is_sure):
-        raise Failure("nothing was changed", "say --yes to do it without being asked")
+    confirm(screen, f"{order.action} {how_many}?", is_sure=order.is_sure)
     _show(screen, order, await _act_on_all(client, screen, order, wanted, count))
     return Exit.DONE
 

@@ -26,15 +26,15 @@ class Ways(Options):
         str | None,
         opt(
             "--on-lost [continue|pause]",
-            "Whether a process whose worker died goes on with another, or waits for you.",
-            default="as it is; continue at first",
+            "Whether a process whose worker died continues on another, or pauses.",
+            default="unchanged; continue for a new profile",
         ),
     ] = None
     autostart: Annotated[
         bool,
         opt(
             "--autostart/--no-autostart",
-            "Whether your own broker is started whenever it is needed and does not run.",
+            "Start your own broker whenever it is needed and not running.",
         ),
     ] = True
 
@@ -48,7 +48,7 @@ class Ways(Options):
             return Settings(namespace=common.namespace or "", autostart=self.autostart)
         address = common.address()
         if not address.verify:
-            raise Failure("a profile always checks who its broker is", "name its --ca", Exit.USAGE)
+            raise Failure("a profile always verifies its broker", "use --ca", Exit.USAGE)
         is_named = common.namespace or address.namespace != DEFAULT_NAMESPACE
         return Settings(
             address=str(replace(address, namespace=DEFAULT_NAMESPACE)),
@@ -59,24 +59,26 @@ class Ways(Options):
         )
 
     def policy(self) -> "OnLost | None":
-        """Return what becomes of a process whose worker died, if that was said."""
+        """Return what to do with a process whose worker died, if that was given."""
         from jackalope.core.policy import OnLost
 
         known = {None: None, "continue": OnLost.REQUEUE, "pause": OnLost.PAUSE}
         if self.on_lost not in known:
-            raise Failure(f"--on-lost {self.on_lost}", "say continue or pause", Exit.USAGE)
+            raise Failure(
+                f"--on-lost: must be continue or pause, got {self.on_lost!r}", code=Exit.USAGE
+            )
         return known[self.on_lost]
 
 
 def use(common: Common, profile: Profile, ways: Ways) -> None:
-    """Give a profile this broker. Its daemon must not run.
+    """Make a profile use this broker. Its daemon must not be running.
 
-    Without --broker it is your own one, on this machine: it is made and started if need be. What
-    the profile had before is kept for `revert`, and AiiDA's configuration file is copied. Nothing
-    is changed before the broker has answered.
+    Without --broker it is your own broker on this machine, which is created and started if
+    necessary. The previous broker is kept for `revert`, and AiiDA's configuration file is copied.
+    Nothing is changed before the broker has answered.
 
-    Processes that are not finished have their tasks in the old broker: `verdi process repair`, once
-    afterwards, gives them new ones.
+    Unfinished processes have their tasks in the old broker: run `verdi process repair` once
+    afterwards to give them new ones.
 
     Examples:
         jackalope aiida use main
@@ -100,11 +102,13 @@ def new(
     common: Common,
     profile: Profile,
     ways: Ways,
-    email: Annotated[str, opt("--email EMAIL", "Who you are, for AiiDA.")] = "aiida@localhost",
+    email: Annotated[
+        str, opt("--email EMAIL", "Your e-mail address, for AiiDA.")
+    ] = "aiida@localhost",
 ) -> None:
-    """Make a profile with SQLite storage and this broker: nothing else is needed.
+    """Create a profile with SQLite storage and this broker; nothing else is needed.
 
-    It has this machine as its computer, and a code that runs shell scripts on it.
+    Its computer is this machine, with a code that runs shell scripts.
 
     Examples:
         jackalope aiida new main --email ada@example.org
@@ -122,7 +126,7 @@ def new(
 
 
 def revert(screen: "Screen", profile: Profile) -> None:
-    """Give a profile the broker back that it had before. Its daemon must not run.
+    """Make a profile use its previous broker again. Its daemon must not be running.
 
     Examples:
         jackalope aiida revert main
@@ -137,9 +141,9 @@ def revert(screen: "Screen", profile: Profile) -> None:
 
 
 def status(screen: "Screen") -> int:
-    """Show your own broker, and which broker each profile of AiiDA has.
+    """Show your own broker, and which broker each AiiDA profile uses.
 
-    Ends with 1 if the broker of a profile does not answer.
+    Exits with 1 if the broker of a profile does not answer.
 
     Examples:
         jackalope aiida status
@@ -171,7 +175,7 @@ def status(screen: "Screen") -> int:
 
 
 def env(screen: "Screen", profile: Profile) -> None:
-    """Print what lets the other commands look at a profile: give it to your shell.
+    """Print the variables with which other commands use the broker of a profile, for your shell.
 
     Examples:
         eval "$(jackalope aiida env main)"; jackalope list
@@ -196,7 +200,7 @@ def env(screen: "Screen", profile: Profile) -> None:
 
 
 def stop(screen: "Screen") -> None:
-    """Stop your own broker. A daemon that runs starts it again: stop the daemons first.
+    """Stop your own broker. A running daemon starts it again: stop the daemons first.
 
     Examples:
         verdi daemon stop; jackalope aiida stop

@@ -15,10 +15,10 @@ async def bench(
     *,
     tasks: Annotated[int, opt("--tasks -t", "How many tasks.", min=1, max=10_000_000)] = 20_000,
     payload_bytes: Annotated[
-        int, opt("--payload-bytes", "How large each one is.", min=0, max=65_536)
+        int, opt("--payload-bytes", "The size of each payload.", min=0, max=65_536)
     ] = 100,
     slots: Annotated[
-        int, opt("--slots", "How many the worker holds at once.", min=1, max=100_000)
+        int, opt("--slots", "How many tasks the worker holds at once.", min=1, max=100_000)
     ] = 1_000,
     trips: Annotated[
         int, opt("--trips", "How many round trips are timed.", min=2, max=100_000)
@@ -26,7 +26,7 @@ async def bench(
 ) -> None:
     """Measure a broker: submit tasks that do nothing, run them, and print rates and latencies.
 
-    It works in a queue of its own, which it removes.
+    It uses a queue of its own, and removes it.
 
     Examples:
         jackalope bench

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 from jackalope.cli.base import Exit, Failure, arg, opt
-from jackalope.cli.options import Yes, duration_us, reading
+from jackalope.cli.options import Yes, confirm, duration_us, reading
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from jackalope.client.requests import AnswerActionName
     from jackalope.wire.views import AnswerView
 
-Identities = Annotated[list[str], arg("IDENTITY...", "Of requests, as `cache list` shows them.")]
-Queue = Annotated[str, opt("--queue -q QUEUE", "Of this queue.")]
-Name = Annotated[str, opt("--name NAME", "Of tasks of this name.")]
-Version = Annotated[str, opt("--version TEXT", "Of this version.")]
+Identities = Annotated[
+    list[str], arg("IDENTITY...", "Identities of requests, as `cache list` shows them.")
+]
+Queue = Annotated[str, opt("--queue -q QUEUE", "Only of this queue.")]
+Name = Annotated[str, opt("--name NAME", "Only of tasks with this name.")]
+Version = Annotated[str, opt("--version TEXT", "Only of this version.")]
 
 
 async def list_(
@@ -26,9 +28,9 @@ async def list_(
     queue: Queue = "",
     name: Name = "",
     version: Version = "",
-    limit: Annotated[int, opt("--limit", "How many.", min=1, max=1_000)] = 100,
+    limit: Annotated[int, opt("--limit", "The maximum number of answers.", min=1, max=1_000)] = 100,
 ) -> None:
-    """List answers: who made them, how often they were used, how long they are good.
+    """List cached answers: who made them, how often they were used, and when they expire.
 
     Examples:
         jackalope cache list
@@ -43,9 +45,9 @@ async def list_(
 async def show(
     client: "Jackalope",
     screen: "Screen",
-    identity: Annotated[str, arg("IDENTITY", "Of a request.")],
+    identity: Annotated[str, arg("IDENTITY", "The identity of a request.")],
 ) -> None:
-    """Show one request: the task that has its answer, or that is under way.
+    """Show one request: the task that has its answer, or that is running.
 
     Examples:
         jackalope cache show ec0859e2b31bd6d3197d9d6f71b4fb11df31581c8ee360977fd0a73ce1452aec
@@ -58,7 +60,7 @@ async def show(
 
 
 async def pin(client: "Jackalope", screen: "Screen", identities: Identities) -> None:
-    """Keep answers from being evicted and from growing too old.
+    """Pin answers: they neither expire nor are evicted.
 
     Examples:
         jackalope cache pin ec0859e2b31bd6d3197d9d6f71b4fb11df31581c8ee360977fd0a73ce1452aec
@@ -67,7 +69,7 @@ async def pin(client: "Jackalope", screen: "Screen", identities: Identities) -> 
 
 
 async def unpin(client: "Jackalope", screen: "Screen", identities: Identities) -> None:
-    """Let pinned answers be like all others again.
+    """Unpin answers: they can expire and be evicted again.
 
     Examples:
         jackalope cache unpin ec0859e2b31bd6d3197d9d6f71b4fb11df31581c8ee360977fd0a73ce1452aec
@@ -79,14 +81,16 @@ async def purge(
     client: "Jackalope",
     screen: "Screen",
     *,
-    identities: Annotated[list[str] | None, arg("[IDENTITY...]", "Of requests.")] = None,
+    identities: Annotated[list[str] | None, arg("[IDENTITY...]", "Identities of requests.")] = None,
     queue: Queue = "",
     name: Name = "",
     version: Version = "",
-    older_than: Annotated[str, opt("--older-than DURATION", "Made longer ago than this.")] = "",
+    older_than: Annotated[
+        str, opt("--older-than DURATION", "Only answers made longer ago than this.")
+    ] = "",
     yes: Yes = False,
 ) -> None:
-    """Drop answers, by identity or all that match. Whoever asks next has them made again.
+    """Remove cached answers, by identity or by condition. The next request runs again.
 
     Examples:
         jackalope cache purge --name app.resize --version 1
@@ -98,10 +102,10 @@ async def purge(
     if older_than:
         matching["older_than_us"] = now_us() - reading(duration_us, older_than)
     if identities and any(matching.values()):
-        raise Failure("name requests or say what to match, not both", code=Exit.USAGE)
+        raise Failure("name requests or give conditions, not both", code=Exit.USAGE)
     is_all = not identities and not any(matching.values())
-    if is_all and not screen.confirm("purge all answers of the namespace?", is_sure=yes):
-        raise Failure("nothing was purged", "confirm with --yes")
+    if is_all:
+        confirm(screen, "purge all answers of the namespace?", is_sure=yes)
     await _act(client, screen, "purge", identities=identities or [], **matching)
 
 
@@ -128,7 +132,7 @@ async def _act(
 
 
 def answer_text(view: "AnswerView") -> str:
-    """Say in a line who has use of a task's answer."""
+    """Describe in a line who uses a task's answer."""
     from jackalope.cli.formatting import ago, now_us, plural, span
     from jackalope.core.durations import NEVER
 
@@ -153,7 +157,7 @@ def _draw(views: "list[AnswerView]") -> "RenderableType":
     from jackalope.cli.output import dim, state
 
     if not views:
-        return dim("no answers are kept; a queue with same=cached keeps them")
+        return dim("no cached answers; a queue with same=cached keeps them")
     lines: list[Text] = []
     for view in views:
         version = f" version {brief(view.version, 16)}" if view.version else ""

@@ -18,10 +18,11 @@ def check(
 ) -> int:
     """Look for damage in a data folder, without changing anything.
 
-    Reads every batch of the journal and every task of the history as a start does, has SQLite check
-    its files, and compares how far they have come.
+    Reads every batch of the journal and every task of the history as at a start, has SQLite check
+    its files, and compares their positions.
 
-    Ends with 0 if all is sound, 3 if something is damaged or missing, 4 if a broker has the folder.
+    Exits with 0 if all is sound, 3 if something is damaged or missing, 4 if a broker uses the
+    folder.
 
     Examples:
         jackalope check jackalope-data

@@ -41,7 +41,9 @@ _QUEUES = """
 def show(
     screen: "Screen",
     flags: Flags,
-    changed: Annotated[bool, opt("--changed", "Only what is not the default.")] = False,
+    changed: Annotated[
+        bool, opt("--changed", "Only settings that differ from their defaults.")
+    ] = False,
 ) -> None:
     """Show every setting, its value, and where that came from.
 
@@ -77,7 +79,7 @@ def _draw(settings: "list[Setting]") -> "RenderableType":
 def check(screen: "Screen", flags: Flags) -> None:
     """Check the configuration, and list everything that is wrong with it.
 
-    Ends with 0 if a broker can start with it, else with 2.
+    Exits with 0 if a broker can start with it, else with 2.
 
     Examples:
         jackalope config check --config jackalope.yaml

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from jackalope.cli.base import Exit, Failure, Options, arg, opt
-from jackalope.cli.options import Yes, moment_us
+from jackalope.cli.options import Yes, confirm, moment_us
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _PERMISSIONS = ("submit_tasks", "read_tasks", "cancel_tasks", "work", "admin")
 
-Name = Annotated[str, arg("NAME", "Who will have it, for people.")]
+Name = Annotated[str, arg("NAME", "A name for people, such as its owner.")]
 
 
 @dataclass
@@ -28,13 +28,13 @@ class Rights(Options):
         list[str] | None,
         opt(
             f"--permission -p [{'|'.join(_PERMISSIONS)}]",
-            "What it permits; `admin` includes all. May be given again.",
+            "What it permits; `admin` includes all. Repeatable.",
             autocompletion=lambda: list(_PERMISSIONS),
         ),
     ] = None
     queue: Annotated[
         list[str] | None,
-        opt("--queue -q QUEUE", "Only for this queue. May be given again.", default="all queues"),
+        opt("--queue -q QUEUE", "Only for this queue. Repeatable.", default="all queues"),
     ] = None
     in_namespace: Annotated[
         str, opt("--in-namespace NAME", "Only for this namespace.", default="all namespaces")
@@ -60,9 +60,9 @@ class Rights(Options):
             expires_us=expires_us,
         )
         if not key.permissions:
-            raise Failure("say what the key permits", "--permission work", Exit.USAGE)
+            raise Failure("the key needs a permission", "--permission work", Exit.USAGE)
         if problems := api_key_problems(key):
-            raise Failure("this key cannot be", code=Exit.USAGE, details=problems)
+            raise Failure("invalid API key", code=Exit.USAGE, details=problems)
         return token, key
 
 
@@ -74,13 +74,13 @@ async def create(
     expires: Annotated[
         str,
         opt(
-            "--expires WHEN", "When it is over: a time, or a duration such as 90d.", default="never"
+            "--expires WHEN", "When it expires: a time, or a duration such as 90d.", default="never"
         ),
     ] = "",
 ) -> None:
-    """Make an API key, and show its token: this once, and never again.
+    """Create an API key, and show its token this once.
 
-    The token is made here, and the broker is told its hash alone.
+    The token is generated here; the broker gets and stores only its hash.
 
     Examples:
         jackalope keys create ci --permission submit_tasks --permission read_tasks
@@ -105,7 +105,7 @@ def _show_token(screen: "Screen", token: str, data: dict[str, Any], also: str = 
 
 
 async def list_(client: "Jackalope", screen: "Screen") -> None:
-    """List API keys: whose they are and what they permit, never their tokens.
+    """List API keys with their names and permissions, never their tokens.
 
     Examples:
         jackalope keys list
@@ -122,7 +122,7 @@ def _draw(views: "list[ApiKeyView]") -> "RenderableType":
     from jackalope.cli.output import dim, table
 
     if not views:
-        return dim("no API keys: whoever reaches this broker can do everything")
+        return dim("no API keys: every client that reaches this broker has all permissions")
     drawn = table("id", "name", "permits", "queues", "namespace", "expires", "by")
     for view in views:
         over = view.expires_us and view.expires_us <= now_us()
@@ -132,7 +132,7 @@ def _draw(views: "list[ApiKeyView]") -> "RenderableType":
             " ".join(view.permissions),
             brief(", ".join(view.queues), 30) or dim("all"),
             view.namespace or dim("all"),
-            dim("over") if over else clock(view.expires_us) if view.expires_us else dim("never"),
+            dim("expired") if over else clock(view.expires_us) if view.expires_us else dim("never"),
             dim("configuration") if view.configured else brief(view.by, 30),
         )
     return drawn
@@ -144,7 +144,7 @@ async def revoke(
     key: Annotated[str, arg("ID", "Its id, as `keys list` shows it.")],
     yes: Yes = False,
 ) -> None:
-    """Let the bearers of an API key in no more. Their connections end at once.
+    """Revoke an API key. Connections that use it are closed at once.
 
     Examples:
         jackalope keys revoke 3f2a9c0b1d4e
@@ -154,17 +154,16 @@ async def revoke(
     if found is not None and found.configured:
         raise Failure(f"key {key} is configured", "remove it from auth.keys and restart the broker")
     name = f"{key} ({found.name})" if found else key
-    if not screen.confirm(f"revoke API key {name}?", is_sure=yes):
-        raise Failure("nothing was changed", "say --yes to do it without being asked")
+    confirm(screen, f"revoke API key {name}?", is_sure=yes)
     await client.revoke_api_key(key)
     screen.show({"id": key, "revoked": True}, f"API key {name} is revoked")
 
 
 def new(screen: "Screen", name: Name, rights: Rights) -> None:
-    """Make an API key for the configuration, without a broker.
+    """Create an API key for the configuration file, without a broker.
 
-    So the first key can be there before the first start. Shows the token, this once, and what to
-    put into the configuration file.
+    The first key can so exist before the first start. Shows the token this once, and what to put
+    into the configuration file.
 
     Examples:
         jackalope keys new root --permission admin
@@ -192,6 +191,6 @@ def hash_(screen: "Screen") -> None:
 
     token = sys.stdin.readline().strip()
     if not id_of(token):
-        raise Failure("this is no token", "one looks like jk_<id>_<43 characters>", Exit.USAGE)
+        raise Failure("not a token", "one looks like jk_<id>_<43 characters>", Exit.USAGE)
     data = {"id": id_of(token), "hash": hash_of(token)}
     screen.show(data, f"id: {data['id']}\nhash: {data['hash']}")

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from jackalope.cli.base import Failure, arg
-from jackalope.cli.options import Every, Watch, Yes, every_s, read_changes
+from jackalope.cli.base import Async, Failure, arg
+from jackalope.cli.options import Every, Watch, Yes, confirm, every_s, read_changes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jackalope.wire.views import GroupView, PoolView
 
 Queue = Annotated[str, arg("QUEUE", "The queue that the pool is for.")]
-Key = Annotated[str, arg("KEY", "A key; '' for tasks without.")]
+Key = Annotated[str, arg("KEY", "A key; '' for tasks without a key.")]
 
 _STYLES = {"active": "green", "unbound": "yellow", "waiting": "yellow", "inactive": "dim"}
 
@@ -23,7 +23,7 @@ _STYLES = {"active": "green", "unbound": "yellow", "waiting": "yellow", "inactiv
 async def list_pools(
     client: "Jackalope", screen: "Screen", watch: Watch = False, every: Every = "2s"
 ) -> None:
-    """List pools: workers that are started when work for their key arrives; and change them.
+    """List pools, which start workers on demand by key, and change them.
 
     Examples:
         jackalope pools
@@ -58,7 +58,7 @@ def _draw_pools(views: "list[PoolView]") -> "RenderableType":
 async def show(
     client: "Jackalope", screen: "Screen", queue: Queue, watch: Watch = False, every: Every = "2s"
 ) -> None:
-    """Show one pool: its groups, their workers, and what keeps any from being started.
+    """Show one pool: its groups, their workers, and why any cannot be started.
 
     Examples:
         jackalope pools show models
@@ -80,7 +80,11 @@ def _draw_pool(view: "PoolView") -> "RenderableType":
 
     from jackalope.cli.output import dim
 
-    groups = _draw_groups(view.groups) if view.groups else dim("no groups; a task makes one")
+    groups = (
+        _draw_groups(view.groups)
+        if view.groups
+        else dim("no groups; the first task of a key creates one")
+    )
     return Group(_draw_pools([view]), groups, _draw_settings(view.settings))
 
 
@@ -125,10 +129,10 @@ async def set_(
         list[str] | None, arg("KEY=VALUE", "Settings, such as workers_max=4 or stop_delay=1m.")
     ] = None,
 ) -> None:
-    """Have workers started for a queue, or change how; it takes effect at once.
+    """Create the pool of a queue, or change its settings. Takes effect at once.
 
-    The launcher is one of the broker's configuration. Another `version` replaces every worker, each
-    when its substitute is ready.
+    The launcher must be in the broker's configuration. A new `version` replaces every worker, each
+    when its replacement is ready.
 
     Examples:
         jackalope pools set models launcher=local workers_max=4 tasks_per_worker=5
@@ -142,58 +146,40 @@ async def set_(
     screen.show(to_plain(settings), lambda: _draw_settings(settings))
 
 
-async def _act(
-    client: "Jackalope", screen: "Screen", queue: str, key: str, action: "GroupActionName"
-) -> None:
-    await client.act_on_group(queue, key, action)
-    done = {"start": "is started", "stop": "stops", "pin": "stays up", "unpin": "stops when idle"}
-    about = {"queue": queue, "key": key, "action": action}
-    screen.show(about, f"the group of key {key!r} of {queue} {done[action]}")
+#: For each action on the workers of a key: what it does, and what is so afterwards.
+_ACTIONS: "dict[GroupActionName, tuple[str, str]]" = {
+    "start": ("Start the workers of a key before there is work for them.", "is started"),
+    "stop": ("Stop the workers of a key that has no tasks, without the usual delays.", "stops"),
+    "pin": (
+        "Keep the workers of a key running, even without tasks and across restarts of the broker.",
+        "stays up",
+    ),
+    "unpin": ("Let the workers of a key stop again when they are idle.", "stops when idle"),
+}
 
 
-async def start(client: "Jackalope", screen: "Screen", queue: Queue, key: Key) -> None:
-    """Start the workers of a key before there is work for them.
+def _command(action: "GroupActionName") -> Async:
+    about, done = _ACTIONS[action]
 
-    Examples:
-        jackalope pools start models paris
-    """
-    await _act(client, screen, queue, key, "start")
+    async def command(client: "Jackalope", screen: "Screen", queue: Queue, key: Key) -> None:
+        await client.act_on_group(queue, key, action)
+        data = {"queue": queue, "key": key, "action": action}
+        screen.show(data, f"the group of key {key!r} of {queue} {done}")
 
-
-async def stop(client: "Jackalope", screen: "Screen", queue: Queue, key: Key) -> None:
-    """Stop the workers of a key that has no tasks, without waiting for the delays.
-
-    Examples:
-        jackalope pools stop models paris
-    """
-    await _act(client, screen, queue, key, "stop")
+    command.__name__ = action
+    command.__doc__ = f"{about}\n\nExamples:\n    jackalope pools {action} models paris"
+    return command
 
 
-async def pin(client: "Jackalope", screen: "Screen", queue: Queue, key: Key) -> None:
-    """Let the workers of a key stay up, also without tasks and over restarts of the broker.
-
-    Examples:
-        jackalope pools pin models paris
-    """
-    await _act(client, screen, queue, key, "pin")
-
-
-async def unpin(client: "Jackalope", screen: "Screen", queue: Queue, key: Key) -> None:
-    """Let the workers of a key stop again when they have nothing to do.
-
-    Examples:
-        jackalope pools unpin models paris
-    """
-    await _act(client, screen, queue, key, "unpin")
+start, stop, pin, unpin = map(_command, _ACTIONS)
 
 
 async def delete(client: "Jackalope", screen: "Screen", queue: Queue, yes: Yes = False) -> None:
-    """Have no more workers started for a queue. Those there are go when they are idle.
+    """Delete the pool of a queue. Its workers stop when they are idle.
 
     Examples:
         jackalope pools delete models
     """
-    if not screen.confirm(f"delete the pool of {queue}?", is_sure=yes):
-        raise Failure("nothing was changed", "say --yes to do it without being asked")
+    confirm(screen, f"delete the pool of {queue}?", is_sure=yes)
     await client.delete_pool(queue)
     screen.show({"queue": queue, "deleted": True}, f"the pool of {queue} is deleted")

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated
 
 from jackalope.cli.base import Failure, arg, opt
-from jackalope.cli.options import Every, Watch, Yes, every_s, read_changes
+from jackalope.cli.options import Every, Watch, Yes, confirm, every_s, read_changes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,7 +31,7 @@ _COUNTED = {
 async def list_queues(
     client: "Jackalope", screen: "Screen", watch: Watch = False, every: Every = "2s"
 ) -> None:
-    """List queues with what is in them, and change them.
+    """List queues and their tasks by state, and change them.
 
     Examples:
         jackalope queues
@@ -51,7 +51,7 @@ def _draw_queues(views: "list[QueueView]") -> "RenderableType":
     from jackalope.cli.output import dim, table
 
     if not views:
-        return dim("no queues; the first task of a queue makes it")
+        return dim("no queues; the first task of a queue creates it")
     drawn = table(
         "~queue", ">depth", *(f">{name}" for name in _COUNTED), ">workers", ">oldest", "~"
     )
@@ -72,7 +72,7 @@ def _draw_queues(views: "list[QueueView]") -> "RenderableType":
 
 
 async def show(client: "Jackalope", screen: "Screen", queue: Queue) -> None:
-    """Show one queue and its policy; what differs from the default stands out.
+    """Show one queue and its policy; values that differ from the default are highlighted.
 
     Examples:
         jackalope queues show images
@@ -104,12 +104,12 @@ async def set_(
         list[str] | None,
         arg("KEY=VALUE", "Fields of the policy, such as retries=5 or retention=1d."),
     ] = None,
-    preset: Annotated[str, opt("--preset PRESET", "Begin with this policy.")] = "",
+    preset: Annotated[str, opt("--preset PRESET", "Start from this preset.")] = "",
 ) -> None:
-    """Make a queue, or change its policy; it takes effect at once.
+    """Create a queue, or change its policy. Takes effect at once.
 
-    A preset replaces the whole policy, then the fields given change it. The policies and their
-    fields are those of the configuration file.
+    A preset replaces the whole policy before the given fields change it. Presets and fields are the
+    same as in the configuration file.
 
     Examples:
         jackalope queues set images retries=5 retry_base=10s
@@ -127,33 +127,34 @@ async def set_(
 
 
 async def pause(client: "Jackalope", screen: "Screen", queue: Queue) -> None:
-    """Give out no task of a queue until it is resumed. What runs goes on.
+    """Pause a queue: assign none of its tasks until it is resumed. Running tasks continue.
 
     Examples:
         jackalope queues pause images
     """
     await client.pause_queue(queue)
-    screen.show({"queue": queue, "paused": True}, f"queue {queue} is paused; what runs goes on")
+    screen.show(
+        {"queue": queue, "paused": True}, f"queue {queue} is paused; running tasks continue"
+    )
 
 
 async def resume(client: "Jackalope", screen: "Screen", queue: Queue) -> None:
-    """Give out tasks of a queue again.
+    """Resume a queue: assign its tasks again.
 
     Examples:
         jackalope queues resume images
     """
     await client.resume_queue(queue)
-    screen.show({"queue": queue, "paused": False}, f"queue {queue} goes on")
+    screen.show({"queue": queue, "paused": False}, f"queue {queue} is resumed")
 
 
 async def delete(client: "Jackalope", screen: "Screen", queue: Queue, yes: Yes = False) -> None:
-    """Remove a queue that has no unfinished task.
+    """Delete a queue that has no unfinished tasks.
 
     Examples:
         jackalope queues delete images
     """
-    if not screen.confirm(f"delete queue {queue}?", is_sure=yes):
-        raise Failure("nothing was changed", "say --yes to do it without being asked")
+    confirm(screen, f"delete queue {queue}?", is_sure=yes)
     await client.delete_queue(queue)
     screen.show({"queue": queue, "deleted": True}, f"queue {queue} is deleted")
 
@@ -164,7 +165,7 @@ async def delete(client: "Jackalope", screen: "Screen", queue: Queue, yes: Yes =
 async def list_limits(
     client: "Jackalope", screen: "Screen", watch: Watch = False, every: Every = "2s"
 ) -> None:
-    """List how many tasks with a tag may run at once, and change it.
+    """List the limits of tags, and change them.
 
     Examples:
         jackalope limits
@@ -198,9 +199,9 @@ async def set_limit(
     client: "Jackalope",
     screen: "Screen",
     tag: Tag,
-    limit: Annotated[int, arg("N", "So many at once; 0 for none.", min=0)],
+    limit: Annotated[int, arg("N", "The maximum; 0 lets none run.", min=0)],
 ) -> None:
-    """Let at most so many tasks with a tag run at once.
+    """Limit how many tasks with a tag run at once.
 
     Examples:
         jackalope limits set gpu 4
@@ -210,13 +211,13 @@ async def set_limit(
 
 
 async def remove_limit(client: "Jackalope", screen: "Screen", tag: Tag) -> None:
-    """Take the limit of a tag away.
+    """Remove the limit of a tag.
 
     Examples:
         jackalope limits remove gpu
     """
     await client.limit_tag(tag, None)
-    screen.show({"tag": tag, "limit": None}, f"tag {tag} has no limit any more")
+    screen.show({"tag": tag, "limit": None}, f"the limit of tag {tag} is removed")
 
 
 # Batches.
@@ -226,12 +227,16 @@ async def batches(
     client: "Jackalope",
     screen: "Screen",
     queue: Queue,
-    limit: Annotated[int, opt("--limit -l", "So many.", min=1, max=1_000)] = 20,
-    before: Annotated[int, opt("--before NUMBER", "Those before this one.", default=False)] = 0,
+    limit: Annotated[
+        int, opt("--limit -l", "The maximum number of batches.", min=1, max=1_000)
+    ] = 20,
+    before: Annotated[
+        int, opt("--before NUMBER", "Only batches before this number.", default=False)
+    ] = 0,
 ) -> None:
     """List the batches of a queue, the latest first.
 
-    Tasks are numbered into batches as they come; a full one never changes its members.
+    Tasks are put into batches in the order of their arrival; a full batch never changes.
 
     Examples:
         jackalope batches images

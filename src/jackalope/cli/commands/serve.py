@@ -16,7 +16,7 @@ HOW_TO_HAVE_HTTP = "pip install 'jackalope[http]' brings it; --no-http does with
 
 
 def has_http() -> bool:
-    """Tell whether the HTTP door is installed."""
+    """Return whether the HTTP door is installed."""
     return find_spec("uvicorn") is not None
 
 
@@ -26,53 +26,58 @@ class Flags(Options):
 
     config: Annotated[
         str | None,
-        opt("--config FILE", "The configuration, YAML or TOML; else JACKALOPE_CONFIG names it."),
+        opt(
+            "--config FILE",
+            "The configuration file, YAML or TOML; by default that of JACKALOPE_CONFIG.",
+        ),
     ] = None
     data: Annotated[str | None, opt("--data FOLDER", "The data folder.")] = None
     host: Annotated[str | None, opt("--host ADDRESS", "The address to listen on.")] = None
     port: Annotated[
-        str | None, opt("--port PORT", "The port of the native door; 0 takes a free one.")
+        str | None, opt("--port PORT", "The port of the native door; 0 for any free one.")
     ] = None
     http_port: Annotated[
-        str | None, opt("--http-port PORT", "The port of the HTTP door; 0 takes a free one.")
+        str | None, opt("--http-port PORT", "The port of the HTTP door; 0 for any free one.")
     ] = None
-    no_http: Annotated[bool, opt("--no-http", "Open no HTTP door.")] = False
+    no_http: Annotated[bool, opt("--no-http", "Do not open the HTTP door.")] = False
     amqp: Annotated[bool, opt("--amqp", "Open the AMQP 0-9-1 door, on 127.0.0.1:5672.")] = False
     amqp_port: Annotated[
-        str | None, opt("--amqp-port PORT", "The port of the AMQP door; 0 takes a free one.")
+        str | None, opt("--amqp-port PORT", "The port of the AMQP door; 0 for any free one.")
     ] = None
     amqp_management: Annotated[
         bool, opt("--amqp-management", "Serve RabbitMQ's management API too, on 127.0.0.1:15672.")
     ] = False
     amqp_management_port: Annotated[
         str | None,
-        opt("--amqp-management-port PORT", "The port of the management API; 0 takes a free one."),
+        opt("--amqp-management-port PORT", "The port of the management API; 0 for any free one."),
     ] = None
     tls_cert: Annotated[
-        str | None, opt("--tls-cert FILE", "The certificate of both doors, in PEM form.")
+        str | None, opt("--tls-cert FILE", "The TLS certificate of all doors, in PEM format.")
     ] = None
     tls_key: Annotated[str | None, opt("--tls-key FILE", "The private key of the certificate.")] = (
         None
     )
     insecure: Annotated[
-        bool, opt("--insecure", "Listen beyond this machine even without API keys or without TLS.")
+        bool,
+        opt("--insecure", "Listen on interfaces other than loopback even without API keys or TLS."),
     ] = False
     durability: Annotated[
-        str | None, opt("--durability [fsync|interval|memory]", "What an acknowledgement promises.")
+        str | None,
+        opt("--durability [fsync|interval|memory]", "What an acknowledgement guarantees."),
     ] = None
     log_level: Annotated[
-        str | None, opt("--log-level [error|warn|info|debug|trace]", "How much is logged.")
+        str | None, opt("--log-level [error|warn|info|debug|trace]", "The log level.")
     ] = None
     log_format: Annotated[
-        str | None, opt("--log-format [auto|json|console]", "How the log looks.")
+        str | None, opt("--log-format [auto|json|console]", "The log format.")
     ] = None
 
     def has_amqp(self) -> bool:
-        """Tell whether the AMQP door is asked for."""
+        """Return whether the AMQP door is asked for."""
         return self.amqp or self.amqp_port is not None or self.has_management()
 
     def has_management(self) -> bool:
-        """Tell whether the management API is asked for."""
+        """Return whether the management API is asked for."""
         return self.amqp_management or self.amqp_management_port is not None
 
     def load(self) -> "Loaded":
@@ -109,7 +114,7 @@ class Flags(Options):
 def bad_config(problems: list[str]) -> Failure:
     """Make a failure of everything that is wrong with the configuration."""
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    return Failure("bad configuration", count, Exit.USAGE, problems)
+    return Failure("invalid configuration", count, Exit.USAGE, problems)
 
 
 def serve(
@@ -118,20 +123,20 @@ def serve(
         bool,
         opt(
             "--accept-loss",
-            "Start without what is damaged or missing in the journal, and log what that is.",
+            "Start without the damaged or missing parts of the journal, and log which they are.",
         ),
     ] = False,
 ) -> int:
     """Run a broker, until SIGTERM or Ctrl-C.
 
-    Everything it must not forget is in the data folder. Without a configuration it serves
+    All durable data is in the data folder. Without a configuration it serves
     127.0.0.1:7420 and HTTP on 127.0.0.1:7421 from ./jackalope-data, and nothing that it has
     acknowledged is ever lost.
 
-    Beyond this machine it serves only over TLS and only bearers of API keys, unless told otherwise.
+    On interfaces other than loopback it requires TLS and API keys, unless --insecure is given.
 
-    Ends with 0 when it was asked to stop, 1 on a failure, 2 on a bad configuration, 3 when the
-    storage fails, 4 when the data folder or the port is taken.
+    Exits with 0 when it was stopped, 1 on a failure, 2 on an invalid configuration, 3 when the
+    storage fails, 4 when the data folder or the port is in use.
 
     Examples:
         jackalope serve

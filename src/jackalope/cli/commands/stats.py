@@ -21,7 +21,7 @@ _BAR_COLUMNS = 40
 async def stats(
     client: "Jackalope", screen: "Screen", watch: Watch = False, every: Every = "2s"
 ) -> None:
-    """Show the broker at a glance: tasks by state, workers, rates.
+    """Show an overview: tasks by state, workers, rates.
 
     Examples:
         jackalope stats
@@ -180,4 +180,4 @@ def _draw_cluster(address: str, view: "StatsView") -> "RenderableType":
         number(view.sequence),
         span(view.now_us - view.started_us),
     )
-    return Group(drawn, dim("One node. What it has is on its own disk and nowhere else."))
+    return Group(drawn, dim("One node. Its data is on its own disk only."))

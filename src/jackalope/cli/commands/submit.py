@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _WHAT = "What to do"
 _WHEN = "When, and how often"
-_SHARED = "Whether somebody else's will do"
+_SHARED = "Equal requests"
 _NOTES_MAX = 5
 
 
@@ -47,7 +47,7 @@ class Work(Options):
         str | None,
         opt(
             "--from-lines FILE",
-            "A task for each line, which is read as by --json; - for the standard input.",
+            "One task for each line, read as by --json; - for the standard input.",
             _WHAT,
         ),
     ] = None
@@ -83,45 +83,59 @@ class Terms(Options):
     key: Annotated[str, opt("--key KEY", "Only for workers that serve this key.")] = ""
     tag: Annotated[
         list[str] | None,
-        opt("--tag TAG", "A label whose number in flight can be limited. May be given again."),
+        opt("--tag TAG", "A label by which running tasks can be limited. Repeatable."),
     ] = None
-    alias: Annotated[str, opt("--alias NAME", "A name for the task itself.")] = ""
-    delay: Annotated[str, opt("--delay DURATION", "Not before this long.", _WHEN)] = ""
+    alias: Annotated[str, opt("--alias NAME", "An alias for the task.")] = ""
+    delay: Annotated[
+        str, opt("--delay DURATION", "Do not start before this duration has passed.", _WHEN)
+    ] = ""
     at: Annotated[
-        str, opt("--at TIME", "Not before, such as 2030-01-31T08:00 or 08:00.", _WHEN)
+        str,
+        opt(
+            "--at TIME", "Do not start before this time, such as 2030-01-31T08:00 or 08:00.", _WHEN
+        ),
     ] = ""
     expires: Annotated[
-        str, opt("--expires WHEN", "Dead unless begun by this time, or within this long.", _WHEN)
+        str,
+        opt(
+            "--expires WHEN",
+            "Give it up unless it has started by this time, or within this duration.",
+            _WHEN,
+        ),
     ] = ""
     timeout: Annotated[str, opt("--timeout DURATION", "How long one attempt may take.", _WHEN)] = ""
     retries: Annotated[
         int | None,
         opt(
             "--retries N",
-            "How many failures are tried again.",
+            "How many failures are retried.",
             _WHEN,
             min=0,
-            default="as the queue says",
+            default="that of the queue",
         ),
     ] = None
     depends_on: Annotated[
         list[str] | None,
-        opt("--depends-on TASK", "Not before this task has succeeded. May be given again.", _WHEN),
+        opt("--depends-on TASK", "Wait until this task has succeeded. Repeatable.", _WHEN),
     ] = None
-    held: Annotated[bool, opt("--held", "Not before it is played.", _WHEN)] = False
+    held: Annotated[bool, opt("--held", "Hold it until it is played.", _WHEN)] = False
     same: Annotated[
         Same | None,
         opt(
             "--same [run|unique|cached|refresh]",
-            "If others ask for the same: run anyway, share what is under way (unique), also "
-            "take an answer that is kept (cached), or have a new one made and kept (refresh).",
+            "For equal requests: run anyway, join one that is running (unique), also use a cached "
+            "answer (cached), or make a new answer and cache it (refresh).",
             _SHARED,
-            default="as the queue says",
+            default="that of the queue",
         ),
     ] = None
     version: Annotated[
         str,
-        opt("--version TEXT", "Of the code; answers of another version are not the same.", _SHARED),
+        opt(
+            "--version TEXT",
+            "The version of the code; cached answers of other versions are not used.",
+            _SHARED,
+        ),
     ] = ""
 
     async def options(self, client: "Jackalope", queue: str) -> "TaskOptions":
@@ -130,7 +144,7 @@ class Terms(Options):
         from jackalope.core.task import Options as TaskOptions
 
         if self.delay and self.at:
-            raise Failure("give one of --delay and --at", code=Exit.USAGE)
+            raise Failure("use either --delay or --at", code=Exit.USAGE)
         run_at_us = moment_us(self.at) if self.at else 0
         if self.delay:
             run_at_us = now_us() + duration_us(self.delay)
@@ -153,12 +167,12 @@ async def submit(
     screen: "Screen",
     work: Work,
     terms: Terms,
-    wait: Annotated[bool, opt("--wait", "Wait for the end, and show the outcome.")] = False,
+    wait: Annotated[bool, opt("--wait", "Wait until it ends, and show the outcome.")] = False,
 ) -> int:
     """Submit a task, or one for each line of a file.
 
     Prints the id of each task on a line of its own. It is durable when this command ends. A request
-    may be served by the task of somebody else; its id is then that of the other one.
+    that is served by another client's task has the id of that task.
 
     Examples:
         jackalope submit --queue images --name app.resize --json '["cat.png", 320]'
@@ -245,11 +259,11 @@ async def _send(
 
 
 def _told(served: "Served") -> str:
-    """Say how a request is served."""
+    """Describe how a request is served."""
     from jackalope.cli.formatting import ago, id_text
 
     if served.how == "hit":
-        return f"hit: made {ago(served.made_us)} by {served.worker or 'somebody'}"
+        return f"hit: made {ago(served.made_us)} by {served.worker or 'an unknown worker'}"
     others = {"joined": f"joined: task {id_text(served.task)} is under way"}
     return others.get(served.how, f"{served.how}: a task of its own")
 
@@ -281,7 +295,7 @@ def _arguments(text: bytes, where: str) -> bytes:
             return msgspec.json.encode([[], value])
         return msgspec.json.encode([value if isinstance(value, list) else [value], {}])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Failure(f"{where} is no JSON: {error}", code=Exit.USAGE) from None
+        raise Failure(f"{where} is not JSON: {error}", code=Exit.USAGE) from None
 
 
 def _read(file: str) -> bytes:

@@ -39,7 +39,7 @@ async def status(
 ) -> None:
     """Show everything about one task.
 
-    Its state, who runs it, what went wrong, its payload and its result.
+    Its state, worker, errors, payload and result.
 
     Examples:
         jackalope status 0193b5c2-7d1e-7c3a-9f00-2b1c3d4e5f60
@@ -173,12 +173,12 @@ async def list_(
     screen: "Screen",
     *,
     which: Which,
-    limit: Annotated[int, opt("--limit -l", "At most so many.", min=1)] = 20,
+    limit: Annotated[int, opt("--limit -l", "The maximum number of tasks.", min=1)] = 20,
     sort: Annotated[
         str,
         opt(
             "--sort ORDER",
-            f"One of {', '.join(SORTS)}; a minus turns it round.",
+            f"One of {', '.join(SORTS)}; a minus reverses it.",
             autocompletion=lambda: SORTS,
         ),
     ] = "-created",
@@ -245,13 +245,12 @@ async def wait(
     screen: "Screen",
     tasks: Tasks,
     timeout: Annotated[  # noqa: ASYNC109  it is a text yet
-        str, opt("--timeout DURATION", "Give up after this long.")
+        str, opt("--timeout DURATION", "How long to wait.")
     ] = "",
 ) -> int:
     """Wait until tasks have ended, and show how.
 
-    Ends with 0 if all of them succeeded, else with 1. A broker that restarts meanwhile is waited
-    for.
+    Exits with 0 if all of them succeeded, else with 1. If the broker restarts, it connects again.
 
     Examples:
         jackalope wait nightly-report --timeout 10m && echo done
@@ -296,7 +295,7 @@ async def wait_for(
                     progress.advance(bar)
         except TimeoutError:
             left = plural(sum(handle.end is None for handle in handles), "task")
-            raise Failure(f"{left} did not end in time", "they go on") from None
+            raise Failure(f"{left} did not end in time", "they continue") from None
     ends = [handle.end for handle in handles if handle.end is not None]
     _show_ends(screen, list(zip(ends, contents.values(), strict=True)))
     return Exit.DONE if all(end.state == "succeeded" for end in ends) else Exit.FAILED
@@ -332,7 +331,7 @@ def _outcome(end: "TaskEnded", content: str) -> str:
 async def explain(
     client: "Jackalope", screen: "Screen", task: Task, watch: Watch = False, every: Every = "1s"
 ) -> None:
-    """Say why a task is not running, or what runs it, or how it ended.
+    """Explain why a task is not running, where it runs, or how it ended.
 
     Examples:
         jackalope explain nightly-report
@@ -396,11 +395,11 @@ def _draw_history(happened: "list[HistoryEntryView]") -> "RenderableType":
 async def tail(
     client: "Jackalope",
     screen: "Screen",
-    task: Annotated[str | None, arg("TASK", "Only what happens to this task.")] = None,
-    queue: Annotated[str, opt("--queue -q QUEUE", "Only what happens in this queue.")] = "",
-    limit: Annotated[int, opt("--limit -l N", "End after so many events; 0: never.")] = 0,
+    task: Annotated[str | None, arg("TASK", "Only events of this task.")] = None,
+    queue: Annotated[str, opt("--queue -q QUEUE", "Only events of this queue.")] = "",
+    limit: Annotated[int, opt("--limit -l N", "Exit after this many events; 0 for never.")] = 0,
 ) -> None:
-    """Show what happens, while it happens.
+    """Show events as they happen.
 
     Examples:
         jackalope tail
@@ -412,10 +411,10 @@ async def tail(
     task_id = await find(client, task) if task else None
     seen = missed = gaps = 0
     async with client.events(queue=queue, task=task_id) as events:
-        screen.note("listening; Ctrl-C ends")
+        screen.note("listening; stop with Ctrl-C")
         async for event in events:
             if events.gaps > gaps:
-                screen.warn("the connection was lost; events from before it was back are missing")
+                screen.warn("the connection was lost; the events in between are missing")
             if events.missed > missed:
                 count = events.missed - missed
                 screen.warn(f"{count} events were left out: this terminal reads too slowly")

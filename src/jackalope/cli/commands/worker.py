@@ -26,21 +26,21 @@ class Service(Options):
             "--concurrency -c N",
             "How many tasks to run at once.",
             min=0,
-            default="100 coroutines, else a task a core",
+            default="100 for coroutines, else one per core",
         ),
     ] = 0
-    prefetch: Annotated[int, opt("--prefetch N", "How many more to keep at hand.", min=0)] = 0
-    tasks: Annotated[int, opt("--tasks N", "End after so many tasks.", min=0, default="never")] = 0
+    prefetch: Annotated[int, opt("--prefetch N", "How many more to fetch ahead.", min=0)] = 0
+    tasks: Annotated[
+        int, opt("--tasks N", "Exit after this many tasks.", min=0, default="never")
+    ] = 0
     name: Annotated[
-        str, opt("--name NAME", "A name nobody else has.", default="host-pid-random")
+        str, opt("--name NAME", "Its name, which must be unique.", default="host-pid-random")
     ] = ""
     config: Annotated[
-        str,
-        opt("--config FILE", "A file in the manner of the task queue design; options win over it."),
+        str, opt("--config FILE", "A worker file of the task queue design; options override it.")
     ] = ""
     label: Annotated[
-        list[str] | None,
-        opt("--label KEY=VALUE", "Something to say about itself. May be given again."),
+        list[str] | None, opt("--label KEY=VALUE", "A label that it reports. Repeatable.")
     ] = None
 
 
@@ -52,7 +52,7 @@ class Times(Options):
         str,
         opt(
             "--drain-deadline DURATION",
-            "How long running tasks may take when it is told to stop.",
+            "How long running tasks may take to finish when it stops.",
             _TIMES,
         ),
     ] = "60s"
@@ -60,20 +60,15 @@ class Times(Options):
         str,
         opt(
             "--stop-deadline DURATION",
-            "How long a task may take to obey, before stronger means.",
+            "How long a task may take to stop before it is forced to.",
             _TIMES,
         ),
     ] = "5s"
     lease: Annotated[
-        str, opt("--lease DURATION", "How long the broker bears its silence.", _TIMES)
+        str, opt("--lease DURATION", "How long the broker waits for a sign of life.", _TIMES)
     ] = "30s"
     grace: Annotated[
-        str,
-        opt(
-            "--grace DURATION",
-            "How long the broker waits for it when its connection broke.",
-            _TIMES,
-        ),
+        str, opt("--grace DURATION", "How long the broker waits for it to reconnect.", _TIMES)
     ] = "10s"
 
 
@@ -85,24 +80,34 @@ class Processes(Options):
         str,
         opt(
             "--memory SIZE",
-            "The memory cap of each, such as 512M. Not of tasks in threads.",
+            "The memory limit of each process, such as 512M. Tasks in threads have none.",
             _PROCESSES,
             default="none",
         ),
     ] = ""
     recycle_tasks: Annotated[
         int,
-        opt("--recycle-tasks N", "Replace one after so many tasks.", _PROCESSES, default="never"),
+        opt(
+            "--recycle-tasks N",
+            "Replace a process after this many tasks.",
+            _PROCESSES,
+            default="never",
+        ),
     ] = 0
     recycle_age: Annotated[
         str,
-        opt("--recycle-age DURATION", "Replace one that is older.", _PROCESSES, default="never"),
+        opt(
+            "--recycle-age DURATION",
+            "Replace a process that is older.",
+            _PROCESSES,
+            default="never",
+        ),
     ] = ""
     recycle_memory: Annotated[
         str,
         opt(
             "--recycle-memory SIZE",
-            "Replace one that holds more after a task.",
+            "Replace a process that uses more memory after a task.",
             _PROCESSES,
             default="never",
         ),
@@ -124,13 +129,18 @@ class Fanout(Options):
     ] = ""
     fanout_advertise: Annotated[
         str,
-        opt("--fanout-advertise HOST", "Where helpers shall look.", _FANOUT, default="the same"),
+        opt(
+            "--fanout-advertise HOST",
+            "The address that helpers connect to.",
+            _FANOUT,
+            default="the same",
+        ),
     ] = ""
     fanout_cert: Annotated[
         str,
         opt(
             "--fanout-cert FILE",
-            "The certificate that helpers see where the broker has TLS.",
+            "The certificate for helpers, if the broker uses TLS.",
             _FANOUT,
             default="one made by openssl",
         ),
@@ -145,11 +155,9 @@ class Log(Options):
     """What the worker logs."""
 
     log_level: Annotated[
-        str, opt("--log-level [error|warn|info|debug|trace]", "How much is logged.")
+        str, opt("--log-level [error|warn|info|debug|trace]", "The log level.")
     ] = "info"
-    log_format: Annotated[str, opt("--log-format [auto|json|console]", "How the log looks.")] = (
-        "auto"
-    )
+    log_format: Annotated[str, opt("--log-format [auto|json|console]", "The log format.")] = "auto"
 
     def set_up(self) -> str:
         """Make the log of this process look so, and return its look for others to inherit."""
@@ -175,14 +183,15 @@ def worker(
     """Run the tasks of an application, until SIGTERM or Ctrl-C.
 
     Coroutines run on a loop, plain functions in threads, isolated ones in processes that can be
-    stopped. The first signal takes no more work and finishes what runs, within the deadline; the
-    rest is handed back, and costs those tasks nothing. A second signal hurries.
+    stopped. On the first signal it takes no more tasks and finishes those that run, within the
+    drain deadline; the rest are given back, which does not count as a failure. A second signal cuts
+    this short.
 
-    Unless told otherwise it runs 100 tasks at once if all are coroutines, which mostly wait; with
-    any plain or isolated function as many as there are cores, and at least 2.
+    By default it runs 100 tasks at once if all are coroutines, which mostly wait; otherwise as many
+    as there are cores, and at least 2.
 
-    One that was started for a pool finds its queue, key and name in its environment (WORKER_POOL,
-    WORKER_KEY, WORKER_ID).
+    A worker that was started for a pool takes its queue, key and name from its environment
+    (WORKER_POOL, WORKER_KEY, WORKER_ID).
 
     Examples:
         jackalope worker shop.tasks:app
@@ -226,7 +235,7 @@ def worker(
         fanout_key=fanout.fanout_key,
     )
     if problems := settings.problems():
-        raise Failure("bad settings", code=Exit.USAGE, details=problems)
+        raise Failure("invalid settings", code=Exit.USAGE, details=problems)
     return int(run_worker(settings))
 
 
@@ -271,5 +280,5 @@ def _size(text: str) -> int:
     unit = text.strip()[len(digits) :].lower().removesuffix("b").removesuffix("i")
     powers = {"": 0, "k": 1, "m": 2, "g": 3}
     if unit not in powers or not digits.replace(".", "", 1).isdigit():
-        raise ValueError(f"{text!r} is no size; write bytes, or 512K, 512M, 2G")
+        raise ValueError(f"{text!r} is not a size; write bytes, or 512K, 512M, 2G")
     return int(float(digits) * 1024 ** powers[unit])

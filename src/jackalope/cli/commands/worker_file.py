@@ -29,7 +29,9 @@ def read_worker_file(file: str) -> dict[str, str]:
     except OSError as error:
         raise Failure(f"{file}: {error.strerror}", code=Exit.USAGE) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Failure(f"{file}: no YAML: {' '.join(str(error).split())}", code=Exit.USAGE) from None
+        raise Failure(
+            f"{file}: not valid YAML: {' '.join(str(error).split())}", code=Exit.USAGE
+        ) from None
     fields = tree.get("worker", tree) if isinstance(tree, dict) else tree
     if not isinstance(fields, dict):
         raise Failure(f"{file}: must map keys to values", code=Exit.USAGE)
@@ -42,7 +44,7 @@ def read_worker_file(file: str) -> dict[str, str]:
         if key in KEYS and key != "broker_address" and not _is_count(value)
     ]
     if problems:
-        raise Failure(f"{file}: bad settings", code=Exit.USAGE, details=problems)
+        raise Failure(f"{file}: invalid settings", code=Exit.USAGE, details=problems)
     return {KEYS[key]: _written(key, value) for key, value in fields.items()}
 
 

@@ -18,7 +18,7 @@ _LOOK_EVERY_S = 0.3
 async def workers(
     client: "Jackalope",
     screen: "Screen",
-    all_: Annotated[bool, opt("--all -a", "Also those that are gone, and why.")] = False,
+    all_: Annotated[bool, opt("--all -a", "Include workers that are gone, and why.")] = False,
     watch: Watch = False,
     every: Every = "2s",
 ) -> None:
@@ -73,7 +73,7 @@ async def drain(
     worker: Annotated[str, arg("WORKER", "The name of a worker.")],
     wait: Annotated[bool, opt("--wait", "Wait until the worker is gone.")] = False,
 ) -> None:
-    """Give no more tasks to a worker, and tell it to finish what it has and leave.
+    """Drain a worker: it gets no more tasks, finishes those it has, and leaves.
 
     Examples:
         jackalope drain laptop-1 --wait

@@ -215,7 +215,9 @@ async def _start(broker: Broker, config: Config) -> list[Door]:
     where = {"address": address, "http": pages, "data": _folder(config)}
     log.info("broker started", **where, durability=level)
     if config.auth.insecure and broker.access.is_open:
-        log.warning("whoever reaches this broker can do everything", host=config.native.host)
+        log.warning(
+            "every client that reaches this broker has all permissions", host=config.native.host
+        )
     return doors if pools is None else [pools, *doors]
 
 

@@ -46,7 +46,7 @@ class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stop_delay_us: Duration = 10 * MINUTE  # a group that stays so for so long is stopped
     # a group that needs fewer workers for so long has fewer
     shrink_delay_us: Duration = 30 * SECOND
-    # while the workers there are will clear what waits within this time, at the speed of late, no
+    # while the workers there are will clear what waits within this time, at their recent speed, no
     # more are started; 0 looks at the number alone
     clear_within_us: Duration = SECOND
     # how long a worker may take from its start until it joins; 0 for any time

@@ -47,7 +47,7 @@ class _Kind(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class NoneSettings(_Kind, frozen=True, tag="none"):
-    """Workers are started by hand, or by somebody else."""
+    """Workers are started by hand, or by another program."""
 
 
 class SubprocessSettings(_Kind, frozen=True, tag="subprocess"):
