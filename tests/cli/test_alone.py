@@ -24,7 +24,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 COMMANDS = commands(typer.main.get_command(app))
 
 #: Names that only gather other commands.
-GROUPS = (("aiida",), ("cache",), ("config",), ("keys",))
+GROUPS = (("aiida",), ("cache",), ("config",), ("journal",), ("keys",))
 
 
 @pytest.mark.feature("D31")
