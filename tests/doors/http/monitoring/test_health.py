@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from jackalope.broker.access import hash_of, id_of, new_token
 from jackalope.broker.config.schema import HttpConfig
@@ -238,7 +239,7 @@ def test_serve_is_ready_when_it_says_so(serving: Serving) -> None:
     assert httpx.get(f"{serving.url}/metrics").status_code == 200
 
 
-def test_a_disk_that_is_nearly_full(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
     """Submits are refused, and everything that is asked about it says so."""
 
     async def check() -> None:
@@ -264,7 +265,8 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path, capfd: pytest.CaptureFixture
             assert "jackalope_accepting 1" in (await house.client.get("/metrics")).text
             await peer.submit(spec())
 
-    run(check())
-    said = capfd.readouterr().out
-    assert said.count("disk nearly full, new tasks are refused") == 1
-    assert said.count("disk has room again, new tasks are accepted") == 1
+    with capture_logs() as lines:
+        run(check())
+    logged = [line["event"] for line in lines]
+    assert logged.count("disk nearly full, new tasks are refused") == 1
+    assert logged.count("disk has room again, new tasks are accepted") == 1
