@@ -81,7 +81,7 @@ def test_what_cannot_be_is_said(lab: Lab) -> None:
     for words, why in (
         (("use", "nobody"), "no profile is called 'nobody'; there are: lab"),
         (("revert", "lab"), "has the broker core.zeromq, not Jackalope"),
-        (("use", "lab", "--on-lost", "dance"), "say continue or pause"),
+        (("use", "lab", "--on-lost", "dance"), "must be continue or pause"),
     ):
         said = lab.quickly("jackalope", "aiida", *words)
         assert said.code == 2, said.err

@@ -283,7 +283,7 @@ def test_queue_is_declared_changed_paused_and_deleted(tmp_path: Path) -> None:
         ("pause_queue", {"queue": "q", "by": "somebody"}, "invalid", "unknown by"),
         ("pause_queue", {"queue": "q", "namespace": "x"}, "invalid", "unknown namespace"),
         ("declare_queue", {"queue": "q", "preset": "none"}, "invalid", "no preset 'none'"),
-        ("declare_queue", {"queue": "q", "changes": {"retries": -1}}, "invalid", "negative"),
+        ("declare_queue", {"queue": "q", "changes": {"retries": -1}}, "invalid", "must be 0 to"),
         ("declare_queue", {"queue": "q", "changes": {"tries": 1}}, "invalid", "tries: unknown"),
         ("declare_queue", {"queue": "q", "changes": {"result_becomes": "q"}}, "policy_cycle", "q"),
         ("declare_queue", {"queue": ""}, "invalid", "1 to 256 characters"),
