@@ -99,6 +99,10 @@ def test_append_before_claim_is_a_bug(open_journal: OpenJournal) -> None:
         open_journal().append(b"x")
 
 
+def test_sync_before_claim_has_nothing_to_do(open_journal: OpenJournal) -> None:
+    open_journal().sync()
+
+
 def test_content_survives_opening_again(journal: Journal, open_journal: OpenJournal) -> None:
     journal.append(b"a")
     journal.append(b"b")

@@ -123,6 +123,22 @@ def fault_of_system(error: OSError, file: Path | str) -> StorageFault:
     return sync_failed(file, error)
 
 
+def fenced(file: Path | str, epoch: int) -> Fenced:
+    """Name the fault of a journal that has a later writer."""
+    return Fenced(
+        f"{file}: another broker has become the writer since epoch {epoch}. "
+        "This one must stop; nothing of its last write was kept"
+    )
+
+
+def begins_later(file: Path | str, first: int, needed: int) -> Corrupt:
+    """Name the fault of a journal in which batches that are needed have been removed."""
+    return Corrupt(
+        f"{file}: begins at batch {first}, but batch {needed} is needed. The files of the data "
+        "folder do not belong together; restore all of them from one backup"
+    )
+
+
 def _disk_full(file: Path | str, error: Exception) -> DiskFull:
     return DiskFull(
         f"{file}: no room to write ({error}). Nothing of the write was kept; free some space or "

@@ -86,8 +86,8 @@ class JournalPlace:
                 _remove(unfinished.with_name(unfinished.name + _OLD))
             if self.path(wanted).exists():
                 self._remove_other(wanted)
-            elif self.kind is not None:
-                self._copy(wanted)
+            elif (there := self.kind) is not None:
+                self._copy(there, wanted)
                 self._remove_other(wanted)
 
     def open(
@@ -104,24 +104,21 @@ class JournalPlace:
             return SqliteJournal(self.database, level, interval_us, witness)
         return SegmentJournal(self.segments, level, interval_us, witness, accepts_loss=accepts_loss)
 
-    def _copy(self, wanted: JournalKind) -> None:
-        there = self.kind
-        if there is None:
-            return
+    def _copy(self, there: JournalKind, wanted: JournalKind) -> None:
         target = self.path(wanted)
-        unfinished = JournalPlace(self.folder)
-        unfinished.segments = unfinished.database = target.with_name(target.name + _NEW)
+        unfinished = target.with_name(target.name + _NEW)
+        make = SqliteJournal if wanted is JournalKind.SQLITE else SegmentJournal
         with (
             closing(self.open(there, Level.FSYNC)) as source,
             # Synced once, at the end: nothing relies on it before.
-            closing(unfinished.open(wanted, Level.INTERVAL)) as copy,
+            closing(make(unfinished, Level.INTERVAL)) as copy,
         ):
             copy.claim()
             copy.restart(source.trimmed())
             for _, body in source.read(source.trimmed()):
                 copy.append(body)
             copy.sync()
-        unfinished.segments.rename(target)
+        unfinished.rename(target)
         sync_folder(self.folder)
 
     def _remove_other(self, wanted: JournalKind) -> None:

@@ -29,9 +29,10 @@ from jackalope.storage.disk import make_folder, sync_file
 from jackalope.storage.faults import (
     WAY_OUT,
     Corrupt,
-    Fenced,
     StorageFault,
+    begins_later,
     fault_of_system,
+    fenced,
     naming_faults,
     sync_failed,
 )
@@ -160,7 +161,7 @@ class SegmentJournal:
 
     def sync(self) -> None:
         """Return when every batch appended before is durable."""
-        if self._syncer is not None:
+        if self._syncer is not None and self._epoch:
             self._sync()
 
     def spare_bytes(self) -> int:
@@ -180,11 +181,7 @@ class SegmentJournal:
         """Return every later batch with its sequence, in order."""
         trimmed = self.trimmed()
         if after < trimmed:
-            raise Corrupt(
-                f"{self.folder}: begins at batch {trimmed + 1}, but batch {after + 1} is needed. "
-                "The files of the data folder do not belong together; restore all of them from "
-                "one backup"
-            )
+            raise begins_later(self.folder, trimmed + 1, after + 1)
         return self._read(after)
 
     def salvage(self, after: int) -> Iterator[tuple[int, bytes | None]]:
@@ -305,10 +302,7 @@ class SegmentJournal:
 
     def _refuse_fenced(self) -> None:
         if self._epoch_in_file() != self._epoch:
-            raise Fenced(
-                f"{self.folder}: another broker has become the writer since epoch {self._epoch}. "
-                "This one must stop; nothing of its last write was kept"
-            )
+            raise fenced(self.folder, self._epoch)
 
     def _epoch_in_file(self) -> int:
         return int.from_bytes(os.pread(self._writer, _EPOCH_BYTES, 0), "big")

@@ -2,23 +2,22 @@
 
 Owns the file, its checksums and its writer's epoch. Does not know what is in a batch.
 
-SQLite solves torn writes and recovery; an append is one statement and one sync, and costs what an
-append to a plain file costs. Damage is found by a checksum on every batch (`read`) and by a look at
-the WAL before SQLite sees it (`jackalope.storage.sqlite.wal_check`).
+SQLite solves torn writes and recovery; an append is one statement and one sync. Damage is found by
+a checksum on every batch (`read`) and by a look at the WAL before SQLite sees it
+(`jackalope.storage.sqlite.wal_check`).
 
 At level `interval`, appends are not synced one by one: a thread syncs what was appended at least
 once an interval. If it fails, the next append raises the fault.
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from threading import Event, Thread
 
 from jackalope.core.assertions import must
-from jackalope.core.durations import SECOND
-from jackalope.storage.faults import WAY_OUT, Corrupt, Fenced, StorageFault
+from jackalope.storage.faults import WAY_OUT, Corrupt, Fenced, begins_later, fenced
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Level
+from jackalope.storage.segments.journal import Syncer
 from jackalope.storage.sqlite.database import PAGE_BYTES, Database, Format, Migration
 from jackalope.storage.witness import Witness
 
@@ -140,11 +139,7 @@ class SqliteJournal:
         """Return every later batch with its sequence, in order."""
         trimmed = self.trimmed()
         if after < trimmed:
-            raise Corrupt(
-                f"{self._db.file}: begins at batch {trimmed + 1}, but batch {after + 1} is needed. "
-                "The files of the data folder do not belong together; restore all of them from "
-                "one backup"
-            )
+            raise begins_later(self._db.file, trimmed + 1, after + 1)
         return self._read(after)
 
     def salvage(self, after: int) -> Iterator[tuple[int, bytes | None]]:
@@ -218,43 +213,7 @@ class SqliteJournal:
         return Corrupt(f"{self._db.file}: batch {sequence} {what}. {WAY_OUT}")
 
     def _fenced(self) -> Fenced:
-        return Fenced(
-            f"{self._db.file}: another broker has become the writer since epoch {self._epoch}. "
-            "This one must stop; nothing of its last write was kept"
-        )
-
-
-class Syncer:
-    """The thread that syncs at level `interval`.
-
-    Its failure is remembered by the database, which refuses the next write.
-    """
-
-    def __init__(self, sync: Callable[[], None], interval_us: int) -> None:
-        must(interval_us > 0, "an interval must be positive", interval_us)
-        self.is_due = False
-        self._sync = sync
-        self._interval_us = interval_us
-        self._stopped = Event()
-        self._thread = Thread(target=self._work, name="journal-sync", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Sync a last time and end the thread; safe to repeat."""
-        self._stopped.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        is_last = False
-        while not is_last:
-            is_last = self._stopped.wait(self._interval_us / SECOND)
-            # Taken back before the sync: what is appended during it may have come too late.
-            is_due, self.is_due = self.is_due, False
-            if is_due:
-                try:
-                    self._sync()
-                except StorageFault:
-                    return
+        return fenced(self._db.file, self._epoch)
 
 
 def checksum(sequence: int, body: bytes) -> int:
