@@ -92,6 +92,61 @@ def test_a_start_and_its_end_share_a_turn(tmp_path: Path, monkeypatch: pytest.Mo
     asyncio.run(work())
 
 
+class Witness(Peer):
+    """A session that also notes when it was told something, among all of its kind."""
+
+    def __init__(self, broker: Broker, name: str, order: list[tuple[str, str]]) -> None:
+        super().__init__(broker)
+        self._name = name
+        self._order = order
+
+    def deliver(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            told = effect.body if isinstance(effect, Reply) else effect.message
+            self._order.append((self._name, type(told).__name__))
+        super().deliver(effects)
+
+
+def test_pushes_leave_before_the_replies_of_a_turn() -> None:
+    async def work() -> None:
+        order: list[tuple[str, str]] = []
+        broker = Broker(Storage.open(None, Level.MEMORY))
+        await broker.start()
+        try:
+            client, worker = Witness(broker, "client", order), Witness(broker, "worker", order)
+            join = JoinWorker(session=worker.session, ref=1, worker="w1", queues=("q",), slots=5)
+            broker.post(join, THE_BROKER)
+            await worker.reply()
+            order.clear()
+            submit = SubmitTasks(session=client.session, ref=1, tasks=[spec(1)])
+            broker.post(submit, THE_BROKER)
+            watch = WatchTasks(session=client.session, ref=2, tasks=(spec(1).id,))
+            broker.post(watch, THE_BROKER)
+            given = await worker.assignment()
+            assert order == [
+                ("worker", "Assignment"),
+                ("client", "Accepted"),
+                ("client", "Accepted"),
+            ]
+            order.clear()
+            finish = Finish(given.task, given.fence, b"done")
+            held = Held(given.task, given.fence)
+            broker.post(StartAttempts(session=worker.session, ref=2, attempts=[held]), THE_BROKER)
+            end = FinishAttempts(session=worker.session, ref=3, attempts=[finish])
+            broker.post(end, THE_BROKER)
+            await worker.reply()
+            await broker.read(lambda _: None)
+            assert order == [
+                ("client", "TaskEnded"),
+                ("worker", "Accepted"),
+                ("worker", "Accepted"),
+            ]
+        finally:
+            await broker.stop()
+
+    asyncio.run(work())
+
+
 def test_a_start_without_company_is_not_forgotten(tmp_path: Path) -> None:
     async def work() -> None:
         async with working(tmp_path) as (broker, peer, given):

@@ -34,7 +34,7 @@ from jackalope.broker.writers import Flusher, JournalWriter
 from jackalope.core.assertions import must
 from jackalope.core.commands import AnyCommand, CloseSession, Recover, SubmitTasks, Tick
 from jackalope.core.durations import SECOND
-from jackalope.core.effects import Effect
+from jackalope.core.effects import Effect, Reply
 from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.refusals import Refusal
 from jackalope.storage import DiskFull, Storage, StorageFault
@@ -356,11 +356,29 @@ class Broker:
         core.has_admin = self.access.has_lasting_admin()
 
     def _release(self, effects: list[Effect]) -> None:
+        """Hand effects to their sessions, those first that begin with something unasked for.
+
+        An assignment lets a worker begin, and an end lets a caller go on, while the replies are
+        still being written: each write wakes a peer, which may take this core from the broker.
+        """
+        handlers = self._handlers
+        if len(effects) == 1:
+            handler = handlers.get(effects[0].session)
+            if handler is not None:
+                handler.deliver(effects)
+            return
         by_session: dict[int, list[Effect]] = {}
         for effect in effects:
-            by_session.setdefault(effect.session, []).append(effect)
-        for session, its_effects in by_session.items():
-            handler = self._handlers.get(session)
+            its_effects = by_session.get(effect.session)
+            if its_effects is None:
+                by_session[effect.session] = [effect]
+            else:
+                its_effects.append(effect)
+        in_order: Iterable[list[Effect]] = by_session.values()
+        if len(by_session) > 1:
+            in_order = sorted(in_order, key=_begins_with_reply)
+        for its_effects in in_order:
+            handler = handlers.get(its_effects[0].session)
             if handler is not None:
                 handler.deliver(its_effects)
 
@@ -380,3 +398,7 @@ class Broker:
         handlers, self._handlers = self._handlers, {}
         for handler in handlers.values():
             handler.end("the disk is full; connect again")
+
+
+def _begins_with_reply(effects: list[Effect]) -> bool:
+    return type(effects[0]) is Reply
