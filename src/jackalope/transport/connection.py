@@ -5,8 +5,9 @@ was not answered fails with `ConnectionLost`, and its caller decides. Everything
 event loop.
 
 Frames are not written one by one: what is sent during one iteration of the loop leaves in one
-write. A caller that sends much checks `is_congested` and waits for `room`; a peer that stops
-reading while we go on sending costs at most `UNSENT_BYTES_MAX` before the connection is given up.
+write. A caller that has gathered frames itself calls `flush`, which spares a round of the loop. One
+that sends much checks `is_congested` and waits for `room`; a peer that stops reading while we go on
+sending costs at most `UNSENT_BYTES_MAX` before the connection is given up.
 """
 
 from __future__ import annotations
@@ -210,6 +211,16 @@ class Connection(asyncio.Protocol):
             raise self._too_large(message, len(frame))
         self._write(frame)
 
+    def flush(self) -> None:
+        """Write what was sent in this round of the loop, without waiting for its end."""
+        if not self._out or self._transport is None or self._is_closing:
+            return
+        out, self._out, self._out_bytes = self._out, [], 0
+        self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+        self._sent_at = self._loop.time()
+        if self._transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+            self._give_up(ConnectionLost(f"{self._address} leaves {UNSENT_BYTES_MAX} bytes unread"))
+
     def new_upload(self) -> int:
         self._uploads += 1
         return self._uploads
@@ -225,7 +236,7 @@ class Connection(asyncio.Protocol):
         Raises:
             ConnectionLost: there will never be.
         """
-        self._flush()
+        self.flush()
         while self._room is not None:
             await asyncio.shield(self._room)
         if self._is_closing:
@@ -244,7 +255,7 @@ class Connection(asyncio.Protocol):
         A broker that does not take what was sent is left after `CLOSE_TIMEOUT_S`.
         """
         if not self._is_closing:
-            self._flush()
+            self.flush()
             self._is_closing = True
             self._why = ConnectionLost(f"the connection to {self._address} was closed here")
             self._lost = _nobody
@@ -367,20 +378,11 @@ class Connection(asyncio.Protocol):
         if self._is_closing:
             return
         if not self._out:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._out.append(frame)
         self._out_bytes += len(frame)
         if self._out_bytes > CONGESTED_BYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self._out or self._transport is None or self._is_closing:
-            return
-        out, self._out, self._out_bytes = self._out, [], 0
-        self._transport.write(out[0] if len(out) == 1 else b"".join(out))
-        self._sent_at = self._loop.time()
-        if self._transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
-            self._give_up(ConnectionLost(f"{self._address} leaves {UNSENT_BYTES_MAX} bytes unread"))
+            self.flush()
 
     def _give_up(self, error: JackalopeError) -> None:
         self._why = error

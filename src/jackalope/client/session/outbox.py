@@ -254,13 +254,16 @@ class Outbox:
     def _pump(self) -> None:
         self._is_pumping = False
         connection = self._connection
-        while self._queue and connection is not None and connection.is_open and self._has_room():
+        if connection is None:
+            return
+        while self._queue and connection.is_open and self._has_room():
             if self._sent and (self._is_testing or self._queue[0].is_suspect):
-                return
+                break
             parcel = self._queue.popleft()
             parcel.drop_unwanted()
             if parcel.specs:
                 self._send(connection, parcel)
+        connection.flush()  # What this iteration of the loop submits has gathered here.
 
     def _has_room(self) -> bool:
         return self._sent_tasks < WINDOW_TASKS and self._sent_bytes < WINDOW_BYTES
