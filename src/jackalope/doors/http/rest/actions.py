@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -14,7 +14,7 @@ from jackalope.core.commands import Action, ActOnTasks, RetryTerms
 from jackalope.core.effects import Acted
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId, as_task_id, id_text
-from jackalope.core.lifecycle import PENDING, State
+from jackalope.core.lifecycle import PENDING
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http.asgi import Response
@@ -31,20 +31,20 @@ from jackalope.doors.http.request import (
     view_of,
 )
 from jackalope.doors.http.rest.schemas import (
-    STATES,
+    STATUS,
     Count,
     Id,
     Priority,
     Seconds,
     Status,
-    Time,
     about,
     from_seconds,
-    to_time,
+    shape_of,
 )
 from jackalope.doors.http.rest.tasks import FilterGiven, to_filter
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.doors.http.session import of_kind
+from jackalope.wire.views import CauseView, ExplanationView, HistoryEntryView
 
 routes = Routes("/api/v1", has_namespace=True)
 
@@ -212,13 +212,9 @@ def _to_terms(given: TermsGiven) -> RetryTerms:
 # What a task has gone through.
 
 
-class HappeningShown(msgspec.Struct):
-    """One thing that happened to a task."""
+_show_entry = shape_of(HistoryEntryView, "HappeningShown", "One thing that happened to a task.")
 
-    at: Time | None
-    what: str
-    by: str
-    detail: str
+HappeningShown: Any = _show_entry.shown
 
 
 class HistoryShown(msgspec.Struct):
@@ -232,31 +228,22 @@ class HistoryShown(msgspec.Struct):
 async def read_history(request: Request, task_id: str) -> Response:
     """Return what happened to a task."""
     happened = await view_of(request, queries.history, About(id=task_id_of(task_id)))
-    lines = [HappeningShown(to_time(h.at_us), h.what, h.by, h.detail) for h in happened]
-    return answer(HistoryShown(id_text(task_id_of(task_id)), lines))
+    entries = [_show_entry(entry) for entry in happened]
+    return answer(HistoryShown(id_text(task_id_of(task_id)), entries))
 
 
-class CauseShown(msgspec.Struct):
-    """One reason why a task is as it is."""
-
-    why: str
-    text: str
-    facts: dict[str, str | int]
-
-
-class ExplanationShown(msgspec.Struct):
-    """Why a task is as it is."""
-
-    task_id: Id
-    status: Status
-    state: State
-    causes: list[CauseShown]
+_show_explanation = shape_of(
+    ExplanationView,
+    "ExplanationShown",
+    "Why a task is as it is.",
+    names={"task": "task_id"},
+    inner={"causes": shape_of(CauseView, "CauseShown", "One reason why a task is as it is.")},
+    status=(Status, lambda view: STATUS[view.state]),
+)
 
 
-@routes.get("/tasks/{task_id}/explain", "read_tasks", Spec(ExplanationShown, errors=(404,)))
+@routes.get("/tasks/{task_id}/explain", "read_tasks", Spec(_show_explanation.shown, errors=(404,)))
 async def explain_task(request: Request, task_id: str) -> Response:
     """Explain why a task is not running, or why it ended as it did."""
-    explained = await view_of(request, queries.explain, About(id=task_id_of(task_id)))
-    status = next(status for status, states in STATES.items() if explained.state in states)
-    causes = [CauseShown(cause.why, cause.text, cause.facts) for cause in explained.causes]
-    return answer(ExplanationShown(id_text(explained.task), status, explained.state, causes))
+    view = await view_of(request, queries.explain, About(id=task_id_of(task_id)))
+    return answer(_show_explanation(view))

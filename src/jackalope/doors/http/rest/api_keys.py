@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -15,25 +15,22 @@ from jackalope.core.limits import QUEUES_PER_API_KEY_MAX
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.request import Request, answer, by_of, door_of, nothing, read_body
-from jackalope.doors.http.rest.schemas import MaybeName, Name, Time, from_time, to_time
+from jackalope.doors.http.rest.schemas import MaybeName, Name, Time, from_time, shape_of
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.views import ApiKeyView
 
 routes = Routes("/api/v1")
 
 
-class KeyShown(msgspec.Struct):
-    """A key, without anything that would let anybody in."""
+_show = shape_of(
+    ApiKeyView,
+    "KeyShown",
+    "A key, without anything that would let anybody in.",
+    names={"by": "created_by", "configured": "is_configured"},
+    nullable=("namespace",),
+)
 
-    id: str
-    name: str
-    permissions: tuple[Permission, ...]
-    queues: tuple[str, ...]
-    namespace: str | None
-    expires_at: Time | None
-    created_at: Time | None
-    created_by: str
-    is_configured: bool
+KeyShown: Any = _show.shown
 
 
 class KeyList(msgspec.Struct):
@@ -98,17 +95,3 @@ async def revoke_key(request: Request, key_id: str) -> Response:
 
 async def _views(request: Request) -> list[ApiKeyView]:
     return await queries.api_keys(door_of(request).broker, DEFAULT_NAMESPACE)
-
-
-def _show(view: ApiKeyView) -> KeyShown:
-    return KeyShown(
-        id=view.id,
-        name=view.name,
-        permissions=view.permissions,
-        queues=view.queues,
-        namespace=view.namespace or None,
-        expires_at=to_time(view.expires_us),
-        created_at=to_time(view.created_us),
-        created_by=view.by,
-        is_configured=view.configured,
-    )

@@ -26,53 +26,40 @@ from jackalope.doors.http.request import (
     read_body,
     view_of,
 )
-from jackalope.doors.http.rest.schemas import MaybeName, Time, about, to_time
+from jackalope.doors.http.rest.schemas import MaybeName, about, shape_of
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.views import GroupView, LaunchView, PoolView
 
 routes = Routes("/api/v1", has_namespace=True)
 
 
-class LaunchShown(msgspec.Struct):
-    """Something that was started for a group: a worker, or a group that scales itself."""
+_show_launch = shape_of(
+    LaunchView,
+    "LaunchShown",
+    "Something that was started for a group: a worker, or a group that scales itself.",
+    names={"launch": "worker", "ordered_us": "started_at"},
+)
 
-    worker: str
-    state: str
-    version: str
-    launcher: str
-    started_at: Time | None
-    external_id: str
-    detail: str
+_show_group = shape_of(
+    GroupView,
+    "GroupShown",
+    "The workers of one key of a pool. `rate` is attempts that ended, a second.",
+    names={"leased": "running"},
+    nullable=("trouble",),
+    inner={"launches": _show_launch},
+)
 
+_show = shape_of(
+    PoolView,
+    "PoolShown",
+    "A pool: its settings, durations as text, and its groups.",
+    names={"up": "groups_up", "waiting": "groups_waiting"},
+    inner={"groups": _show_group},
+    without=("settings",),
+    settings=(dict[str, Any], lambda view: shown(view.settings)),
+)
 
-class GroupShown(msgspec.Struct):
-    """The workers of one key of a pool. `rate` is attempts that ended, a second."""
-
-    key: str
-    state: str
-    generation: int
-    wanted: int
-    ready: int
-    running: int
-    workers: list[str]
-    launches: list[LaunchShown]
-    is_pinned: bool
-    active_at: Time | None
-    rate: float
-    failures: int
-    trouble: str | None
-
-
-class PoolShown(msgspec.Struct):
-    """A pool: its settings, durations as text, and its groups."""
-
-    queue: str
-    settings: dict[str, Any]
-    groups_up: int
-    groups_waiting: int
-    launched: int
-    failed: int
-    groups: list[GroupShown]
+PoolShown: Any = _show.shown
 
 
 class PoolList(msgspec.Struct):
@@ -132,7 +119,7 @@ async def views(request: Request, queue: str = "") -> list[PoolView]:
     return await view_of(request, queries.pools, About(queue=queue))
 
 
-async def _pool(request: Request, queue: str) -> PoolShown:
+async def _pool(request: Request, queue: str) -> msgspec.Struct:
     for view in await views(request, queue):
         return _show(view)
     raise Refused(Refusal(Code.UNKNOWN_POOL, f"queue {queue!r} has no pool; list the pools"))
@@ -142,45 +129,3 @@ async def _ask(request: Request, command: AnyCommand) -> None:
     for name, value in (("namespace", namespace_of(request)), ("by", by_of(request))):
         setattr(command, name, value)
     await door_of(request).client_session.ask(command)
-
-
-def _show(view: PoolView) -> PoolShown:
-    return PoolShown(
-        view.queue,
-        shown(view.settings),
-        view.up,
-        view.waiting,
-        view.launched,
-        view.failed,
-        [_show_group(group) for group in view.groups],
-    )
-
-
-def _show_group(view: GroupView) -> GroupShown:
-    return GroupShown(
-        view.key,
-        view.state,
-        view.generation,
-        view.wanted,
-        view.ready,
-        view.leased,
-        list(view.workers),
-        [_show_launch(launch) for launch in view.launches],
-        view.is_pinned,
-        to_time(view.active_us),
-        view.rate,
-        view.failures,
-        view.trouble or None,
-    )
-
-
-def _show_launch(view: LaunchView) -> LaunchShown:
-    return LaunchShown(
-        view.launch,
-        view.state,
-        view.version,
-        view.launcher,
-        to_time(view.ordered_us),
-        view.external_id,
-        view.detail,
-    )

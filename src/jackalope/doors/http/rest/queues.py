@@ -35,24 +35,24 @@ from jackalope.doors.http.request import (
     read_query,
     view_of,
 )
-from jackalope.doors.http.rest.schemas import TaskList, Time, about, show, to_time
+from jackalope.doors.http.rest.schemas import TaskList, about, shape_of, show
 from jackalope.doors.http.router import Routes, Spec
-from jackalope.wire.views import BatchView, QueueView
+from jackalope.wire.views import BatchView, LimitView, QueueView
 
 routes = Routes("/api/v1", has_namespace=True)
 
 
-class QueueShown(msgspec.Struct):
-    """A queue: how many tasks it has by state, and its policy, durations as text."""
+show_queue = shape_of(
+    QueueView,
+    "QueueShown",
+    "A queue: how many tasks it has by state, and its policy, durations as text.",
+    nullable=("paused_by",),
+    without=("policy",),
+    is_paused=(bool, lambda view: bool(view.paused_by)),
+    policy=(dict[str, Any], lambda view: shown(view.policy)),
+)
 
-    queue: str
-    depth: int
-    counts: dict[State, int]
-    workers: int
-    is_paused: bool
-    paused_by: str | None
-    oldest_ready_at: Time | None
-    policy: dict[str, Any]
+QueueShown: Any = show_queue.shown
 
 
 class QueueList(msgspec.Struct):
@@ -74,20 +74,6 @@ class QueueWanted(msgspec.Struct, forbid_unknown_fields=True):
     policy: Annotated[PolicyGiven, about("What differs from it, or changes.")] = PolicyGiven()
 
 
-def show_queue(view: QueueView) -> QueueShown:
-    """Show a queue."""
-    return QueueShown(
-        view.queue,
-        view.depth,
-        view.counts,
-        view.workers,
-        bool(view.paused_by),
-        view.paused_by or None,
-        to_time(view.oldest_ready_us),
-        shown(view.policy),
-    )
-
-
 @routes.get("/queues", "read_tasks", Spec(QueueList))
 async def list_queues(request: Request) -> Response:
     """List the queues."""
@@ -105,7 +91,7 @@ async def _views(request: Request, queue: str = "") -> list[QueueView]:
     return await view_of(request, queries.queues, About(queue=queue))
 
 
-async def _queue(request: Request, queue: str) -> QueueShown:
+async def _queue(request: Request, queue: str) -> msgspec.Struct:
     for view in await _views(request, queue):
         return show_queue(view)
     message = f"no queue {queue!r}; list the queues"
@@ -229,12 +215,11 @@ async def _batches(request: Request, queue: str, limit: int, before: int) -> lis
 # Limits of tags.
 
 
-class LimitShown(msgspec.Struct):
-    """A tag with a limit, and how many tasks with it are in flight."""
+_show_limit = shape_of(
+    LimitView, "LimitShown", "A tag with a limit, and how many tasks with it are in flight."
+)
 
-    tag: str
-    limit: int
-    in_flight: int
+LimitShown: Any = _show_limit.shown
 
 
 class LimitList(msgspec.Struct):
@@ -252,7 +237,7 @@ class LimitWanted(msgspec.Struct, forbid_unknown_fields=True):
 @routes.get("/limits", "read_tasks", Spec(LimitList))
 async def list_limits(request: Request) -> Response:
     """List the tags that have a limit."""
-    return answer(LimitList(await _limits(request)))
+    return answer(LimitList([_show_limit(view) for view in await _limits(request)]))
 
 
 @routes.put("/limits/{tag}", "admin", Spec(LimitShown, body=LimitWanted))
@@ -261,7 +246,7 @@ async def limit_tag(request: Request, tag: str) -> Response:
     wanted = await read_body(request, LimitWanted)
     await _ask(request, LimitTag(tag=tag, limit=wanted.limit))
     found = [each for each in await _limits(request) if each.tag == tag]
-    return answer(found[0] if found else LimitShown(tag, wanted.limit, 0))
+    return answer(_show_limit(found[0] if found else LimitView(tag, wanted.limit, 0)))
 
 
 @routes.delete("/limits/{tag}", "admin", Spec(status=204, errors=(404,)))
@@ -273,6 +258,5 @@ async def unlimit_tag(request: Request, tag: str) -> Response:
     return nothing()
 
 
-async def _limits(request: Request) -> list[LimitShown]:
-    views = await view_of(request, queries.limits)
-    return [LimitShown(view.tag, view.limit, view.in_flight) for view in views]
+async def _limits(request: Request) -> list[LimitView]:
+    return await view_of(request, queries.limits)

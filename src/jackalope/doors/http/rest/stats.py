@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from jackalope.broker import queries
 from jackalope.broker.queries import About
-from jackalope.core.lifecycle import LEASED, PENDING, State
+from jackalope.core.lifecycle import LEASED, PENDING
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.request import Request, answer, read_query, view_of
-from jackalope.doors.http.rest.schemas import MaybeName, Time, about, from_time, to_time
+from jackalope.doors.http.rest.schemas import MaybeName, Time, about, from_time, shape_of
 from jackalope.doors.http.router import Routes, Spec
-from jackalope.wire.views import PointView, SpreadView, StatsView
+from jackalope.wire.views import PointView, StatsView
 
 routes = Routes("/api/v1", has_namespace=True)
 
@@ -26,50 +26,31 @@ class Tiers(msgspec.Struct):
     low: int
 
 
-class StatsShown(msgspec.Struct):
-    """A namespace in numbers. The first fields are those of the task API."""
+show_stats = shape_of(
+    StatsView,
+    "StatsShown",
+    "A namespace in numbers.",
+    names={
+        "succeeded_last_hour": "completed_last_hour",
+        "dead_last_hour": "failed_last_hour",
+        "workers": "worker_count",
+        "sessions": "session_count",
+        "now_us": "now",
+    },
+    without=("depth_by_tier", "mean_run_s", "sequence"),
+    pending_count=(int, lambda view: sum(view.counts.get(state, 0) for state in PENDING)),
+    in_progress_count=(int, lambda view: sum(view.counts.get(state, 0) for state in LEASED)),
+    avg_processing_time_ms=(float, lambda view: round(view.mean_run_s * 1_000, 3)),
+    queue_depth_by_priority=(Tiers, lambda view: Tiers(**view.depth_by_tier)),
+)
 
-    pending_count: int
-    in_progress_count: int
-    completed_last_hour: int
-    failed_last_hour: int
-    worker_count: int
-    avg_processing_time_ms: float
-    queue_depth_by_priority: Tiers
-    counts: dict[State, int]
-    ended: dict[State, int]
-    session_count: int
-    started_at: Time | None
-    now: Time | None
-    durability: str
-    version: str
+StatsShown: Any = show_stats.shown
 
 
 @routes.get("/stats", "read_tasks", Spec(StatsShown))
 async def read_stats(request: Request) -> Response:
     """Return the namespace in numbers."""
     return answer(show_stats(await view_of(request, queries.stats)))
-
-
-def show_stats(view: StatsView) -> StatsShown:
-    """Show a namespace in numbers."""
-    tiers = view.depth_by_tier
-    return StatsShown(
-        pending_count=sum(view.counts.get(state, 0) for state in PENDING),
-        in_progress_count=sum(view.counts.get(state, 0) for state in LEASED),
-        completed_last_hour=view.succeeded_last_hour,
-        failed_last_hour=view.dead_last_hour,
-        worker_count=view.workers,
-        avg_processing_time_ms=round(view.mean_run_s * 1_000, 3),
-        queue_depth_by_priority=Tiers(tiers["high"], tiers["normal"], tiers["low"]),
-        counts=view.counts,
-        ended=view.ended,
-        session_count=view.sessions,
-        started_at=to_time(view.started_us),
-        now=to_time(view.now_us),
-        durability=view.durability,
-        version=view.version,
-    )
 
 
 # Throughput, latency and depth over time.
@@ -94,26 +75,13 @@ class SeriesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 0
 
 
-class PointShown(msgspec.Struct, frozen=True):
-    """What happened from `at` on, for the length of a step. Times are in seconds."""
+_show_point = shape_of(
+    PointView,
+    "PointShown",
+    "What happened from `at` on, for the length of a step. Times are in seconds.",
+)
 
-    at: Time | None
-    submitted: int
-    succeeded: int
-    dead: int
-    killed: int
-    failures: int
-    crashes: int
-    interruptions: int
-    retries: int
-    depth: int
-    leased: int
-    workers: int
-    per_second: float
-    queued: SpreadView | None
-    assigned: SpreadView | None
-    started: SpreadView | None
-    finished: SpreadView | None
+PointShown: Any = _show_point.shown
 
 
 class SeriesShown(msgspec.Struct, frozen=True):
@@ -134,9 +102,4 @@ async def read_series(request: Request) -> Response:
         step_s=span.step_s,
     )
     view = await view_of(request, queries.series, asked)
-    return answer(SeriesShown(view.step_s, [_show(point) for point in view.points]))
-
-
-def _show(point: PointView) -> PointShown:
-    fields = {field: getattr(point, field) for field in point.__struct_fields__}
-    return PointShown(to_time(fields.pop("at_us")), **fields)
+    return answer(SeriesShown(view.step_s, [_show_point(point) for point in view.points]))

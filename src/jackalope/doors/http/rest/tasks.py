@@ -51,6 +51,7 @@ from jackalope.doors.http.rest.schemas import (
     Time,
     Wait,
     about,
+    error_text,
     from_time,
     show,
     to_spec,
@@ -195,9 +196,10 @@ async def read_task(request: Request, task_id: str) -> Response:
     return answer(_shown(view, result))
 
 
-def _shown(view: TaskView, result: Body) -> TaskShown:
-    is_there = view.state is State.SUCCEEDED and isinstance(result, bytes)
-    return show(view, result if is_there and isinstance(result, bytes) else None)
+def _shown(view: TaskView, result: Body) -> msgspec.Struct:
+    if view.state is State.SUCCEEDED and isinstance(result, bytes):
+        view = msgspec.structs.replace(view, result=result)
+    return show(view)
 
 
 async def find(request: Request, task_id: str) -> tuple[TaskView, tuple[Body, Body]]:
@@ -345,8 +347,8 @@ async def read_result(request: Request, task_id: str) -> Response:
     if view.state not in ENDED:
         return answer(_shown(view, result), 202)
     if view.state is not State.SUCCEEDED:
-        shown = show(view)
-        message = f"task {shown.task_id} is {view.state}: {shown.error or 'it has no result'}"
+        why = error_text(view) or "it has no result"
+        message = f"task {id_text(view.id)} is {view.state}: {why}"
         raise Refused(Refusal(Code.WRONG_STATE, message))
     return await body_or_link(request, result, is_link=bool(query.link))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -12,7 +13,7 @@ from jackalope.core.commands import DrainWorker
 from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.request import Request, answer, by_of, door_of, namespace_of, view_of
-from jackalope.doors.http.rest.schemas import Time, to_time
+from jackalope.doors.http.rest.schemas import shape_of
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.views import WorkerView
 
@@ -27,69 +28,45 @@ class WorkerStatus(StrEnum):
     DEAD = "dead"
 
 
-class WorkerShown(msgspec.Struct):
-    """A worker. Its first fields are those of the task API; `state` says it in our words."""
-
-    worker_id: str
-    hostname: str | None
-    pid: int | None
-    current_tasks: int
-    cpu_usage_percent: float | None
-    memory_usage_mb: float | None
-    last_heartbeat: Time | None
-    status: WorkerStatus
-    registered_at: Time | None
-    state: str
-    queues: tuple[str, ...]
-    keys: tuple[str, ...]
-    slots: int
-    labels: dict[str, str]
-    stats: dict[str, float]
-    gone_at: Time | None
-    why_gone: str | None
-    succeeded: int
-    failed: int
-    helps: str | None = None
-
-
-def show_worker(view: WorkerView) -> WorkerShown:
-    """Show a worker."""
-    labels, stats = view.labels, view.stats
+def _status(view: WorkerView) -> WorkerStatus:
     if view.state in ("away", "gone"):
-        status = WorkerStatus.DEAD
-    else:
-        is_busy = view.load or view.helps
-        status = WorkerStatus.ACTIVE if is_busy else WorkerStatus.IDLE
-    pid = labels.get("pid", "")
-    return WorkerShown(
-        worker_id=view.worker,
-        hostname=labels.get("host") or labels.get("hostname"),
-        pid=int(pid) if pid.isascii() and pid.isdigit() and len(pid) < 19 else None,
-        current_tasks=view.load,
-        cpu_usage_percent=stats.get("cpu_percent"),
-        memory_usage_mb=_megabytes(stats),
-        last_heartbeat=to_time(view.heard_us),
-        status=status,
-        registered_at=to_time(view.joined_us),
-        state=view.state,
-        queues=view.queues,
-        keys=view.keys,
-        slots=view.slots,
-        labels=labels,
-        stats=stats,
-        gone_at=to_time(view.gone_us),
-        why_gone=view.why_gone or None,
-        succeeded=view.succeeded,
-        failed=view.failed,
-        helps=view.helps or None,
-    )
+        return WorkerStatus.DEAD
+    return WorkerStatus.ACTIVE if view.load or view.helps else WorkerStatus.IDLE
 
 
-def _megabytes(stats: dict[str, float]) -> float | None:
+def _pid(view: WorkerView) -> int | None:
+    pid = view.labels.get("pid", "")
+    return int(pid) if pid.isascii() and pid.isdigit() and len(pid) < 19 else None
+
+
+def _megabytes(view: WorkerView) -> float | None:
+    stats = view.stats
     for name in ("memory_bytes", "rss_bytes"):
         if name in stats:
             return stats[name] / 1024 / 1024
     return stats.get("memory_mb")
+
+
+show_worker = shape_of(
+    WorkerView,
+    "WorkerShown",
+    "A worker. `status` says how it is in the words of the task API, `state` in ours.",
+    names={
+        "worker": "worker_id",
+        "load": "current_tasks",
+        "heard_us": "last_heartbeat",
+        "joined_us": "registered_at",
+    },
+    nullable=("why_gone", "helps"),
+    defaults={"helps": None},
+    hostname=(str | None, lambda view: view.labels.get("host") or view.labels.get("hostname")),
+    pid=(int | None, _pid),
+    cpu_usage_percent=(float | None, lambda view: view.stats.get("cpu_percent")),
+    memory_usage_mb=(float | None, _megabytes),
+    status=(WorkerStatus, _status),
+)
+
+WorkerShown: Any = show_worker.shown
 
 
 @routes.get("/workers", "read_tasks", Spec(list[WorkerShown]))
@@ -104,7 +81,7 @@ async def read_worker(request: Request, worker: str) -> Response:
     return answer(await _worker(request, worker))
 
 
-async def _worker(request: Request, worker: str) -> WorkerShown:
+async def _worker(request: Request, worker: str) -> msgspec.Struct:
     for view in await view_of(request, queries.workers):
         if view.worker == worker:
             return show_worker(view)
