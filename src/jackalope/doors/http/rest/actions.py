@@ -41,7 +41,7 @@ from jackalope.doors.http.rest.schemas import (
     from_seconds,
     shape_of,
 )
-from jackalope.doors.http.rest.tasks import FilterGiven, to_filter
+from jackalope.doors.http.rest.tasks import FilterGiven
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.doors.http.session import of_kind
 from jackalope.wire.views import CauseView, ExplanationView, HistoryEntryView
@@ -187,7 +187,7 @@ async def act_on_tasks(request: Request) -> Response:
     if asked.filter is None and not asked.task_ids:
         raise Rejected(400, "body: give a filter, or task_ids, or both")
     given = asked.filter
-    wanted = None if given is None else to_filter(given, given.name, given.states)
+    wanted = None if given is None else given.to_filter(given.states)
     command = ActOnTasks(
         ref=0,
         action=asked.action,

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from jackalope.broker import queries
 from jackalope.broker.queries import About, Refused, task_and_bodies
@@ -212,58 +211,53 @@ async def find(request: Request, task_id: str) -> tuple[TaskView, tuple[Body, Bo
     return await task_and_bodies(door_of(request).broker, namespace_of(request), about_it)
 
 
-class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which tasks, and how many of them."""
+class Conditions(msgspec.Struct, forbid_unknown_fields=True):
+    """Which tasks: all conditions must hold, and none means every task."""
 
     status: Annotated[Status | None, about("With this status.")] = None
-    task_type: Annotated[MaybeName, about("With exactly this name.")] = ""
-    limit: Annotated[int, about("How many at most.", ge=1, le=_LIMIT_MAX)] = _LIMIT_DEFAULT
-    offset: Annotated[
-        int, about("How many to count off first; a cursor is quicker.", ge=0, le=_OFFSET_MAX)
-    ] = 0
-    state: Annotated[tuple[State, ...], about("In one of these states.", max_length=10)] = ()
     queue: Annotated[MaybeName, about("In this queue.")] = ""
-    name: Annotated[MaybeName, about("The same as `task_type`.")] = ""
+    name: Annotated[MaybeName, about("With exactly this name.")] = ""
     key: Annotated[MaybeName, about("With exactly this key.")] = ""
     tag: Annotated[Tag | None, about("With this tag.")] = None
     batch: Annotated[int, about("In the batch of this number.", ge=0, le=TIME_US_MAX)] = 0
     parent: Annotated[Id | None, about("Submitted by this task.")] = None
     text: Annotated[MaybeName, about("Contained in name, key or alias.")] = ""
     older_than: Annotated[Time | None, about("Created before.")] = None
-    sort: Annotated[Sort, about("In which order; `-` puts the greatest first.")] = Sort.CREATED_LAST
-    cursor: Annotated[str, about("From the page before.", max_length=1_024)] = ""
+
+    def to_filter(self, states: tuple[State, ...]) -> Filter:
+        """Return them as the core takes them; without states if no state meets them."""
+        if self.status is not None:
+            states = tuple(s for s in STATES[self.status] if not states or s in states)
+        return Filter(
+            states=states,
+            queue=self.queue,
+            name=self.name,
+            key=self.key,
+            tag=self.tag or "",
+            parent=(self.parent and as_task_id(self.parent)) or NO_TASK,
+            batch=self.batch,
+            text=self.text,
+            older_than_us=from_time(self.older_than),
+        )
 
 
-class FilterGiven(msgspec.Struct, forbid_unknown_fields=True):
+class FilterGiven(Conditions, forbid_unknown_fields=True):
     """Which tasks: all conditions must hold, and none means every task."""
 
-    status: Status | None = None
-    states: Annotated[tuple[State, ...], Meta(max_length=10)] = ()
-    queue: MaybeName = ""
-    name: MaybeName = ""
-    key: MaybeName = ""
-    tag: Tag | None = None
-    batch: Annotated[int, Meta(ge=0, le=TIME_US_MAX)] = 0
-    parent: Id | None = None
-    text: MaybeName = ""
-    older_than: Time | None = None
+    states: Annotated[tuple[State, ...], about("In one of these states.", max_length=10)] = ()
 
 
-def to_filter(given: FilterGiven | ListQuery, name: str, states: tuple[State, ...]) -> Filter:
-    """Return the conditions as the core takes them; without states if no state meets them."""
-    if given.status is not None:
-        states = tuple(s for s in STATES[given.status] if not states or s in states)
-    return Filter(
-        states=states,
-        queue=given.queue,
-        name=name,
-        key=given.key,
-        tag=given.tag or "",
-        parent=(given.parent and as_task_id(given.parent)) or NO_TASK,
-        batch=given.batch,
-        text=given.text,
-        older_than_us=from_time(given.older_than),
-    )
+class ListQuery(Conditions, forbid_unknown_fields=True):
+    """Which tasks, and how many of them."""
+
+    state: Annotated[tuple[State, ...], about("In one of these states.", max_length=10)] = ()
+    task_type: Annotated[MaybeName, about("The same as `name`.")] = ""
+    limit: Annotated[int, about("How many at most.", ge=1, le=_LIMIT_MAX)] = _LIMIT_DEFAULT
+    offset: Annotated[
+        int, about("How many to count off first; a cursor is quicker.", ge=0, le=_OFFSET_MAX)
+    ] = 0
+    sort: Annotated[Sort, about("In which order; `-` puts the greatest first.")] = Sort.CREATED_LAST
+    cursor: Annotated[str, about("From the page before.", max_length=1_024)] = ""
 
 
 @routes.get("/tasks", "read_tasks", Spec(TaskList, query=ListQuery))
@@ -275,7 +269,8 @@ async def list_tasks(request: Request) -> Response:
     # A bad namespace is reported also of a list that cannot have a task.
     query, namespace = read_query(request, ListQuery), namespace_of(request)
     is_named_twice = query.name and query.task_type and query.name != query.task_type
-    wanted = to_filter(query, query.task_type or query.name, tuple(sorted(set(query.state))))
+    query.name = query.name or query.task_type
+    wanted = query.to_filter(tuple(sorted(set(query.state))))
     if is_named_twice or (query.status and not wanted.states):
         return answer(TaskList([], 0, None))
     asked = About(
