@@ -79,23 +79,27 @@ def launch_state(launch: Launch) -> str:
     return "loading" if launch.has_joined else "starting"
 
 
-class Fleet(msgspec.Struct):
-    """How many there are, by the names of pools."""
+class PoolCensus(msgspec.Struct):
+    """How many there are of a pool."""
 
-    groups: dict[tuple[str, str], Counter[str]] = {}  # by state
-    # what was started and is still there, by how far it has come
-    launches: dict[tuple[str, str], Counter[str]] = {}
-    # how many launches were ordered, and how many failed
-    orders: dict[tuple[str, str], tuple[int, int]] = {}
+    groups: Counter[str]  # by state
+    launches: Counter[str]  # what was started and is still there, by how far it has come
+    launched: int  # how many launches were ordered
+    failed: int  # how many of them failed
 
 
-def take_fleet(broker: Broker) -> Fleet:
-    """Count all groups and what was started for them."""
-    fleet = Fleet({}, {}, {})
-    for pool, _ in _pools(broker.engine.core):
-        groups = list(pool.groups.values())
-        launches = [launch for group in groups for launch in group.launches.values()]
-        fleet.groups[pool.name] = Counter(str(group.state) for group in groups)
-        fleet.launches[pool.name] = Counter(map(launch_state, launches))
-        fleet.orders[pool.name] = (pool.launched, pool.failed)
-    return fleet
+def count_pools(broker: Broker) -> dict[tuple[str, str], PoolCensus]:
+    """Count the groups of all pools and what was started for them."""
+    return {
+        pool.name: PoolCensus(
+            Counter(str(group.state) for group in pool.groups.values()),
+            Counter(
+                launch_state(launch)
+                for group in pool.groups.values()
+                for launch in group.launches.values()
+            ),
+            pool.launched,
+            pool.failed,
+        )
+        for pool, _ in _pools(broker.engine.core)
+    }
