@@ -11,6 +11,8 @@ from importlib import import_module
 BENCHMARKS = {
     "core": ("bench.core", "the core and its storage, without sockets"),
     "journal": ("bench.journal", "a commit of the journal beside the bare disk"),
+    "compare": ("bench.compare", "the working tree beside the last release"),
+    "latency": ("bench.latency.command", "one submit and one round trip by stages"),
     "peers": ("bench.peers.command", "Jackalope beside other task queues"),
     "fanout": ("bench.fanout.command", "fan-outs beside pools of processes, Dask and Ray"),
     "http": ("bench.http", "requests over HTTP while tasks flow"),

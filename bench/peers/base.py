@@ -167,6 +167,13 @@ class Peer(abc.ABC):
             for server in reversed(self.servers):
                 server.stop()
 
+    async def settle(self) -> None:  # noqa: B027  most have nothing to do
+        """Return when the system has done what it puts off, where it puts off anything."""
+
+    def worker_pids(self) -> list[int]:
+        """Return the worker's process, once it is started."""
+        return [] if self._worker is None else [self._worker.pid]
+
     def server_pids(self) -> list[int]:
         """Return the broker's processes; empty if the system has none."""
         return [pid for server in self.servers for pid in server.pids]

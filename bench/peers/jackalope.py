@@ -39,16 +39,20 @@ class JackalopePeer(Peer):
         """Start the broker."""
         data = self.place.path / "data"
         data.mkdir()
-        command = [python_program("jackalope"), "serve", "--no-http", "--data", str(data)]
         port = self.place.jackalope_port
+        command = [*self.command("broker"), "serve", "--no-http", "--data", str(data)]
         broker = Started([*command, "--port", str(port)], self.place.path / "broker.log")
         # Its version is the client's.
         self.servers.append(Server("", broker))
         broker.wait_until(lambda: is_listening(port))
 
+    def command(self, _role: str) -> list[str]:
+        """Return how the command line is called, for the broker or the worker."""
+        return [python_program("jackalope")]
+
     def worker_command(self) -> Sequence[str]:
         """Return a worker of one process."""
-        command = [python_program("jackalope"), "worker", "bench.peers.jackalope:app"]
+        command = [*self.command("worker"), "worker", "bench.peers.jackalope:app"]
         return [*command, "--queues", "bench", "--concurrency", str(_CONCURRENCY)]
 
     async def submit_one(self) -> Any:
@@ -66,6 +70,10 @@ class JackalopePeer(Peer):
     async def round_trip(self) -> Any:
         """Submit, and wait for the result."""
         return await noop.run(PAYLOAD)
+
+    async def settle(self) -> None:
+        """Wait until history is written, which a list does."""
+        await anext(app.tasks(queue="bench", limit=1), None)
 
     async def reset(self) -> None:
         """Start the broker again with an empty folder."""

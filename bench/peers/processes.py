@@ -146,6 +146,19 @@ def cpu_s(pids: Iterable[int]) -> float:
     return ticks / _TICKS_PER_S
 
 
+def cpu_ns(pids: Iterable[int]) -> int:
+    """Return the CPU time of processes and descendants to the nanosecond, of living threads only.
+
+    `cpu_s` counts in hundredths of a second, which is too coarse for a few requests.
+    """
+    total = 0
+    for pid in tree(pids):
+        with contextlib.suppress(OSError):
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                total += int((thread / "schedstat").read_text().split()[0])
+    return total
+
+
 def _resident_kb(pid: int) -> int:
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()

@@ -14,6 +14,7 @@ PEERS = {
     "huey_redis": "huey:HueyRedis",
     "huey_sqlite": "huey:HueySqlite",
     "procrastinate": "procrastinate:Procrastinate",
+    "beanstalkd": "beanstalkd:Beanstalkd",
     "rabbitmq_aio_pika": "aio_pika:AioPika",
     "rabbitmq_pika": "pika:Pika",
 }

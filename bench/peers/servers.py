@@ -1,4 +1,4 @@
-"""Private servers: Redis, RabbitMQ and PostgreSQL in a folder of their own, on free ports.
+"""Private servers: Redis, RabbitMQ, PostgreSQL, beanstalkd, in a folder of their own on free ports.
 
 What Debian starts by itself is neither used nor touched. What is killed rather than asked to stop
 loses nothing that anybody wants: its folder is removed.
@@ -46,6 +46,7 @@ def missing() -> list[str]:
         "redis-server": shutil.which("redis-server") is not None,
         "rabbitmq-server": _RABBITMQ.exists(),
         "postgresql": _postgres_folder() is not None,
+        "beanstalkd": shutil.which("beanstalkd") is not None,
     }
     return [package for package, is_found in found.items() if not is_found]
 
@@ -148,6 +149,20 @@ def start_postgres(place: Place) -> Server:
     process.wait_until(lambda: _is_postgres_ready(programs, place.postgres_port))
     # SIGINT ends the connections as well; a kill would leave shared memory behind.
     return Server(f"PostgreSQL {programs.parts[-2]}", process, how_to_stop=signal.SIGINT)
+
+
+def start_beanstalkd(place: Place) -> tuple[Server, int]:
+    """Start beanstalkd with a sync of every job, and return its port as well."""
+    program = shutil.which("beanstalkd")
+    if program is None:
+        raise _not_installed("beanstalkd")
+    port = free_port()
+    folder = _folder(place, "beanstalkd")
+    command = [program, "-l", "127.0.0.1", "-p", str(port), "-b", str(folder), "-f", "0"]
+    process = Started(command, place.path / "beanstalkd.log")
+    process.wait_until(lambda: is_listening(port))
+    told = subprocess.run([program, "-v"], capture_output=True, text=True, check=True)
+    return Server(told.stdout.strip(), process), port
 
 
 def _redis_version() -> str:
