@@ -116,6 +116,13 @@ bench: setup  ## Run the benchmarks, alone and beside the peers, and print their
 	$(BIN)/python -m bench core
 	$(BIN)/python -m bench peers $(PEERS)
 
+# The last release is the newest tag; `make bench-quick BASE=<commit>` names another.
+BASE :=
+
+.PHONY: bench-quick
+bench-quick: setup  ## Compare the working tree with the last release, in turns: under 4 minutes.
+	$(BIN)/python -m bench compare $(if $(BASE),--base $(BASE))
+
 .PHONY: demo
 demo: setup  ## Paint a large picture with three workers, one of which is killed on the way.
 	$(BIN)/python -m examples.mandelbrot
