@@ -27,6 +27,7 @@ _INSIDE = frozenset(
         "find_served",
         "hello",
         "load",
+        "new_session",
         "outcome",
         "plan",
         "plug_in",

@@ -24,7 +24,7 @@ from jackalope.errors import (
 )
 from jackalope.task_ids import IdMaker, new_task_id, to_task_id
 from jackalope.transport.address import Address, parse_address
-from jackalope.transport.connection import Backoff
+from jackalope.transport.connector import Backoff
 
 # Addresses.
 
@@ -38,6 +38,12 @@ from jackalope.transport.connection import Backoff
         ("jackalope://s3cret@broker:7420/lab", Address("broker", 7420, "s3cret", "lab")),
         ("jackalope://a%3Ab@broker/a%2Fb/", Address("broker", 7420, "a:b", "a/b")),
         ("jackalope://[::1]:7421", Address("::1", 7421)),
+        ("jackalope://a@b@broker", Address("broker", 7420, "a@b")),
+        (
+            "jackalope://s3cret@a:1,b,[::1]:2,[fe80::1],a:1/lab",
+            Address("a", 1, "s3cret", "lab", others=(("b", 7420), ("::1", 2), ("fe80::1", 7420))),
+        ),
+        ("jackalopes://[::1]:1, b:2", Address("::1", 1, tls=True, others=(("b", 2),))),
     ],
 )
 def test_address_is_read(text: str, address: Address) -> None:
@@ -56,6 +62,16 @@ def test_address_is_read(text: str, address: Address) -> None:
         ("jackalope://host:70000", "ort out of range"),
         ("jackalope://host:0", "port 0"),
         ("jackalope://user:word@host", "no colon"),
+        ("jackalope://a,,b", "missing before or after a comma"),
+        ("jackalope://a,", "missing before or after a comma"),
+        ("jackalope://,a/lab", "missing before or after a comma"),
+        ("jackalope://a,:7420", "names no host"),
+        ("jackalope://a:1,b:0", "port 0"),
+        ("jackalope://a,b:port", "port"),
+        ("jackalope://a,[::1", "Invalid IPv6"),
+        ("jackalope://one@a,two@b", "one token stands before all hosts"),
+        ("jackalope://a,two@b", "one token stands before all hosts"),
+        ("jackalope://a,jackalope://b", "stands once"),
         ("jackalope://host/a/b", "no slash"),
         ("jackalope://host/a?b=c", "nothing may follow"),
         ("jackalope://host/" + "n" * 257, "longer than 256"),
@@ -75,9 +91,24 @@ def test_token_is_not_shown() -> None:
         parse_address("jackalope://s3cret@broker:bad")
     assert "s3cret" not in str(raised.value)
 
+    with pytest.raises(ConfigError) as raised:
+        parse_address("jackalope://s3cret@a,s3cret@b")
+    assert "s3cret" not in str(raised.value)
+
 
 def test_address_with_six_byte_groups_is_printed_as_it_is_read() -> None:
     assert parse_address(str(Address("::1", 5))) == Address("::1", 5)
+
+
+def test_members_have_all_in_common_but_their_place() -> None:
+    address = parse_address("jackalopes://s3cret@a,[::1]:2/lab")
+    assert address.members == (
+        Address("a", 7420, "s3cret", "lab", tls=True),
+        Address("::1", 2, "s3cret", "lab", tls=True),
+    )
+    assert str(address) == "jackalopes://a:7420,[::1]:2/lab"
+    assert parse_address(str(address)).members[1].host == "::1"
+    assert address.at("[::2]:3") == Address("::2", 3, "s3cret", "lab", tls=True)
 
 
 # Ids.

@@ -11,8 +11,9 @@ from jackalope.worker.settings import WorkerSettings
 
 if __name__ == "__main__":
     told = msgspec.json.decode(sys.argv[1])
-    port = told.pop("port")
+    first, *others = (("127.0.0.1", port) for port in (told.pop("port"), *told.pop("others", ())))
     settings = msgspec.convert({"application": "tests.worker.application:app", **told}, dict)
     settings["recycling"] = Recycling(**settings.get("recycling", {}))
     settings["queues"] = tuple(settings.get("queues", ()))
-    sys.exit(run_worker(WorkerSettings(address=Address("127.0.0.1", port), **settings)))
+    address = Address(*first, others=tuple(others))
+    sys.exit(run_worker(WorkerSettings(address=address, **settings)))

@@ -1,5 +1,6 @@
 """Workers as real processes when things go wrong: held interpreters, lost leases, lost brokers."""
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jackalope.core.lifecycle import Reason, State
+from tests.client.harness import BrokerProcess
 from tests.worker.executors.stage import children_of, pids
 from tests.worker.harness import House, in_house
 
@@ -152,6 +154,24 @@ def test_worker_waits_for_a_broker_that_is_not_there_yet(tmp_path: Path) -> None
         assert await house.value(await house.submit("add", 1, 1)) == 2
 
     in_house(story, tmp_path)
+
+
+def test_worker_and_its_pulse_go_to_the_member_that_is_alive(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        dying = BrokerProcess(tmp_path / "dying")
+        await asyncio.to_thread(dying.start)
+        house.worker(port=dying.port, others=[house.door.port], lease_s=LEASE_S)
+        async with dying.app() as app:
+            await house.until(app.workers)
+        dying.kill()
+        await house.joined()
+        # Nothing in the worker's process can run meanwhile: it is the pulse that keeps the lease.
+        task = await house.submit("hold_interpreter", 3 * LEASE_S)
+        assert await house.value(task) == "held"
+        view = await house.view(task)
+        assert (view.attempts, view.crashes) == (1, 0)
+
+    in_house(story, tmp_path / "data", heartbeat_s=HEARTBEAT_S)
 
 
 def test_pulse_that_dies_is_started_again(tmp_path: Path) -> None:

@@ -214,16 +214,18 @@ class JackalopeBroker(Broker):  # type: ignore[misc]
         if not self._config["address"] and not self._own.is_running():
             when = "it starts when it is needed" if self._config["autostart"] else "start it"
             raise ConnectionLost(f"your broker in {self._own.folder} does not run; {when}")
-        address = self._client().address
-        try:
-            with socket.create_connection((address.host, address.port), _KNOCK_S):
-                return
-        except OSError as error:
-            raise ConnectionLost(
-                f"no broker listens at {address.host}:{address.port} ({error.strerror or error}): "
-                f"start one there with `jackalope serve --host {address.host} --port "
-                f"{address.port}`, or leave the address out for a broker of your own"
-            ) from None
+        address, reasons = self._client().address, []
+        for member in address.members:
+            try:
+                with socket.create_connection((member.host, member.port), _KNOCK_S):
+                    return
+            except OSError as error:
+                reasons.append(error.strerror or str(error))
+        raise ConnectionLost(
+            f"no broker listens at {address.hosts} ({', '.join(reasons)}): start one there with "
+            f"`jackalope serve --host {address.host} --port {address.port}`, or leave the address "
+            "out for a broker of your own"
+        )
 
     def _client(self) -> Jackalope:
         """Return a client that has not connected yet."""

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from jackalope.transport.connection import Backoff
+from jackalope.transport.connector import Backoff
 
 log = logging.getLogger("jackalope.aiida")
 

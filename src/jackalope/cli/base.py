@@ -121,7 +121,7 @@ COMMON: dict[str, tuple[Any, str, str, str | bool]] = {
     "broker": (
         str | None,
         "--broker -b ADDRESS",
-        "The broker's address, as host:port or jackalope://host:port/namespace.",
+        "The broker's address, as host:port or jackalope://host:port/namespace; several by commas.",
         DEFAULT_BROKER,
     ),
     "namespace": (

@@ -52,7 +52,8 @@ async def measure(
     await client.declare_queue(queue, changes=_POLICY)
     session = client.session()
     try:
-        async with _worker(client.address, queue, slots) as worker:
+        broker = (await client.session().connected()).address
+        async with _worker(broker, queue, slots) as worker:
             single = await _timed(
                 partial(session.submit, timeout_s=client.timeout_s),
                 _specs(queue, trips, payload_bytes),

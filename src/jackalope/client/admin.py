@@ -5,7 +5,6 @@ Owns the words of QUERY, MANAGE and ACT on the user's side. A part of `Jackalope
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +15,6 @@ import msgspec
 from jackalope.client import option_checks
 from jackalope.client.messages import EventStream
 from jackalope.client.option_checks import one_of
-from jackalope.client.session.line import substitute
 from jackalope.client.session.session import SessionOwner
 from jackalope.client.session.watches import TASKS_PER_FRAME
 from jackalope.core.api_key import ApiKey
@@ -28,9 +26,7 @@ from jackalope.core.policy import Policy
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.errors import ConfigError, ProtocolError, Rejected, kind_of, to_rejected
 from jackalope.task_ids import to_task_id
-from jackalope.transport.address import Address
-from jackalope.transport.connection import Connection
-from jackalope.wire.messages import Hello, Manage, Query
+from jackalope.wire.messages import Manage, Query, Subscribe
 from jackalope.wire.views import (
     ApiKeyView,
     BatchView,
@@ -68,12 +64,6 @@ class Acted:
 
 class Administration(SessionOwner):
     """Questions and orders to a broker."""
-
-    address: Address
-
-    @abstractmethod
-    def hello(self) -> Hello:
-        """Return how this client introduces itself."""
 
     # Tasks.
 
@@ -287,9 +277,7 @@ class Administration(SessionOwner):
         """
         task_id = NO_TASK if task is None else to_task_id(task)
         queue = one_of("queue", option_checks.text, queue)
-        line = substitute()
-        dial = Connection.open if line is None else line.dial_for(self)
-        return EventStream(self.address, self.hello(), queue, task_id, dial)
+        return EventStream(self, Subscribe(0, queue, task_id))
 
     # In the words of the wire.
 

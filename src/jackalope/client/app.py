@@ -22,7 +22,7 @@ from jackalope.client.handle import Handle
 from jackalope.client.option_checks import Seconds, one_of, wait_s
 from jackalope.client.pool_calls import Calling
 from jackalope.client.requests import Requests
-from jackalope.client.session.line import Dial, Line, substitute
+from jackalope.client.session.line import Line, substitute
 from jackalope.client.session.session import Session
 from jackalope.client.session.uploads import Uploaded
 from jackalope.client.submit_options import UNSET, Choices, SubmitChoices, make_plan
@@ -86,7 +86,8 @@ class Jackalope(Requests, Calling):
         """Make a client. Nothing is connected yet.
 
         Args:
-            address: `jackalope://[token@]host[:port][/namespace]`, `jackalopes://…` for TLS.
+            address: `jackalope://[token@]host[:port][/namespace]`, `jackalopes://…` for TLS;
+                several hosts, with commas between, are members of one cluster.
             namespace: in place of the address's.
             token: in place of the address's. If neither has one, that of `JACKALOPE_TOKEN` counts.
             ca_file: over TLS, the authorities that may vouch for the broker; else the system's.
@@ -341,14 +342,15 @@ class Jackalope(Requests, Calling):
         if session is None:
             for other in [other for other in self._sessions if other[0].is_closed()]:
                 del self._sessions[other]
-            line = key[1]
-            dial = Connection.open if line is None else line.dial_for(self)
-            session = self._sessions[key] = self._new_session(dial)
+            session = self._sessions[key] = self.new_session()
         return session
 
-    def _new_session(self, dial: Dial) -> Session:
+    def new_session(self) -> Session:
+        """Return a session of one's own, on the event loop that runs."""
+        line = substitute()
+        dial = Connection.open if line is None else line.dial_for(self)
         if self.traces is None:
-            return Session(self.address, self.hello(), dial=dial)
+            return Session(self.address, self.hello(), dial)
         from jackalope.client.session.traced import TracedSession  # noqa: PLC0415  needs an extra
 
         return TracedSession(self.address, self.hello(), self.traces, dial)

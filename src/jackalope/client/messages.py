@@ -1,8 +1,8 @@
 """Messaging: calls and broadcasts next to tasks, on the client's side. A part of `Jackalope`.
 
-Owns the values in messages, the functions that answer calls, and the streams of broadcasts. None of
-it is stored by the broker: a call is answered, refused at once, or fails; a broadcast reaches the
-clients that listen at that moment.
+Owns the values in messages, the functions that answer calls, and the streams of broadcasts and
+events. None of it is stored by the broker: a call is answered, refused at once, or fails; a
+broadcast reaches the clients that listen at that moment.
 """
 
 from __future__ import annotations
@@ -13,37 +13,35 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
 from jackalope.client import option_checks
 from jackalope.client.deadlines import Within
 from jackalope.client.option_checks import one_of, wait_s
-from jackalope.client.session.line import Dial
 from jackalope.client.session.messages import IncomingCall
-from jackalope.client.session.session import SessionOwner
+from jackalope.client.session.session import Session, SessionOwner
 from jackalope.client.submit_options import UNSET
-from jackalope.core.ids import TaskId
 from jackalope.core.task import Error
 from jackalope.errors import CallFailed, ConnectionLost, JackalopeError
 from jackalope.tasks.serialization import decode_value, encode_value, error_of
-from jackalope.transport.address import Address
-from jackalope.transport.connection import Backoff, Connection
 from jackalope.wire.messages import (
-    AnyMessage,
     CallReplied,
     CallStage,
     Events,
     Happened,
     Heard,
-    Hello,
     Interest,
     Subscribe,
 )
 
-#: How many broadcasts wait for a reader before further ones are left out.
+#: How many broadcasts and events wait for a reader before further ones are left out.
 BROADCASTS_MAX = 10_000
+EVENTS_MAX = 10_000
+
+R = TypeVar("R")
+V = TypeVar("V")
 
 #: Answers calls: gets the value of the call, and returns that of the reply.
 Answerer = Callable[[Any], Any | Awaitable[Any]]
@@ -183,29 +181,33 @@ class Messaging(SessionOwner):
         )
 
 
-class BroadcastStream:
-    """An endless iterator of broadcasts. Goes on by itself after a lost connection."""
+# Streams: what the broker pushes, as iterators.
 
-    def __init__(self, app: Messaging, interest: Interest) -> None:
+
+class _Pushed(Generic[R, V]):
+    """An endless iterator. What its reader is too slow for is left out, and counted."""
+
+    def __init__(self, app: SessionOwner, most: int) -> None:
         self._app = app
-        self._interest = interest
-        self._heard: deque[Heard] = deque()
+        self._most = most
+        self._unread: deque[R] = deque()
         self._news = asyncio.Event()
-        self._is_listening = False
-        # how many broadcasts were left out because the reader was too slow. What is said while
-        # there is no connection is not counted.
+        self._is_open = False
+        self._failure: JackalopeError | None = None
+        # how many were left out because the reader was too slow. What happens while there is no
+        # connection is not counted.
         self.missed = 0
 
     async def __aenter__(self) -> Self:
-        """Begin to listen: what is said from now on will be heard.
+        """Begin: what happens from now on will come.
 
         Raises:
             Rejected: the broker said no.
             Timeout: no answer came in time.
         """
-        messages = self._app.session().messages
-        await messages.hear(self._interest, self._take, self._app.timeout_s)
-        self._is_listening = True
+        self._failure = None
+        await self._open()
+        self._is_open = True
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -214,27 +216,104 @@ class BroadcastStream:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> BroadcastMessage:
-        if not self._is_listening:
+    async def __anext__(self) -> V:
+        if not self._is_open:
             await self.__aenter__()
-        while not self._heard:
+        while not self._unread:
+            if self._failure is not None:
+                raise self._failure
             self._news.clear()
             await self._news.wait()
-        heard = self._heard.popleft()
-        return BroadcastMessage(decode_value("msgpack", heard.body), heard.subject, heard.sender)
+        return self._read(self._unread.popleft())
 
     async def aclose(self) -> None:
         """Listen no more."""
-        self._is_listening = False
-        await self._app.session().messages.unhear(self._take, self._app.timeout_s)
+        self._is_open = False
+        await self._close()
 
-    def _take(self, heard: Heard) -> None:
-        self.missed += heard.missed
-        if len(self._heard) >= BROADCASTS_MAX:
-            self.missed += 1
-        else:
-            self._heard.append(heard)
+    def _take(self, pushed: list[R], missed: int) -> None:
+        room = self._most - len(self._unread)
+        self._unread.extend(pushed[:room])
+        self.missed += missed + max(0, len(pushed) - room)
         self._news.set()
+
+    @abstractmethod
+    async def _open(self) -> None: ...
+
+    @abstractmethod
+    async def _close(self) -> None: ...
+
+    @abstractmethod
+    def _read(self, raw: R) -> V: ...
+
+
+class BroadcastStream(_Pushed[Heard, BroadcastMessage]):
+    """An endless iterator of broadcasts. Goes on by itself after a lost connection."""
+
+    def __init__(self, app: Messaging, interest: Interest) -> None:
+        super().__init__(app, BROADCASTS_MAX)
+        self._interest = interest
+
+    async def _open(self) -> None:
+        messages = self._app.session().messages
+        await messages.hear(self._interest, self._hear, self._app.timeout_s)
+
+    async def _close(self) -> None:
+        await self._app.session().messages.unhear(self._hear, self._app.timeout_s)
+
+    def _hear(self, heard: Heard) -> None:
+        self._take([heard], heard.missed)
+
+    def _read(self, raw: Heard) -> BroadcastMessage:
+        return BroadcastMessage(decode_value("msgpack", raw.body), raw.subject, raw.sender)
+
+
+class EventStream(_Pushed[Happened, Happened]):
+    """An endless iterator of what happens. Goes on by itself after a lost connection.
+
+    It has a session of its own, because a session has one subscription.
+    """
+
+    def __init__(self, app: SessionOwner, subscription: Subscribe) -> None:
+        super().__init__(app, EVENTS_MAX)
+        self._subscription = subscription
+        self._session: Session | None = None
+        self.gaps = 0  # how often the connection was lost; what happened meanwhile is not told
+
+    async def _open(self) -> None:
+        session = self._session = self._app.new_session()
+        session.on_lost, session.on_failed = self._lost, self._failed
+        try:
+            await session.open(self._app.timeout_s, wait=False)
+            await session.messages.subscribe(self._subscription, self._hear, self._app.timeout_s)
+        except BaseException:
+            await self._close()
+            raise
+
+    async def close(self) -> None:
+        """Listen no more, as `aclose`."""
+        await self.aclose()
+
+    async def _close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _hear(self, events: Events) -> None:
+        self._take(events.events, events.missed)
+
+    def _lost(self, _: ConnectionLost) -> None:
+        self.gaps += 1
+
+    def _failed(self, error: JackalopeError) -> None:
+        self._failure = error
+        self._news.set()
+
+    def _read(self, raw: Happened) -> Happened:
+        return raw
+
+
+# Calls, seen from both ends.
 
 
 async def _answer(call: IncomingCall, function: Answerer) -> None:
@@ -270,96 +349,3 @@ def _error_in(body: bytes) -> Error:
         return msgspec.msgpack.decode(body, type=Error)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Error("Error", body.decode(errors="replace"))
-
-
-# Events: what happens in the broker, as it happens.
-
-#: How many events wait for a reader before further ones are left out.
-EVENTS_MAX = 10_000
-
-
-class EventStream:
-    """An endless iterator of what happens. Comes back by itself after a lost connection."""
-
-    def __init__(
-        self, address: Address, hello: Hello, queue: str, task: TaskId, dial: Dial = Connection.open
-    ) -> None:
-        self._dial = dial
-        self._address = address
-        self._hello = hello
-        self._queue = queue
-        self._task = task
-        self._connection: Connection | None = None
-        self._events: deque[Happened] = deque()
-        self._news = asyncio.Event()
-        self._loss: ConnectionLost | None = None
-        self._backoff = Backoff()
-        self.missed = 0  # how many events were left out because the reader was too slow
-        self.gaps = 0  # how often the connection was lost; what happened meanwhile is not told
-
-    async def __aenter__(self) -> Self:
-        """Subscribe: what happens from now on will be told.
-
-        Raises:
-            ConnectionLost: the broker cannot be reached.
-            Rejected: it does not want us.
-        """
-        await self._subscribe()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Happened:
-        if self._connection is None and self._loss is None:
-            await self._subscribe()
-        while not self._events:
-            if self._loss is not None:
-                await self._come_back()
-                continue
-            self._news.clear()
-            await self._news.wait()
-        return self._events.popleft()
-
-    async def close(self) -> None:
-        """Hear no more."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
-
-    async def _subscribe(self) -> None:
-        connection = await self._dial(
-            self._address, self._hello, heard=self._heard, lost=self._lost
-        )
-        try:
-            await connection.request(Subscribe(0, self._queue, self._task))
-        except BaseException:
-            connection.abort("not subscribed")
-            raise
-        self._connection, self._loss = connection, None
-
-    async def _come_back(self) -> None:
-        self.gaps += 1
-        while self._loss is not None:
-            await asyncio.sleep(self._backoff.next_s())
-            try:
-                await self._subscribe()
-            except ConnectionLost as error:
-                self._loss = error
-        self._backoff.reset()
-
-    def _heard(self, message: AnyMessage) -> None:
-        if not isinstance(message, Events):
-            return
-        room = EVENTS_MAX - len(self._events)
-        self._events.extend(message.events[:room])
-        self.missed += message.missed + max(0, len(message.events) - room)
-        self._news.set()
-
-    def _lost(self, error: ConnectionLost) -> None:
-        self._connection = None
-        self._loss = error
-        self._news.set()

@@ -33,11 +33,11 @@ from jackalope.wire.frames import FRAME_BYTES_MAX, VERSION, FrameReader
 from jackalope.wire.messages import Ack, AnyMessage, Hello, Query, Welcome
 
 if TYPE_CHECKING:
-    from jackalope.client.admin import Administration
     from jackalope.client.app import Jackalope
-    from jackalope.client.session.line import Dial
+    from jackalope.client.session.session import SessionOwner
     from jackalope.testing.virtual_broker import VirtualBroker
     from jackalope.transport.address import Address
+    from jackalope.transport.connector import Dial
 
 _NO_MESSAGES = (
     "a virtual broker has tasks and nothing else: no events, calls, broadcasts or lists; "
@@ -57,7 +57,7 @@ class VirtualLine:
         if app not in self.apps:
             self.apps.append(app)
 
-    def dial_for(self, app: Administration) -> Dial:
+    def dial_for(self, app: SessionOwner) -> Dial:
         """Return what opens an application's connections to the virtual broker."""
         self.note(cast("Jackalope", app))
         return self._dial
@@ -69,6 +69,7 @@ class VirtualLine:
         *,
         heard: Callable[[AnyMessage], None],
         lost: Callable[[ConnectionLost], None],
+        timeout_s: float,  # noqa: ARG002  it is there at once
     ) -> Connection:
         """Return a connection that ends in this process."""
         connection = Connection(address, heard, lost)

@@ -1,12 +1,14 @@
 """Addresses: where a broker is, and in which namespace to act there.
 
-An address is written `jackalope://[token@]host[:port][/namespace]`, or `jackalopes://…` where the
-connection is to be encrypted. Owns parsing and printing.
+An address is written `jackalope://[token@]host[:port][,host[:port]...][/namespace]`, or
+`jackalopes://…` where the connection is to be encrypted. Several hosts are members of one cluster:
+token, namespace and encryption are the same for all. Owns parsing and printing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from urllib.parse import quote, unquote, urlsplit
 
 from jackalope.core.commands import DEFAULT_NAMESPACE
@@ -17,7 +19,11 @@ SCHEME = "jackalope"
 TLS_SCHEME = "jackalopes"
 DEFAULT_PORT = 7420
 
-_FORM = f"{SCHEME}://[token@]host[:port][/namespace], or {TLS_SCHEME}://… for TLS"
+_FORM = (
+    f"{SCHEME}://[token@]host[:port][/namespace], several hosts with commas between, "
+    f"or {TLS_SCHEME}://… for TLS"
+)
+_END_OF_HOSTS = re.compile("[/?#]|$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +41,39 @@ class Address:
     # whether the broker must prove its identity. Without that, encryption does not protect against
     # a man in the middle.
     verify: bool = True
+    others: tuple[tuple[str, int], ...] = ()  # host and port of further members of its cluster
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        text = f"{TLS_SCHEME if self.tls else SCHEME}://{host}:{self.port}"
+        text = f"{TLS_SCHEME if self.tls else SCHEME}://{self.hosts}"
         if self.namespace != DEFAULT_NAMESPACE:
             text += "/" + quote(self.namespace, safe="")
         return text
 
     def __repr__(self) -> str:
         return f"<Address {self}>"
+
+    @property
+    def hosts(self) -> str:
+        """The `host:port` of each member, with commas between."""
+        places = ((self.host, self.port), *self.others)
+        return ",".join(f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in places)
+
+    @property
+    def members(self) -> tuple[Address, ...]:
+        """The addresses of the single members, in the order in which they are tried."""
+        return tuple(
+            replace(self, host=host, port=port, others=())
+            for host, port in ((self.host, self.port), *self.others)
+        )
+
+    def at(self, place: str) -> Address:
+        """Return the same address at another `host:port`.
+
+        Raises:
+            ConfigError: that is none.
+        """
+        host, port = _host_and_port(place, place)
+        return replace(self, host=host, port=port, others=())
 
 
 def parse_address(text: str) -> Address:
@@ -53,30 +82,47 @@ def parse_address(text: str) -> Address:
     Raises:
         ConfigError: it is none; the message has what is wrong with it.
     """
-    if "://" not in text:
+    scheme, separator, rest = text.partition("://")
+    if not separator:
         raise _bad(text, f"it does not begin with {SCHEME}://")
+    if scheme not in (SCHEME, TLS_SCHEME):
+        raise _bad(text, f"it begins with {scheme}://, not {SCHEME}:// or {TLS_SCHEME}://")
+    if "://" in rest:
+        raise _bad(text, f"{scheme}:// stands once, before the first host")
+    end = _END_OF_HOSTS.search(rest)
+    hosts, path = (rest[: end.start()], rest[end.start() :]) if end else (rest, "")
+    token, _, hosts = hosts.rpartition("@")
+    if "," in token:
+        raise _bad(text, "one token stands before all hosts; a comma in it is written as %2C")
+    if ":" in token:
+        raise _bad(text, "a token has no colon in it; write it as %3A")
+    if "?" in path or "#" in path:
+        raise _bad(text, "nothing may follow the namespace")
+    members = [member.strip() for member in hosts.split(",")]
+    if len(members) > 1 and not all(members):
+        raise _bad(text, "a host is missing before or after a comma")
+    first, *others = dict.fromkeys(_host_and_port(text, member) for member in members)
+    return Address(
+        host=first[0],
+        port=first[1],
+        token=unquote(token),
+        namespace=_namespace(text, path),
+        tls=scheme == TLS_SCHEME,
+        others=tuple(others),
+    )
+
+
+def _host_and_port(text: str, member: str) -> tuple[str, int]:
     try:
-        parts = urlsplit(text)
-        port = parts.port
+        parts = urlsplit(f"//{member}")
+        port = DEFAULT_PORT if parts.port is None else parts.port
     except ValueError as error:
         raise _bad(text, str(error)) from None
-    if parts.scheme not in (SCHEME, TLS_SCHEME):
-        raise _bad(text, f"it begins with {parts.scheme}://, not {SCHEME}:// or {TLS_SCHEME}://")
     if not parts.hostname:
         raise _bad(text, "it names no host")
     if port == 0:
         raise _bad(text, "port 0 cannot be connected to")
-    if parts.password is not None:
-        raise _bad(text, "a token has no colon in it; write it as %3A")
-    if parts.query or parts.fragment:
-        raise _bad(text, "nothing may follow the namespace")
-    return Address(
-        host=parts.hostname,
-        port=DEFAULT_PORT if port is None else port,
-        token=unquote(parts.username or ""),
-        namespace=_namespace(text, parts.path),
-        tls=parts.scheme == TLS_SCHEME,
-    )
+    return parts.hostname, port
 
 
 def _namespace(text: str, path: str) -> str:

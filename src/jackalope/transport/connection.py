@@ -1,8 +1,8 @@
 """A connection to the broker: frames out, frames in, and pending requests.
 
-Owns one socket from HELLO to the end. It neither reconnects nor repeats anything: a request that
-was not answered fails with `ConnectionLost`, and its caller decides. Everything here belongs to one
-event loop.
+Owns one socket from HELLO to the end. It neither reconnects, which is the connector's matter, nor
+repeats anything: a request that was not answered fails with `ConnectionLost`, and its caller
+decides. Everything here belongs to one event loop.
 
 Frames are not written one by one: what is sent during one iteration of the loop leaves in one
 write. A caller that has gathered frames itself calls `flush`, which spares a round of the loop. One
@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import re
 import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
-from jackalope.core.assertions import must
 from jackalope.core.commands import Command, Heartbeat
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
@@ -81,7 +79,7 @@ class Connection(asyncio.Protocol):
         heard: Callable[[AnyMessage], None],
         lost: Callable[[ConnectionLost], None],
     ) -> None:
-        self._address = address
+        self.address = address  # where the broker is
         self._heard = heard
         self._lost = lost
         self._loop = asyncio.get_running_loop()
@@ -219,7 +217,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(out[0] if len(out) == 1 else b"".join(out))
         self._sent_at = self._loop.time()
         if self._transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
-            self._give_up(ConnectionLost(f"{self._address} leaves {UNSENT_BYTES_MAX} bytes unread"))
+            self._give_up(ConnectionLost(f"{self.address} leaves {UNSENT_BYTES_MAX} bytes unread"))
 
     def new_upload(self) -> int:
         self._uploads += 1
@@ -249,6 +247,11 @@ class Connection(asyncio.Protocol):
 
     # Ending.
 
+    async def ended(self) -> ConnectionLost:
+        """Wait until the connection is over, and return why."""
+        await asyncio.shield(self._ended)
+        return self._loss()
+
     async def close(self) -> None:
         """Send what is waiting to be sent, and close. What has no answer yet fails.
 
@@ -257,7 +260,7 @@ class Connection(asyncio.Protocol):
         if not self._is_closing:
             self.flush()
             self._is_closing = True
-            self._why = ConnectionLost(f"the connection to {self._address} was closed here")
+            self._why = ConnectionLost(f"the connection to {self.address} was closed here")
             self._lost = _nobody
             if self._transport is not None:
                 self._transport.close()
@@ -269,7 +272,7 @@ class Connection(asyncio.Protocol):
     def abort(self, why: str) -> None:
         """End the connection at once, without calling `lost`."""
         self._lost = _nobody
-        self._give_up(ConnectionLost(f"the connection to {self._address} was closed here: {why}"))
+        self._give_up(ConnectionLost(f"the connection to {self.address} was closed here: {why}"))
 
     # From the transport.
 
@@ -284,7 +287,7 @@ class Connection(asyncio.Protocol):
             for kind, body in self._reader.feed(data):
                 self._take(_codec.decode(kind, body))
         except FrameError as error:
-            self._give_up(ProtocolError(f"{self._address} sent {error}"))
+            self._give_up(ProtocolError(f"{self.address} sent {error}"))
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail what still waits for an answer, and notify the owner."""
@@ -293,7 +296,7 @@ class Connection(asyncio.Protocol):
             self._beat.cancel()
         if self._why is None:
             reason = _reason(error) if error is not None else "the broker closed it"
-            self._why = ConnectionLost(f"the connection to {self._address} is over: {reason}")
+            self._why = ConnectionLost(f"the connection to {self.address} is over: {reason}")
         loss = self._loss()
         if not self._greeting.done():
             self._greeting.set_exception(self._why)
@@ -346,7 +349,7 @@ class Connection(asyncio.Protocol):
         elif not self._greeting.done():
             self._greeting.set_exception(error)
         else:
-            self._why = ConnectionLost(f"{self._address} ended the connection: {error}")
+            self._why = ConnectionLost(f"{self.address} ended the connection: {error}")
 
     def _assigned(self, message: Assign) -> None:
         """Pass assignments that answer a claim to its caller, the rest to the owner."""
@@ -365,7 +368,7 @@ class Connection(asyncio.Protocol):
 
     def _noticed(self, message: Notice) -> None:
         if message.what in ("goodbye", "error", "replaced"):
-            text = f"{self._address} said {message.what}: {message.detail or 'no reason'}"
+            text = f"{self.address} said {message.what}: {message.detail or 'no reason'}"
             is_refused = message.what == "error" and not self._greeting.done()
             if is_refused:
                 self._why = ProtocolError(text)
@@ -394,12 +397,12 @@ class Connection(asyncio.Protocol):
         """Return why the connection is over, as the error of requests that still wait."""
         if isinstance(self._why, ConnectionLost):
             return self._why
-        return ConnectionLost(str(self._why or f"the connection to {self._address} is over"))
+        return ConnectionLost(str(self._why or f"the connection to {self.address} is over"))
 
     def _too_large(self, message: Request | Command, size: int) -> Rejected:
         return Rejected(
             "too_large",
-            f"{name_of(message).lower()} of {size} bytes; {self._address} takes frames of "
+            f"{name_of(message).lower()} of {size} bytes; {self.address} takes frames of "
             f"{self.welcome.frame_bytes_max}: keep large data elsewhere and send where it is",
         )
 
@@ -423,7 +426,7 @@ class Connection(asyncio.Protocol):
         is_late = now - due > self._beat_s / 3
         if not is_late and now - self._heard_at > SILENT_HEARTBEATS_MAX * self._beat_s:
             silence = f"{now - self._heard_at:.1f} s of silence"
-            self._give_up(ConnectionLost(f"the connection to {self._address} is over: {silence}"))
+            self._give_up(ConnectionLost(f"the connection to {self.address} is over: {silence}"))
             return
         if now - self._sent_at >= self._beat_s / 2:
             self.send(Heartbeat())
@@ -473,26 +476,3 @@ def trouble(address: Address, error: ssl.SSLError) -> str:
             "name the file of the authority that signed it"
         )
     return f"{address} does not speak TLS as we do: {error.reason or error}"
-
-
-# Backoff: how long to wait before the next try.
-
-
-class Backoff:
-    """Waits that grow up to a cap, each spread by chance so that many peers do not come at once."""
-
-    def __init__(self, base_s: float = 0.05, factor: float = 2.0, cap_s: float = 5.0) -> None:
-        must(0 < base_s <= cap_s and factor >= 1, "waits grow", base_s, factor, cap_s)
-        self._base_s = base_s
-        self._factor = factor
-        self._cap_s = cap_s
-        self._wait_s = base_s
-
-    def next_s(self) -> float:
-        """Return the next wait in seconds: half of it certain, half of it chance."""
-        wait_s, self._wait_s = self._wait_s, min(self._wait_s * self._factor, self._cap_s)
-        return wait_s * (0.5 + random.random() / 2)  # noqa: S311  spreads load, guards nothing
-
-    def reset(self) -> None:
-        """Begin again with the shortest wait."""
-        self._wait_s = self._base_s

@@ -19,16 +19,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import structlog
 
 from jackalope import __version__
 from jackalope.core.commands import ClaimTasks, EndHelp, Heartbeat, Held, JoinWorker, LeaveWorker
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, HelpAsked, SignalAsked
-from jackalope.core.refusals import Code
-from jackalope.errors import ConnectionLost, JackalopeError, ProtocolError, Rejected
+from jackalope.errors import ConnectionLost, JackalopeError, Rejected
 from jackalope.transport.address import Address
-from jackalope.transport.connection import Backoff, Connection
+from jackalope.transport.connection import Connection
+from jackalope.transport.connector import PASSING, Backoff, Connector
 from jackalope.wire.messages import AnyMessage, Assign, Hello, Notice
 from jackalope.worker.heartbeat.pulse import now
 from jackalope.worker.heartbeat.supervisor import PulseKeeper
@@ -43,8 +44,6 @@ _LEAVE_S = 2.0
 _SLOTS_S = 0.02
 #: Most of the time that a guard gives must be left for an outage.
 _BEATS_PER_GUARD = 4
-#: Refusals of HELLO or JOIN that may pass.
-_PASSING = frozenset({Code.TOO_MANY, Code.STORAGE_FAILED, Code.OVERLOADED, Code.STALE_SESSION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,17 @@ class Membership:
             self._workload.on_holding = self._on_holding
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._backoff = Backoff()
+        self._hello = Hello(
+            namespace=standing.address.namespace,
+            token=standing.address.token,
+            name=standing.worker,
+            agent=f"jackalope-worker {__version__}",
+            fetches=True,
+        )
+        self._connector = Connector(
+            standing.address, self._hello, heard=self._heard, troubled=_troubled
+        )
+        self._join_again = Backoff()
         self._joined = asyncio.Event()
         self._news = asyncio.Event()
         self._generation = 0
@@ -163,49 +172,28 @@ class Membership:
     # The connection.
 
     async def _stay_connected(self) -> None:
-        while True:
-            try:
-                await self._serve_connection()
-            except Rejected as error:
-                if error.code not in _PASSING:
-                    self._give_up(str(error))
-                    return
-                log.warning("the broker has no room", why=str(error))
-            except (ConnectionLost, ProtocolError) as error:
-                log.warning("not connected", why=str(error))
-            await asyncio.sleep(self._backoff.next_s())
+        try:
+            while True:
+                await self._serve(await self._connector.connect())
+        except Rejected as error:
+            self._give_up(str(error))
 
-    async def _serve_connection(self) -> None:
-        """Open a connection, join, and return when it is over."""
-        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def lost(error: ConnectionLost) -> None:
-            if not over.done():
-                over.set_exception(error)
-
-        standing, address = self._standing, self._standing.address
-        hello = Hello(
-            namespace=address.namespace,
-            token=address.token,
-            name=standing.worker,
-            agent=f"jackalope-worker {__version__}",
-            fetches=True,
-        )
-        connection = await Connection.open(address, hello, heard=self._heard, lost=lost)
+    async def _serve(self, connection: Connection) -> None:
+        """Join over a connection, and return when that is over."""
         self._connection = connection
         try:
-            welcome = connection.welcome
+            standing, welcome = self._standing, connection.welcome
             beat_s = min(welcome.heartbeat_us / SECOND, standing.lease_s / 3)
             if standing.guard_s:
                 beat_s = min(beat_s, standing.guard_s / _BEATS_PER_GUARD)
             has_parts = welcome.part_bytes_max > 0
             self._workload.limit_results(welcome.frame_bytes_max, has_parts=has_parts)
-            hello.pulse = welcome.pulse
-            self._pulse.beat_for(address, hello, beat_s)
+            pulse = msgspec.structs.replace(self._hello, pulse=welcome.pulse)
+            self._pulse.beat_for(self._connector.address_of(connection), pulse, beat_s)
             self.join()
-            beating = asyncio.create_task(self._beat(connection, beat_s, lost))
+            beating = asyncio.create_task(self._beat(connection, beat_s))
             try:
-                await over
+                _troubled(await connection.ended())
             finally:
                 beating.cancel()
         finally:
@@ -214,9 +202,7 @@ class Membership:
             self._workload.reports.suspend()
             await connection.close()
 
-    async def _beat(
-        self, connection: Connection, every_s: float, lost: Callable[[ConnectionLost], None]
-    ) -> None:
+    async def _beat(self, connection: Connection, every_s: float) -> None:
         """Send heartbeats to the broker; give up a connection over which the worker cannot join."""
         join_by = time.monotonic() + _JOIN_S
         while True:
@@ -227,7 +213,6 @@ class Membership:
                 connection.send(Heartbeat(stats=stats))
             elif time.monotonic() > join_by:
                 connection.abort("no answer to JOIN")
-                lost(ConnectionLost(f"{self._standing.address} does not answer to JOIN"))
 
     # Joining.
 
@@ -277,8 +262,8 @@ class Membership:
     def _on_joined(
         self, connection: Connection, body: Any, error: JackalopeError | None, *, is_new: bool
     ) -> None:
-        if isinstance(error, Rejected) and error.code in _PASSING:
-            wait_s = max(error.retry_after_s, self._backoff.next_s())
+        if isinstance(error, Rejected) and error.code in PASSING:
+            wait_s = max(error.retry_after_s, self._join_again.next_s())
             asyncio.get_running_loop().call_later(wait_s, self.join)
         elif isinstance(error, Rejected):
             self._give_up(str(error))
@@ -287,7 +272,7 @@ class Membership:
             if is_new:
                 self._joined.set()
                 self._news.set()
-                self._backoff.reset()
+                self._join_again.reset()
                 log.info("joined", worker_id=self._standing.worker, slots=self._slots_told)
                 self._workload.reports.resume(connection, self._workload.attempts)
 
@@ -343,6 +328,10 @@ class Membership:
         self._why_unwanted = why
         self._news.set()
         self.on_unwanted(why)
+
+
+def _troubled(error: JackalopeError) -> None:
+    log.warning("not connected", why=str(error))
 
 
 def _nothing(*_: object) -> None:

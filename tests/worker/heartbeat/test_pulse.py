@@ -59,9 +59,11 @@ class Broker:
         self._server.settimeout(WAIT_S)
         self._peer: socket.socket | None = None
 
-    def orders(self, hello: bytes = HELLO) -> bytes:
-        host, port = self._server.getsockname()
-        return f"{host} {port} {EVERY_S} {hello.hex()} {BEAT.hex()}\n".encode()
+        self.place = "{}:{}".format(*self._server.getsockname())
+
+    def orders(self, hello: bytes = HELLO, *others: str) -> bytes:
+        places = ",".join((self.place, *others))
+        return f"{places} {EVERY_S} {hello.hex()} {BEAT.hex()}\n".encode()
 
     def accept(self) -> None:
         if self._peer is not None:
@@ -202,6 +204,19 @@ def test_connects_again(broker: Broker, parent: Parent) -> None:
     broker.accept()
     broker.hear(len(HELLO))
     broker.hang_up()
+    broker.accept()
+    assert broker.hear(len(HELLO + BEAT)) == HELLO + BEAT
+
+
+def test_goes_to_the_next_place_when_the_first_is_gone(broker: Broker, parent: Parent) -> None:
+    first = Broker()
+    parent.tell(first.orders(HELLO, "[::1]:1", broker.place))
+    first.accept()
+    assert first.hear(len(HELLO + BEAT)) == HELLO + BEAT
+    first.close()
+    broker.accept()
+    assert broker.hear(len(HELLO + BEAT)) == HELLO + BEAT
+    broker.hang_up()  # It goes round, and comes back.
     broker.accept()
     assert broker.hear(len(HELLO + BEAT)) == HELLO + BEAT
 

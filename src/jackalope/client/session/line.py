@@ -12,33 +12,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from jackalope.client.admin import Administration
-    from jackalope.errors import ConnectionLost
-    from jackalope.transport.address import Address
-    from jackalope.transport.connection import Connection
-    from jackalope.wire.messages import AnyMessage, Hello
-
-
-class Dial(Protocol):
-    """Opens a connection, as `Connection.open` does."""
-
-    async def __call__(
-        self,
-        address: Address,
-        hello: Hello,
-        *,
-        heard: Callable[[AnyMessage], None],
-        lost: Callable[[ConnectionLost], None],
-    ) -> Connection:
-        """Connect and say HELLO."""
+    from jackalope.client.session.session import SessionOwner
+    from jackalope.transport.connector import Dial
 
 
 class Line(Protocol):
     """A broker in front of every application of the process."""
 
-    def dial_for(self, app: Administration) -> Dial:
+    def dial_for(self, app: SessionOwner) -> Dial:
         """Return what opens an application's connections to it."""
 
 

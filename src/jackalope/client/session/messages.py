@@ -1,8 +1,8 @@
-"""Messages: calls and broadcasts between sessions, next to tasks.
+"""Messages: calls and broadcasts between sessions, and events, next to tasks.
 
-Owns the handlers of calls and broadcasts of this session, and its calls that wait for a reply.
-Bodies are bytes; sender and receiver define what they mean. Handlers of calls and broadcasts are
-registered again over each new connection. A call is never repeated: if the connection is lost, its
+Owns the handlers of calls, broadcasts and events of this session, and its calls that wait for a
+reply. Bodies are bytes; sender and receiver define what they mean. Handlers are registered again
+over each new connection. A call is never repeated: if the connection is lost, its
 waiter is passed the error.
 """
 
@@ -22,9 +22,11 @@ from jackalope.wire.messages import (
     CallReplied,
     CallReply,
     CallStage,
+    Events,
     Heard,
     Interest,
     Listen,
+    Subscribe,
 )
 
 if TYPE_CHECKING:
@@ -71,11 +73,13 @@ class Messages:
         self._takers: dict[str, Taker] = {}
         self._hearers: dict[Hearer, Interest] = {}
         self._waiters: dict[int, Waiter] = {}
+        self._subscription: tuple[Subscribe, Callable[[Events], None]] | None = None
 
     @property
     def is_empty(self) -> bool:
         """Tell whether nobody waits for anything."""
-        return not (self._takers or self._hearers or self._waiters)
+        is_quiet = not (self._takers or self._hearers or self._waiters)
+        return is_quiet and self._subscription is None
 
     # Listening.
 
@@ -126,6 +130,22 @@ class Messages:
         if interest is not None and interest not in self._hearers.values():
             message = Listen(0, (), (interest,), begin=False)
             await self._session.request(message, timeout_s=timeout_s)
+
+    async def subscribe(
+        self, subscription: Subscribe, reader: Callable[[Events], None], timeout_s: float | None
+    ) -> None:
+        """Have events sent, in place of those of an earlier subscription.
+
+        Raises:
+            Rejected: the broker said no.
+            Timeout: no answer came in time. It is tried again with the next connection.
+        """
+        self._subscription = subscription, reader
+        try:
+            await self._session.request(subscription, timeout_s=timeout_s)
+        except Rejected:
+            self._subscription = None
+            raise
 
     # Speaking.
 
@@ -187,6 +207,8 @@ class Messages:
         for begin in range(0, max(len(names), bool(interests)), _RECIPIENTS_PER_FRAME):
             part = tuple(names[begin : begin + _RECIPIENTS_PER_FRAME])
             connection.ask(Listen(0, part, () if begin else interests), _whatever)
+        if self._subscription is not None:
+            connection.ask(self._subscription[0], _whatever)
 
     def lost(self, error: JackalopeError) -> None:
         """Tell everybody who waits for a reply that it will not come."""
@@ -211,6 +233,8 @@ class Messages:
             for hearer, interest in list(self._hearers.items()):
                 if interest.is_meant(message.sender, message.subject):
                     hearer(message)
+        elif isinstance(message, Events) and self._subscription is not None:
+            self._subscription[1](message)
 
 
 def _whatever(_: Any, __: JackalopeError | None) -> None:

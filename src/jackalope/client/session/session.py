@@ -1,8 +1,9 @@
 """The session: one client's standing with the broker, over as many connections as it takes.
 
-Owns connecting, reconnecting and what survives a lost connection. It connects when something is
+Owns when to be connected and what survives a lost connection. It connects when something is
 asked for and stays connected; when the connection is lost, it reconnects by itself, with backoff,
-while a request, a watch or a listener is open, or always if `stays_connected` is set.
+while a request, a watch or a listener is open, or always if `stays_connected` is set. Which address
+it tries when is the matter of `transport.connector`.
 
 What is repeated over a new connection, and why that is safe:
 
@@ -29,7 +30,6 @@ from typing import Any, cast
 import msgspec
 
 from jackalope.client.deadlines import Deadlines, Within
-from jackalope.client.session.line import Dial
 from jackalope.client.session.messages import Messages
 from jackalope.client.session.outbox import (
     PARCEL_BYTES_MAX,
@@ -55,17 +55,12 @@ from jackalope.errors import (
     Timeout,
 )
 from jackalope.transport.address import Address
-from jackalope.transport.connection import Backoff, Connection
+from jackalope.transport.connection import Connection
+from jackalope.transport.connector import Connector, Dial
 from jackalope.transport.streams import fetch_parts, send_parts
 from jackalope.wire.messages import AnyMessage, Ended, Hello, Request, name_of
 
 log = logging.getLogger("jackalope.client")
-
-#: Refusals of HELLO after which connecting again may help.
-_COME_BACK_CODES = frozenset({Code.TOO_MANY, Code.OVERLOADED, Code.STORAGE_FAILED})
-
-#: A connection that held for this long was a good one: the next loss begins with short waits.
-_STEADY_S = 5.0
 
 #: How many parcels of a bulk submit are encoded ahead of the broker's answers.
 _BULK_PARCELS = 16
@@ -80,32 +75,31 @@ class SessionOwner(ABC):
     def session(self) -> Session:
         """Return the session of the event loop that runs."""
 
+    @abstractmethod
+    def new_session(self) -> Session:
+        """Return a session of one's own, on the event loop that runs."""
+
 
 class Session:
     """One client's standing with the broker."""
 
-    def __init__(
-        self,
-        address: Address,
-        hello: Hello,
-        backoff: Backoff | None = None,
-        dial: Dial = Connection.open,
-    ) -> None:
+    def __init__(self, address: Address, hello: Hello, dial: Dial = Connection.open) -> None:
         self.address = address  # where the broker is
-        self._hello = hello
-        self._dial = dial
-        self._backoff = backoff or Backoff()
+        self._connector = Connector(
+            address, hello, heard=self._heard, lost=self._lost, troubled=self._troubled, dial=dial
+        )
         self._loop = asyncio.get_running_loop()
         self._watches = Watches()
         self._outbox = Outbox(self._watches.ask)
         self.messages = Messages(self)  # what is said beside tasks
         # called when a connection was lost
         self.on_lost: Callable[[ConnectionLost], None] = lambda _: None
+        # called when there will be no other connection until something is asked for
+        self.on_failed: Callable[[JackalopeError], None] = lambda _: None
         self.stays_connected = False  # reconnect after a loss even while nothing is asked for
         self._deadlines = Deadlines(self._late)
         self._connection: Connection | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._is_lost = asyncio.Event()
         self._callers: list[asyncio.Future[Connection]] = []
         self._trouble: JackalopeError | None = None
         self._is_closed = False
@@ -482,16 +476,14 @@ class Session:
 
     async def _keep(self) -> None:
         """Keep a connection up; after a loss, reconnect only if one is needed."""
+        self._connector.begin_again()
         try:
             while True:
-                await self._connect()
-                connected_at = self._loop.time()
-                await self._is_lost.wait()
-                if self._loop.time() - connected_at > _STEADY_S:
-                    self._backoff.reset()
+                connection = await self._connector.connect()
+                self._connected(connection)
+                await connection.ended()
                 if self.is_idle and not self.stays_connected:
                     return
-                await asyncio.sleep(self._backoff.next_s())
         except (ConnectionLost, Rejected, ProtocolError) as error:
             self._fail(error)
         except asyncio.CancelledError:
@@ -500,40 +492,25 @@ class Session:
                 self._connection.abort("the event loop ends")
             raise
 
-    async def _connect(self) -> None:
-        """Connect, however often it takes.
+    def _troubled(self, error: JackalopeError) -> None:
+        """Note that the broker cannot be reached; end the tries where that is of no use."""
+        if not self._is_patient or isinstance(error, ProtocolError):
+            raise error
+        if self._trouble is None:
+            log.warning("%s; trying again", error)
+        self._trouble = error
 
-        Raises:
-            Rejected: the broker does not want us.
-            ProtocolError: something else listens there.
-            ConnectionLost: it cannot be reached, and the caller of `open` does not wait.
-        """
-        while True:
-            self._is_lost.clear()
-            try:
-                connection = await self._dial(
-                    self.address, self._hello, heard=self._heard, lost=self._lost
-                )
-            except (ConnectionLost, Rejected) as error:
-                is_final = isinstance(error, Rejected) and error.code not in _COME_BACK_CODES
-                if is_final or not self._is_patient:
-                    raise
-                if self._trouble is None:
-                    log.warning("%s; trying again", error)
-                self._trouble = error
-                await asyncio.sleep(self._backoff.next_s())
-                continue
-            if self._trouble is not None:
-                log.info("connected to %s again", self.address)
-            self._trouble = None
-            self._connection = connection
-            self._watches.connected(connection, but=self._outbox.connected(connection))
-            self.messages.connected(connection)
-            callers, self._callers = self._callers, []
-            for caller in callers:
-                if not caller.done():
-                    caller.set_result(connection)
-            return
+    def _connected(self, connection: Connection) -> None:
+        if self._trouble is not None:
+            log.info("connected to %s again", connection.address)
+        self._trouble = None
+        self._connection = connection
+        self._watches.connected(connection, but=self._outbox.connected(connection))
+        self.messages.connected(connection)
+        callers, self._callers = self._callers, []
+        for caller in callers:
+            if not caller.done():
+                caller.set_result(connection)
 
     def _heard(self, message: AnyMessage) -> None:
         if type(message) is Ended:
@@ -551,7 +528,6 @@ class Session:
         self._trouble = error
         if self.stays_connected or not self.is_idle:
             log.warning("%s; connecting again", error)
-        self._is_lost.set()
         self.on_lost(error)
 
     def _fail(self, error: JackalopeError) -> None:
@@ -563,6 +539,7 @@ class Session:
         self._outbox.fail(error)
         self._watches.fail(error)
         self.messages.lost(error)
+        self.on_failed(error)
 
     def _late(self, task_id: TaskId, timeout_s: float) -> Timeout:
         what = self._no_answer(f"submit of {task_id.hex()}")

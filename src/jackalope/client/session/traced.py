@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from jackalope.client.session.line import Dial
 from jackalope.client.session.session import Session
 from jackalope.core.effects import Served, TaskEnded
 from jackalope.core.task import TaskSpec
 from jackalope.errors import Rejected
 from jackalope.tasks.tracing import Traces
 from jackalope.transport.address import Address
+from jackalope.transport.connector import Dial
 from jackalope.wire.messages import Hello
 
 

@@ -36,7 +36,8 @@ from jackalope.tasks.context import Running, running
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.tasks.serialization import error_of
 from jackalope.transport.address import Address
-from jackalope.transport.connection import Backoff, Connection
+from jackalope.transport.connection import Connection
+from jackalope.transport.connector import Connector
 from jackalope.wire.fanout import ItemFailed
 from jackalope.wire.messages import AnyMessage, Hello
 from jackalope.worker.attempt import Attempt, Failed, Listener, Outcome, Surroundings
@@ -256,26 +257,8 @@ class Hub:
             self._go_through_broker(str(error))
             return
         self._start_local_helpers()
-        backoff = Backoff()
-        while self._max:
-            try:
-                await self._ask_for_helpers(backoff)
-            except Rejected as error:
-                if error.code != Code.UNKNOWN_SESSION:  # The worker may not be back yet.
-                    log.warning("no helpers", why=str(error))
-                    return
-            except (JackalopeError, OSError) as error:
-                log.info("the broker is away; helpers stay", why=str(error))
-            await asyncio.sleep(backoff.next_s())
-
-    async def _ask_for_helpers(self, backoff: Backoff) -> None:
-        """Ask over a connection, and return when that is over."""
-        over: asyncio.Future[None] = self._loop.create_future()
-
-        def lost(error: ConnectionLost) -> None:
-            if not over.done():
-                over.set_exception(error)
-
+        if not self._max:
+            return
         surroundings, address = self._surroundings, self._surroundings.address
         hello = Hello(
             namespace=address.namespace,
@@ -283,9 +266,17 @@ class Hub:
             name=f"{surroundings.worker} (fan-out)",
             agent=f"jackalope-worker {__version__}",
         )
-        connection = await Connection.open(address, hello, heard=self._heard, lost=lost)
+        connector = Connector(address, hello, heard=self._heard, troubled=_away)
         try:
-            assignment, definition = self._attempt.assignment, self._wanted()
+            while True:
+                await self._ask_for_helpers(await connector.connect())
+        except Rejected as error:
+            log.warning("no helpers", why=str(error))
+
+    async def _ask_for_helpers(self, connection: Connection) -> None:
+        """Ask over a connection, and return when that is over."""
+        assignment, definition = self._attempt.assignment, self._wanted()
+        try:
             promised = await connection.request(
                 RequestHelpers(
                     0,
@@ -296,12 +287,16 @@ class Hub:
                     self._where,
                     self._seal,
                     definition.queue,
-                    surroundings.secret,
+                    self._surroundings.secret,
                 )
             )
             self.tokens.add(promised["token"])
-            backoff.reset()
-            await over
+            _away(await connection.ended())
+        except Rejected as error:
+            if error.code != Code.UNKNOWN_SESSION:  # The worker may not be back yet.
+                raise
+        except ConnectionLost as error:
+            _away(error)
         finally:
             await connection.close()
 
@@ -380,14 +375,29 @@ class _LocalHelpers(Listener):
             log.warning("cannot compute here", why=outcome.error.message)
 
 
+def _away(error: JackalopeError) -> None:
+    log.info("the broker is away; helpers stay", why=str(error))
+
+
 def _host_towards(address: Address) -> str:
-    """Return the address of this machine from which another is reached."""
-    for family, kind, *_, place in socket.getaddrinfo(
-        address.host, address.port, type=socket.SOCK_DGRAM
-    ):
-        with suppress(OSError), socket.socket(family, kind) as probe:
-            probe.connect(place)  # Sends nothing.
-            return str(probe.getsockname()[0])
+    """Return the address of this machine from which a broker is reached.
+
+    Raises:
+        OSError: no member of the address has a known name.
+    """
+    unknown: OSError | None = None
+    for member in address.members:
+        try:
+            found = socket.getaddrinfo(member.host, member.port, type=socket.SOCK_DGRAM)
+        except OSError as error:
+            unknown = error
+            continue
+        for family, kind, *_, place in found:
+            with suppress(OSError), socket.socket(family, kind) as probe:
+                probe.connect(place)  # Sends nothing.
+                return str(probe.getsockname()[0])
+    if unknown is not None:
+        raise unknown
     return "127.0.0.1"
 
 

@@ -11,8 +11,10 @@ lease.
 
 It takes orders as lines on standard input:
 
-- `host port every_s hello beat`, the last two in hexadecimal, replaces what it does. Over TLS there
-  follow `verify` or `trust`, and the file of authorities, if there is one, in hexadecimal too.
+- `places every_s hello beat`, the last two in hexadecimal, replaces what it does. Places are
+  `host:port` with commas between: the broker of the session first, then the other members of its
+  cluster, which are tried in turn when it does not answer. Over TLS there follow `verify` or
+  `trust`, and the file of authorities, if there is one, in hexadecimal too.
 - `guard limit_s until`: the broker knows the worker by this connection. From now on its answers
   count, and until then its tasks are safe.
 - `holds 1` or `holds 0`: the worker holds tasks, or it does not.
@@ -32,6 +34,7 @@ import sys
 import time
 
 _CONNECT_TIMEOUT_S = 5.0
+_MEMBER_TIMEOUT_S = 2.0  # of one among several
 _RETRY_S = 0.5
 _STEP_S = 1.0
 _READ_BYTES = 65536
@@ -47,16 +50,20 @@ class Target:
     """Where to beat, how often, and with which bytes."""
 
     def __init__(self, line: str) -> None:
-        host, port, every_s, hello, beat, *tls = line.split(" ")
-        self.place = (host, int(port))
+        places, every_s, hello, beat, *tls = line.split(" ")
+        self._places = [place_of(place) for place in places.split(",")]
+        self._next = 0
         self.every_s = float(every_s)
         self.hello = bytes.fromhex(hello)
         self.beat = bytes.fromhex(beat)
         self._tls = tls
 
     def connect(self) -> socket.socket:
-        """Open a connection."""
-        plain = socket.create_connection(self.place, _CONNECT_TIMEOUT_S)
+        """Open a connection to the next of its places."""
+        place = self._places[self._next]
+        self._next = (self._next + 1) % len(self._places)
+        timeout_s = _CONNECT_TIMEOUT_S if len(self._places) == 1 else _MEMBER_TIMEOUT_S
+        plain = socket.create_connection(place, timeout_s)
         if not self._tls:
             return plain
         import ssl  # noqa: PLC0415  most pulses do without
@@ -67,7 +74,12 @@ class Target:
         if how != "verify":
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        return context.wrap_socket(plain, server_hostname=self.place[0])
+        return context.wrap_socket(plain, server_hostname=place[0])
+
+    @property
+    def retry_s(self) -> float:
+        """How long to wait before the next place is tried: not at all until all were."""
+        return 0.0 if self._next else _RETRY_S
 
 
 class Pulse:
@@ -159,7 +171,7 @@ class Pulse:
             self._socket.close()
         self._socket = None
         self._guard.forget()
-        self._due = now() + _RETRY_S
+        self._due = now() + (_RETRY_S if self._target is None else self._target.retry_s)
 
     def _kill(self) -> None:
         sys.stderr.write(
@@ -222,6 +234,12 @@ class Guard:
     def is_over(self) -> bool:
         """Return whether the worker holds tasks that may be given to others soon."""
         return self.is_holding and self._until is not None and now() >= self._until
+
+
+def place_of(text: str) -> tuple[str, int]:
+    """Return the host and the port in `host:port`, where a host with colons stands in brackets."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def now() -> float:

@@ -17,7 +17,7 @@ import structlog
 
 from jackalope.core.commands import Heartbeat
 from jackalope.transport.address import Address
-from jackalope.transport.connection import Backoff
+from jackalope.transport.connector import Backoff
 from jackalope.wire.messages import Hello, peer_codec
 from jackalope.worker.heartbeat.pulse import now
 
@@ -53,10 +53,15 @@ class PulseKeeper:
         self._task = asyncio.create_task(self._keep(), name="jackalope-pulse")
 
     def beat_for(self, address: Address, hello: Hello, every_s: float) -> None:
-        """Have it beat for a session, whose pulse stands in the greeting."""
+        """Have it beat for a session, whose pulse stands in the greeting.
+
+        Args:
+            address: where the broker of the session is; others are tried when it is not there.
+            hello: the greeting.
+            every_s: how often.
+        """
         words = (
-            address.host,
-            str(address.port),
+            address.hosts,
             f"{every_s:.3f}",
             # The pulse alone lets it in; the token is not its business.
             _codec.encode(msgspec.structs.replace(hello, token="")).hex(),
