@@ -57,7 +57,7 @@ def own_start(folder: Path) -> float:
     """Return how long a worker's process takes until it would connect: everything is loaded."""
     code = (
         "import jackalope.cli.app, jackalope.cli.commands.worker, jackalope.worker.runtime\n"
-        "from jackalope.worker.app_loader import load_application\n"
+        "from jackalope.worker.attempt import load_application\n"
         "load_application('cold:app')\n"
     )
     begin = time.perf_counter()

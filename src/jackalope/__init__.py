@@ -39,8 +39,7 @@ if TYPE_CHECKING:
         Timeout,
     )
     from jackalope.tasks.context import current
-    from jackalope.tasks.serialization import DecodeFailed, EncodeFailed
-    from jackalope.tasks.streams import Stream
+    from jackalope.tasks.serialization import DecodeFailed, EncodeFailed, Stream
     from jackalope.worker.attempt import Reject, RetryLater
     from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
     from jackalope.worker.fanout.ledger import ItemError
@@ -77,7 +76,7 @@ _HOMES = {
     "RetryLater": "jackalope.worker.attempt",
     "SoftTimeout": "jackalope.worker.context",
     "State": "jackalope.core.lifecycle",
-    "Stream": "jackalope.tasks.streams",
+    "Stream": "jackalope.tasks.serialization",
     "Task": "jackalope.client.task",
     "TaskContext": "jackalope.worker.context",
     "TaskFailed": "jackalope.errors",

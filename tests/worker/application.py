@@ -13,7 +13,7 @@ from typing import Any
 
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskDefinition
-from jackalope.tasks.streams import Stream
+from jackalope.tasks.serialization import Stream
 from jackalope.transport.address import Address
 from jackalope.worker.attempt import Reject, RetryLater
 from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext

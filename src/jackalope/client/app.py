@@ -11,10 +11,11 @@ import os
 import socket
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from jackalope import __version__
 from jackalope.client import option_checks
@@ -22,18 +23,23 @@ from jackalope.client.handle import Handle
 from jackalope.client.option_checks import Seconds, one_of, wait_s
 from jackalope.client.pool_calls import Calling
 from jackalope.client.requests import Requests
-from jackalope.client.session.line import Line, substitute
-from jackalope.client.session.session import Session
+from jackalope.client.session.session import Session, SessionOwner, TracedSession
 from jackalope.client.session.uploads import Uploaded
 from jackalope.client.submit_options import UNSET, Choices, SubmitChoices, make_plan
 from jackalope.client.task import AsyncTask, PlainTask, TaskChoices, TaskMaker
 from jackalope.errors import ConfigError, JackalopeError, Timeout, kind_of
 from jackalope.task_ids import new_task_id, to_task_id
 from jackalope.tasks.definition import TaskDefinition
-from jackalope.tasks.serialization import DEFAULT_CONTENT, Content, decode_value, encode_value
-from jackalope.tasks.streams import Source
+from jackalope.tasks.serialization import (
+    DEFAULT_CONTENT,
+    Content,
+    Source,
+    decode_value,
+    encode_value,
+)
 from jackalope.transport.address import Address, parse_address
 from jackalope.transport.connection import Connection
+from jackalope.transport.connector import Dial
 from jackalope.wire.messages import Hello
 
 if TYPE_CHECKING:
@@ -351,8 +357,6 @@ class Jackalope(Requests, Calling):
         dial = Connection.open if line is None else line.dial_for(self)
         if self.traces is None:
             return Session(self.address, self.hello(), dial)
-        from jackalope.client.session.traced import TracedSession  # noqa: PLC0415  needs an extra
-
         return TracedSession(self.address, self.hello(), self.traces, dial)
 
     def hello(self) -> Hello:
@@ -491,3 +495,34 @@ class Sync:
                 )
                 self._thread.start()
             return self._loop
+
+
+# The line: where a test kit puts a broker of its own in front of every application of the process.
+
+
+class Line(Protocol):
+    """A broker in front of every application of the process."""
+
+    def dial_for(self, app: SessionOwner) -> Dial:
+        """Return what opens an application's connections to it."""
+
+
+_lines: list[Line] = []
+
+
+def substitute() -> Line | None:
+    """Return the line that every application must use now; None for a broker of its own."""
+    return _lines[-1] if _lines else None
+
+
+@contextmanager
+def taken_over(line: Line) -> Iterator[None]:
+    """Let every application of this process use one line for a while. Can be nested."""
+    _lines.append(line)
+    try:
+        yield
+    finally:
+        for index in reversed(range(len(_lines))):
+            if _lines[index] is line:  # Others may have come meanwhile, in other threads.
+                del _lines[index]
+                break

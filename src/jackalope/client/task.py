@@ -26,8 +26,7 @@ from jackalope.errors import ConfigError, PartlyRejected
 from jackalope.task_ids import new_task_id
 from jackalope.tasks.context import Running, resting
 from jackalope.tasks.definition import ISOLATIONS, Isolation, TaskDefinition
-from jackalope.tasks.serialization import CONTENT_HEADER, CONTENTS, DEFAULT_CONTENT, Content
-from jackalope.tasks.streams import Stream
+from jackalope.tasks.serialization import CONTENT_HEADER, CONTENTS, DEFAULT_CONTENT, Content, Stream
 
 if TYPE_CHECKING:
     from jackalope.client.app import Jackalope

@@ -31,11 +31,11 @@ from jackalope.tasks.serialization import (
     DecodeFailed,
     EncodeFailed,
     RawCall,
+    Stream,
     decode_value,
     decoder,
     encode_value,
 )
-from jackalope.tasks.streams import Stream
 from jackalope.transport.address import Address
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ each deadline on the way, as the running broker would. Faults are injected by na
 
 While an attempt runs, and for the whole of a `with` block or a test with the fixture, every
 application of this process has this broker in front of it and no other (see
-`jackalope.client.session.line`): what a task submits, spawns or waits for stays here, and no
+`jackalope.client.app`): what a task submits, spawns or waits for stays here, and no
 connection is opened.
 
 One attempt runs at a time. A task that waits for another one rests, and then a thread of its own
@@ -31,8 +31,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 import msgspec
 
-from jackalope.client.app import Jackalope
-from jackalope.client.session.line import taken_over
+from jackalope.client.app import Jackalope, taken_over
 from jackalope.client.task import Task
 from jackalope.core import Core
 from jackalope.core.assertions import must

@@ -33,10 +33,8 @@ from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.refusals import Code
 from jackalope.core.task import BlobRef, Error
 from jackalope.errors import ConfigError, ConnectionLost, JackalopeError, Rejected, refusals
-from jackalope.tasks.serialization import encodable
-from jackalope.tasks.streams import chunks_of
-from jackalope.transport.connection import Connection
-from jackalope.transport.streams import STREAMED_BYTES, fetch_parts, send_parts
+from jackalope.tasks.serialization import chunks_of, encodable
+from jackalope.transport.connection import STREAMED_BYTES, Connection, fetch_parts, send_parts
 from jackalope.wire.messages import Result
 from jackalope.worker.attempt import SPOOL_PREFIX, Attempt
 

@@ -39,7 +39,6 @@ from jackalope.errors import JackalopeError
 from jackalope.tasks.definition import TaskDefinition, TaskSource, find_task
 from jackalope.tasks.serialization import error_of
 from jackalope.wire.frames import FRAME_BYTES_MAX, UPLOAD_BYTES_MAX
-from jackalope.worker.app_loader import unknown_task
 from jackalope.worker.attempt import (
     Attempt,
     Cause,
@@ -49,6 +48,7 @@ from jackalope.worker.attempt import (
     Outcome,
     Stopped,
     Surroundings,
+    unknown_task,
 )
 from jackalope.worker.executors.exit_status import TIMEOUT
 from jackalope.worker.reports import Reports, unreportable

@@ -15,10 +15,9 @@ from jackalope.tasks.definition import TaskDefinition
 from jackalope.transport.address import Address
 from jackalope.wire.fanout import FANOUT_VERSION, Challenge, Welcome, owner_codec
 from jackalope.worker.attempt import Attempt, Surroundings
-from jackalope.worker.fanout.computation import Computation
+from jackalope.worker.fanout.computation import Computation, Run
 from jackalope.worker.fanout.helper_session import CannotHelp, HelpDefinition, Order
 from jackalope.worker.fanout.ledger import ItemError, Ledger
-from jackalope.worker.fanout.map_run import Run
 from jackalope.worker.fanout.owner import Hub
 from tests.acceptance.harness import _free_port
 from tests.certificates import certificates

@@ -25,7 +25,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -55,10 +55,12 @@ from jackalope.errors import (
     Timeout,
 )
 from jackalope.transport.address import Address
-from jackalope.transport.connection import Connection
+from jackalope.transport.connection import Connection, fetch_parts, send_parts
 from jackalope.transport.connector import Connector, Dial
-from jackalope.transport.streams import fetch_parts, send_parts
 from jackalope.wire.messages import AnyMessage, Ended, Hello, Request, name_of
+
+if TYPE_CHECKING:  # It needs an extra.
+    from jackalope.tasks.tracing import Traces
 
 log = logging.getLogger("jackalope.client")
 
@@ -586,6 +588,32 @@ class Session:
                     wait_s = max(map(room_wait_s, answer.refused.values()))
                     await asyncio.sleep(wait_s)
                 left = waiting
+
+
+class TracedSession(Session):
+    """A session that makes a span of every submit."""
+
+    def __init__(self, address: Address, hello: Hello, traces: Traces, dial: Dial) -> None:
+        super().__init__(address, hello, dial=dial)
+        self._traces = traces
+
+    async def submit(self, spec: TaskSpec, fence: int = 0, **more: Any) -> Served | None:
+        """Submit a task; the span ends when it is durable."""
+        with self._traces.submitting(spec):
+            return await super().submit(spec, fence, **more)
+
+    async def serve(
+        self, spec: TaskSpec, fence: int = 0, **more: Any
+    ) -> tuple[Served | None, TaskEnded]:
+        """Submit a task and wait for its end; the span ends with it."""
+        with self._traces.submitting(spec):
+            return await super().serve(spec, fence, **more)
+
+    async def submit_many(
+        self, specs: Iterable[TaskSpec], fence: int = 0, **more: Any
+    ) -> dict[int, Rejected]:
+        """Submit any number of tasks, each with a span of its own."""
+        return await super().submit_many(map(self._traces.submitted, specs), fence, **more)
 
 
 def _parcels(specs: Iterable[TaskSpec]) -> Iterator[list[TaskSpec]]:

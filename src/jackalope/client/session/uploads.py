@@ -13,9 +13,8 @@ from typing import IO, Any
 from jackalope.core.refusals import Code
 from jackalope.core.task import BlobRef, TaskSpec
 from jackalope.errors import ConfigError, Rejected
-from jackalope.tasks.streams import Stream, chunks_of, is_repeatable
-from jackalope.transport.connection import Connection
-from jackalope.transport.streams import STREAMED_BYTES
+from jackalope.tasks.serialization import Stream, chunks_of, is_repeatable
+from jackalope.transport.connection import STREAMED_BYTES, Connection
 
 #: An upload that is slower than this takes longer than is waited for.
 _SLOW_BYTES_PER_S = 1024 * 1024

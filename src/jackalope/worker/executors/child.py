@@ -33,8 +33,17 @@ from jackalope.parent_process import die_with_parent
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskSource, find_task
 from jackalope.tasks.serialization import error_of
-from jackalope.worker.app_loader import CannotLoad, load_application, unknown_task
-from jackalope.worker.attempt import Attempt, Cause, Failed, Listener, Outcome, Surroundings
+from jackalope.worker.attempt import (
+    Attempt,
+    CannotLoad,
+    Cause,
+    Failed,
+    Listener,
+    Outcome,
+    Surroundings,
+    load_application,
+    unknown_task,
+)
 from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext, name_task
 from jackalope.worker.executors.child_channel import (
     LENGTH,

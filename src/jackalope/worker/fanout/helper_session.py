@@ -28,7 +28,7 @@ from jackalope.core.task import NO_OPTIONS
 from jackalope.errors import JackalopeError
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskDefinition
-from jackalope.tasks.streams import Stream
+from jackalope.tasks.serialization import Stream
 from jackalope.wire.fanout import (
     FANOUT_VERSION,
     NONCE_BYTES,
@@ -48,8 +48,7 @@ from jackalope.wire.fanout import (
 from jackalope.wire.frames import FrameError, FrameReader
 from jackalope.wire.messages import AnyMessage
 from jackalope.worker.executors.run_coroutine import new_event_loop
-from jackalope.worker.fanout.computation import Computation, Part, Stopwatch
-from jackalope.worker.fanout.map_run import likeness_of
+from jackalope.worker.fanout.computation import Computation, Part, Stopwatch, likeness_of
 
 #: How long the owner may take to be reached and to greet.
 CONNECT_S = 5.0

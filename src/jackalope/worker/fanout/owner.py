@@ -43,9 +43,9 @@ from jackalope.wire.messages import AnyMessage, Hello
 from jackalope.worker.attempt import Attempt, Failed, Listener, Outcome, Surroundings
 from jackalope.worker.executors.processes import ProcessExecutor
 from jackalope.worker.executors.run_coroutine import new_event_loop
+from jackalope.worker.fanout.computation import Run
 from jackalope.worker.fanout.helper_session import help_assignment
 from jackalope.worker.fanout.ledger import Batch
-from jackalope.worker.fanout.map_run import Run
 from jackalope.worker.fanout.remote_helper import RemotePeer
 
 log = structlog.get_logger(component="fanout")

@@ -30,7 +30,7 @@ from jackalope.wire.fanout import (
 )
 from jackalope.wire.frames import FRAME_BYTES_MAX, FrameError, FrameReader
 from jackalope.wire.messages import AnyMessage
-from jackalope.worker.fanout.map_run import Run
+from jackalope.worker.fanout.computation import Run
 
 #: How often helper and owner say something, and how long a helper may be silent before others get
 #: its batches as well.

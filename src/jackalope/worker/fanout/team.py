@@ -31,9 +31,8 @@ from jackalope.tasks.context import Mappable, OnError
 from jackalope.tasks.serialization import EncodeFailed, encode_value
 from jackalope.wire.fanout import DATA_BYTES_MAX
 from jackalope.worker.executors.run_coroutine import run_coroutine
-from jackalope.worker.fanout.computation import Part, Stopwatch
+from jackalope.worker.fanout.computation import Part, Run, Stopwatch
 from jackalope.worker.fanout.ledger import Ledger
-from jackalope.worker.fanout.map_run import Run
 from jackalope.worker.fanout.owner import Hub
 
 if TYPE_CHECKING:

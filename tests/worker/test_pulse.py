@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-import jackalope.worker.heartbeat.pulse as pulse_module
+import jackalope.worker.pulse as pulse_module
 from jackalope.core.commands import Heartbeat
 from jackalope.core.effects import Accepted
 from jackalope.wire.messages import Ack, broker_codec
-from jackalope.worker.heartbeat.pulse import now, parent_state
+from jackalope.worker.pulse import now, parent_state
 from tests.worker.executors.stage import WAIT_S, until
 
 PULSE = str(Path(pulse_module.__file__))

@@ -1,1 +1,0 @@
-"""Heartbeats: a separate process that keeps a worker's session alive."""
