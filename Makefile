@@ -41,7 +41,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "make: found no Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(INSTALL) --constraint constraints.txt pip hatchling editables
-	$(BIN)/python $(INSTALL) --constraint constraints.txt --no-build-isolation --editable '.[docker,http,kiwipy,kubernetes,s3,telemetry]' --group dev
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --no-build-isolation --editable '.[cluster,docker,http,kiwipy,kubernetes,postgres,s3,telemetry]' --group dev
 	touch $@
 
 .PHONY: dashboard
@@ -56,17 +56,17 @@ $(PAGE_PACKAGES): dashboard/package.json dashboard/package-lock.json
 	cd dashboard && npm ci --silent
 	touch $@
 
-# The tests look at the dashboard with Debian's Chromium, and compare the AMQP door with Debian's
-# RabbitMQ, where these are installed or can be.
-DEBIAN := chromium fonts-dejavu-core rabbitmq-server
+# The tests look at the dashboard with Debian's Chromium, compare the AMQP door with Debian's
+# RabbitMQ, and keep a log in Debian's PostgreSQL, where these are installed or can be.
+DEBIAN := chromium fonts-dejavu-core rabbitmq-server postgresql
 
 .PHONY: debian
 debian:
-	@if ! { command -v chromium && test -e /usr/sbin/rabbitmq-server; } >/dev/null; then \
+	@if ! { command -v chromium && test -e /usr/sbin/rabbitmq-server && ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null; then \
 		if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
 			apt-get update --quiet --quiet && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
 				apt-get install --quiet --quiet --yes --no-install-recommends $(DEBIAN) >/dev/null; \
-		else echo "make: no Chromium or no RabbitMQ: THE TESTS THAT NEED THEM ARE SKIPPED" >&2; fi; fi
+		else echo "make: no Chromium, RabbitMQ or PostgreSQL: THE TESTS THAT NEED THEM ARE SKIPPED" >&2; fi; fi
 
 # AiiDA is heavy, and pins what we do not: the tests that need it have an environment of their own.
 AIIDA := build/aiida
@@ -141,7 +141,7 @@ constraints:  ## Write constraints.txt anew from the newest tools; review the di
 	rm -rf build/constraints
 	$(PYTHON) -m venv build/constraints
 	build/constraints/bin/python $(INSTALL) --upgrade pip hatchling editables
-	build/constraints/bin/python $(INSTALL) --no-build-isolation --editable '.[docker,http,kiwipy,kubernetes,s3,telemetry]' --group dev
+	build/constraints/bin/python $(INSTALL) --no-build-isolation --editable '.[cluster,docker,http,kiwipy,kubernetes,postgres,s3,telemetry]' --group dev
 	build/constraints/bin/python -m pip list --format=freeze --exclude-editable \
 		| grep -v '^setuptools==' | LC_ALL=C sort --ignore-case > build/constraints.txt
 	mv build/constraints.txt constraints.txt

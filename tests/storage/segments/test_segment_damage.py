@@ -14,9 +14,9 @@ import pytest
 
 from jackalope.core.durations import HOUR
 from jackalope.storage import Corrupt, Level
+from jackalope.storage.entry import HEAD_BYTES
 from jackalope.storage.segments import journal as journal_module
 from jackalope.storage.segments import segment
-from jackalope.storage.segments.entry import HEAD_BYTES
 from jackalope.storage.segments.journal import SegmentJournal
 from jackalope.storage.segments.segment import HEADER_BYTES, MARK_BYTES, numbers_in, path_of
 

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from jackalope.core.assertions import must
 from jackalope.core.durations import SECOND
 from jackalope.storage.disk import make_folder, sync_file
+from jackalope.storage.entry import NO_DIGEST, Entry, Kind, encode
 from jackalope.storage.faults import (
     WAY_OUT,
     Corrupt,
@@ -37,7 +38,6 @@ from jackalope.storage.faults import (
     sync_failed,
 )
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Level
-from jackalope.storage.segments.entry import NO_DIGEST, Entry, Kind, encode
 from jackalope.storage.segments.segment import (
     HEADER_BYTES,
     MARK_BYTES,
@@ -193,14 +193,14 @@ class SegmentJournal:
                 after = entry.sequence
         yield from ((lost, None) for lost in range(after + 1, self.last() + 1))
 
-    def restart(self, after: int) -> None:
-        """Remove every batch, and go on behind a sequence."""
+    def restart(self, after: int, digest: bytes = NO_DIGEST) -> None:
+        """Remove every batch, and go on behind a sequence, and a digest of what was before."""
         must(after >= self._last, "restart before batches that exist", after, self._last)
         with self._writing():
             self._refuse_fenced()
             old = numbers_in(self.folder)
             self._last = self._trimmed = self._durable = after
-            self._digest = NO_DIGEST
+            self._digest = digest
             self._begin(old[-1] + 1, SEGMENT_BYTES_MIN)
             spare_segments(self.folder, old, SPARES_MAX)
         self._note(after)
@@ -213,8 +213,7 @@ class SegmentJournal:
             if through <= self._trimmed:
                 return
             self._trimmed = through
-            # Not synced: if it is lost, batches are there that need not be.
-            self._put(*self._encode(Kind.TRIM, through, b""))
+            self._note_trim()
             done = takewhile(
                 lambda pair: read_header(path_of(self.folder, pair[1])).first <= through + 1,
                 pairwise(numbers_in(self.folder)),
@@ -235,6 +234,10 @@ class SegmentJournal:
                 os.close(descriptor)
 
     # Writing. The caller holds the lock on the folder.
+
+    def _note_trim(self) -> None:
+        # Not synced: if it is lost, batches are there that need not be.
+        self._put(*self._encode(Kind.TRIM, self._trimmed, b""))
 
     def _encode(self, kind: Kind, sequence: int, body: bytes) -> tuple[bytes, bytes]:
         return encode(kind, sequence, self._epoch, self._durable, self._digest, body)

@@ -22,8 +22,8 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from jackalope.storage.disk import sync_file, sync_folder
+from jackalope.storage.entry import DIGEST_BYTES, HEAD_BYTES, Entry, Kind, decode
 from jackalope.storage.faults import WAY_OUT, Corrupt, naming_faults
-from jackalope.storage.segments.entry import DIGEST_BYTES, HEAD_BYTES, Entry, Kind, decode
 
 #: The header has a page of its own, so that no later write can tear it.
 HEADER_BYTES = 4096

@@ -1,7 +1,7 @@
 """Entries: what stands in a log, one after the other, each bound to the one before.
 
 Owns the bytes of an entry and how damage shows in them. Pure; knows neither files nor what a batch
-contains.
+contains. A journal on disk and a log that several nodes share have the same entries.
 
 An entry has a digest over itself, in which the digest of the entry before is contained: the digests
 form a chain. A damaged entry does not match its own digest; one from another place or another
@@ -35,6 +35,15 @@ class Kind(IntEnum):
 
     BATCH = 1  # the next batch
     TRIM = 2  # no batch: those up to its sequence may be removed
+    CLAIM = 3  # no batch: its writer leads from here on, in a new epoch
+    # Outside of the chain, because no state follows from them: `before` is the end of the chain,
+    # and the next entry has the same.
+    BEAT = 4  # the leader is alive
+    HAND_OVER = 5  # the leader steps down
+
+
+#: The kinds that continue the chain.
+CHAINED = frozenset({Kind.BATCH, Kind.TRIM, Kind.CLAIM})
 
 
 class Entry(NamedTuple):
@@ -71,6 +80,12 @@ def decode(raw: bytes, offset: int = 0) -> Entry | None:
     if _digest(raw[offset:fields_end], body) != digest:
         return None
     return Entry(kind, sequence, epoch, durable, before, digest, body)
+
+
+def head_of(raw: bytes) -> Entry:
+    """Return what the head of an entry states, unchecked and without the body."""
+    _, kind, _, _, sequence, epoch, durable, before = _FIELDS.unpack_from(raw)
+    return Entry(kind, sequence, epoch, durable, before, raw[_FIELDS.size : HEAD_BYTES], b"")
 
 
 def _digest(fields: bytes, body: bytes) -> bytes:

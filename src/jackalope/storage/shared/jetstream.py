@@ -1,0 +1,304 @@
+"""The shared log on NATS JetStream: one replicated stream, one message an entry or a part of it.
+
+Owns the stream, and what of JetStream's answers is an answer. Knows no entry.
+
+A message names the sequence that must be the stream's last one; its leader judges that. Messages
+are read one by one from the stream's leader (`STREAM.MSG.GET`), many requests at a time: a
+replica that has lost messages serves the rest to a consumer as if nothing were missing, and a
+consumer may be placed on any replica. A writer tells readers by a plain message that there is
+something to read; should that be lost, they look a little later.
+
+The client needs an event loop, which has a thread of its own here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64decode
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as WaitedTooLong
+from contextlib import suppress
+from threading import Condition, Thread
+from typing import Any, TypeVar
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error, NoRespondersError
+from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+from nats.js.errors import NotFoundError
+
+from jackalope.storage.faults import OutOfReach
+from jackalope.storage.shared.log import LogState, Put, Replica
+
+T = TypeVar("T")
+
+#: Below it, an entry can be lost or stored twice when the stream's leader changes.
+SERVER_VERSION_MIN = (2, 15, 1)
+
+#: Stored before the answer, on most replicas; more replicas than nodes are refused.
+REPLICAS = 3
+
+_EXPECTED_LAST = "Nats-Expected-Last-Sequence"
+_WRONG_LAST = 10071
+_FULL = frozenset({10077, 10023, 10047, 10054})
+_NO_MESSAGE = 10037
+_TIMEOUT_S = 2.0
+
+#: How often to look for messages of which no writer has told.
+_LOOK_EVERY_S = 0.2
+
+#: How many messages are asked for at a time, and how many bytes of a message are not its payload.
+_READS_AT_ONCE = 64
+_HEADER_BYTES = 256
+
+
+class JetStreamEngine:
+    """See `jackalope.storage.shared.log.LogEngine`."""
+
+    def __init__(
+        self,
+        servers: list[str],
+        cluster: str,
+        *,
+        shard: int = 0,
+        replicas: int = REPLICAS,
+        bytes_max: int = -1,
+        user: str = "",
+        password: str = "",
+    ) -> None:
+        self.stream = f"JK_LOG_{cluster}_{shard}"
+        self.subject = f"jackalope.{cluster}.log.{shard}"
+        self._hint = f"jackalope.{cluster}.end.{shard}"
+        self.message_bytes_max = 0  # known once connected
+        self._config = StreamConfig(
+            name=self.stream,
+            subjects=[self.subject],
+            num_replicas=replicas,
+            storage=StorageType.FILE,
+            retention=RetentionPolicy.LIMITS,
+            discard=DiscardPolicy.NEW,
+            max_bytes=bytes_max,
+            deny_delete=True,
+            allow_direct=False,
+        )
+        self._options: dict[str, Any] = {"servers": servers}
+        if user:
+            self._options |= {"user": user, "password": password}
+        self._client = Client()
+        self._heard = Condition()
+        self._hinted = 0  # the last position that a writer has told of
+        self._is_closed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._run, name="jackalope-log", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.close()
+
+    def open(self, timeout_s: float = 30.0) -> None:
+        """Connect, check the server, and make the stream if there is none.
+
+        Raises:
+            OutOfReach: no server answers, or the stream cannot be made yet.
+        """
+        self._call(self._open(), timeout_s)
+
+    async def _open(self) -> None:
+        await self._client.connect(
+            **self._options,
+            name="jackalope",
+            allow_reconnect=True,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.2,  # type: ignore[arg-type]  # Fractions work.
+            connect_timeout=2,
+            ping_interval=2,
+            max_outstanding_pings=2,
+            pending_size=0,  # What cannot be sent now is not sent later.
+            error_cb=_ignore,
+        )
+        version = self._client.connected_server_version
+        found = (version.major, version.minor, version.patch)
+        if found < SERVER_VERSION_MIN:
+            least = ".".join(map(str, SERVER_VERSION_MIN))
+            raise OutOfReach(
+                f"nats-server {'.'.join(map(str, found))} can lose entries; at least {least} "
+                "is needed"
+            )
+        self.message_bytes_max = self._client.max_payload - _HEADER_BYTES
+        await self._client.subscribe(self._hint, cb=self._hear_hint)
+        await self._make_stream()
+
+    async def _make_stream(self) -> None:
+        js = self._client.jetstream(timeout=_TIMEOUT_S)
+        while True:
+            # Servers that have just started do not answer yet, or are not enough.
+            with suppress(Error):
+                try:
+                    await js.stream_info(self.stream)
+                except NotFoundError:
+                    await js.add_stream(self._config)
+                return
+            await asyncio.sleep(0.2)
+
+    async def _hear_hint(self, hint: Msg) -> None:
+        with self._heard:
+            self._hinted = max(self._hinted, int.from_bytes(hint.data[:8], "big"))
+            self._heard.notify_all()
+
+    # The port.
+
+    def put(self, position: int, message: bytes, timeout_s: float) -> Put:
+        try:
+            return self._call(self._put(position, message, timeout_s), timeout_s + 1)
+        except OutOfReach:
+            return Put.UNKNOWN
+
+    async def _put(self, position: int, message: bytes, timeout_s: float) -> Put:
+        headers = {_EXPECTED_LAST: str(position - 1)}
+        answer = await self._client.request(
+            self.subject, message, timeout=timeout_s, headers=headers
+        )
+        found = json.loads(answer.data)
+        error = found.get("error")
+        if error is None:
+            await self._client.publish(self._hint, position.to_bytes(8, "big"))
+            return Put.STORED if found.get("seq") == position else Put.TAKEN
+        code = error.get("err_code")
+        if code == _WRONG_LAST:
+            return Put.TAKEN
+        return Put.FULL if code in _FULL else Put.UNKNOWN
+
+    def get(self, position: int) -> bytes | None:
+        return self._call(self._get(position))
+
+    async def _get(self, position: int) -> bytes | None:
+        found = await self._ask(f"STREAM.MSG.GET.{self.stream}", {"seq": position})
+        return None if found is None else b64decode(found["message"].get("data", ""))
+
+    def read(self, after: int, count_max: int) -> list[tuple[int, bytes]]:
+        return self._call(self._read(after, count_max), _TIMEOUT_S + count_max * 0.1)
+
+    async def _read(self, after: int, count_max: int) -> list[tuple[int, bytes]]:
+        messages: list[tuple[int, bytes]] = []
+        width = 1  # At the end of the log there is seldom more than one.
+        while len(messages) < count_max:
+            first = after + 1 + len(messages)
+            wanted = range(first, first + min(width, count_max - len(messages)))
+            found = await asyncio.gather(*map(self._get, wanted))
+            for position, message in zip(wanted, found, strict=True):
+                if message is None:
+                    return messages or await self._read_from_start(after, count_max)
+                messages.append((position, message))
+            width = min(width * 4, _READS_AT_ONCE)
+        return messages
+
+    async def _read_from_start(self, after: int, count_max: int) -> list[tuple[int, bytes]]:
+        """Go on behind what was cut off the log, if that is why nothing is there."""
+        first, last = await self._bounds()
+        if after + 1 >= first or after >= last:
+            return []
+        return await self._read(first - 1, count_max)
+
+    def wait(self, after: int, timeout_s: float) -> bool:
+        with self._heard:
+            self._heard.wait_for(
+                lambda: self._hinted > after or self._is_closed, min(timeout_s, _LOOK_EVERY_S)
+            )
+        return True
+
+    def start(self) -> int:
+        return self._call(self._bounds())[0]
+
+    def end(self) -> int:
+        return self._call(self._bounds())[1]
+
+    async def _bounds(self) -> tuple[int, int]:
+        state = (await self._info())["state"]
+        last = int(state["last_seq"])
+        return (int(state["first_seq"]) if state["messages"] else last + 1), last
+
+    def cut(self, through: int) -> None:
+        self._call(self._ask(f"STREAM.PURGE.{self.stream}", {"seq": through + 1}))
+
+    def state(self) -> LogState:
+        info = self._call(self._info())
+        found = info.get("cluster") or {}
+        leader = found.get("leader", "")
+        replicas = [Replica(leader, is_current=True)] if leader else []
+        replicas += [
+            Replica(each["name"], bool(each.get("current")), int(each.get("lag", 0)))
+            for each in found.get("replicas", ())
+        ]
+        state = info["state"]
+        version = self._client.connected_server_version
+        return LogState(
+            f"nats-server {version.major}.{version.minor}.{version.patch}",
+            int(state["first_seq"]),
+            int(state["last_seq"]),
+            int(state["bytes"]),
+            leader,
+            tuple(replicas),
+        )
+
+    def move_leader(self, server: str) -> None:
+        """Ask that the copy on a server decides from now on."""
+        subject = f"STREAM.LEADER.STEPDOWN.{self.stream}"
+        self._call(self._ask(subject, {"placement": {"preferred": server}}))
+
+    def close(self) -> None:
+        with self._heard:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._heard.notify_all()
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop)
+        self._thread.join(5)
+
+    async def _close(self) -> None:
+        with suppress(Error, OSError, TimeoutError):
+            await asyncio.wait_for(self._client.close(), 1)
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        self._loop.stop()
+
+    # Requests.
+
+    async def _info(self) -> dict[str, Any]:
+        found = await self._ask(f"STREAM.INFO.{self.stream}", {})
+        if found is None:
+            raise OutOfReach(f"the stream {self.stream} does not exist")
+        return found
+
+    async def _ask(self, subject: str, question: dict[str, Any]) -> dict[str, Any] | None:
+        """Ask the leader of the stream; None if what was asked for is not there."""
+        request = json.dumps(question).encode() if question else b""
+        answer = await self._client.request(f"$JS.API.{subject}", request, timeout=_TIMEOUT_S)
+        found: dict[str, Any] = json.loads(answer.data)
+        error = found.get("error")
+        if error is None:
+            return found
+        if error.get("err_code") == _NO_MESSAGE:
+            return None
+        raise OutOfReach(f"JetStream: {error.get('description', error)}")
+
+    def _call(self, job: Coroutine[Any, Any, T], timeout_s: float = _TIMEOUT_S + 1) -> T:
+        """Run something on the client's loop, and wait for it."""
+        if self._is_closed:
+            job.close()
+            raise OutOfReach("the shared log is closed")
+        future = asyncio.run_coroutine_threadsafe(job, self._loop)
+        try:
+            return future.result(timeout_s)
+        except (Error, OSError, CancelledError, WaitedTooLong) as error:
+            future.cancel()
+            what = "no answer" if isinstance(error, NoRespondersError) else f"{error!r}"
+            raise OutOfReach(f"JetStream does not answer: {what}") from error
+
+
+async def _ignore(_: Exception) -> None:
+    """Let an error of the connection be: every request has its own."""

@@ -1,0 +1,393 @@
+"""The journal of a cluster's node: a shared log, and the mirror of it on the node's disk.
+
+Owns that an entry is settled before anything rests on it, and that the chain is unbroken. Who leads
+is decided elsewhere; this only puts entries where that demands them to stand.
+
+Theory of operation
+===================
+
+Every entry names its position, which must be the next one. So only a node that has read the whole
+log can extend it. A claim is such an entry, and the epoch of its writer begins with it; what an
+earlier writer puts afterwards is refused, because the end has moved. No lock, no lease and no vote
+is needed for writing.
+
+An engine may not answer. Then the same message is put again, at the same position, until it stands
+there or another does: at most one ever can. `Put.TAKEN` alone does not mean that another leads,
+because an engine may count messages that are never stored; only a stored message that is not ours
+does.
+
+Everything that is read or stored goes into the mirror. `read` and the like are about the mirror:
+the node recovers from its own disk, and follows the log from there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from threading import Event
+from time import monotonic_ns, sleep
+from typing import NamedTuple
+
+import msgspec
+
+from jackalope.core.assertions import must
+from jackalope.storage.entry import CHAINED, NO_DIGEST, Entry, Kind, decode, encode
+from jackalope.storage.faults import Corrupt, DiskFull, Fenced, OutOfReach, StorageFault, SyncFailed
+from jackalope.storage.shared.chunks import Joiner, place_of, split
+from jackalope.storage.shared.log import LogEngine, Put
+from jackalope.storage.shared.mirror import Mirror
+
+#: How long one put may take before it is repeated, and the pause between two tries.
+PUT_TIMEOUT_S = 2.0
+_PAUSE_S = 0.05
+
+#: How many messages are read at once.
+MESSAGES_PER_READ = 256
+
+_NONCE_BYTES = 8
+
+
+class Behind(StorageFault):
+    """The log no longer has what this node needs next: it needs a copy of another node's state."""
+
+
+class Astray(Corrupt):
+    """The log does not continue what this node has applied."""
+
+
+class Claim(msgspec.Struct, array_like=True, frozen=True):
+    """The body of a claim."""
+
+    cluster: str
+    writer: str  # the name of the node
+    at_us: int
+    level: int  # of the records that follow
+    nonce: bytes  # two claims of a node that crashed between them are not the same
+
+
+class Beat(msgspec.Struct, array_like=True, frozen=True):
+    """The body of a beat."""
+
+    at_us: int
+
+
+class HandOver(msgspec.Struct, array_like=True, frozen=True):
+    """The body of a hand-over."""
+
+    to: str  # the node that is to lead; empty if any may
+
+
+class Mark(NamedTuple):
+    """A place in the log."""
+
+    position: int  # of the last message that was read or stored
+    sequence: int  # of the last batch
+    digest: bytes  # of all through the last entry of the chain
+    epoch: int  # the greatest one
+
+
+class Heard(NamedTuple):
+    """An entry that was read."""
+
+    kind: int
+    sequence: int
+    epoch: int
+    body: bytes
+
+
+class SharedJournal:
+    """See `jackalope.storage.ports.Journal`; one thread at a time may write or follow."""
+
+    is_shared = True
+
+    def __init__(self, log: LogEngine, mirror: Mirror, cluster: str, node: str) -> None:
+        self.log = log
+        self.mirror = mirror
+        self.cluster = cluster
+        self.node = node
+        self.level = 1
+        self.sent_ns = 0  # when the last entry that is stored was first put
+        self._closed = Event()
+        self._leads = False
+        self._mirror_fault: StorageFault | None = None
+        self._joiner = Joiner()
+        self._is_placed = False
+        self.mark = Mark(0, mirror.last(), mirror.digest, mirror.epoch())
+
+    # Following.
+
+    def find_place(self) -> None:
+        """Find where in the log the mirror ends, so that `follow` can begin.
+
+        Raises:
+            OutOfReach: the log does not answer.
+        """
+        low, high = self.log.start(), self.log.end() + 1
+        sequence = self.mirror.last()
+        while low < high:
+            middle = (low + high) // 2
+            message = self.log.get(middle)
+            place = None if message is None else place_of(message)
+            # What cannot be read is met again by `follow`, which names it.
+            if place is not None and place.sequence < sequence:
+                low = middle + 1
+            else:
+                high = middle
+        self._joiner, self._is_placed = Joiner(), False
+        self.mark = Mark(low - 1, sequence, self.mirror.digest, self.mirror.epoch())
+
+    def follow(self, patience_s: float) -> list[Heard]:
+        """Return what stands in the log after the mark; wait so long for it. Moves the mark.
+
+        Raises:
+            Behind: what comes next has been cut off the log.
+            Astray: the log does not continue the chain.
+            OutOfReach: the log does not answer.
+        """
+        heard: list[Heard] = []
+        while not heard and (messages := self._read_messages(patience_s)):
+            heard = self._hear(messages)  # Nothing new if it is part of an entry, or known.
+        if not heard and not self._is_placed and self.mark.sequence:
+            raise Astray(
+                f"the log ends before batch {self.mark.sequence}, which this node has applied: it "
+                "has lost what it acknowledged, or it is the log of another cluster"
+            )
+        return heard
+
+    def _read_messages(self, patience_s: float) -> list[tuple[int, bytes]]:
+        after = self.mark.position
+        messages = self.log.read(after, MESSAGES_PER_READ)
+        if not messages and patience_s > 0 and self.log.wait(after, patience_s):
+            messages = self.log.read(after, MESSAGES_PER_READ)
+        return messages
+
+    def _hear(self, messages: list[tuple[int, bytes]]) -> list[Heard]:
+        heard = []
+        for position, message in messages:
+            if position != self.mark.position + 1:
+                raise self._gap(position)
+            raw = self._joiner.add(message)
+            entry = None if raw is None else self._check(decode(raw), position)
+            if raw is not None and entry is not None:
+                if entry.kind in CHAINED:
+                    self._take(raw, entry)
+                heard.append(Heard(entry.kind, entry.sequence, entry.epoch, entry.body))
+            self.mark = self.mark._replace(position=position)
+        return heard
+
+    def _check(self, entry: Entry | None, position: int) -> Entry | None:
+        """Return the entry if it is a new one; None if the mirror has it. Raise if it is wrong."""
+        mark = self.mark
+        if entry is None:
+            raise Astray(f"message {position} of the log is damaged")
+        if not self._is_placed:
+            if entry.before != mark.digest and not self._begins(entry):
+                if entry.digest == mark.digest:
+                    self._is_placed = True
+                elif entry.sequence > mark.sequence:
+                    raise self._gap(position)
+                return None
+            self._is_placed = True
+        if entry.before != self.mark.digest:
+            raise Astray(
+                f"message {position} of the log does not continue what this node has applied "
+                f"through batch {mark.sequence}"
+            )
+        if entry.sequence != self._due(entry) or not self._is_in_epoch(entry):
+            raise Astray(f"message {position} of the log is out of order")
+        if not mark.epoch:
+            self.mark = self.mark._replace(epoch=entry.epoch)
+        return entry
+
+    def _due(self, entry: Entry) -> int:
+        return self.mark.sequence + (entry.kind == Kind.BATCH)
+
+    def _is_in_epoch(self, entry: Entry) -> bool:
+        """Return whether an entry is of its epoch; a node that begins in its middle takes any."""
+        epoch = self.mark.epoch
+        return (
+            entry.epoch > epoch
+            if entry.kind == Kind.CLAIM
+            else entry.epoch == (epoch or entry.epoch)
+        )
+
+    def _begins(self, entry: Entry) -> bool:
+        """Return whether a mirror that was set aside goes on with this entry.
+
+        It begins behind a batch and has no digest of it: the log's own is taken for it.
+        """
+        mark = self.mark
+        if mark.digest != NO_DIGEST or not mark.sequence:
+            return False
+        if entry.sequence != self._due(entry):
+            return False
+        self.mirror.restart(mark.sequence, entry.before)
+        self.mark = mark._replace(digest=entry.before)
+        return True
+
+    def _gap(self, position: int) -> StorageFault:
+        if position > self.log.start():
+            return Astray(f"the log lacks messages before {position}")
+        return Behind(
+            f"the log begins at message {position}, behind batch {self.mark.sequence} of this node"
+        )
+
+    def catch_up(self) -> None:
+        """Follow to the end of the log as it is now, and forget what was heard."""
+        self.find_place()
+        while self.follow(0):
+            pass
+
+    # Writing.
+
+    def claim(self) -> int:
+        """Follow to the end of the log and become the writer there."""
+        while True:
+            self.catch_up()
+            try:
+                return self.claim_here(0)
+            except Fenced:
+                continue
+
+    def claim_here(self, at_us: int) -> int:
+        """Become the writer at the mark, and return the new epoch.
+
+        Raises:
+            Fenced: the log goes on after the mark.
+        """
+        epoch = self.mark.epoch + 1
+        nonce = os.urandom(_NONCE_BYTES)
+        claim = Claim(self.cluster, self.node, at_us, self.level, nonce)
+        self._leads = False
+        self._add(Kind.CLAIM, self.mark.sequence, msgspec.msgpack.encode(claim), epoch)
+        self._is_placed = self._leads = True
+        return epoch
+
+    def append(self, body: bytes) -> int:
+        """Store one batch and return its sequence."""
+        must(self._leads, "append before claim")
+        self._add(Kind.BATCH, self.mark.sequence + 1, body, self.mark.epoch)
+        return self.mark.sequence
+
+    def beat(self, at_us: int) -> None:
+        """Tell the other nodes that this one leads."""
+        self._add(
+            Kind.BEAT, self.mark.sequence, msgspec.msgpack.encode(Beat(at_us)), self.mark.epoch
+        )
+
+    def hand_over(self, to: str) -> None:
+        """Tell the other nodes that this one leads no more."""
+        self._add(
+            Kind.HAND_OVER,
+            self.mark.sequence,
+            msgspec.msgpack.encode(HandOver(to)),
+            self.mark.epoch,
+        )
+        self._leads = False
+
+    def _add(self, kind: Kind, sequence: int, body: bytes, epoch: int) -> None:
+        if self._mirror_fault is not None:
+            raise self._mirror_fault
+        before = self.mark.digest
+        raw, digest = encode(kind, sequence, epoch, 0, before, body)
+        sent_ns = monotonic_ns()
+        for message in split(raw, self.log.message_bytes_max):
+            self._settle(self.mark.position + 1, message)
+            self.mark = self.mark._replace(position=self.mark.position + 1)
+        self.sent_ns = sent_ns
+        if kind in CHAINED:
+            entry = Entry(kind, sequence, epoch, 0, before, digest, body)
+            try:
+                self._take(raw, entry)
+            except StorageFault as fault:
+                # The batch is stored: it must not fail for this. The next one does.
+                self._mirror_fault = fault
+                self._advance(entry)
+
+    def _settle(self, position: int, message: bytes) -> None:
+        """Return when the message stands at its position.
+
+        Raises:
+            Fenced: another message does.
+            DiskFull: the log has no room.
+            SyncFailed: the journal was closed before that was known.
+        """
+        while not self._closed.is_set():
+            outcome = self.log.put(position, message, PUT_TIMEOUT_S)
+            if outcome is Put.STORED:
+                return
+            try:
+                stands = self.log.get(position) if outcome is not Put.UNKNOWN else None
+            except OutOfReach:
+                stands = None
+            if stands == message:
+                return
+            if stands is not None:
+                self._leads = False
+                raise Fenced(
+                    f"another node has become the writer since epoch {self.mark.epoch}. Nothing of "
+                    "the last write was kept"
+                )
+            if outcome is Put.FULL:
+                raise DiskFull("the shared log is full; make room, or trim it")
+            sleep(_PAUSE_S)
+        raise SyncFailed("the shared log did not answer before the broker stopped")
+
+    def _take(self, raw: bytes, entry: Entry) -> None:
+        self.mirror.take(raw, entry)
+        self._advance(entry)
+
+    def _advance(self, entry: Entry) -> None:
+        self.mark = self.mark._replace(
+            sequence=entry.sequence, digest=entry.digest, epoch=entry.epoch
+        )
+
+    def cut(self, through: int) -> None:
+        """Remove from the log what no node needs: the entries through a batch."""
+        low, high = self.log.start(), self.mark.position
+        while low < high:  # The first message of a later batch; the last message always stays.
+            middle = (low + high) // 2
+            message = self.log.get(middle)
+            place = None if message is None else place_of(message)
+            if place is not None and place.sequence > through:
+                high = middle
+            else:
+                low = middle + 1
+        if low > self.log.start():
+            self.log.cut(low - 1)
+
+    # The rest of the port is the mirror's.
+
+    def sync(self) -> None:
+        self.mirror.sync()
+
+    def spare_bytes(self) -> int:
+        return self.mirror.spare_bytes()
+
+    def last(self) -> int:
+        return self.mark.sequence
+
+    def trimmed(self) -> int:
+        return self.mirror.trimmed()
+
+    def read(self, after: int) -> Iterator[tuple[int, bytes]]:
+        return self.mirror.read(after)
+
+    def salvage(self, after: int) -> Iterator[tuple[int, bytes | None]]:
+        return self.mirror.salvage(after)
+
+    def restart(self, after: int) -> None:  # noqa: ARG002  it is the port's
+        raise Corrupt(
+            "a node of a cluster does not go on without what is lost: let it copy the state of "
+            "another node"
+        )
+
+    def trim(self, through: int) -> None:
+        """Trim the mirror; the log is cut with regard to every node, by `cut`."""
+        self.mirror.trim(through)
+
+    def close(self) -> None:
+        """Let go of everything; an append under way ends."""
+        self._closed.set()
+        self.log.close()
+        self.mirror.close()
