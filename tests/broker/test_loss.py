@@ -19,8 +19,8 @@ from jackalope.core.limits import DEPTH_MAX
 from jackalope.core.records import encode_batch
 from jackalope.core.task import Options, TaskSpec
 from jackalope.storage import Corrupt, Level, Storage
-from jackalope.storage.journals import JournalKind
 from jackalope.storage.entry import HEAD_BYTES
+from jackalope.storage.journals import JournalKind
 from jackalope.storage.segments.journal import SegmentJournal
 from jackalope.storage.segments.segment import (
     HEADER_BYTES,
