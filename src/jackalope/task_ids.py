@@ -123,4 +123,6 @@ def to_task_id(value: object) -> TaskId:
             return TaskId(UUID(value).bytes)
         except ValueError:
             pass
-    raise ConfigError(f"{shown(value)} is no task id; an id is a UUID, as 32 hexadecimal digits")
+    raise ConfigError(
+        f"{shown(value)} is not a task id; a task id is a UUID, written as 32 hexadecimal digits"
+    )

@@ -24,7 +24,7 @@ def test_some_of_the_disk_stays_free(room: int | None, is_taken: bool) -> None:
     assert bool(admission.lack(SECOND)) is not is_taken
     if refusal is not None:
         assert refusal.code is Code.OVERLOADED
-        assert refusal.message.startswith(f"the disk has room for {room} bytes, less than {LEAST}")
+        assert refusal.message.startswith(f"free disk space is {room} bytes, less than {LEAST}")
 
 
 def test_no_limit_looks_at_no_disk() -> None:

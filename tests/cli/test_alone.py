@@ -143,7 +143,8 @@ def test_config_show_tells_where_values_come_from(
 @pytest.mark.usefixtures("_here")
 def test_config_check_lists_everything(cli: Cli, tmp_path: Path) -> None:
     assert (
-        cli("config", "check").out == "the configuration is good: 0 settings beside the defaults\n"
+        cli("config", "check").out == "the configuration is valid: 0 settings in addition to "
+        "the defaults\n"
     )
     file = tmp_path / "bad.yaml"
     file.write_text("native: {port: x}\nlgo: {}\ndata: {folder: 5}\n")
@@ -153,7 +154,7 @@ def test_config_check_lists_everything(cli: Cli, tmp_path: Path) -> None:
         "error: invalid configuration: 3 problems",
         f"  native.port: must be a whole number, got 'x' (file {file})",
         f"  lgo: unknown key; did you mean log? (file {file})",
-        f"  data.folder: must be a text, got 5 (file {file})",
+        f"  data.folder: must be a string, got 5 (file {file})",
     ]
 
 

@@ -189,7 +189,7 @@ def test_delayed_task_is_scheduled(cli: Cli) -> None:
         (["--json", "{"], 2, "--json is not JSON"),
         (["--json", "1", "--payload", "x"], 2, "give one of --json, --payload"),
         (["--delay", "1s", "--at", "08:00"], 2, "use either --delay or --at"),
-        (["--delay", "soon"], 2, "'soon' is no duration"),
+        (["--delay", "soon"], 2, "'soon' is not a duration"),
         (["--at", "25:61"], 2, "'25:61' is not a time"),
         (["--depends-on", "nobody"], 1, "no task has the alias 'nobody'"),
         (["--payload-file", "/no/such/file"], 1, "No such file"),
@@ -259,9 +259,9 @@ def test_list_filters_and_sorts(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--state", "lost"], "no state 'lost'; there are held, waiting"),
+        (["--state", "lost"], "unknown state 'lost'; use held, waiting"),
         (["--sort", "name"], "no order 'name'"),
-        (["--older-than", "long"], "'long' is no duration"),
+        (["--older-than", "long"], "'long' is not a duration"),
         (["--batch", "1"], "--batch needs --queue"),
     ],
 )

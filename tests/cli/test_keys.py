@@ -48,7 +48,7 @@ def broker(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 def test_a_key_can_be_there_before_the_first_start(cli: Cli, root: str, broker: Serving) -> None:
     ran = cli("stats")
-    assert (ran.code, ran.err) == (1, "error: an API key is needed; send its token\n")
+    assert (ran.code, ran.err) == (1, "error: an API key is required; send its token\n")
     assert broker.process.poll() is None
     assert cli("stats", "--token", root).code == 0
     host = f"jackalope://{root}@127.0.0.1:{broker.address.port}"
@@ -204,7 +204,7 @@ def test_a_stored_key_counts_as_well(cli: Cli, tmp_path: Path) -> None:
 def test_files_of_a_certificate_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     made = certificates()
     code, said = refused("--tls-cert", made.cert, cwd=tmp_path)
-    assert (code, "belong together" in said) == (2, True)
+    assert (code, "must be set together" in said) == (2, True)
     code, said = refused("--tls-cert", "none.pem", "--tls-key", "none.key", cwd=tmp_path)
     assert (code, "none.pem" in said) == (2, True)
     code, said = refused("--tls-cert", made.key, "--tls-key", made.cert, cwd=tmp_path)

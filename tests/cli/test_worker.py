@@ -58,7 +58,7 @@ def test_every_option(cli: Cli, told: list[WorkerSettings]) -> None:
     ("options", "problem"),
     [
         (["--lease", "10ms"], "lease_s: must be"),
-        (["--lease", "long"], "'long' is no duration"),
+        (["--lease", "long"], "'long' is not a duration"),
         (["--label", "rack"], "label 'rack': write it as key=value"),
         (["--memory", "lots"], "'lots' is not a size"),
         (["--log-level", "loud"], "must be error or warn or info or debug"),

@@ -78,15 +78,15 @@ def test_text_is_read_as_the_field_holds_it(key: str, value: str, expected: obje
         ("watts", "60", "must be a whole number, got '60'"),
         ("watts", True, "must be a whole number, got True"),
         ("dim", 0, "must be more than 0, got 0"),
-        ("on_for", "soon", "'soon' is no duration; write"),
+        ("on_for", "soon", "'soon' is not a duration; write"),
         ("on_for", "forever", "must be 0s to "),
         ("colour", "blue", "must be red or green, got 'blue'"),
         ("colour", "grean", "must be red or green, got 'grean'; did you mean green?"),
         ("name", "", "must not be empty"),
         ("name", "x" * 9, "must have 1 to 8 characters, got 9"),
         ("socket", "ee", "must match ^[A-Z]$, got 'ee'"),
-        ("rooms", 5, "must be a list of texts, got 5"),
-        ("token", "s3cret", "must be a text"),
+        ("rooms", 5, "must be a list of strings, got 5"),
+        ("token", "s3cret", "must be a string"),
     ],
 )
 def test_a_problem_says_what_would_fit(key: str, value: object, problem: str) -> None:
@@ -107,7 +107,7 @@ def test_a_struct_is_read_whole_or_all_its_problems_are_listed() -> None:
     assert read_all(Lamp, {"name": "hall", "on_for": 60}) == LAMP
     with pytest.raises(ValueError, match=r"^a.watts: must be 1 to 100, got 0; a.x: unknown"):
         read_all(Lamp, {"watts": 0, "x": 1}, "a.")
-    with pytest.raises(ValueError, match=r"^name: must be given$"):
+    with pytest.raises(ValueError, match=r"^name: required$"):
         read_all(Lamp, {})
 
 

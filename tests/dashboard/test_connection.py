@@ -22,11 +22,11 @@ def test_a_shortage_is_shown_and_goes_away(tmp_path: Path, open_page: Open) -> N
         assert ready.status_code == 503
         page = open_page(f"{house.url}/")
         alert = page.get_by_role("alert").filter(has_text="New tasks are refused")
-        expect(alert).to_contain_text("the disk has room for")
+        expect(alert).to_contain_text("free disk space is")
         page.goto(f"{house.url}/#/cluster")
         node = page.get_by_role("region", name="This node")
         expect(node).to_contain_text("degraded")
-        expect(node).to_contain_text("the disk has room for")
+        expect(node).to_contain_text("free disk space is")
         house.broker.stop()
         file.write_text("data: {free_bytes_min: 0}\n")
         house.restart_broker()

@@ -38,7 +38,7 @@ def sign_in(page: Page, token: str) -> None:
 def test_wrong_token_is_refused(broker: Serving, open_page: Open) -> None:
     page = open_page(f"{broker.url}/#/tasks")
     sign_in(page, new_token())
-    expect(page.get_by_role("alert")).to_contain_text("this token is of no API key here")
+    expect(page.get_by_role("alert")).to_contain_text("invalid token")
     sign_in(page, ADMIN)
     expect(page.locator("h1")).to_have_text("Tasks")
     expect(page.get_by_text("live", exact=True)).to_be_visible()

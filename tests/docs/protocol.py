@@ -344,7 +344,7 @@ EXAMPLES: dict[str, AnyMessage] = {
         [],
     ),
     "refused": Ack(
-        3, Accepted(1, ((1, Refusal(Code.STALE_FENCE, "fence 17 is not the present lease", 0)),))
+        3, Accepted(1, ((1, Refusal(Code.STALE_FENCE, "fence 17 is not the current lease", 0)),))
     ),
     "signal": SignalAsked(TASK, 18, Signal.KILL),
     "answer": AnswerSignal(4, TASK, 18, Answer.STOPPED, ""),
@@ -352,7 +352,7 @@ EXAMPLES: dict[str, AnyMessage] = {
     "ended": Ended([TaskEnded(TASK, State.SUCCEEDED, b"\xa8done.png", None, None)]),
     "act": ActOnTasks(5, Action.KILL, (), Filter(queue="images", states=(State.READY,)), False),
     "claim": ClaimTasks(6, 1, 5_000_000),
-    "nothing": Nack(6, "nothing_to_claim", "no task came in time", 0),
+    "nothing": Nack(6, "nothing_to_claim", "no task within the time limit", 0),
     "query": Query(7, "task", {"id": TASK}),
     "manage": Manage(8, "pause_queue", {"queue": "images"}),
     "events": Events(
@@ -371,7 +371,7 @@ EXAMPLES: dict[str, AnyMessage] = {
     "help end": EndHelp(13, 18, ""),
     "upload": Upload(14, 1, b"the last", True),
     "fetch": Fetch(15, TASK, 18, 1048576, 262144),
-    "notice": Notice("goodbye", "the broker stops; connect again later"),
+    "notice": Notice("goodbye", "the broker is shutting down; connect again later"),
 }
 
 

@@ -33,7 +33,7 @@ async def _full_house(house: House, peer: Peer) -> TaskId:
     fill(house.storage.journal)
     refusal = await _until_refused(peer)
     assert refusal.code == "storage_failed"
-    assert "journal: no room to write" in refusal.message
+    assert "journal: no space left" in refusal.message
     return task
 
 
@@ -214,7 +214,7 @@ def test_no_room_for_a_blob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             peer = await house.peer()
 
             def begin() -> None:
-                raise DiskFull("blobs: no room to write")
+                raise DiskFull("blobs: no space left")
 
             monkeypatch.setattr(house.storage.blobs, "begin", begin)
             async with asyncio.timeout(0.5):

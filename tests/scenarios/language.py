@@ -150,7 +150,7 @@ def parse_duration_us(text: str) -> int:
         return NEVER
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise ScriptError(f"{text!r} is no duration; write 5s, 1h30m or 250ms")
+        raise ScriptError(f"{text!r} is not a duration; write 5s, 1h30m or 250ms")
     span_us = sum(int(count) * UNITS[unit] for count, unit in _PART.findall(found[2]))
     return -span_us if found[1] else span_us
 

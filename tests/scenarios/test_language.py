@@ -61,7 +61,7 @@ def test_lists_and_ranges() -> None:
         ("submit t1 queue=a queue=b", "queue is given twice"),
         ("kill t1 and t2", "kill does not understand and"),
         ("submit", "needs the names of tasks"),
-        ("wait soon", "'soon' is no duration"),
+        ("wait soon", "'soon' is not a duration"),
         ("finish t1", "t1 was never assigned"),
         ("join w1 queues=a holding=t1", "w1 never had t1"),
         ("show t1", "there is no such task"),

@@ -132,7 +132,7 @@ def test_second_process_is_refused_and_a_killed_one_holds_nothing(
     with start_opening(tmp_path / "data") as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "open\n"
-        with pytest.raises(FolderBusy, match=f"process {first.pid}. Stop it first"):
+        with pytest.raises(FolderBusy, match=f"process {first.pid}\\). Stop that broker"):
             open_storage()
         first.kill()
     open_storage()

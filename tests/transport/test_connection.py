@@ -251,10 +251,10 @@ def test_frame_beyond_what_the_broker_takes_is_not_sent() -> None:
         connection = await owner.open(broker)
         # 1,000 bytes are what follows the length: kind, array, ref, string, bytes.
         assert await connection.request(Query(0, "x", {"a": b"x" * 983}))
-        with pytest.raises(Rejected, match="takes frames of 1000") as raised:
+        with pytest.raises(Rejected, match="accepts frames of 1000") as raised:
             await connection.request(Query(0, "x", {"a": b"x" * 1_000}))
         assert raised.value.code == "too_large"
-        with pytest.raises(Rejected, match="takes frames of 1000"):
+        with pytest.raises(Rejected, match="accepts frames of 1000"):
             connection.send(Query(0, "x", {"a": b"x" * 1_000}))
         assert len(broker.of(Query)) == 1
         await connection.close()
@@ -290,11 +290,11 @@ def test_loss_fails_what_is_not_answered() -> None:
 def test_goodbye_is_the_reason_of_the_loss() -> None:
     async def test(broker: ScriptedBroker, owner: Owner) -> None:
         connection = await owner.open(broker)
-        broker.push(Notice("goodbye", "the broker stops"))
+        broker.push(Notice("goodbye", "the broker is shutting down"))
         await until(lambda: owner.heard)
         broker.drop()
         await until(lambda: owner.lost)
-        assert "said goodbye: the broker stops" in str(owner.lost[0])
+        assert "said goodbye: the broker is shutting down" in str(owner.lost[0])
         assert not connection.is_open
 
     with_broker(test)

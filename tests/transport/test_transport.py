@@ -53,11 +53,11 @@ def test_address_is_read(text: str, address: Address) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("localhost:7420", "does not begin with jackalope://"),
-        ("", "does not begin with jackalope://"),
+        ("localhost:7420", "must begin with jackalope://"),
+        ("", "must begin with jackalope://"),
         ("http://localhost", "begins with http://"),
-        ("jackalope://", "names no host"),
-        ("jackalope://:7420", "names no host"),
+        ("jackalope://", "the host is missing"),
+        ("jackalope://:7420", "the host is missing"),
         ("jackalope://host:port", "port"),
         ("jackalope://host:70000", "ort out of range"),
         ("jackalope://host:0", "port 0"),

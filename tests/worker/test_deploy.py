@@ -19,7 +19,7 @@ def test_tasks_wait_for_a_worker_that_knows_them(tmp_path: Path) -> None:
         assert [await house.value(task) for task in both] == list(range(1, 21))
         assert (await house.view(new[0])).state is State.READY
         assert (await house.explain(new[0]))[0].startswith(
-            "name_unknown: no worker knows task 'add_later'"
+            "name_unknown: no worker that serves its queue implements task 'add_later'"
         )
         house.worker(name="new")
         assert [await house.value(task) for task in new] == list(range(1, 21))

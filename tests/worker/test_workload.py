@@ -374,7 +374,7 @@ def test_timeout_of_its_own_is_a_failure() -> None:
         [result] = stage.line.take()
         [failed] = result.failed
         assert failed.error == Error(
-            "Timeout", "it ran for longer than 0.001 s: gone", "where it was"
+            "Timeout", "it exceeded its time limit of 0.001 s: gone", "where it was"
         )
 
     on_stage(story)

@@ -156,7 +156,9 @@ class LocalBroker:
         until = time.monotonic() + timeout_s
         while self.pid() == pid:
             if time.monotonic() > until:
-                raise ConnectionLost(f"the broker, process {pid}, was told to end and goes on")
+                raise ConnectionLost(
+                    f"the broker, process {pid}, was asked to stop and is still running"
+                )
             time.sleep(_LOOK_S)
         return True
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 #: The hash that a token of an unknown key is compared with, so that it takes as long.
 _NO_HASH = "0" * 64
 
-_NEEDS_NO_LIMITS = "this needs an API key without limits of its own"
-_NEEDS_ALL_QUEUES = "this needs an API key for all queues"
+_NEEDS_NO_LIMITS = "this requires an API key that is not limited to queues or a namespace"
+_NEEDS_ALL_QUEUES = "this requires an API key for all queues"
 
 
 class Principal:
@@ -227,26 +227,28 @@ class Access:
         if self.is_open:
             return ANYONE
         if not token:
-            return Refusal(Code.UNAUTHORISED, "an API key is needed; send its token")
+            return Refusal(Code.UNAUTHORISED, "an API key is required; send its token")
         key_id = id_of(token)
         key = self._find(key_id)
         is_bearer = is_token_of(token, key.hash if key else _NO_HASH) if key_id else False
         if key is not None and is_bearer and not _is_over(key, now_us):
             return Principal(key)
-        return Refusal(Code.UNAUTHORISED, "this token is of no API key here, or the key is over")
+        return Refusal(
+            Code.UNAUTHORISED, "invalid token: no such API key, or it has expired or was revoked"
+        )
 
     def admit_certified(self, names: Collection[str], now_us: int) -> Principal | Refusal:
         """Authenticate a client whose certificate has these names, as the key with one of them."""
         if self.is_open:
             return ANYONE
         if not names:
-            message = "no certificate that is trusted here was shown; use the token of an API key"
+            message = "no trusted client certificate was presented; use the token of an API key"
             return Refusal(Code.UNAUTHORISED, message)
         named = [key for key in self.all_keys() if key.name in names and not _is_over(key, now_us)]
         if len(named) == 1:
             return Principal(named[0])
         told = ", ".join(map(repr, names))
-        which = "more than one API key has" if named else "no API key has, or the key is over,"
+        which = "more than one API key has" if named else "no valid API key has"
         return Refusal(Code.UNAUTHORISED, f"{which} the name of the certificate: {told}")
 
     def is_current(self, principal: Principal, now_us: int) -> bool:

@@ -79,7 +79,7 @@ class Backlog:
         while self._sum > self._max and self._sizes:
             slowest = max(self._sizes, key=self._sizes.__getitem__)
             log.warning(
-                "slow reader cut off: too much is unread in sum",
+                "slow reader disconnected: unread output limit reached",
                 unread_bytes=self._sizes[slowest],
                 sum_bytes=self._sum,
                 bytes_max=self._max,

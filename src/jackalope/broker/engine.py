@@ -321,16 +321,14 @@ class Engine:
                 return
 
 
-_INTERNAL = Refusal(
-    Code.INTERNAL, "an error in the broker, which has logged it; nothing was changed"
-)
+_INTERNAL = Refusal(Code.INTERNAL, "internal error; nothing was changed; see the broker's log")
 
 
 def _refuse_all(commands: list[AnyCommand], fault: StorageFault) -> list[Effect]:
     if fault.is_settled:
         outcome = "nothing was changed; try again later"
     else:
-        outcome = "whether this was stored is not known; repeat it with the same ids"
+        outcome = "it is unknown whether this was stored; repeat it with the same ids"
     return _refuse(commands, Refusal(Code.STORAGE_FAILED, f"{outcome}: {fault}", SECOND))
 
 
@@ -361,8 +359,8 @@ def recover(journal: Journal, history: History) -> tuple[Core, int]:
                 core.apply(record)
             except (BrokenInvariant, KeyError) as error:
                 raise Corrupt(
-                    f"batch {sequence} of the journal does not follow from what stands before it: "
-                    f"{type(error).__name__}: {error}. {WAY_OUT}"
+                    f"batch {sequence} of the journal does not follow from the batches before "
+                    f"it: {type(error).__name__}: {error}. {WAY_OUT}"
                 ) from error
     return core, sequence
 
@@ -397,7 +395,7 @@ def recover_what_is_left(
         check(core)
     except BrokenInvariant as error:
         raise Corrupt(
-            f"what is left does not hold together ({error}); restore the data folder from a backup"
+            f"the remaining data is inconsistent ({error}); restore the data folder from a backup"
         ) from error
     return core, max(end, witnessed)
 
@@ -420,7 +418,10 @@ def _left_out(core: Core, journal: Journal, applied: int) -> Iterator[str]:
                 core.apply(record)
             except (BrokenInvariant, KeyError) as error:
                 kind = type(record).__name__
-                yield f"a {kind} in batch {sequence} does not follow from what is left: {error}"
+                yield (
+                    f"a {kind} in batch {sequence} does not follow from the remaining batches: "
+                    f"{error}"
+                )
 
 
 def _sound_records(body: bytes) -> tuple[list[AnyRecord], int]:

@@ -122,10 +122,10 @@ class Admission:
             room, least = self._room_bytes(), self._free_bytes_min
             is_low = room is not None and room < least
             if is_low and not self._lack:
-                log.warning("disk nearly full, new tasks are refused", room=room, least=least)
+                log.warning("disk space low; refusing new tasks", room=room, least=least)
             elif self._lack and not is_low:
-                log.info("disk has room again, new tasks are accepted", room=room)
-            self._lack = f"the disk has room for {room} bytes, less than {least}" if is_low else ""
+                log.info("disk space available again; accepting new tasks", room=room)
+            self._lack = f"free disk space is {room} bytes, less than {least}" if is_low else ""
         return self._lack
 
     def refuse(self, now_us: int, items: int, unwritten: int) -> Refusal | None:
@@ -137,13 +137,13 @@ class Admission:
             unwritten: how many tasks history lacks.
         """
         if lack := self.lack(now_us):
-            message = f"{lack}: make room, or let workers finish what is there; then submit again"
+            message = f"{lack}: free some space, then submit again"
             return Refusal(Code.OVERLOADED, message, _RETRY_US)
         if items <= INBOX_ITEMS_MAX and unwritten <= UNWRITTEN_TASKS_MAX:
             return None
         return Refusal(
             Code.OVERLOADED,
-            f"the broker has {items} items to work on and {unwritten} tasks to write; "
-            "submit again a little later",
+            f"the broker is overloaded: {items} commands and {unwritten} tasks to write are "
+            "queued; submit again later",
             _RETRY_US,
         )

@@ -45,7 +45,7 @@ def inspect_folder(folder: Path) -> list[Finding]:
     """
     place = JournalPlace(folder)
     if not (folder / LOCK).exists() and place.kind is None:
-        raise StorageFault(f"{folder}: is no data folder of a broker")
+        raise StorageFault(f"{folder}: not a data folder")
     with _kept_out(folder):
         journal, last, trimmed = _inspect_journal(place)
         history, applied = _inspect_history(folder / HISTORY)
@@ -73,7 +73,9 @@ def _kept_out(folder: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise FolderBusy(f"{folder}: a broker has this data folder. Stop it first") from None
+        raise FolderBusy(
+            f"{folder}: the data folder is in use by a broker; stop it first"
+        ) from None
     finally:
         os.close(descriptor)
 
@@ -168,7 +170,7 @@ def _inspect_history(path: Path) -> tuple[Finding, int]:
                 except StorageFault as fault:
                     problems.append(str(fault))
     except sqlite3.DatabaseError as error:
-        problems.append(f"tasks behind the first {count} cannot be read: {error}")
+        problems.append(f"tasks after the first {count} cannot be read: {error}")
     return Finding("tasks in history", count, problems[:PROBLEMS_MAX]), applied
 
 
@@ -182,7 +184,7 @@ def _inspect_sequences(folder: Path, last: int, trimmed: int, applied: int) -> F
         problems.append(f"{HISTORY} ends at batch {applied}, the journal begins at {trimmed + 1}")
     if max(last, applied) < witnessed:
         problems.append(f"the journal ends at batch {last}, batch {witnessed} was acknowledged")
-    return Finding("how the files belong together", max(last, applied), problems)
+    return Finding("consistency between files", max(last, applied), problems)
 
 
 def _inspect_blobs(folder: Path) -> Finding:

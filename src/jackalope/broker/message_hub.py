@@ -110,7 +110,7 @@ class MessageHub:
         """Take calls for recipients and receive broadcasts, in addition to earlier ones."""
         names = [*recipients, *(part for one in interests for part in (one.sender, one.subject))]
         if "" in recipients:
-            return Refusal(Code.INVALID, "a recipient needs a name")
+            return Refusal(Code.INVALID, "the name of the recipient must not be empty")
         if too_long := _too_long(names):
             return too_long
         new_recipients = set(recipients) - seat.recipients
@@ -158,11 +158,11 @@ class MessageHub:
             return refusal
         seats = self._recipients.get((seat.namespace, recipient))
         if not seats:
-            message = f"nobody takes calls for {recipient[:NAME_CHARS_MAX]!r} now"
+            message = f"no subscriber for calls to {recipient[:NAME_CHARS_MAX]!r}"
             return Refusal(Code.UNKNOWN_RECIPIENT, message)
         callee = seats[-1]
         if callee.line.is_slow():
-            message = f"{recipient!r} does not read what it is sent; call again a little later"
+            message = f"{recipient!r} is not reading its messages; call again later"
             return Refusal(Code.OVERLOADED, message, _SLOW_RETRY_US)
         if max(len(seat.made), len(callee.taken)) >= CALLS_PER_SESSION_MAX:
             return _too_many("calls that wait for a reply", CALLS_PER_SESSION_MAX)
@@ -222,7 +222,10 @@ class MessageHub:
 def _too_large(body: bytes) -> Refusal | None:
     if len(body) <= MESSAGE_BYTES_MAX:
         return None
-    message = f"a message of {len(body)} bytes; at most {MESSAGE_BYTES_MAX}: send a task instead"
+    message = (
+        f"the message has {len(body)} bytes, at most {MESSAGE_BYTES_MAX} are allowed; send "
+        "a task instead"
+    )
     return Refusal(Code.TOO_LARGE, message)
 
 
@@ -234,4 +237,6 @@ def _too_long(names: list[str]) -> Refusal | None:
 
 
 def _too_many(what: str, most: int) -> Refusal:
-    return Refusal(Code.TOO_MANY, f"a session has at most {most} {what}; let some end first")
+    return Refusal(
+        Code.TOO_MANY, f"the session has {most} {what}, the maximum; wait until some end"
+    )

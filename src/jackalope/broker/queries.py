@@ -138,7 +138,7 @@ class Question(Generic[T]):
         times = (about.since_us, about.until_us, about.step_s)
         if not all(0 <= number <= TIME_US_MAX for number in numbers + times):
             names = "batch, older_than_us, before, offset, since_us, until_us and step_s"
-            message = f"question {self.name!r}: {names} must be 0 to {TIME_US_MAX}"
+            message = f"query {self.name!r}: {names} must be 0 to {TIME_US_MAX}"
             raise Refused(Refusal(Code.INVALID, message))
         return await self._ask(broker, namespace, about)
 
@@ -159,7 +159,7 @@ async def answer_named(broker: Broker, namespace: str, what: str, about: dict[st
     question = QUESTIONS.get(what)
     if question is None:
         task.admit(namespace)  # Without the permission to ask, none is known.
-        message = f"no question {what!r}; there are {', '.join(QUESTIONS)}"
+        message = f"unknown query {what!r}; use {', '.join(QUESTIONS)}"
         raise Refused(Refusal(Code.INVALID, message))
     question.admit(namespace)
     try:
@@ -204,7 +204,7 @@ async def leased_payload(broker: Broker, session: int, held: Held) -> Body:
         worker = engine.core.roster.sessions.get(session)
         leased = None if worker is None else worker.held.get(held.task)
         if leased is None or lease_of(leased).fence != held.fence:
-            message = f"fence {held.fence} is not the present lease of task {held.task.hex()}"
+            message = f"fence {held.fence} is not the current lease of task {held.task.hex()}"
             raise Refused(Refusal(Code.STALE_FENCE, f"{message}; stop working on it"))
         return leased.payload
 
@@ -225,7 +225,7 @@ async def leases_of(
         if known is not None and not any(map(sees, known.queues)):
             return [], ()  # To a key of other queues it is not there.
         if known is not None and known.session:
-            message = f"worker {worker!r} works over another connection; choose another name"
+            message = f"worker {worker!r} is connected over another session; choose another name"
             raise Refused(Refusal(Code.STALE_SESSION, message))
         holding, queues = Leases(engine.core, namespace).of(worker)
         return holding, tuple(sorted(queues))
@@ -255,7 +255,7 @@ async def task(broker: Broker, namespace: str, about: About) -> TaskView:
         return view
     total = sum(map(size_of, bodies))
     if total > FRAME_BYTES_MAX:  # Known before anything is loaded.
-        message = f"the bodies of the task have {total} bytes; fetch them in parts"
+        message = f"the payload and result have {total} bytes; fetch them in parts"
         raise Refused(Refusal(Code.TOO_LARGE, message))
     payload, result = [await broker.blobs.load(body) for body in bodies]
     return msgspec.structs.replace(view, payload=payload, result=result)
@@ -276,7 +276,7 @@ async def tasks(broker: Broker, namespace: str, about: About) -> TaskPage:
         _queues_meant(about),
     )
     if not wanted.is_sound():
-        raise Refused(Refusal(Code.INVALID, "list of tasks: it names too many queues"))
+        raise Refused(Refusal(Code.INVALID, "list of tasks: too many queues"))
     limit = min(max(about.limit, 1), PAGE_ROWS_MAX)
     offset = min(about.offset, OFFSET_ROWS_MAX)
 

@@ -77,7 +77,7 @@ class Health:
     def __init__(
         self, engine: Engine, clock: Clock, writer: JournalWriter, admission: Admission
     ) -> None:
-        self.down = "the broker does not run"  # why there are no turns; empty if there are
+        self.down = "the broker is not running"  # why there are no turns; empty if there are
         self._engine = engine
         self._clock = clock
         self._writer = writer
@@ -91,7 +91,7 @@ class Health:
             return f"the storage failed: {self._engine.fault}"
         storing_us = self._writer.storing_us()
         if storing_us > _STUCK_DISK_US:
-            return f"the disk has not answered for {storing_us // SECOND} s"
+            return f"the disk has not responded for {storing_us // SECOND} s"
         return ""
 
     def shortage(self) -> str:
@@ -166,7 +166,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Finish what has arrived, write everything behind, and close the storage."""
-        self._is_stopping, self.health.down = True, "the broker stops"
+        self._is_stopping, self.health.down = True, "the broker is shutting down"
         self._inbox.wake.set()
         try:
             if self._task is not None:
@@ -300,7 +300,7 @@ class Broker:
                     self._end_sessions()
             await self._flusher.write_everything()
         except BaseException:
-            self.health.down = self.health.down or "the broker does not run"
+            self.health.down = self.health.down or "the broker is not running"
             for handler in list(self._handlers.values()):
                 handler.end("the broker has stopped")
             raise

@@ -137,7 +137,7 @@ def draw(measured: dict[str, Any]) -> RenderableType:
     ):
         rates.add_row(name, number(measured[key]))
     times = table("latency", ">p50 ms", ">p99 ms")
-    for name, key in (("submit", "submit"), ("submit, run, hear of it", "round_trip")):
+    for name, key in (("submit", "submit"), ("submit, run, await result", "round_trip")):
         times.add_row(name, f"{measured[f'{key}_p50_ms']:.2f}", f"{measured[f'{key}_p99_ms']:.2f}")
     what = (
         f"{measured['tasks']:,} tasks of {measured['payload_bytes']} bytes, "

@@ -172,7 +172,7 @@ class Which(Options):
         for name in self.state or ():
             if name not in STATES and name not in STATE_SETS:
                 known = ", ".join(_complete_states())
-                raise Failure(f"no state {name!r}; there are {known}", code=Exit.USAGE)
+                raise Failure(f"unknown state {name!r}; use {known}", code=Exit.USAGE)
             found += STATE_SETS.get(name, (name,))
         return tuple(dict.fromkeys(found))
 

@@ -339,7 +339,7 @@ def _value_of(recipient: str, reply: CallReplied) -> Any:
     if reply.stage is CallStage.ERROR:
         raise CallFailed(recipient, _error_in(reply.body))
     if reply.stage is CallStage.LOST:
-        raise CallFailed(recipient, Error("ConnectionLost", "it went away before it had answered"))
+        raise CallFailed(recipient, Error("ConnectionLost", "it disconnected before it answered"))
     raise CallFailed(recipient, Error("Cancelled", "it gave up the call"))
 
 

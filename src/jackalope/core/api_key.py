@@ -18,7 +18,7 @@ _HEX = frozenset("0123456789abcdef")
 
 
 class Permission(StrEnum):
-    """What the bearer of a key may do."""
+    """The operations that a key permits."""
 
     SUBMIT_TASKS = "submit_tasks"
     READ_TASKS = "read_tasks"
@@ -28,7 +28,7 @@ class Permission(StrEnum):
 
 
 class ApiKey(msgspec.Struct, frozen=True):
-    """A key, without its token."""
+    """An API key, without its token."""
 
     id: str  # names the key; part of its token, and no secret
     hash: str  # SHA-256 of the token, in hex
@@ -42,17 +42,16 @@ class ApiKey(msgspec.Struct, frozen=True):
 
 
 def is_unlimited_admin(key: ApiKey) -> bool:
-    """Return whether a key administers every queue of its namespace."""
     return Permission.ADMIN in key.permissions and not key.queues
 
 
 def is_lasting_admin(key: ApiKey) -> bool:
-    """Return whether a key can always make and revoke others."""
+    """Return whether a key can always create and revoke keys."""
     return is_unlimited_admin(key) and not key.namespace and not key.expires_us
 
 
 def api_key_problems(key: ApiKey) -> list[str]:
-    """Return everything that is wrong with a key in itself."""
+    """List everything that is invalid in a key by itself."""
     problems = []
     if not 0 < len(key.id) <= _ID_CHARS_MAX or not _HEX.issuperset(key.id):
         problems.append(f"id: must be 1 to {_ID_CHARS_MAX} digits of hex, got {key.id!r}")

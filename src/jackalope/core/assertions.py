@@ -6,10 +6,10 @@ writes anything.
 
 
 class BrokenInvariant(AssertionError):
-    """A bug in Jackalope: something that can never be true is true."""
+    """A bug in Jackalope: an invariant does not hold."""
 
 
 def must(condition: object, what: str, *details: object) -> None:
-    """Stop if `condition` is false."""
+    """Raise `BrokenInvariant` if `condition` is false."""
     if not condition:
         raise BrokenInvariant(f"{what}: {', '.join(map(repr, details))}" if details else what)

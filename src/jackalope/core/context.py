@@ -54,14 +54,14 @@ class Missing(msgspec.Struct):
 
 
 class Deadline(msgspec.Struct, frozen=True):
-    """One kind of deadline: where those of a core are kept, and what is done with what is due."""
+    """One kind of deadline: where it is stored, and its handler."""
 
     timers: Callable[[Context], Timers[Any]]
     act: Callable[[Context, Iterator[Any]], None]
 
 
 def each(act: Callable[[Context, Any], None]) -> Callable[[Context, Iterator[Any]], None]:
-    """Return what acts on everything that is due, one after the other."""
+    """Return a handler that processes due items one by one."""
 
     def act_on_all(ctx: Context, due: Iterator[Any]) -> None:
         for key in due:
@@ -75,7 +75,7 @@ WorkerHandler = Callable[["Context", Any, Worker], Answered | None]
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """What one part of the core does, and when."""
+    """The handlers, deadlines and hooks of one part of the core."""
 
     # its commands. A handler returns the answer, or None if it has answered or answers later.
     handlers: Mapping[type, Handler] = {}
@@ -100,7 +100,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rooms:
-    """All rooms of a core, in the order in which deadlines are checked and hooks called."""
+    """All rooms of a core, in the order in which deadlines are processed and hooks called."""
 
     def __init__(self, *rooms: Room) -> None:
         self.all = rooms
@@ -134,7 +134,7 @@ class Agenda:
         self.rest: dict[Callable[..., object], list[Any]] = {}
 
     def offer(self, task: Task) -> None:
-        """Note that a task may have become ready, or is about to be no longer."""
+        """Note that a task may have become ready, or is about to stop being ready."""
         if task.lane is not None:
             self.lanes[task.lane] = None
 
@@ -142,15 +142,15 @@ class Agenda:
         self.lanes.update(dict.fromkeys(queue.line.lanes.values()))
 
     def feed(self, worker: Worker) -> None:
-        """Note that a worker, and those with whom it shares slots, may take tasks."""
+        """Note that a worker, and those that share its slots, may take tasks."""
         self.workers[worker] = None
         if worker.share is not None:
             self.workers.update(worker.share.members)
 
     def add(self, by: Callable[..., object], item: object) -> None:
-        """Leave something to a function, for which its room takes it when it settles.
+        """Queue an item for a function, whose room takes it when it settles.
 
-        What no room takes would be settled for ever.
+        An item that no room takes would be settled forever.
         """
         self.rest.setdefault(by, []).append(item)
 
@@ -159,7 +159,7 @@ class Agenda:
 
 
 class Context:
-    """The state of a core, and the verbs of handlers."""
+    """The state of a core, and the operations of handlers."""
 
     def __init__(self, rooms: Rooms) -> None:
         self.rooms = rooms
@@ -184,14 +184,14 @@ class Context:
         self._own: dict[type, Any] = {}
 
     def own(self, kind: type[Own]) -> Own:
-        """Return the volatile state of a room that only this room looks at."""
+        """Return the volatile state that is private to a room."""
         found: Own | None = self._own.get(kind)
         if found is None:
             found = self._own[kind] = kind()
         return found
 
     def decide(self, command: Command) -> Answered | None:
-        """Let the room of a command handle it, and return the answer if there is one now."""
+        """Dispatch a command to its handler, and return the reply if there is one now."""
         handle = self.rooms.handlers.get(type(command))
         if handle is not None:
             return handle(self, command)
@@ -201,16 +201,16 @@ class Context:
         return self.rooms.reports[type(command)](self, command, worker)
 
     def worker_of(self, command: Command) -> Worker | Refusal:
-        """Return the worker of a session, which the command proves alive."""
+        """Return the worker of a session, and renew its lease."""
         worker = self.roster.sessions.get(command.session)
         if worker is None:
-            message = "this session has no worker; join, and say what is still running"
+            message = "this session has no worker; join, with the attempts that still run"
             return Refusal(Code.UNKNOWN_SESSION, message)
         worker.heard_us = self.now_us
         return worker
 
     def record(self, record: AnyRecord) -> None:
-        """Write down a fact, now and for ever."""
+        """Record a fact and apply it to the book."""
         APPLIERS[type(record)](self.book, record)
         self.records.append(record)
 
@@ -224,7 +224,7 @@ class Context:
         reason: Reason | None = None,
         detail: str = "",
     ) -> None:
-        """Record that something other than an attempt changed the state of a task."""
+        """Record a state change that is not the result of an attempt."""
         record = TaskMoved(self.now_us, task.id, event, to, by, reason, detail)
         if to in ENDED:
             self.end_task(record)
@@ -234,7 +234,7 @@ class Context:
         self.agenda.offer(task)
 
     def end_task(self, record: TaskEnd) -> None:
-        """Record the end of a task. Those that wait for it are notified after the command."""
+        """Record the end of a task. Its watchers and dependents are notified after the command."""
         task_id = record.task
         task = self.book.tasks[task_id]
         attempt, lane = task.attempt, task.lane
@@ -249,7 +249,7 @@ class Context:
             ended(self, task, record, attempt)
 
     def reply(self, command: Command, body: Answered) -> None:
-        """Answer a command before its handler returns, if an answer is wanted."""
+        """Reply to a command before its handler returns, if a reply is wanted."""
         if command.ref:
             self.effects.append(Reply(command.session, command.ref, body))
 

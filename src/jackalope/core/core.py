@@ -34,7 +34,7 @@ STALL_US = 250 * MILLISECOND
 
 
 def tick(ctx: Context, _: Tick) -> Accepted:
-    """Act on what is due. What is too much for one tick stays due, so that none is endless."""
+    """Process what is due. Each tick has a bound; the rest stays due."""
     for deadline in ctx.rooms.deadlines:
         due = deadline.timers(ctx).pop_due(ctx.now_us)
         deadline.act(ctx, islice(due, DEADLINES_PER_TICK_MAX))
@@ -61,7 +61,7 @@ ROOMS = Rooms(
 
 
 class Core(Context):
-    """The deterministic heart of the broker."""
+    """The deterministic state machine of the broker."""
 
     def __init__(self, rooms: Rooms = ROOMS) -> None:
         super().__init__(rooms)
@@ -69,7 +69,7 @@ class Core(Context):
         self._timers = [deadline.timers(self) for deadline in rooms.deadlines]
 
     def handle(self, now_us: int, command: AnyCommand) -> tuple[list[AnyRecord], list[Effect]]:
-        """Decide about one command, and return its records and effects."""
+        """Decide one command, and return its records and effects."""
         refusal = _too_many(command) or unfit(command)
         self.is_changing = True
         if now_us > self.now_us:
@@ -89,11 +89,11 @@ class Core(Context):
         return records, effects
 
     def apply(self, record: AnyRecord) -> None:
-        """Write down a fact that was decided before: on restart, or by another node."""
+        """Apply a record that was decided before: on restart, or by another node."""
         apply(self.book, record)
 
     def next_deadline_us(self) -> int | None:
-        """Return when `Tick` must come at the latest, or None if nothing is set."""
+        """Return when the next `Tick` is due, or None."""
         deadline_us = None
         for timers in self._timers:
             at_us = timers.next_us()
@@ -102,7 +102,7 @@ class Core(Context):
         return deadline_us
 
     def missing(self, command: AnyCommand) -> Missing | None:
-        """Return what of storage the command needs, or None, as nearly always."""
+        """Return what the command needs from storage, or None in the common case."""
         look = self.rooms.missing.get(type(command))
         return None if look is None else look(self, command) or None
 

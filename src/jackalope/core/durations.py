@@ -22,19 +22,19 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|h|d)?\s*")
 
 
 def parse_duration(value: object) -> int:
-    """Return a duration in microseconds: "30s", "5m", "1h30m", "100ms", "forever" or seconds."""
+    """Parse a duration into microseconds: "30s", "5m", "1h30m", "100ms", "forever" or seconds."""
     text = str(value).strip().lower()
     if text == FOREVER:
         return NEVER
     parts = _DURATION.findall(text)
     is_whole = bool(parts) and not _DURATION.sub("", text) and not isinstance(value, bool)
     if not is_whole or (len(parts) > 1 and not all(unit for _, unit in parts)):
-        raise ValueError(f"{value!r} is no duration; write 100ms, 30s, 5m, 2h, 7d or seconds")
+        raise ValueError(f"{value!r} is not a duration; write 100ms, 30s, 5m, 2h, 7d or seconds")
     return sum(round(float(number) * _UNITS[unit or "s"]) for number, unit in parts)
 
 
 def format_duration(duration_us: int) -> str:
-    """Return a duration as `parse_duration` reads it, exactly."""
+    """Format a duration so that `parse_duration` returns it exactly."""
     if duration_us >= NEVER:
         return FOREVER
     for unit, size in reversed(_UNITS.items()):

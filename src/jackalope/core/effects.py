@@ -20,14 +20,14 @@ from jackalope.core.task import Body, Envelope, Error, Options, Signal
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """Yes. For lists: how many were accepted, and which were refused and why."""
+    """The command succeeded. For lists: how many were accepted, and the refusals by index."""
 
     count: int = 1
     refused: tuple[tuple[int, Refusal], ...] = ()
 
 
 class Served(msgspec.Struct, frozen=True, gc=False):
-    """How a request was served, and the task that has the answer or will have it."""
+    """How a request was served, and the task that has or will have the answer."""
 
     how: How
     task: TaskId
@@ -37,7 +37,7 @@ class Served(msgspec.Struct, frozen=True, gc=False):
 
 
 class AcceptedRequests(Accepted, frozen=True):
-    """Yes, and how those of the tasks are served that are requests, by their index."""
+    """As `Accepted`, with how the tasks that are requests are served, by index."""
 
     served: tuple[tuple[int, Served], ...] = ()
 
@@ -49,14 +49,14 @@ class Declared(msgspec.Struct, frozen=True):
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """The worker is known."""
+    """The worker is registered."""
 
     resumed: tuple[Held, ...] = ()  # what it was holding goes on
     drop: tuple[Held, ...] = ()  # attempts that it must abandon: they are no longer its own
 
 
 class Acted(msgspec.Struct, frozen=True):
-    """What an action did."""
+    """The outcome of an action."""
 
     changed: int = 0  # tasks that are now what was asked for
     requested: int = 0  # tasks whose worker was asked
@@ -71,7 +71,7 @@ class PoolSet(msgspec.Struct, frozen=True):
 
 
 class StartOrder(msgspec.Struct, frozen=True):
-    """Start this for a group."""
+    """Start a worker for a group."""
 
     launch: str
     namespace: str
@@ -84,21 +84,21 @@ class StartOrder(msgspec.Struct, frozen=True):
 
 
 class StopOrder(msgspec.Struct, frozen=True):
-    """Stop this: it holds no task and gets none."""
+    """Stop a worker: it holds no task and gets none."""
 
     launch: str
     grace_us: int
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What a launcher is to do."""
+    """What a launcher has to start and stop."""
 
     start: tuple[StartOrder, ...] = ()
     stop: tuple[StopOrder, ...] = ()
 
 
 class QueueOpened(msgspec.Struct, frozen=True, gc=False):
-    """The queue is there: its name, how many tasks are ready, and who consumes them."""
+    """The queue exists: its name, and the numbers of ready tasks and consumers."""
 
     queue: str
     ready: int
@@ -106,13 +106,13 @@ class QueueOpened(msgspec.Struct, frozen=True, gc=False):
 
 
 class Dropped(msgspec.Struct, frozen=True, gc=False):
-    """So many tasks are gone."""
+    """The number of tasks that were dropped."""
 
     count: int
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
-    """The outcome of messages, by their index; those not listed are in their queues."""
+    """The outcome of messages, by index; those not listed are in their queues."""
 
     count: int  # how many there were
     unrouted: tuple[int, ...] = ()  # those that led to no queue and were to be returned then
@@ -126,7 +126,7 @@ class NothingToClaim(msgspec.Struct, frozen=True):
 
 
 class HelpersPromised(msgspec.Struct, frozen=True):
-    """Helpers will come when there are any, and prove themselves by this token."""
+    """Helpers will connect when there are any, and authenticate with this token."""
 
     token: str
 
@@ -172,7 +172,7 @@ class SignalAsked(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class DrainAsked(msgspec.Struct, frozen=True):
-    """The worker must finish what it has and leave."""
+    """The worker must finish what it holds and leave."""
 
 
 class SessionReplaced(msgspec.Struct, frozen=True):
@@ -180,7 +180,7 @@ class SessionReplaced(msgspec.Struct, frozen=True):
 
 
 class LeaseLost(msgspec.Struct, frozen=True):
-    """The worker was silent for too long; what it held is no longer its own. It may join again."""
+    """The worker's lease expired, and it lost what it held. It may join again."""
 
 
 class TaskEnded(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -194,7 +194,7 @@ class TaskEnded(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class TaskProgressed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A watched task has come further, in the words of its worker."""
+    """A watched task has made progress, as reported by its worker."""
 
     task: TaskId
     at_us: int
@@ -203,13 +203,13 @@ class TaskProgressed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class OrdersDue(msgspec.Struct, frozen=True):
-    """There is something to start or to stop for a launcher: report, and have it."""
+    """A launcher has something to start or stop: report launches to receive it."""
 
     launcher: str
 
 
 class ConsumerCancelled(msgspec.Struct, frozen=True):
-    """The queue of a consumer is gone."""
+    """The queue of a consumer was deleted."""
 
 
 class DeliveryTimedOut(msgspec.Struct, frozen=True):
@@ -220,7 +220,7 @@ class DeliveryTimedOut(msgspec.Struct, frozen=True):
 
 
 class DirectReply(msgspec.Struct, frozen=True):
-    """An answer that goes to who waits at this address, and into no queue."""
+    """A reply that goes to the session that waits at this address, and into no queue."""
 
     address: str
     properties: bytes
@@ -230,7 +230,7 @@ class DirectReply(msgspec.Struct, frozen=True):
 class HelpAsked(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The worker must help a task with its fan-out, and report when that is over.
 
-    To a peer it says by an empty `where` what `HelpRecalled` says: help this task no more.
+    On the wire an empty `where` stands for `HelpRecalled`: stop helping this task.
     """
 
     fence: int
@@ -276,7 +276,7 @@ Message = (
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
-    """The answer to the command of this session with this ref."""
+    """The reply to the command of this session with this ref."""
 
     session: int
     ref: int
@@ -284,7 +284,7 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendToSession(msgspec.Struct, frozen=True, gc=False):
-    """A message that a session did not ask for just now."""
+    """An unsolicited message to a session."""
 
     session: int
     message: Message

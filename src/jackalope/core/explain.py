@@ -24,7 +24,7 @@ from jackalope.core.task import Attempt, HistoryEntry, Task, how_made, joined, l
 
 
 class Why(StrEnum):
-    """Kinds of reasons, for programs."""
+    """Kinds of causes, for programs."""
 
     HELD = "held"
     PAUSED = "paused"
@@ -50,7 +50,7 @@ class Why(StrEnum):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One reason: its kind, a sentence, and the facts in it."""
+    """One cause: its kind, a sentence, and the facts in it."""
 
     why: Why
     text: str
@@ -58,7 +58,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Why a task is as it is. More than one thing may hold it back."""
+    """Why a task is in its state. There may be several causes."""
 
     task: TaskId
     state: State
@@ -66,7 +66,6 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def explain(ctx: Context, task: Task) -> Explanation:
-    """Explain why a task is not running; or what runs it; or how it ended."""
     if task.state is State.READY:
         causes = _why_ready(ctx, task)
     elif task.attempt is not None:
@@ -79,14 +78,14 @@ def explain(ctx: Context, task: Task) -> Explanation:
 
 
 def history(task: Task) -> list[HistoryEntry]:
-    """Return what happened to a task, when and by whom, from its submission on."""
+    """Return the history of a task from its submission on."""
     return [HistoryEntry(task.created_us, "submit", task.by), *(task.history or ())]
 
 
 def whole_history(ctx: Context, task: Task) -> list[HistoryEntry]:
-    """Return the same with how its request was served, and the last use of the kept answer.
+    """Return the history with how its request was served, and the last use of the cached answer.
 
-    Uses leave no line of their own: there may be any number of them.
+    Single uses are not listed: there may be any number of them.
     """
     submitted, *rest = history(task)
     how, answer = how_made(task.options), ctx.book.answers.by_task.get(task.id)
@@ -98,7 +97,7 @@ def whole_history(ctx: Context, task: Task) -> list[HistoryEntry]:
 
 
 def is_stuck(attempt: Attempt | None, policy: Policy, now_us: int) -> bool:
-    """Return whether an attempt runs for longer than the policy of its queue takes for normal."""
+    """Return whether an attempt runs for longer than its queue's `stuck_after`."""
     if attempt is None or not attempt.started_us or not policy.stuck_after_us:
         return False
     return now_us - attempt.started_us > policy.stuck_after_us
@@ -111,7 +110,7 @@ def _why_resting(task: Task) -> Cause:
         return Cause(Why.WAITING, text, {"tasks": ",".join(waited_for[:100])})
     if task.state is State.SCHEDULED:
         times = "1 failure" if task.failures == 1 else f"{task.failures} failures"
-        what = f"try again after {times}" if task.failures else "start"
+        what = f"retry after {times}" if task.failures else "start"
         text = f"is due to {what} at {task.due_us}"
         return Cause(Why.SCHEDULED, text, {"due_us": task.due_us, "failures": task.failures})
     last = history(task)[-1]
@@ -162,7 +161,7 @@ def _why_no_worker(ctx: Context, task: Task) -> list[Cause]:
     ]
     if not workers:
         what = f"task {task.name!r}" if task.name else "tasks without a name"
-        text = f"no worker knows {what}; those that serve its queue have other tasks"
+        text = f"no worker that serves its queue implements {what}"
         return [Cause(Why.NAME_UNKNOWN, text, {"queue": queue.name, "name": task.name})]
     free = [worker for worker in workers if worker.has_room()]
     if not free:
@@ -177,7 +176,7 @@ def _why_no_worker(ctx: Context, task: Task) -> list[Cause]:
 
 
 def _why_no_room(worker: Worker) -> str:
-    """Explain why a worker can be given nothing."""
+    """Explain why a worker cannot be assigned a task."""
     if not worker.session:
         return "away"
     if worker.is_draining:
@@ -191,14 +190,14 @@ def _why_no_room(worker: Worker) -> str:
 
 
 def _why_pool(ctx: Context, task: Task) -> list[Cause]:
-    """Explain how far the pool of the queue has come with a worker for a task."""
+    """Explain the state of the queue's pool with regard to a task."""
     pool = ctx.pools.by_name.get((task.queue.namespace.name, task.queue.name))
     group = None if pool is None else pool.groups.get(task.key)
     if pool is None or group is None or pool.settings is None:
         return []
     if group.state is GroupState.WAITING:
         ahead = list(pool.line).index(task.key)
-        text = f"its pool has {len(pool.up)} groups up, as many as may be; {ahead} wait before it"
+        text = f"its pool has {len(pool.up)} groups up, the maximum; {ahead} groups are ahead of it"
         return [Cause(Why.POOL_FULL, text, {"up": len(pool.up), "ahead": ahead})]
     if problem := ctx.pools.trouble(group, ctx.now_us):
         text = f"its pool cannot start a worker: {problem}"
@@ -214,7 +213,7 @@ def _why_pool(ctx: Context, task: Task) -> list[Cause]:
 
 
 def _ahead(ctx: Context, task: Task, lane: Lane) -> int:
-    """Count who goes before a task in its lane, up to a limit that keeps asking cheap."""
+    """Count the tasks ahead in the lane, up to a limit that bounds the cost."""
     for ahead, other in enumerate(lane.ordered(ctx.book.tasks)):
         if other is task or ahead >= AHEAD_COUNT_MAX:
             return ahead
@@ -229,7 +228,7 @@ def _why_leased(ctx: Context, task: Task) -> list[Cause]:
         text = f"runs on worker {attempt.worker!r} since {attempt.started_us}"
         causes = [Cause(Why.RUNNING, text, {**facts, "since_us": attempt.started_us})]
     else:
-        text = f"was sent to worker {attempt.worker!r}, which has not yet said that it began"
+        text = f"assigned to worker {attempt.worker!r}, which has not reported the start yet"
         causes = [Cause(Why.ASSIGNED, text, {**facts, "since_us": attempt.assigned_us})]
     fanout = ctx.fanouts.get(attempt.fence)
     if fanout is not None:
@@ -239,10 +238,10 @@ def _why_leased(ctx: Context, task: Task) -> list[Cause]:
         causes.append(Cause(Why.HELPED, text, helped))
     if is_stuck(attempt, task.queue.policy, ctx.now_us):
         limit_us = task.queue.policy.stuck_after_us
-        text = f"seems stuck: it has run for longer than {format_duration(limit_us)}"
+        text = f"may be stuck: it has run for longer than {format_duration(limit_us)}"
         causes.append(Cause(Why.STUCK, text, {"stuck_after_us": limit_us}))
     if worker is None or not worker.session:
-        text = f"worker {attempt.worker!r} is not connected; it may still come back"
+        text = f"worker {attempt.worker!r} is disconnected and may reconnect"
         causes.append(Cause(Why.WORKER_AWAITED, text, facts))
     if attempt.request is not None:
         asked = attempt.request

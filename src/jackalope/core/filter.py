@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Conditions that must all hold; what is left empty does not matter."""
+    """Conditions that must all hold; empty ones are ignored."""
 
     states: tuple[State, ...] = ()  # the state is one of these
     queue: str = ""  # in this queue
@@ -34,7 +34,7 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queues: tuple[str, ...] = ()  # in one of these queues
 
     def is_sound(self) -> bool:
-        """Return whether its numbers are such as a task can have and storage can take."""
+        """Return whether its numbers are within the bounds of tasks and storage."""
         return (
             0 <= self.older_than_us <= TIME_US_MAX
             and 0 <= self.batch <= TIME_US_MAX
@@ -43,7 +43,6 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def matches(wanted: Filter, task: Task) -> bool:
-    """Return whether a task in memory meets every condition."""
     options = task.options
     return bool(
         (not wanted.states or task.state in wanted.states)

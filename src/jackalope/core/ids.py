@@ -20,13 +20,13 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 def id_text(task_id: bytes) -> str:
-    """Return an id as UUIDs are written: as people see it, and as they may look for it."""
+    """Format an id as a UUID."""
     digits = task_id.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def as_task_id(text: str) -> TaskId | None:
-    """Return the id that a text stands for, with hyphens or without, if it is one."""
+    """Parse a UUID, with or without hyphens; None if it is not one."""
     digits = text.replace("-", "")
     is_id = len(digits) == 2 * ID_BYTES and _HEX.issuperset(digits)
     return TaskId(bytes.fromhex(digits)) if is_id else None

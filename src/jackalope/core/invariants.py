@@ -21,11 +21,7 @@ from jackalope.core.task import Task, lease_of
 
 
 def check(ctx: Context) -> None:
-    """Check everything.
-
-    Raises:
-        BrokenInvariant: naming what is broken.
-    """
+    """Check all invariants; raises `BrokenInvariant` for the first that does not hold."""
     by_queue: dict[Queue, list[Task]] = defaultdict(list)
     for task_id, task in ctx.book.tasks.items():
         must(task.id == task_id, "a task is filed under its id", task_id, task.id)
@@ -189,7 +185,7 @@ def _check_fanouts(ctx: Context) -> None:
 
 
 def _check_nothing_idle(ctx: Context) -> None:
-    """No task that may start waits while a worker that may take it has room."""
+    """Check that no startable task waits while a worker that may take it has room."""
     for worker in ctx.roster.workers.values():
         if not worker.has_room():
             continue
@@ -208,11 +204,6 @@ def _check_nothing_idle(ctx: Context) -> None:
 
 
 def check_pools(ctx: Context) -> None:
-    """Check the groups of pools, what was started for them and what waits for them.
-
-    Raises:
-        BrokenInvariant: naming what is broken.
-    """
     pools = ctx.pools
     launches = 0
     for pool in pools.by_name.values():

@@ -50,7 +50,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Where a task stands."""
+    """The states of a task."""
 
     HELD = "held"
     WAITING = "waiting"
@@ -192,7 +192,6 @@ BEGINNINGS = _HELD | _OPEN
 
 
 def is_legal(state: State, event: Event) -> bool:
-    """Tell whether the event can happen to a task in this state."""
     return event in TRANSITIONS[state]
 
 

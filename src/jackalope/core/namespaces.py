@@ -19,7 +19,7 @@ from jackalope.core.state.queue import Namespace, Queue
 def open_queue(
     ctx: Context, namespace: str, name: str, by: str, policy: Policy | None = None
 ) -> Queue | Refusal:
-    """Find a queue, or make it with this policy, else the default one."""
+    """Return a queue; create it with this policy, or the default one, if it does not exist."""
     queue = ctx.book.queue(namespace, name)
     if queue is not None:
         return queue
@@ -32,7 +32,7 @@ def open_queue(
 
 
 def open_namespace(ctx: Context, name: str) -> Namespace | Refusal:
-    """Find a namespace, or make it; while it is empty that need not be written down."""
+    """Return a namespace; create it if it does not exist. An empty one is not recorded."""
     found = ctx.book.namespaces.get(name)
     return found or no_namespace(ctx, name, is_used=True) or ctx.book.namespace(name)
 
@@ -40,7 +40,7 @@ def open_namespace(ctx: Context, name: str) -> Namespace | Refusal:
 def open_queues(
     ctx: Context, namespace: str, names: tuple[str, ...], by: str, *, is_used: bool = True
 ) -> Refusal | None:
-    """Create those queues that do not exist yet: all of them, or none and report why."""
+    """Create the queues that do not exist yet: all of them, or none and return a refusal."""
     book = ctx.book
     new = [name for name in dict.fromkeys(names) if book.queue(namespace, name) is None]
     for name in new:
@@ -55,9 +55,9 @@ def open_queues(
 def no_room(
     ctx: Context, namespace: str, name: str, count: int = 1, *, is_used: bool = False
 ) -> Refusal | None:
-    """Refuse new queues of which one's name is unfit or for which there is no room.
+    """Refuse new queues if a name is invalid or a limit is reached.
 
-    What is merely used, and not declared, leaves room for what is.
+    Queues that are only used leave room for those that are declared.
     """
     if not 0 < len(name) <= NAME_CHARS_MAX:
         message = f"queue: must have 1 to {NAME_CHARS_MAX} characters, got {len(name)}"
@@ -78,7 +78,7 @@ def no_room(
 
 
 def no_namespace(ctx: Context, name: str, *, is_used: bool = False) -> Refusal | None:
-    """Refuse a new namespace whose name is unfit or for which there is no room."""
+    """Refuse a new namespace if its name is invalid or a limit is reached."""
     if not 0 < len(name) <= NAME_CHARS_MAX:
         message = f"namespace: must have 1 to {NAME_CHARS_MAX} characters, got {len(name)}"
         return Refusal(Code.INVALID, message)
@@ -94,7 +94,7 @@ def no_namespace(ctx: Context, name: str, *, is_used: bool = False) -> Refusal |
 
 
 def drop_exchange(ctx: Context, namespace: Namespace, name: str, by: str = "") -> None:
-    """Delete an exchange, and what led to it or away."""
+    """Delete an exchange and its bindings."""
     bindings = [
         *namespace.topology.from_source(name),
         *namespace.topology.to_target(name, is_exchange=True),
@@ -113,7 +113,7 @@ def drop_exchange(ctx: Context, namespace: Namespace, name: str, by: str = "") -
 
 
 def drop_unused(ctx: Context, namespace: Namespace, name: str) -> None:
-    """Delete an exchange that goes with its last binding, if that is gone."""
+    """Delete an auto-delete exchange that lost its last binding."""
     exchange = namespace.topology.exchanges.get(name)
     if exchange is None or not exchange.auto_delete:
         return
@@ -122,7 +122,7 @@ def drop_unused(ctx: Context, namespace: Namespace, name: str) -> None:
 
 
 def unbind_one(ctx: Context, namespace: Namespace, binding: Binding) -> None:
-    """Remove a binding, and its exchange if that goes with it."""
+    """Remove a binding, and its auto-delete exchange if that was the last one."""
     is_volatile = is_volatile_binding(namespace, binding)
     ctx.record(Unbound(ctx.now_us, namespace.name, binding, is_volatile))
     drop_unused(ctx, namespace, binding.source)

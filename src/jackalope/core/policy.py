@@ -32,7 +32,7 @@ class OnRestart(StrEnum):
 
 
 class Done(StrEnum):
-    """When a task counts as done: when its worker ends it, or as soon as the worker has it."""
+    """When a task counts as done: when its worker finishes it, or on receipt."""
 
     PROCESSED = "processed"
     RECEIVED = "received"

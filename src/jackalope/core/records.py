@@ -39,7 +39,7 @@ class QueueDeclared(Record, tag="queue"):
 
 
 class QueueDeleted(Record, tag="unqueue"):
-    """A queue that had no unfinished task is gone."""
+    """A queue without unfinished tasks was deleted."""
 
     namespace: str
     queue: str
@@ -48,7 +48,7 @@ class QueueDeleted(Record, tag="unqueue"):
 
 
 class QueuePaused(Record, tag="qpause"):
-    """A queue gives out no task until it is resumed."""
+    """A queue was paused: its tasks are not assigned."""
 
     namespace: str
     queue: str
@@ -57,7 +57,7 @@ class QueuePaused(Record, tag="qpause"):
 
 
 class QueueResumed(Record, tag="qresume"):
-    """A queue gives out tasks again."""
+    """A queue was resumed."""
 
     namespace: str
     queue: str
@@ -75,7 +75,7 @@ class TagLimited(Record, tag="limit"):
 
 
 class TaskSubmitted(Record, tag="submit"):
-    """A task was accepted, and begins its life in `state`."""
+    """A task was accepted, with the initial state `state`."""
 
     namespace: str
     spec: TaskSpec
@@ -88,7 +88,7 @@ class TaskSubmitted(Record, tag="submit"):
 
 
 class TaskMoved(Record, tag="move"):
-    """Something other than an attempt changed the state of a task."""
+    """The state of a task changed, other than by an attempt."""
 
     task: TaskId
     event: Event
@@ -99,21 +99,21 @@ class TaskMoved(Record, tag="move"):
 
 
 class TaskRevived(Record, tag="revive"):
-    """An ended task lives again. It carries the whole task, which may have left memory."""
+    """An ended task was retried. Contains the whole task, which may have left memory."""
 
     row: TaskRow
     by: str = ""
 
 
 class TaskPurged(Record, tag="purge"):
-    """An ended task is gone, with all that belongs to it."""
+    """An ended task was removed, with everything that belongs to it."""
 
     task: TaskId
     by: str = ""
 
 
 class AttemptAssigned(Record, tag="assign"):
-    """A worker holds the lease on a task, proved by the fence."""
+    """A task was leased to a worker; the fence proves the lease."""
 
     task: TaskId
     fence: int
@@ -121,20 +121,20 @@ class AttemptAssigned(Record, tag="assign"):
 
 
 class AttemptStarted(Record, tag="start"):
-    """The worker began."""
+    """The worker started the attempt."""
 
     task: TaskId
 
 
 class AttemptFinished(Record, tag="finish"):
-    """The worker brought the task to its good end."""
+    """The worker finished the task successfully."""
 
     task: TaskId
     result: Body = b""
 
 
 class AttemptEnded(Record, tag="end"):
-    """An attempt ended otherwise: failed, released, stopped or lost.
+    """An attempt ended without success: failed, released, stopped or lost.
 
     `due_us` is when a scheduled task is due again. `cause` is why it was lost, or how it was
     stopped.
@@ -151,7 +151,7 @@ class AttemptEnded(Record, tag="end"):
 
 
 class SignalRequested(Record, tag="signal"):
-    """Somebody asked the worker of a leased task for something."""
+    """The worker of a leased task was asked to pause or kill it."""
 
     task: TaskId
     signal: Signal
@@ -159,7 +159,7 @@ class SignalRequested(Record, tag="signal"):
 
 
 class SignalAdvanced(Record, tag="stage"):
-    """A signal came a stage further."""
+    """A signal reached its next stage."""
 
     task: TaskId
     stage: Stage
@@ -167,47 +167,47 @@ class SignalAdvanced(Record, tag="stage"):
 
 
 class ApiKeyCreated(Record, tag="key"):
-    """Whoever has the token of the key is let in."""
+    """An API key was created."""
 
     key: ApiKey
 
 
 class ApiKeyRevoked(Record, tag="unkey"):
-    """Whoever has the token of the key is let in no more."""
+    """An API key was revoked."""
 
     key: str
     by: str = ""
 
 
 class RequestJoined(Record, tag="joined"):
-    """Somebody asked for what a task was already doing, and gets its answer."""
+    """A request joined a running task, and gets its answer."""
 
     task: TaskId
     by: str = ""
 
 
 class AnswerStored(Record, tag="answer"):
-    """The result of a task is kept as the answer to a request, in place of an earlier one."""
+    """The result of a task was cached as the answer to a request, replacing an earlier one."""
 
     answer: StoredAnswer
 
 
 class AnswerUsed(Record, tag="hit"):
-    """Somebody asked for what a task had done before, and gets its answer."""
+    """A request was answered from the cache."""
 
     task: TaskId
     by: str = ""
 
 
 class AnswerPinned(Record, tag="pin"):
-    """An answer is kept until somebody else decides; by nobody, it is like all others again."""
+    """An answer was pinned; an empty `by` unpins it."""
 
     task: TaskId
     by: str = ""
 
 
 class AnswersDropped(Record, tag="unanswer"):
-    """The results of these tasks are no longer answers: evicted, expired or purged."""
+    """The answers of these tasks were evicted, expired or purged."""
 
     tasks: tuple[TaskId, ...]
     why: str
@@ -215,7 +215,7 @@ class AnswersDropped(Record, tag="unanswer"):
 
 
 class PoolDeclared(Record, tag="pool"):
-    """Workers are started for a queue, by these settings."""
+    """A queue has a pool with these settings."""
 
     namespace: str
     queue: str
@@ -224,7 +224,7 @@ class PoolDeclared(Record, tag="pool"):
 
 
 class PoolDeleted(Record, tag="unpool"):
-    """No workers are started for a queue any more."""
+    """The pool of a queue was deleted."""
 
     namespace: str
     queue: str
@@ -232,7 +232,7 @@ class PoolDeleted(Record, tag="unpool"):
 
 
 class GroupPinned(Record, tag="gpin"):
-    """The group of a key of a pool stays up, or no longer does."""
+    """The group of a key of a pool was pinned or unpinned."""
 
     namespace: str
     queue: str
@@ -242,13 +242,13 @@ class GroupPinned(Record, tag="gpin"):
 
 
 class TasksDropped(Record, tag="drop"):
-    """These tasks are gone without an end: nobody wants to know about them any more."""
+    """These tasks were removed without an outcome: no client waits for them."""
 
     tasks: list[TaskId]
 
 
 class ExchangeDeclared(Record, tag="exchange"):
-    """An exchange exists, and this is what it is."""
+    """An exchange exists, with these properties."""
 
     namespace: str
     exchange: Exchange
@@ -256,7 +256,7 @@ class ExchangeDeclared(Record, tag="exchange"):
 
 
 class ExchangeDeleted(Record, tag="unexchange"):
-    """An exchange that had no binding is gone."""
+    """An exchange without bindings was deleted."""
 
     namespace: str
     exchange: str
@@ -265,7 +265,7 @@ class ExchangeDeleted(Record, tag="unexchange"):
 
 
 class Bound(Record, tag="bind"):
-    """Messages go from an exchange to a queue, or to another exchange."""
+    """A binding from an exchange to a queue or another exchange was added."""
 
     namespace: str
     binding: Binding
@@ -273,7 +273,7 @@ class Bound(Record, tag="bind"):
 
 
 class Unbound(Record, tag="unbind"):
-    """They go that way no longer."""
+    """A binding was removed."""
 
     namespace: str
     binding: Binding
@@ -281,7 +281,7 @@ class Unbound(Record, tag="unbind"):
 
 
 class RuleSet(Record, tag="rule"):
-    """A rule is there, and this is what it says."""
+    """A rule was set."""
 
     namespace: str
     rule: Rule
@@ -289,7 +289,7 @@ class RuleSet(Record, tag="rule"):
 
 
 class RuleCleared(Record, tag="unrule"):
-    """A rule is gone."""
+    """A rule was removed."""
 
     namespace: str
     rule: str
@@ -333,9 +333,9 @@ AnyRecord = (
 
 
 def is_lasting(record: AnyRecord) -> bool:
-    """Tell whether a record is for the journal. This is the one rule of what is volatile.
+    """Return whether a record is written to the journal. This is the only rule of volatility.
 
-    A volatile task is known by its id; a queue, an exchange or a binding by its own word.
+    A volatile task is recognised by its id; a queue, an exchange or a binding by its own field.
     """
     kind = type(record)
     if kind in _OF_A_TASK:
@@ -352,7 +352,7 @@ def is_lasting(record: AnyRecord) -> bool:
 
 
 def task_of(record: AnyRecord) -> TaskId:
-    """Return the task that a record is about; `NO_TASK` if it is about something else."""
+    """Return the task of a record; `NO_TASK` if it is about something else."""
     if isinstance(record, TaskSubmitted):
         return record.spec.id
     if isinstance(record, TaskRevived):
@@ -390,7 +390,6 @@ def encode_batch(records: list[AnyRecord]) -> bytes:
 
 
 def decode_batch(body: bytes) -> list[AnyRecord]:
-    """Decode the records of one batch."""
     try:
         version, records = _format_decoder.decode(body)
         if version <= FORMAT:

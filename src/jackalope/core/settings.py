@@ -26,7 +26,7 @@ S = TypeVar("S", bound=Struct)
 
 
 class Bounds(NamedTuple):
-    """What a field may be: a number or the length of a text within limits, or one of some words.
+    """The valid values of a field: a range of numbers or lengths, or a set of words.
 
     Unlike `Meta` it is checked where a value is given, and not where a struct is decoded: what is
     stored can be read again, whatever the bounds are by then.
@@ -42,7 +42,7 @@ Count = Annotated[int, Bounds(0, COUNT_MAX)]
 
 
 class Field(NamedTuple):
-    """A field as people write it."""
+    """A field with its key, type and bounds."""
 
     name: str  # in the struct
     hint: Any  # its type, with its bounds as `Meta`
@@ -51,7 +51,7 @@ class Field(NamedTuple):
 
 @lru_cache
 def keys_of(shape: type[Struct]) -> dict[str, Field]:
-    """Return the fields of a struct by the keys that people write."""
+    """Return the fields of a struct by their keys."""
     hints = get_type_hints(shape, include_extras=True)
     return {name.removesuffix("_us"): _field(name, hints[name]) for name in shape.__struct_fields__}
 
@@ -81,16 +81,9 @@ def _metadata(hint: Any) -> tuple[Any, ...]:
 
 
 def find_field(shape: type[Struct], key: str, owner: str = "", also: Iterable[str] = ()) -> Field:
-    """Return the field of a key.
+    """Return the field of a key; raises `ValueError` if there is none.
 
-    Args:
-        shape: the struct.
-        key: what a person wrote.
-        owner: what has such settings, for the message.
-        also: other keys that may stand there.
-
-    Raises:
-        ValueError: there is no such key.
+    `owner` names the settings in the message, `also` are other valid keys.
     """
     fields = keys_of(shape)
     if key not in fields:
@@ -99,11 +92,7 @@ def find_field(shape: type[Struct], key: str, owner: str = "", also: Iterable[st
 
 
 def read(field: Field, value: Any, *, is_text: bool = False) -> Any:
-    """Check a value as a person wrote it, and return it as the field holds it.
-
-    Raises:
-        ValueError: it does not fit; the message says what would.
-    """
+    """Validate and convert a value; raises `ValueError` with what would be valid."""
     if is_text and _kind(field.hint) == tuple[str, ...]:
         value = [part.strip() for part in str(value).split(",") if part.strip()]
     if field.name.endswith("_us"):
@@ -112,11 +101,7 @@ def read(field: Field, value: Any, *, is_text: bool = False) -> Any:
 
 
 def read_all(shape: type[S], given: Mapping[str, Any], where: str = "") -> S:
-    """Make a struct of what a person wrote.
-
-    Raises:
-        ValueError: with everything that is wrong, each problem after its key.
-    """
+    """Make a struct of given values; raises `ValueError` that lists every problem by its key."""
     problems, values = [], {}
     for key, value in given.items():
         try:
@@ -125,7 +110,7 @@ def read_all(shape: type[S], given: Mapping[str, Any], where: str = "") -> S:
         except ValueError as error:
             problems.append(f"{where}{key}: {error}")
     problems += [
-        f"{where}{each.name.removesuffix('_us')}: must be given"
+        f"{where}{each.name.removesuffix('_us')}: required"
         for each in msgspec.structs.fields(shape)
         if each.required and each.name.removesuffix("_us") not in given
     ]
@@ -135,12 +120,10 @@ def read_all(shape: type[S], given: Mapping[str, Any], where: str = "") -> S:
 
 
 def change(value: S, changes: Mapping[str, object], owner: str) -> S | list[str]:
-    """Return a struct with some fields changed, or everything that is wrong with the changes.
+    """Return a struct with some fields changed, or the list of all problems.
 
-    Args:
-        value: what it is now.
-        changes: values as the struct holds them, by the names of its fields.
-        owner: what has such settings, for the messages.
+    `changes` are values by field name, as the struct holds them. `owner` names the settings in
+    messages.
     """
     fields = {field.name: field for field in keys_of(type(value)).values()}
     problems, taken = [], {}
@@ -174,7 +157,7 @@ def _plain_words(field: Field, value: Any, error: Exception, say: Callable[[Any]
         return one_of(value, field.words or [str(member.value) for member in kind])
     meta = next((each for each in _metadata(field.hint) if isinstance(each, Meta)), Meta())
     if meta.extra:
-        return "must be a text"  # It may be a secret: do not repeat it.
+        return "must be a string"  # It may be a secret: do not repeat it.
     if value in ("", [], ()) and meta.min_length:
         return "must not be empty"
     if kind in (int, float) and _is_number(value, kind):
@@ -188,8 +171,8 @@ _KINDS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
     bool: "true or false",
-    str: "a text",
-    tuple[str, ...]: "a list of texts",
+    str: "a string",
+    tuple[str, ...]: "a list of strings",
 }
 
 
@@ -206,7 +189,7 @@ def _bounds(meta: Meta, say: Callable[[Any], str]) -> str:
 
 
 def _number_in(text: Any, field: Field) -> Any:
-    """Return the number that a text stands for, so that its bounds can be told."""
+    """Return the number that a text stands for, so that its bounds can be checked."""
     try:
         kind = _kind(field.hint)
         return msgspec.convert(text, kind, strict=False) if kind in (int, float) else text
@@ -220,20 +203,20 @@ def _is_number(value: Any, kind: Any) -> bool:
 
 
 def _place_first(error: Exception) -> str:
-    """Put the place of a problem inside of a value before the problem."""
+    """Put the path of a nested problem before the problem."""
     text, _, place = str(error).partition(" - at `$")
     key = place.rstrip("`").lstrip(".")
     return f"{key}: {text}" if key else text
 
 
 def one_of(value: Any, words: Iterable[str]) -> str:
-    """Describe a value that is none of some words."""
+    """Describe a value that is not one of the valid words."""
     known = list(words)
     return f"must be {' or '.join(known)}, got {value!r}{did_you_mean(value, known)}"
 
 
 def unknown(name: str, known: Iterable[str], owner: str = "") -> str:
-    """Describe a key that is not known, by the closest one or by all that are."""
+    """Describe an unknown key, with the closest one or all valid ones."""
     names = list(known)
     suggestion = did_you_mean(name, names)
     where = f"{owner} has" if owner else "there are"
@@ -245,7 +228,7 @@ def _list(names: list[str]) -> str:
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:
-    """Return a suggestion for a name that is not known; empty if none is close."""
+    """Return a suggestion for an unknown name; empty if none is close."""
     close = get_close_matches(str(name).lower(), list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
@@ -254,14 +237,14 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
 
 
 def plain(name: str, value: Any) -> Any:
-    """Return the value of a field as a person would write it."""
+    """Format the value of a field as it would be written in a file."""
     if name.endswith("_us"):
         return format_duration(value)
     return value.value if isinstance(value, Enum) else value
 
 
 def shown(value: Struct) -> dict[str, Any]:
-    """Return the fields of a struct by their keys, as a person would write them."""
+    """Return the fields of a struct by their keys, formatted as in a file."""
     fields = msgspec.structs.asdict(value)
     return {name.removesuffix("_us"): plain(name, each) for name, each in fields.items()}
 
@@ -277,7 +260,7 @@ _UP_TO_FOREVER = _SECONDS | Annotated[str, Meta(pattern=f"^({_TEXT}|{FOREVER})$"
 
 
 def given(shape: type[Struct], name: str, module: str) -> Any:
-    """Make the struct of some changes as JSON has them: every key of a struct, all optional."""
+    """Define the JSON struct of a partial change: every key of a struct, all optional."""
     fields = [(key, _written(field) | UnsetType, UNSET) for key, field in keys_of(shape).items()]
     return msgspec.defstruct(name, fields, forbid_unknown_fields=True, frozen=True, module=module)
 
@@ -291,7 +274,7 @@ def _written(field: Field) -> Any:
 
 
 def taken(shape: type[Struct], wanted: Struct) -> dict[str, object]:
-    """Return what a struct made by `given` holds, as `change` takes it, which also checks it."""
+    """Return the values of a struct made by `given`, as input for `change`, which checks them."""
     changes: dict[str, object] = {}
     for key, value in msgspec.structs.asdict(wanted).items():
         if value is UNSET:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class BlobRef(msgspec.Struct, frozen=True, array_like=True):
-    """A payload or result that is kept in the blob store because of its size."""
+    """A payload or result that is stored in the blob store because of its size."""
 
     blob: str  # its name there
     size: int  # how many bytes it has
@@ -43,19 +43,19 @@ def is_blob(ref: BlobRef) -> bool:
 
 
 def size_of(body: Body) -> int:
-    """Return how many bytes a body has, wherever it is kept."""
+    """Return the size of a body, inline or in the blob store."""
     return body.size if isinstance(body, BlobRef) else len(body)
 
 
 def is_same_body(one: Body, other: Body) -> bool:
-    """Tell whether two bodies are the same content, wherever it is kept."""
+    """Return whether two bodies have the same content, inline or in the blob store."""
     if isinstance(one, BlobRef) and isinstance(other, BlobRef) and one.digest:
         return (one.size, one.digest) == (other.size, other.digest)
     return one == other
 
 
 class OnDependency(StrEnum):
-    """What a task does when one that it waits for ends without success."""
+    """What a task does when a dependency ends without success."""
 
     DEAD = "dead"
     RUN = "run"
@@ -71,7 +71,7 @@ class Retry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Options(msgspec.Struct, frozen=True, array_like=True):
-    """What few tasks ask for. Tasks that ask for nothing share `NO_OPTIONS`."""
+    """Settings that few tasks have. Tasks without any share `NO_OPTIONS`."""
 
     alias: str = ""  # a name for the task, unique in its namespace while the task exists
     headers: dict[str, Any] = {}  # the submitter's own data, handed to the worker untouched
@@ -109,7 +109,7 @@ class TaskSpec(msgspec.Struct, array_like=True, gc=False):
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a task brings along that came as an AMQP message."""
+    """The AMQP routing and properties of a task that was published as a message."""
 
     exchange: str  # where it was published
     key: str  # the routing key that it was published with
@@ -117,7 +117,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Error(msgspec.Struct, frozen=True, array_like=True):
-    """What a worker says went wrong."""
+    """An error reported by a worker."""
 
     type: str
     message: str = ""
@@ -125,7 +125,7 @@ class Error(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Signal(StrEnum):
-    """What the broker asks of a worker about a task that it runs."""
+    """What the broker requests of a worker about a running task."""
 
     PAUSE = "pause"
     KILL = "kill"
@@ -133,7 +133,7 @@ class Signal(StrEnum):
 
 
 class Stage(StrEnum):
-    """How far a signal has come. Its end is told by what happens to the task."""
+    """The progress of a signal. It ends with the outcome of the attempt."""
 
     REQUESTED = "requested"
     DELIVERED = "delivered"
@@ -142,7 +142,7 @@ class Stage(StrEnum):
 
 
 class SignalRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A signal on its way to a running task."""
+    """A pending signal to a running task."""
 
     signal: Signal
     by: str
@@ -151,7 +151,7 @@ class SignalRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Attempt(msgspec.Struct, array_like=True, gc=False):
-    """One try at a task by one worker, and the lease on it."""
+    """One attempt at a task by one worker, and the lease on it."""
 
     fence: int
     worker: str
@@ -162,7 +162,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What the last attempt or the end left behind."""
+    """The result, error and reason of the last attempt or the end."""
 
     result: Body = b""
     error: Error | None = None
@@ -172,7 +172,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One line of a task's history: what happened, when, by whom."""
+    """One entry of a task's history: what happened, when, and who caused it."""
 
     at_us: int
     what: str
@@ -181,7 +181,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class TaskRow(msgspec.Struct, array_like=True, gc=False):
-    """Everything durable about one task: what storage keeps and what a revived task is made of."""
+    """The durable state of a task: what storage has, and what a revived task is rebuilt from."""
 
     id: TaskId
     namespace: str
@@ -216,12 +216,11 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encoded_size(value: object) -> int:
-    """Return how many bytes a value takes when encoded."""
     return len(_encoder.encode(value))
 
 
 class Task(msgspec.Struct, gc=False):
-    """A task in memory. It never points back to what indexes it, so no cycle needs collecting."""
+    """A task in memory. It never refers to what indexes it, so there are no reference cycles."""
 
     id: TaskId
     queue: Queue
@@ -260,7 +259,7 @@ def lease_of(task: Task) -> Attempt:
 
 
 def to_row(task: Task) -> TaskRow:
-    """Return everything durable about a task as it is now, untouched by later changes."""
+    """Copy the durable state of a task."""
     # By position, because keywords take five times as long; a test compares the fields.
     return TaskRow(
         task.id,
@@ -294,9 +293,9 @@ def to_row(task: Task) -> TaskRow:
 
 
 def from_row(row: TaskRow, queue: Queue) -> Task:
-    """Make a task in memory of what is durable about it. The book indexes it.
+    """Make a task from its row, for the book to index.
 
-    Nothing that changes is shared with the row: a record may still have to be encoded.
+    Nothing mutable is shared with the row: a record may still have to be encoded.
     """
     return Task(
         row.id,
@@ -329,19 +328,18 @@ def from_row(row: TaskRow, queue: Queue) -> Task:
 
 
 def last_worker(task: Task | TaskRow) -> str:
-    """Return the worker that a task was last given to; empty if there was none."""
+    """Return the worker that a task was last assigned to; empty if there was none."""
     assigned = (each.by for each in reversed(task.history or ()) if each.what == Event.ASSIGN)
     return next(assigned, "")
 
 
 def last_start_us(task: Task | TaskRow) -> int:
-    """Return when an attempt at a task last began; 0 if none did."""
+    """Return when an attempt last started; 0 if none did."""
     starts = (each.at_us for each in reversed(task.history or ()) if each.what == Event.START)
     return next(starts, 0)
 
 
 def blobs_of(task: Task) -> list[str]:
-    """Name the blobs that belong to a task."""
     bodies = [task.payload, task.outcome.result if task.outcome else b""]
     return [body.blob for body in bodies if isinstance(body, BlobRef)]
 
@@ -350,10 +348,10 @@ def blobs_of(task: Task) -> list[str]:
 
 
 def unnamed(book: Book, blobs: Iterable[str]) -> list[str]:
-    """Return those of the blobs that no task names which storage lacks.
+    """Return those of the blobs that are referenced by no task in memory that storage lacks.
 
-    These are the tasks that storage is still to have, and those that it never will: a large dead
-    letter in a volatile queue may have its body from a task that is long gone.
+    These are tasks that storage will have, and volatile ones that it never will: a large dead
+    letter in a volatile queue may share the body of a task that is long gone.
     """
     large = book.volatile_large
     if large:
@@ -364,12 +362,12 @@ def unnamed(book: Book, blobs: Iterable[str]) -> list[str]:
 
 
 def how_made(options: Options) -> How | None:
-    """Return how the request was served that made a task; None if it was no request."""
+    """Return how the request of a task was served; None if it is not a request."""
     return None if options.same is None else how_run(options.same)
 
 
 def joined(task: Task) -> int:
-    """Count the requests that were joined to a task."""
+    """Return how many requests joined a task."""
     return sum(int(each.detail) for each in task.history or () if each.what == JOINED)
 
 
@@ -387,7 +385,7 @@ TRACE_HEADERS = (TRACE_PARENT, TRACE_STATE)
 
 
 def is_same_but_for_trace(one: Options, other: Options) -> bool:
-    """Return whether two tasks ask for the same, whatever traces they belong to."""
+    """Return whether two tasks are equal except for their trace context."""
     return one == other or _without_trace(one) == _without_trace(other)
 
 

@@ -37,10 +37,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def shape_problem(value: object, names: tuple[type, ...] = NAMES) -> str:
-    """Return what is wrong with the shape of a value; empty if nothing is.
+    """Return what is wrong with the structure of a value; empty if nothing is.
 
-    Lists and maps nest at most `DEPTH_MAX` deep, names in maps are of these types, and all else is
-    plain.
+    Lists and maps nest at most `DEPTH_MAX` deep, keys in maps are of the types `names`, and
+    everything else is a plain value.
     """
     if (
         type(value) is dict
@@ -66,7 +66,7 @@ def _walk(value: object, names: tuple[type, ...]) -> str:
                 inner += each
             elif kind is dict:
                 if any(type(name) is bool or not isinstance(name, names) for name in each):
-                    return "a name in a map is no text"
+                    return "a key in a map is not a string"
                 inner += each.values()
             elif not isinstance(each, _PLAIN):
                 return f"a value of type {kind.__name__}, which cannot be stored"
@@ -77,7 +77,6 @@ def _walk(value: object, names: tuple[type, ...]) -> str:
 
 
 def value_problem(value: object, bytes_max: int, names: tuple[type, ...] = NAMES) -> str:
-    """Return why a value cannot be stored; empty if it can."""
     problem = shape_problem(value, names)
     if problem:
         return problem
@@ -89,7 +88,7 @@ def value_problem(value: object, bytes_max: int, names: tuple[type, ...] = NAMES
 
 
 def unfit(command: Command) -> Refusal | None:
-    """Refuse a declaration whose free values cannot be stored; headers are checked task by task."""
+    """Refuse a declaration with values that cannot be stored; headers are checked per task."""
     path = FREE.get(type(command))
     if path is None:
         return None

@@ -350,7 +350,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
 
     def _on_reply(self, reply: Reply, recipient: str, word: CallReplied) -> None:
         if word.stage is CallStage.LOST:
-            reply.fail(kiwipy.DeliveryFailed(f"'{recipient}' went away before it answered"))
+            reply.fail(kiwipy.DeliveryFailed(f"'{recipient}' disconnected before it answered"))
         elif word.stage is CallStage.CANCELLED:
             reply.cancel()
         elif word.stage is CallStage.ERROR:

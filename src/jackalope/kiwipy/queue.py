@@ -362,7 +362,7 @@ class Queue:
             self.on_dropped(alias)
         elif attempt.cause is Cause.KILL and (level > 0 or self.on_kill(alias)):
             return ""  # However long that takes.
-        return "whoever runs it listens to messages: send it a kill or pause by RPC"
+        return "the process that runs it handles kill and pause itself: send them by RPC"
 
     def time_out_softly(self, attempt: Attempt) -> None:
         """Do nothing: these tasks have no soft time-out."""
@@ -466,7 +466,11 @@ def _answered() -> kiwipy.Future:
 
 
 def _note_dropped(alias: str) -> None:
-    log.error("task %s goes on here, but was given to another: the broker lost sight of us", alias)
+    log.error(
+        "task %s still runs here but was assigned to another worker: the broker lost the "
+        "connection to this one",
+        alias,
+    )
 
 
 # The workload of a queue: the tasks that subscribers of this process hold.

@@ -112,7 +112,7 @@ class PoolService(LocalSession):
                         group.create_task(rounds.run(self))
                         group.create_task(rounds.watch.run())
             except* Refused as refused:
-                log.warning("pools are not followed", why=str(refused.exceptions[0]))
+                log.warning("pools cannot be followed", why=str(refused.exceptions[0]))
             while not self._is_stopping:
                 await asyncio.sleep(_RETRY_S)
                 try:
@@ -295,5 +295,5 @@ async def _careful(doing: Awaitable[T]) -> T:
     except LaunchFailed:
         raise
     except Exception as error:
-        log.exception("a launcher failed in a way that it should not")
+        log.exception("unexpected error in a launcher")
         raise LaunchFailed(f"{type(error).__name__}: {error}") from error

@@ -228,8 +228,8 @@ class FolderLock:
                 holder, _ = self._read()
                 self.close()
                 raise FolderBusy(
-                    f"{folder}: another broker has this data folder, process {holder}. Stop it "
-                    "first, or give this one a folder of its own"
+                    f"{folder}: the data folder is in use by another broker (process {holder}). "
+                    "Stop that broker, or use another folder"
                 )
             _, self.level_before = self._read()
         self.note(self.level_before)
@@ -266,8 +266,8 @@ class FolderLock:
         if found is None or not os.path.samestat(found, os.fstat(self.descriptor)):
             raise FolderGone(
                 f"{self._path.parent}: the data folder was removed, moved or replaced while the "
-                "broker ran; the broker stops, because what it accepts would be lost. Put the "
-                "folder back, or start a broker with a new one"
+                "broker ran; the broker is shutting down, because accepted data would be lost. "
+                "Restore the folder, or start a broker with a new one"
             )
 
     def close(self) -> None:
@@ -313,10 +313,10 @@ def mend_history(path: Path) -> list[str]:
         connection.execute("REINDEX")
     if left := integrity_problems(path):
         raise Corrupt(
-            f"{path}: {left[0]}, and that is more than an index. Restore it, with the journal, "
-            "from one backup"
+            f"{path}: {left[0]}, which is not limited to indexes. Restore it and the journal "
+            "from the same backup"
         )
-    return [f"{path}: indexes built again after {problems[0]}; kept as {aside.name}"]
+    return [f"{path}: indexes rebuilt after {problems[0]}; kept as {aside.name}"]
 
 
 def check_sequences(folder: Path, journal: Journal, history: History, witnessed: int = 0) -> None:

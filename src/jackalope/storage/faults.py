@@ -28,9 +28,9 @@ _READ_ERRORS = frozenset({sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_
 
 #: What to do about damage that stops a start.
 WAY_OUT = (
-    "Keep a copy of the data folder as it is, and run `jackalope check` on it, which lists all "
-    "that is damaged. Restore a backup, or go on without what is lost: "
-    "`jackalope serve --accept-loss`"
+    "Keep a copy of the data folder as it is, and run `jackalope check` on it, which lists the "
+    "damage. Restore a backup, or continue without the lost data: `jackalope serve "
+    "--accept-loss`"
 )
 
 
@@ -126,8 +126,8 @@ def fault_of_system(error: OSError, file: Path | str) -> StorageFault:
 def fenced(file: Path | str, epoch: int) -> Fenced:
     """Name the fault of a journal that has a later writer."""
     return Fenced(
-        f"{file}: another broker has become the writer since epoch {epoch}. "
-        "This one must stop; nothing of its last write was kept"
+        f"{file}: another broker has become the writer since epoch {epoch}. This one must stop; "
+        "its last write was discarded"
     )
 
 
@@ -141,23 +141,23 @@ def begins_later(file: Path | str, first: int, needed: int) -> Corrupt:
 
 def _disk_full(file: Path | str, error: Exception) -> DiskFull:
     return DiskFull(
-        f"{file}: no room to write ({error}). Nothing of the write was kept; free some space or "
-        "raise the limit, and try again"
+        f"{file}: no space left ({error}). The write was rolled back; free some space or raise "
+        "the limit, and try again"
     )
 
 
 def sync_failed(file: Path | str, error: Exception) -> SyncFailed:
     """Name the fault behind a sync, or a write, of which nothing is known."""
     return SyncFailed(
-        f"{file}: writing failed and it is unknown what the disk holds ({error}). Check the disk, "
-        "then start the broker again: it recovers all that was acknowledged"
+        f"{file}: write failed, the state of the disk is unknown ({error}). Check the disk, then "
+        "restart the broker: it recovers everything acknowledged"
     )
 
 
 def _cannot_open(file: Path | str, error: Exception) -> StorageFault:
     return StorageFault(
-        f"{file}: cannot be opened for writing ({error}). Check that the folder exists and belongs "
-        "to the user that runs the broker"
+        f"{file}: cannot be opened for writing ({error}). Check that the folder exists and is "
+        "writable by the user that runs the broker"
     )
 
 

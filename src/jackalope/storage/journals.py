@@ -60,8 +60,7 @@ class JournalPlace:
         witness.refuse_damaged()
         if witness.highest and self.kind is None:
             raise Corrupt(
-                f"{self.path()}: is not there, but batch {witness.highest} was acknowledged. "
-                f"{WAY_OUT}"
+                f"{self.path()}: missing, but batch {witness.highest} was acknowledged. {WAY_OUT}"
             )
         if self.kind is JournalKind.SQLITE and level_before is not Level.INTERVAL:
             # A power failure at level `interval` may tear more than the last transaction.

@@ -94,8 +94,8 @@ class MemoryJournal:
     def _refuse_fenced(self) -> None:
         if self._epoch != self._log.epoch:
             raise Fenced(
-                f"memory: another broker has become the writer since epoch {self._epoch}. This one "
-                "must stop; nothing of its last write was kept"
+                f"memory: another broker has become the writer since epoch {self._epoch}. This "
+                "one must stop; its last write was discarded"
             )
 
 

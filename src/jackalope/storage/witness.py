@@ -53,8 +53,8 @@ class Witness:
         """Refuse a file that has no valid slot any more."""
         if self.is_damaged:
             raise Corrupt(
-                f"{self.path}: damaged, so that it is not known how far the journal had come. Run "
-                "`jackalope check`; if all else is sound, remove the file or start with "
+                f"{self.path}: damaged, so the end of the journal cannot be verified. Run "
+                "`jackalope check`; if everything else is intact, remove the file or start with "
                 "--accept-loss"
             )
 

@@ -98,7 +98,9 @@ def current() -> Running:
     """
     context = running.get()
     if context is None:
-        raise JackalopeError("no task runs here; current() is for code that a worker runs")
+        raise JackalopeError(
+            "no task is running here; current() is only available in code that a worker runs"
+        )
     return context
 
 

@@ -421,7 +421,7 @@ class _Reader:
         try:
             args, kwargs = self.read_call(payload)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise DecodeFailed(f"the payload is no call: {error}") from None
+            raise DecodeFailed(f"the payload is not a call: {error}") from None
         if self.is_plain:
             return args, kwargs
         name = ""

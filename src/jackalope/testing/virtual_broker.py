@@ -621,7 +621,7 @@ def _outcome(attempt: Attempt) -> Finished | Failed:
         outcome = attempt.succeeded(value)
     except Exception as error:  # noqa: BLE001  a task may raise anything
         outcome = attempt.raised(error)
-    must(not isinstance(outcome, Stopped), "nobody stops a virtual attempt")
+    must(not isinstance(outcome, Stopped), "a virtual attempt cannot be stopped")
     return cast("Finished | Failed", outcome)
 
 

@@ -428,15 +428,15 @@ class Codec:
         """Return the message of a frame. In a command, a peer has set nothing that it must not."""
         decode = self._decoders.get(kind)
         if decode is None:
-            message = f"a frame of kind {kind}, which means nothing in this direction"
+            message = f"unexpected frame of kind {kind}"
             raise BodyError(message, ref_in(body))
         try:
             decoded = decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            message = f"a frame of kind {kind} with a bad body: {error}"
+            message = f"invalid body in a frame of kind {kind}: {error}"
             raise BodyError(message, ref_in(body)) from None
         if isinstance(decoded, _WITH_ABOUT) and (problem := shape_problem(decoded.about)):
-            message = f"a frame of kind {kind} with a bad body: about: {problem}"
+            message = f"invalid body in a frame of kind {kind}: about: {problem}"
             raise BodyError(message, decoded.ref)
         return decoded
 

@@ -65,11 +65,11 @@ class Cause(StrEnum):
 
 
 _WHY = {
-    Cause.PAUSE: "somebody paused the task",
-    Cause.KILL: "somebody killed the task",
-    Cause.TIMEOUT: "the task ran for too long",
+    Cause.PAUSE: "the task was paused",
+    Cause.KILL: "the task was killed",
+    Cause.TIMEOUT: "the task exceeded its time limit",
     Cause.DRAIN: "the worker stops",
-    Cause.DROP: "the task is no longer this worker's",
+    Cause.DROP: "the task no longer belongs to this worker",
 }
 
 
@@ -308,7 +308,7 @@ class RetryLater(Exception):
         # the time, in seconds
         self.after_s = after.total_seconds() if isinstance(after, timedelta) else after
         delay_us(self.after_s)
-        super().__init__(message or f"asked to be tried again in {self.after_s:g} s")
+        super().__init__(message or f"requested a retry in {self.after_s:g} s")
 
 
 class Reject(Exception):

@@ -175,8 +175,8 @@ class Pulse:
 
     def _kill(self) -> None:
         sys.stderr.write(
-            f"jackalope: no word from the broker for {self._guard.limit_s:g} s: process "
-            f"{self._parent} is killed before its tasks are given to another worker\n"
+            f"jackalope: no data from the broker for {self._guard.limit_s:g} s: killing process "
+            f"{self._parent} before its tasks are assigned to another worker\n"
         )
         sys.stderr.flush()
         os.kill(self._parent, signal.SIGKILL)

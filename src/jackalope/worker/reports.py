@@ -286,7 +286,7 @@ class Reports:
         """Find the report that spoils a frame, and report at least that to the broker."""
         log.error("reports refused", count=len(attempts), why=str(error))
         if len(attempts) == 1:
-            why = f"the broker did not take the worker's report: {error}"
+            why = f"the broker refused the worker's report: {error}"
             attempts[0].report = unreportable(attempts[0], why)
         for attempt in attempts:
             self.end(attempt)

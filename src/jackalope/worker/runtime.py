@@ -163,7 +163,7 @@ class Runtime:
         )
         self._membership = Membership(standing, self._workload)
         self._workload.on_enough = self._wind_up
-        self._membership.on_drain = lambda: self._drain.ask_first("the broker asks for it")
+        self._membership.on_drain = lambda: self._drain.ask_first("the broker requested it")
         self._membership.on_unwanted = self._give_up
         self._membership.stats = self._stats
         self._startups = tuple(getattr(source, "startups", ()))
@@ -271,7 +271,7 @@ class Runtime:
 
     def _give_up(self, why: str) -> None:
         """Stop without more ado: the broker does not want this worker."""
-        log.error("the broker does not want this worker", why=why)
+        log.error("the broker refused this worker", why=why)
         self._code = UNWANTED
         self._drain.abandon()
 
@@ -303,10 +303,10 @@ class Drain:
             log.info("draining", why=why, deadline_s=self._deadline_s)
             self.asked.set()
         elif not self._hurried.is_set():
-            log.info("handing back at once", why=why)
+            log.info("releasing tasks immediately", why=why)
             self._hurried.set()
         else:
-            log.warning("leaving without a word", why=why)
+            log.warning("leaving without notifying the broker", why=why)
             self._abandoned.set()
 
     def abandon(self) -> None:

@@ -471,7 +471,9 @@ class Workload:
         held = attempt.held
         if attempt.cause is Cause.TIMEOUT:
             seconds = attempt.assignment.timeout_us / SECOND
-            message = f"it ran for longer than {seconds:g} s" + (f": {detail}" if detail else "")
+            message = f"it exceeded its time limit of {seconds:g} s" + (
+                f": {detail}" if detail else ""
+            )
             self.failed += 1
             return Fail(held.task, held.fence, Error(TIMEOUT, message, trace))
         if attempt.cause in (Cause.KILL, Cause.PAUSE):
@@ -483,8 +485,8 @@ class Workload:
 
     def _too_large(self, size: int) -> Failed:
         message = (
-            f"the result has {size} bytes, and the broker takes {self._result_bytes_max}; "
-            "keep large data elsewhere and return where it is"
+            f"the result has {size} bytes, and the broker accepts {self._result_bytes_max}; "
+            "store large data elsewhere and return a reference"
         )
         return Failed(Error("TooLarge", message), Verdict.DEAD)
 

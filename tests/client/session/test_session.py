@@ -645,7 +645,7 @@ def test_result_too_large_to_send_says_so() -> None:
         work = asyncio.create_task(handle.result())
         await until(lambda: broker.of(WatchTasks))
         broker.push(Ended([TaskEnded(handle.id, State.SUCCEEDED, BlobRef("b", 10**8))]))
-        with pytest.raises(Rejected, match="takes no bodies in parts"):
+        with pytest.raises(Rejected, match="does not support uploads in parts"):
             await work
 
     with_app(test)

@@ -172,7 +172,7 @@ def test_who_publishes_waits_for_room_and_who_consumes_goes_on(
     # Enough is left for all that is published before the broker looks at the disk again.
     disk.fill(FREE_BYTES_MIN - MEBIBYTE)
     assert publisher.blocked.wait(LONG_S), publisher.error
-    assert "the disk has room for" in publisher.reasons[0]
+    assert "free disk space is" in publisher.reasons[0]
     confirmed = list(publisher.confirmed)
     assert _drain(disk) == confirmed
     assert publisher.confirmed == confirmed
@@ -201,7 +201,7 @@ def test_a_disk_without_any_room_loses_nothing_that_was_confirmed(
     again = Publisher(disk)
     again.start()
     assert again.blocked.wait(LONG_S)
-    assert "no room to write" in again.reasons[0]
+    assert "no space left" in again.reasons[0]
     disk.clear()
     assert again.unblocked.wait(LONG_S)
     assert again.has_some.wait(LONG_S)

@@ -346,7 +346,7 @@ def test_broker_starts_while_the_store_is_away(tmp_path: Path) -> None:
         assert (large.status_code, large.json()["reason"]) == (503, "storage_failed")
     finally:
         _, log = serving.stop()
-    assert "blobs are out of reach" in log
+    assert "the blob store is unreachable" in log
 
 
 def test_broker_holds_little_of_what_passes_through(place: S3Place, tmp_path: Path) -> None:

@@ -426,7 +426,7 @@ def test_a_pulse_needs_no_token_of_its_own() -> None:
             await beating.greet(Hello(pulse=worker.welcome.pulse))
             await beating.send(Query(1, "stats"))
             heard = await beating.wait_closed()
-            assert "a pulse only beats" in str(heard)
+            assert "a pulse connection only sends heartbeats" in str(heard)
 
     run(test())
 

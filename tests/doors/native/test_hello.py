@@ -56,8 +56,8 @@ async def _error_of(peer: Peer) -> str:
     [
         ([Hello(version=VERSION - 1)], "protocol version 0; this broker speaks 1"),
         ([Query(1, "stats")], "the first frame must be HELLO"),
-        ([Hello(), Hello()], "HELLO comes once"),
-        ([Hello(pulse="no such pulse")], "nobody has this pulse"),
+        ([Hello(), Hello()], "HELLO was already received"),
+        ([Hello(pulse="no such pulse")], "unknown pulse"),
     ],
 )
 @pytest.mark.feature("T2", "J20")
@@ -77,8 +77,8 @@ def test_hello_takes_too_long() -> None:
         async with open_house(None, heartbeat_us=BEAT_US, hello_us=BEAT_US) as house:
             mute, slow = await house.connect(), await house.connect()
             await slow.send_bytes(codec.encode(Hello())[:7])
-            assert "no HELLO came in time" in await _error_of(mute)
-            assert "no HELLO came in time" in await _error_of(slow)
+            assert "no HELLO within the time limit" in await _error_of(mute)
+            assert "no HELLO within the time limit" in await _error_of(slow)
 
     run(test())
 
@@ -220,7 +220,7 @@ def test_beat_of_a_pulse_is_answered_while_its_session_is_there(tmp_path: Path) 
             await house.until(lambda: len(house.door.connections) == 1)
             await pulse.send(Heartbeat(2), Query(3, "stats"))
             # Nothing before the error, which comes after the beat.
-            assert "a pulse only beats" in await _error_of(pulse)
+            assert "a pulse connection only sends heartbeats" in await _error_of(pulse)
             assert not any(isinstance(heard, Ack) and heard.ref == 2 for heard in pulse.heard)
 
     run(test())
@@ -232,7 +232,7 @@ def test_pulse_only_beats() -> None:
             peer, pulse = await house.peer(), await house.connect()
             await pulse.greet(Hello(pulse=peer.welcome.pulse))
             await pulse.send(Query(1, "stats"))
-            assert "a pulse only beats" in await _error_of(pulse)
+            assert "a pulse connection only sends heartbeats" in await _error_of(pulse)
             await peer.ask_ok(Query(0, "stats"))
 
     run(test())
@@ -246,7 +246,7 @@ def test_pulse_ends_with_its_session() -> None:
             await house.until(lambda: not house.door.connections)
             pulse = await house.connect()
             await pulse.send(Hello(pulse=peer.welcome.pulse))
-            assert "nobody has this pulse" in await _error_of(pulse)
+            assert "unknown pulse" in await _error_of(pulse)
 
     run(test())
 
@@ -314,7 +314,7 @@ def test_broker_says_goodbye(tmp_path: Path) -> None:
             await house.door.stop()
             for peer in (worker, client):
                 assert await peer.wait_closed() == [
-                    Notice("goodbye", "the broker stops; connect again later")
+                    Notice("goodbye", "the broker is shutting down; connect again later")
                 ]
             with pytest.raises(OSError, match="Connect"):
                 await house.connect()
@@ -352,6 +352,6 @@ def test_unknown_kind() -> None:
             assert "kind 99" in await _error_of(peer)
             peer = await house.peer()
             await peer.send_raw(Kind.ASSIGN, b"\x91\x90")
-            assert "means nothing in this direction" in await _error_of(peer)
+            assert "unexpected frame of kind" in await _error_of(peer)
 
     run(test())

@@ -29,7 +29,7 @@ def test_hanging_order_is_given_up_and_holds_up_no_other(backend: Docker) -> Non
         hasty = backend.made(timeout="1s")
         hanging = asyncio.create_task(hasty.start(launch("w-1")))
         await running(backend, launcher, launch("w-2"))
-        with pytest.raises(LaunchFailed, match=r"did not answer within 1 s; see whether"):
+        with pytest.raises(LaunchFailed, match=r"did not respond within 1 s; check"):
             await hanging
         await hasty.close()
 
@@ -48,7 +48,7 @@ def test_order_that_docker_carries_out_too_late_is_told(backend: Docker) -> None
             await hasty.start(launch("w-1"))
         await hasty.close()
         found = await reach(launcher, "w-1", Phase.ENDED)
-        assert found.detail == "its container was made and never started"
+        assert found.detail == "its container was created but not started"
         await launcher.stop("w-1", 1)
         await until(lambda: is_empty(launcher))
 
@@ -57,7 +57,7 @@ def test_order_that_docker_carries_out_too_late_is_told(backend: Docker) -> None
 
 @pytest.mark.parametrize(
     ("status", "advice"),
-    [(500, "see Docker's own log"), (403, "may use Docker"), (400, "settings of the launcher")],
+    [(500, "see Docker's own log"), (403, "access to Docker"), (400, "the launcher's settings")],
 )
 def test_error_of_docker_is_told(backend: Docker, status: int, advice: str) -> None:
     async def fail(request: web.Request) -> web.Response | None:
@@ -78,7 +78,7 @@ def test_answer_that_is_none_is_told(backend: Docker) -> None:
 
     async def scenario(launcher: Launcher) -> None:
         backend.server.fault = babble
-        with pytest.raises(LaunchFailed, match=r"start worker w-1: what answers .* is not Docker"):
+        with pytest.raises(LaunchFailed, match=r"start worker w-1: the server at .* is not Docker"):
             await launcher.start(launch("w-1"))
 
     play(backend, scenario)
@@ -101,7 +101,7 @@ def test_missing_image_is_fetched_once_for_all(backend: Docker) -> None:
         await asyncio.gather(*(launcher.start(launch(f"w-{number}")) for number in range(3)))
         waiting = await launcher.list()
         assert [each.phase for each in waiting] == [Phase.STARTING] * 3
-        assert waiting[0].detail == f"the image {IMAGE} is being fetched"
+        assert waiting[0].detail == f"the image {IMAGE} is being pulled"
         await launcher.start(launch("w-0"))
         await launcher.stop("w-2", 1)
         backend.server.may_pull.set()
@@ -120,12 +120,12 @@ def test_image_that_cannot_be_fetched_is_told(backend: Docker) -> None:
         backend.server.may_pull.set()
         await launcher.start(launch("w-1"))
         detail = (await reach(launcher, "w-1", Phase.ENDED)).detail
-        assert "fetch the image" in detail
+        assert "pull the image" in detail
         assert "denied" in detail
         await launcher.stop("w-1", 1)
         assert await launcher.list() == []
         never = backend.made(pull="never")
-        with pytest.raises(LaunchFailed, match=r"No such image.*see that the image"):
+        with pytest.raises(LaunchFailed, match=r"No such image.*check that the image"):
             await never.start(launch("w-2"))
         await never.close()
 
@@ -145,7 +145,7 @@ def test_close_leaves_an_image_on_its_way(backend: Docker) -> None:
 def test_no_docker_is_told(monkeypatch: pytest.MonkeyPatch, backend: Docker) -> None:
     async def scenario(launcher: Launcher) -> None:
         missing = backend.made(host="")
-        with pytest.raises(LaunchFailed, match="start it, or say where it is with `host`"):
+        with pytest.raises(LaunchFailed, match="start it, or set `host`"):
             await missing.list()
         await missing.close()
 

@@ -49,7 +49,7 @@ def test_hanging_order_is_given_up_and_holds_up_no_other(backend: Kubernetes) ->
         hasty = backend.made(timeout="1s")
         hanging = asyncio.create_task(hasty.start(launch("w-1")))
         await running(backend, launcher, launch("w-2"))
-        with pytest.raises(LaunchFailed, match="did not answer within 1 s; see whether"):
+        with pytest.raises(LaunchFailed, match="did not respond within 1 s; check"):
             await hanging
         await hasty.close()
 
@@ -61,10 +61,10 @@ def test_hanging_order_is_given_up_and_holds_up_no_other(backend: Kubernetes) ->
     [
         (401, "service account"),
         (403, "service account"),
-        (404, "see that the namespace is there"),
-        (422, "settings of the launcher"),
-        (429, "API server is well"),
-        (500, "API server is well"),
+        (404, "check that the namespace exists"),
+        (422, "the launcher's settings"),
+        (429, "check the API server"),
+        (500, "check the API server"),
         (400, "cluster's quotas"),
     ],
 )
@@ -74,7 +74,7 @@ def test_error_of_the_cluster_is_told(backend: Kubernetes, code: int, advice: st
 
     async def scenario(launcher: Launcher) -> None:
         backend.server.fault = fail
-        told = f"start w-1: the cluster says out of cheese \\({code}\\); .*{advice}"
+        told = f"start w-1: the cluster reports out of cheese \\({code}\\); .*{advice}"
         with pytest.raises(LaunchFailed, match=told):
             await launcher.start(launch("w-1"))
 
@@ -208,7 +208,7 @@ def test_group_of_nobody_runs(tmp_path: Path) -> None:
         ({"containerStatuses": [container_status()]}, "ContainerCreating"),
         (
             {"containerStatuses": [container_status(ended={"exitCode": 3, "message": " x\n"})]},
-            "CrashLoopBackOff; exit code 3; its last words: x",
+            "CrashLoopBackOff; exit code 3; last output: x",
         ),
     ],
 )

@@ -21,15 +21,15 @@ def test_subprocess_is_the_default() -> None:
     [
         ({"type": "subproces"}, "type: must be .* did you mean subprocess?"),
         ({"type": 5}, "type: must be none or subprocess.*, got 5"),
-        ({}, "subprocess launcher: command: must be given"),
+        ({}, "subprocess launcher: command: required"),
         ({"command": []}, "subprocess launcher: command: must not be empty"),
         (
             {"command": "sleep 1"},
-            "subprocess launcher: command: must be a list of texts, got 'sleep 1'",
+            "subprocess launcher: command: must be a list of strings, got 'sleep 1'",
         ),
         ({"command": ["a"], "comand": 1}, "comand: unknown key; did you mean command?"),
         ({"command": ["a"], "zzz": 1}, "zzz: unknown key; there are command, folder"),
-        ({"command": ["a"], "timeout": "soon"}, "timeout: 'soon' is no duration"),
+        ({"command": ["a"], "timeout": "soon"}, "timeout: 'soon' is not a duration"),
         ({"command": ["a"], "timeout": 0}, "timeout: must be 100ms to 1h, got 0s"),
         ({"command": ["a"], "env": {"A": 1}}, "env"),
         (
@@ -37,7 +37,7 @@ def test_subprocess_is_the_default() -> None:
             "systemd launcher: manager: must be system or user, got 'me'",
         ),
         ({"type": "systemd", "unit": "a b"}, "systemd launcher: unit: must match"),
-        ({"type": "docker"}, "docker launcher: image: must be given"),
+        ({"type": "docker"}, "docker launcher: image: required"),
         ({"type": "docker", "image": "x", "prefix": "-x"}, "docker launcher: prefix: must match"),
         (
             {"type": "docker", "image": "x", "network": "n", "host_network": True},

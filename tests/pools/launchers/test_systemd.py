@@ -28,7 +28,7 @@ def test_whole_life_with_the_stand_in(backend: Systemd) -> None:
         assert stat.S_IMODE(secret.stat().st_mode) == 0o600
         await launcher.start(launch("w-2", "crash"))
         detail = (await reach(launcher, "w-2", Phase.ENDED)).detail
-        assert detail == "exit code 3 (exit-code); its last words: out of cheese"
+        assert detail == "exit code 3 (exit-code); last output: out of cheese"
         await launcher.stop("w-1", 600)
         await launcher.stop("w-2", 600)
         await until(lambda: is_empty(launcher))
@@ -46,7 +46,7 @@ def test_hanging_systemd_is_given_up(backend: Systemd) -> None:
         failures = await asyncio.gather(*orders, return_exceptions=True)
         for failure in failures:
             assert isinstance(failure, LaunchFailed)
-            assert "took longer than 0.2 s; see whether systemd answers" in str(failure)
+            assert "took longer than 0.2 s; check systemd" in str(failure)
         (backend.units / "hang").unlink()
         assert await find(launcher, "w-2") is None
         assert (await reach(launcher, "w-1", Phase.RUNNING)).worker == "w-1"
@@ -60,7 +60,7 @@ def test_end_is_seen_after_systemd_was_out_of_reach(backend: Systemd) -> None:
         await running(backend, launcher, launch("w-1"))
         await launcher.stop("w-1", 600)
         (backend.units / "fail").touch()
-        with pytest.raises(LaunchFailed, match="No medium found; see that the template"):
+        with pytest.raises(LaunchFailed, match="No medium found; check that the template"):
             await launcher.list()
         (backend.units / "fail").unlink()
         await until(lambda: is_empty(launcher))

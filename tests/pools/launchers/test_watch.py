@@ -145,7 +145,7 @@ def test_watch_that_babbles_is_told(cluster: Kubernetes) -> None:
     async def scenario(launcher: Launcher) -> None:
         cluster.server.fault = answering(lambda: web.Response(text="<html>"))
         async with watched(launcher) as watch:
-            with pytest.raises(LaunchFailed, match="what answers is not Kubernetes"):
+            with pytest.raises(LaunchFailed, match="the server is not Kubernetes"):
                 await watch.over()
 
     play(cluster, scenario)

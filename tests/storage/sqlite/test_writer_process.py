@@ -196,7 +196,7 @@ def test_full_disk_is_told_and_later_writes_succeed(tmp_path: Path) -> None:
 
     failed = write()
     assert isinstance(fault_of(failed), DiskFull)
-    assert "tasks.db: no room to write" in failed.message
+    assert "tasks.db: no space left" in failed.message
     db._writer.execute("PRAGMA max_page_count = 1000")
     assert write() == Answer()
     ours.close()
@@ -219,7 +219,7 @@ def test_unsettled_fault_ends_all_writing(house: House) -> None:
     _, hard = resource.prlimit(house.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(house.pid, resource.RLIMIT_FSIZE, (100_000, hard))
     rows = [make_row(number, payload=b"x" * 60_000) for number in range(2, 100)]
-    with pytest.raises(SyncFailed, match="unknown what the disk holds"):
+    with pytest.raises(SyncFailed, match="the state of the disk is unknown"):
         house.history.write(2, make_changes(*rows))
     # Neither here nor over there, whatever becomes of the process.
     os.kill(house.pid, signal.SIGKILL)
@@ -229,7 +229,7 @@ def test_unsettled_fault_ends_all_writing(house: House) -> None:
         house.history.sync,
     ]
     for write in writes:
-        with pytest.raises(SyncFailed, match="unknown what the disk holds"):
+        with pytest.raises(SyncFailed, match="the state of the disk is unknown"):
             write()
     assert house.numbers() == [1]
 

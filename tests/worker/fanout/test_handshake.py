@@ -171,7 +171,7 @@ def test_items_of_a_run_that_is_refused_are_not_computed_as_those_before() -> No
 def test_whoever_lacks_the_token_is_not_let_in() -> None:
     with meeting() as there:
         order = msgspec.structs.replace(there.order, token="guessed")  # noqa: S106
-        assert "did not welcome" in there.refusal(order)
+        assert "did not accept" in there.refusal(order)
         there.help()
         assert there.compute(1) == [3]
 

@@ -261,7 +261,7 @@ class BlobKeeper(Blobs):
                 if monotonic() >= next_sweep_s:
                     next_sweep_s = monotonic() + SWEEP_EVERY_S
                     if swept := await self.sweep():
-                        log.info("blobs without a task removed", count=swept)
+                        log.info("unreferenced blobs removed", count=swept)
                 await self._remove_doubted()
             except StorageFault as fault:
                 log.warning("blobs not swept", fault=str(fault))
@@ -314,7 +314,11 @@ class BlobKeeper(Blobs):
         for name in deleted:
             self._leaving.pop(name, None)
         if fault is not None and self._is_reachable:
-            log.warning("blobs not deleted yet", count=len(self._leaving), fault=str(fault))
+            log.warning(
+                "blob deletion failed; trying again later",
+                count=len(self._leaving),
+                fault=str(fault),
+            )
         self._is_reachable = fault is None
         return self._is_reachable
 
@@ -404,7 +408,7 @@ class HeldDraft(Draft):
 
     def _refuse_ended(self) -> None:
         if self._is_ended:
-            raise StorageFault("the upload was given up")
+            raise StorageFault("the upload was aborted")
 
     def _end(self) -> None:
         self._is_ended = True

@@ -113,7 +113,7 @@ def merge(given: Iterable[Given], problems: Iterable[Problem] = ()) -> Loaded:
         path = _full_path(each.path)
         before = latest.get(path)
         if before is not None and before.origin == each.origin:
-            found.append(Problem(key_of(path), "given twice", each.origin))
+            found.append(Problem(key_of(path), "duplicate key", each.origin))
         latest[path] = each
         try:
             values[path] = read_value(path, each.value, is_text=each.is_text)
@@ -152,8 +152,8 @@ _CHANGED: dict[Any, tuple[type[msgspec.Struct], str]] = {
 
 #: What must stand below these branches; others map names to settings.
 _HOLDS = {
-    QueueConfig: "must hold a preset, fields of a policy, or nothing in braces: {}",
-    PoolConfig: "must hold settings of a pool, or nothing in braces: {}",
+    QueueConfig: "must be a preset, fields of a policy, or {}",
+    PoolConfig: "must be settings of a pool, or {}",
     dict[str, dict[str, Any]]: _LAUNCHERS,
     dict[str, Any]: _LAUNCHERS,
 }
@@ -192,7 +192,7 @@ def _find(path: KeyPath) -> Any:
     shape: Any = Config
     for depth, key in enumerate(path):
         if isinstance(shape, Field):
-            raise ValueError(f"{'.'.join(path[:depth])} is one setting, with nothing below it")  # noqa: TRY004
+            raise ValueError(f"{'.'.join(path[:depth])} is a single setting and has no keys")  # noqa: TRY004
         owner = "a namespace" if shape is NamespaceConfig else ".".join(path[:depth])
         shape = _below(shape, key, owner)
     return shape
@@ -323,7 +323,7 @@ def read_api_keys(value: Any) -> tuple[ApiKey, ...]:
     keys = tuple(ApiKey(**msgspec.structs.asdict(each)) for each in written)
     problems = [f"{key.name}: {problem}" for key in keys for problem in api_key_problems(key)]
     if len({key.id for key in keys}) < len(keys):
-        problems.append("an id is there twice")
+        problems.append("duplicate id")
     if problems:
         raise ValueError("; ".join(problems))
     return keys
@@ -402,7 +402,7 @@ def _from_file(file: Path, problems: list[Problem], notes: list[Note]) -> Iterat
             yield Given(path, value, origin)
         else:
             key = ".".join(str(part) for part in path)
-            problems.append(Problem(key, "is no text; put the name in quotes", origin))
+            problems.append(Problem(key, "must be a string; put the name in quotes", origin))
 
 
 def _parse(file: Path) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def exposure_problems(config: Config, *, has_keys: bool) -> list[str]:
     for door, host, has_tls in _exposed(config):
         if not has_tls:
             problems.append(
-                f"{door}.host is {host}, and without TLS the traffic can be read on the way: set "
+                f"{door}.host is {host}, and without TLS the traffic can be intercepted: set "
                 "tls.cert and tls.key"
             )
         if not has_keys:
@@ -76,7 +76,7 @@ def server_context(tls: TlsConfig, client_ca: str = "") -> ssl.SSLContext | None
             raise ValueError("amqp.client_ca needs TLS; set tls.cert and tls.key")
         return None
     if not tls.cert or not tls.key:
-        raise ValueError("tls.cert and tls.key belong together; set both")
+        raise ValueError("tls.cert and tls.key must be set together")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:

@@ -60,31 +60,36 @@ class DataConfig(msgspec.Struct, frozen=True):
     """Where the broker keeps what it must not forget, and how surely."""
 
     folder: Annotated[
-        str, _about("The data folder; one broker at a time has it.", min_length=1)
+        str, _about("The data folder. Only one broker can use it at a time.", min_length=1)
     ] = "jackalope-data"
     durability: Annotated[
         Level,
         _about(
-            "What an acknowledgement promises. `fsync`: nothing is ever lost. `interval`: a power "
-            "failure may cost the last `data.interval`. `memory`: everything ends with the process."
+            "What an acknowledgement guarantees. `fsync`: no acknowledged change is lost. "
+            "`interval`: a power failure can lose the last `data.interval`. `memory`: nothing "
+            "survives the process."
         ),
     ] = Level.FSYNC
     interval_us: Annotated[
         int,
-        _about("How often the disk is synced at durability `interval`.", ge=MILLISECOND, le=MINUTE),
+        _about(
+            "How often the journal is synced to disk with durability `interval`.",
+            ge=MILLISECOND,
+            le=MINUTE,
+        ),
     ] = INTERVAL_US_DEFAULT
     journal: Annotated[
         JournalKind,
         _about(
-            "How the journal is kept: `segments`, files that are written over, or `sqlite`, as "
-            "before. A folder with the other kind is changed at the next start."
+            "The format of the journal: `segments` (preallocated files that are reused) or "
+            "`sqlite`. A data folder in the other format is converted at the next start."
         ),
     ] = JournalKind.SEGMENTS
     free_bytes_min: Annotated[
         int,
         _about(
-            "How much of the disk must be free for new tasks to be taken; those that are there go "
-            "on. 0 for no such limit.",
+            "The minimum free disk space. Below it new tasks are refused; existing tasks "
+            "continue. 0 disables the check.",
             ge=0,
         ),
     ] = 50 * MEBIBYTE
@@ -99,11 +104,11 @@ class BlobsConfig(msgspec.Struct, frozen=True):
             "`folder`: in the data folder. `s3`: in S3-compatible storage; needs `jackalope[s3]`."
         ),
     ] = Store.FOLDER
-    bucket: Annotated[str, _about("The bucket of `s3`, which must be there.")] = ""
+    bucket: Annotated[str, _about("The bucket of `s3`. It must exist.")] = ""
     prefix: Annotated[
         str,
         _about(
-            "What the keys of all objects begin with. It belongs to one broker alone.",
+            "The prefix of all object keys. Brokers must not share a prefix.",
             min_length=1,
             max_length=200,
             pattern="^[A-Za-z0-9._/-]+$",
@@ -112,7 +117,7 @@ class BlobsConfig(msgspec.Struct, frozen=True):
     endpoint: Annotated[
         str,
         _about(
-            "The address of the server, such as `https://minio.example:9000`; empty for Amazon's.",
+            "The URL of the server, such as `https://minio.example:9000`; empty for Amazon S3.",
             pattern="^(https?://.+)?$",
         ),
     ] = ""
@@ -120,34 +125,31 @@ class BlobsConfig(msgspec.Struct, frozen=True):
     credentials_file: Annotated[
         str,
         _about(
-            "A file with keys, as Amazon's tools write it (`[default]`). Without one they come "
-            "from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or from the machine."
+            "An AWS credentials file; its `[default]` profile is used. If empty, the credentials "
+            "come from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or from the machine's "
+            "role."
         ),
     ] = ""
     link_life_us: Annotated[
         int,
-        _about(
-            "How long a link to the store can be used, to send a payload or to fetch one.",
-            ge=MINUTE,
-            le=7 * DAY,
-        ),
+        _about("How long an upload or download link to the store is valid.", ge=MINUTE, le=7 * DAY),
     ] = 15 * MINUTE
 
 
-Port = Annotated[int, _about("The port; 0 takes a free one.", ge=0, le=65_535)]
+Port = Annotated[int, _about("The port to listen on; 0 for any free one.", ge=0, le=65_535)]
 
 
 class ListenConfig(msgspec.Struct, frozen=True):
     """What every door has: where it listens, and how many it lets in."""
 
     host: Annotated[
-        str, _about("The address to listen on; `0.0.0.0` for every network.", min_length=1)
+        str, _about("The address to listen on; `0.0.0.0` for all interfaces.", min_length=1)
     ] = "127.0.0.1"
     port: Port = 0
     max_connections: Annotated[
-        int, _about("How many connections are open at once; more are refused.", ge=1, le=1_000_000)
+        int, _about("The maximum number of open connections; more are refused.", ge=1, le=1_000_000)
     ] = 10_000
-    tls: Annotated[bool, _about("Whether the door speaks TLS if `tls.cert` is set.")] = True
+    tls: Annotated[bool, _about("Use TLS if `tls.cert` is set.")] = True
 
 
 class NativeConfig(ListenConfig, frozen=True):
@@ -155,13 +157,13 @@ class NativeConfig(ListenConfig, frozen=True):
 
     port: Port = 7420
     frame_bytes_max: Annotated[
-        int, _about("The largest frame that is taken.", ge=64 * 1024, le=FRAME_BYTES_MAX)
+        int, _about("The maximum size of a frame.", ge=64 * 1024, le=FRAME_BYTES_MAX)
     ] = FRAME_BYTES_MAX
     heartbeat_us: Annotated[
         int,
         _about(
-            "How often each side of a connection sends something. One that hears nothing for three "
-            "of these may close it.",
+            "The heartbeat interval. A peer that receives nothing for three intervals may close "
+            "the connection.",
             ge=100 * MILLISECOND,
             le=HOUR,
         ),
@@ -171,99 +173,118 @@ class NativeConfig(ListenConfig, frozen=True):
 class HttpConfig(ListenConfig, frozen=True):
     """The HTTP door: REST, WebSockets, metrics and health. It needs `jackalope[http]`."""
 
-    enabled: Annotated[
-        bool, _about("Whether the door opens; without `jackalope[http]` it stays shut.")
-    ] = True
+    enabled: Annotated[bool, _about("Open the HTTP door, if `jackalope[http]` is installed.")] = (
+        True
+    )
     port: Port = 7421
     monitoring_port: Annotated[
         int,
-        _about("A port that answers `/metrics` and `/health` alone; 0 for none.", ge=0, le=65_535),
+        _about(
+            "A separate port that serves only `/metrics` and `/health`; 0 for none.",
+            ge=0,
+            le=65_535,
+        ),
     ] = 0
     body_bytes_max: Annotated[
-        int, _about("The largest JSON body that is taken.", ge=64 * 1024, le=1024 * MEBIBYTE)
+        int, _about("The maximum size of a JSON body.", ge=64 * 1024, le=1024 * MEBIBYTE)
     ] = 16 * MEBIBYTE
     payload_bytes_max: Annotated[
         int,
-        _about("The largest payload inside JSON; larger ones come raw.", ge=0, le=1024 * MEBIBYTE),
+        _about(
+            "The maximum size of a payload inside JSON; larger payloads are sent as raw bytes.",
+            ge=0,
+            le=1024 * MEBIBYTE,
+        ),
     ] = 10 * MEBIBYTE
     upload_bytes_max: Annotated[
-        int, _about("The largest raw payload or result.", ge=64 * 1024, le=1024 * 1024 * MEBIBYTE)
+        int,
+        _about(
+            "The maximum size of a raw payload or result.", ge=64 * 1024, le=1024 * 1024 * MEBIBYTE
+        ),
     ] = 16 * 1024 * MEBIBYTE
     tls: Annotated[
-        bool, _about("Whether the door speaks TLS if `tls.cert` is set; not so behind a proxy.")
+        bool,
+        _about("Use TLS if `tls.cert` is set. Turn it off behind a proxy that terminates TLS."),
     ] = True
     rate_per_s: Annotated[
         int,
         _about(
-            "How many requests a second each API key may make in the long run; 0 for any number. "
-            "An open broker does not count.",
+            "The rate limit of each API key, in requests per second; 0 for no limit. Without API "
+            "keys there is no limit.",
             ge=0,
             le=1_000_000,
         ),
     ] = 100
-    rate_burst: Annotated[int, _about("How many of them may come at once.", ge=1, le=1_000_000)] = (
+    rate_burst: Annotated[int, _about("The burst size of the rate limit.", ge=1, le=1_000_000)] = (
         200
     )
     header_bytes_max: Annotated[
-        int, _about("The largest head of a request: its line and headers.", ge=1024, le=MEBIBYTE)
+        int, _about("The maximum size of the request line and headers.", ge=1024, le=MEBIBYTE)
     ] = 32 * 1024
     header_timeout_us: Annotated[
         int,
-        _about("How long the head of a request may take to come.", ge=100 * MILLISECOND, le=HOUR),
+        _about(
+            "The time limit for receiving the request line and headers.",
+            ge=100 * MILLISECOND,
+            le=HOUR,
+        ),
     ] = 10 * SECOND
     body_timeout_us: Annotated[
         int,
         _about(
-            "How long a body may stand still before the connection is given up.",
+            "How long a body transfer may stall before the connection is closed.",
             ge=100 * MILLISECOND,
             le=HOUR,
         ),
     ] = 30 * SECOND
     keep_alive_us: Annotated[
-        int, _about("How long a connection stays open between requests.", ge=SECOND, le=HOUR)
+        int, _about("How long an idle connection stays open between requests.", ge=SECOND, le=HOUR)
     ] = 75 * SECOND
     cors_origins: Annotated[
         tuple[str, ...],
-        _about("The origins, such as `https://example.org`, whose pages may call; `*` for all."),
+        _about("The origins allowed by CORS, such as `https://example.org`; `*` for all."),
     ] = ()
     hosts: Annotated[
         tuple[str, ...],
         _about(
-            "Other names of this machine by which the door may be called while no key is needed; "
-            "those that only lead to itself are known."
+            "Additional `Host` names to accept while no API key is required. Loopback names are "
+            "always accepted."
         ),
     ] = ()
     trusted_proxies: Annotated[
         tuple[str, ...],
         _about(
-            "The addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` "
-            "are believed; `*` for all."
+            "The addresses or networks of proxies whose `X-Forwarded-For` and "
+            "`X-Forwarded-Proto` are trusted; `*` for all."
         ),
     ] = ()
     prefix: Annotated[
-        str, _about("The path under which a proxy serves this door, such as `/jackalope`.")
+        str, _about("The path prefix under which a proxy serves this door, such as `/jackalope`.")
     ] = ""
 
 
 class AmqpConfig(ListenConfig, frozen=True):
     """The AMQP 0-9-1 door, for programs written for RabbitMQ."""
 
-    enabled: Annotated[bool, _about("Whether the door opens.")] = False
+    enabled: Annotated[bool, _about("Open the AMQP door.")] = False
     port: Port = 5672
     channel_max: Annotated[
-        int, _about("How many channels a connection may have.", ge=1, le=65_535)
+        int, _about("The maximum number of channels per connection.", ge=1, le=65_535)
     ] = 2_047
     frame_bytes_max: Annotated[
-        int, _about("The largest frame; the peer may ask for less.", ge=4_096, le=16 * MEBIBYTE)
+        int,
+        _about(
+            "The maximum size of a frame; the peer may negotiate less.", ge=4_096, le=16 * MEBIBYTE
+        ),
     ] = 128 * 1024
     message_bytes_max: Annotated[
-        int, _about("The largest body of a message.", ge=64 * 1024, le=2_048 * MEBIBYTE)
+        int, _about("The maximum size of a message body.", ge=64 * 1024, le=2_048 * MEBIBYTE)
     ] = 128 * MEBIBYTE
     heartbeat_us: Annotated[
         int,
         _about(
-            "How often each side of a connection sends something, unless the peer asks for another "
-            "time; 0 for never. One that hears nothing for two of these closes it.",
+            "The heartbeat interval that is proposed to the peer; 0 for none. A peer that "
+            "receives nothing for two intervals closes the connection.",
             ge=0,
             le=HOUR,
         ),
@@ -271,18 +292,15 @@ class AmqpConfig(ListenConfig, frozen=True):
     client_ca: Annotated[
         str,
         _about(
-            "The file of authorities, in PEM form, whose certificates prove who a client is "
-            "(EXTERNAL): the API key that has the name of the certificate."
+            "The certificate authorities for client certificates, in PEM format. A client that "
+            "authenticates with EXTERNAL gets the API key with the name of its certificate."
         ),
     ] = ""
     management: Annotated[
-        bool,
-        _about(
-            "Whether RabbitMQ's management API is served beside it; it needs `jackalope[http]`."
-        ),
+        bool, _about("Serve RabbitMQ's management API too. It needs `jackalope[http]`.")
     ] = False
     management_port: Annotated[
-        int, _about("The port of the management API; 0 takes a free one.", ge=0, le=65_535)
+        int, _about("The port of the management API; 0 for any free one.", ge=0, le=65_535)
     ] = 15_672
 
 
@@ -290,9 +308,9 @@ class TlsConfig(msgspec.Struct, frozen=True):
     """Encryption of both doors: TLS 1.2 or later."""
 
     cert: Annotated[
-        str, _about("The file of the certificate, in PEM form, with those of its authorities.")
+        str, _about("The certificate file, in PEM format, with the chain of its authorities.")
     ] = ""
-    key: Annotated[str, _about("The file of its private key, in PEM form, not encrypted.")] = ""
+    key: Annotated[str, _about("The file of the private key, in PEM format, not encrypted.")] = ""
 
 
 class AuthConfig(msgspec.Struct, frozen=True):
@@ -301,12 +319,13 @@ class AuthConfig(msgspec.Struct, frozen=True):
     keys: Annotated[
         tuple[ApiKey, ...],
         _about(
-            "API keys that exist without being stored: each has `id`, `hash`, `name`, "
-            "`permissions`, and perhaps `queues` and `namespace`. `jackalope keys new` makes one."
+            "API keys defined by the configuration: each has `id`, `hash`, `name`, "
+            "`permissions`, and optionally `queues` and `namespace`. `jackalope keys new` "
+            "creates one."
         ),
     ] = ()
     insecure: Annotated[
-        bool, _about("Listen on other networks than this machine even without keys or without TLS.")
+        bool, _about("Listen on interfaces other than loopback even without API keys or TLS.")
     ] = False
 
 
@@ -316,8 +335,8 @@ class LimitsConfig(msgspec.Struct, frozen=True):
     namespaces_by_use: Annotated[
         int,
         _about(
-            "How many namespaces there may be for another to come into being by being named; "
-            "declaring a queue in one makes it beyond that.",
+            "The number of namespaces up to which using an unknown one creates it. Beyond that, "
+            "only declaring a queue in a namespace creates it.",
             ge=1,
             le=NAMESPACES_MAX,
         ),
@@ -325,8 +344,8 @@ class LimitsConfig(msgspec.Struct, frozen=True):
     queues_by_use: Annotated[
         int,
         _about(
-            "How many queues there may be in all namespaces for another to come into being by "
-            "being named; queues that are declared come beyond that.",
+            "The number of queues, in all namespaces, up to which using an unknown one creates "
+            "it. Beyond that, queues must be declared.",
             ge=1,
             le=NAMESPACES_MAX * QUEUES_PER_NAMESPACE_MAX,
         ),
@@ -334,8 +353,8 @@ class LimitsConfig(msgspec.Struct, frozen=True):
     unread_bytes: Annotated[
         int,
         _about(
-            "How much all peers of all doors together may leave unread; beyond that the one with "
-            "the most is cut off.",
+            "The maximum size of the output that is buffered for all peers of all doors. Beyond "
+            "that, the peer with the most unread output is disconnected.",
             ge=MEBIBYTE,
         ),
     ] = 256 * MEBIBYTE
@@ -344,29 +363,30 @@ class LimitsConfig(msgspec.Struct, frozen=True):
 class GridlikeConfig(msgspec.Struct, frozen=True):
     """GridLike's jobs and workers, at the HTTP door."""
 
-    enabled: Annotated[bool, _about("Whether `/api/jobs` and `/api/worker` are served.")] = True
+    enabled: Annotated[bool, _about("Serve `/api/jobs` and `/api/worker`.")] = True
     namespace: Annotated[
         str, _about("The namespace of all jobs; its queues are the job types.", min_length=1)
     ] = "default"
     queue: Annotated[
         str,
         _about(
-            "The queue of jobs without a type. It is declared with the preset `gridlike` when the "
-            "first of them or their first worker comes.",
+            "The queue of jobs without a type. It is declared with the preset `gridlike` on "
+            "first use.",
             min_length=1,
         ),
     ] = "jobs"
     token: Annotated[
         str,
         _secret(
-            "What workers must send when they register. Without it, any token will do while the "
-            "broker is open; once there are API keys, the token of one that permits `work`."
+            "The token that workers must send when they register. If empty, any token is "
+            "accepted while there are no API keys; otherwise the token of a key that permits "
+            "`work`."
         ),
     ] = ""
     kick_after_us: Annotated[
         int,
         _about(
-            "How long a worker may take to register before it is kicked.",
+            "The time limit for a worker to register before it is disconnected.",
             ge=10 * MILLISECOND,
             le=MINUTE,
         ),
@@ -374,31 +394,31 @@ class GridlikeConfig(msgspec.Struct, frozen=True):
     ask_every_us: Annotated[
         int,
         _about(
-            "How often a worker that did not answer is asked again for its status.",
+            "How often an unanswered status request to a worker is repeated.",
             ge=100 * MILLISECOND,
             le=HOUR,
         ),
     ] = 5 * SECOND
     keepalive_us: Annotated[
-        int, _about("How often a worker is sent a ping.", ge=SECOND, le=HOUR)
+        int, _about("The interval between pings to a worker.", ge=SECOND, le=HOUR)
     ] = 30 * SECOND
     reconnect_grace_us: Annotated[
         int,
         _about(
-            "How long a job waits for its worker when the connection breaks, if the worker names "
-            "its attempts. After a restart of the broker it is the queue's `restart_grace`.",
+            "How long a job waits for its worker to reconnect, if the worker sends attempt ids. "
+            "After a restart of the broker, the queue's `restart_grace` applies.",
             ge=0,
             le=HOUR,
         ),
     ] = 0
     linger_us: Annotated[
-        int, _about("How long a disconnected worker is still listed.", ge=0, le=HOUR)
+        int, _about("How long a disconnected worker stays in the list.", ge=0, le=HOUR)
     ] = 10 * SECOND
     worker_tracking: Annotated[
         bool,
         _about(
-            "Whether a worker is known again by its id: its counts go on, and so does its job if "
-            "it names the attempt. Otherwise each connection is a new worker."
+            "Identify a worker that reconnects by its id: it keeps its counters, and its job if "
+            "it sends the attempt id. If off, each connection is a new worker."
         ),
     ] = True
 
@@ -409,16 +429,19 @@ class LogConfig(msgspec.Struct, frozen=True):
     level: Annotated[
         LogLevel,
         _about(
-            "`error`: failures of the system. `warn`: also retries, slow tasks and full queues. "
-            "`info`: also the lives of tasks and workers. `debug`: also every change of state. "
-            "`trace`: also every command and every answer, without payloads."
+            "`error`: system failures. `warn`: also retries, slow tasks and full queues. `info`: "
+            "also task outcomes and worker changes. `debug`: also every state change. `trace`: "
+            "also every command and reply, without payloads."
         ),
     ] = LogLevel.INFO
     format: Annotated[
-        LogFormat, _about("`json`, `console`, or `auto`: for people if it is a terminal.")
+        LogFormat,
+        _about(
+            "`json`, `console` (human-readable), or `auto`: `console` on a terminal, else `json`."
+        ),
     ] = LogFormat.AUTO
     slow_task_us: Annotated[
-        int, _about("Warn of an attempt that took longer; 0 never warns.", ge=0)
+        int, _about("Log a warning for an attempt that took longer; 0 for never.", ge=0)
     ] = 0
 
 
@@ -428,8 +451,8 @@ class TelemetryConfig(msgspec.Struct, frozen=True):
     endpoint: Annotated[
         str,
         _about(
-            "Where the broker sends its spans by OTLP/HTTP, such as "
-            "`http://localhost:4318/v1/traces`; empty sends none."
+            "The OTLP/HTTP endpoint that spans are exported to, such as "
+            "`http://localhost:4318/v1/traces`; empty for none."
         ),
     ] = ""
 
@@ -440,8 +463,8 @@ class ShutdownConfig(msgspec.Struct, frozen=True):
     deadline_us: Annotated[
         int,
         _about(
-            "How long a stop may take to write everything behind. Nothing acknowledged is lost "
-            "after it either.",
+            "The time limit for flushing history on shutdown. No acknowledged change is lost "
+            "when it is exceeded.",
             ge=0,
         ),
     ] = 30 * SECOND
@@ -453,22 +476,23 @@ class LaunchConfig(msgspec.Struct, frozen=True):
     address: Annotated[
         str,
         _about(
-            "The address of this broker as its workers reach it, such as "
-            "`jackalope://broker.example:7420`; empty for that of the native door."
+            "The address at which launched workers reach this broker, such as "
+            "`jackalope://broker.example:7420`; empty for the address of the native door."
         ),
     ] = ""
     amqp: Annotated[
         str,
         _secret(
-            "The same for AMQP, such as `amqp://broker.example:5672`, with the token of an API key "
-            "as the password if one is needed; empty for that of the AMQP door, if it is open."
+            "The AMQP address at which launched workers reach this broker, such as "
+            "`amqp://broker.example:5672`, with the token of an API key as the password if "
+            "required; empty for the address of the AMQP door, if it is open."
         ),
     ] = ""
     every_us: Annotated[
         int,
         _about(
-            "How often it is compared what runs with what should. While Docker or Kubernetes tells "
-            "of changes, that is done at each, and every 10 s.",
+            "The reconciliation interval of pools. While Docker or Kubernetes reports changes, "
+            "pools are reconciled on each change and every 10 s.",
             ge=50 * MILLISECOND,
             le=HOUR,
         ),

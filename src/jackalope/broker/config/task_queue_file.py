@@ -34,10 +34,10 @@ class Translated(msgspec.Struct):
     problems: list[tuple[str, str]] = []
 
 
-_CLUSTER = "has no effect: it belongs to the cluster, and this broker is alone"
+_CLUSTER = "has no effect: this broker is not part of a cluster"
 _WORKER = "has no effect on the broker: `jackalope worker --config` reads it"
 _BCRYPT = (
-    "hashes by bcrypt cannot be used: make each key with `jackalope keys new`, put what it prints "
+    "bcrypt hashes are not supported: create each key with `jackalope keys new`, put its output "
     "under auth.keys, and remove this"
 )
 
@@ -77,15 +77,15 @@ _BECOMES: dict[KeyPath, tuple[Callable[[Any], dict[KeyPath, Any]], str]] = {
     ("broker", "max_connections"): (_one("native", "max_connections"), ""),
     ("broker", "queue_depth_threshold"): (
         _one("queue_defaults", "depth_limit"),
-        "of each queue, not of all together",
+        "per queue, not in total",
     ),
     ("persistence", "data_dir"): (_one("data", "folder"), ""),
-    ("persistence", "wal_sync_interval_ms"): (_sync, "without it nothing is ever lost"),
-    ("persistence", "retention_days"): (_days, "of queues that are not declared"),
-    ("persistence", "completed_task_retention_days"): (_days, "of queues that are not declared"),
+    ("persistence", "wal_sync_interval_ms"): (_sync, "without it no acknowledged change is lost"),
+    ("persistence", "retention_days"): (_days, "for queues that are not declared"),
+    ("persistence", "completed_task_retention_days"): (_days, "for queues that are not declared"),
     ("api", "rest_port"): (_one("http", "port"), ""),
-    ("api", "tls_cert_path"): (_one("tls", "cert"), "of all doors"),
-    ("api", "tls_key_path"): (_one("tls", "key"), "of all doors"),
+    ("api", "tls_cert_path"): (_one("tls", "cert"), "for all doors"),
+    ("api", "tls_key_path"): (_one("tls", "key"), "for all doors"),
     ("monitoring", "prometheus_port"): (_one("http", "monitoring_port"), ""),
     ("monitoring", "log_level"): (_level, ""),
 }
@@ -98,8 +98,8 @@ _IDLE: dict[KeyPath, str] = {
     ("raft", "election_timeout_ms"): _CLUSTER,
     ("raft", "heartbeat_interval_ms"): _CLUSTER,
     ("api", "grpc_port"): "has no effect: there is no gRPC door yet",
-    ("api", "enable_tls"): "has no effect: there is TLS if there is a certificate",
-    ("auth", "enabled"): "has no effect: keys are asked for as soon as there is one",
+    ("api", "enable_tls"): "has no effect: TLS is used if there is a certificate",
+    ("auth", "enabled"): "has no effect: API keys are required as soon as there is one",
     ("worker", "concurrency"): _WORKER,
     ("worker", "heartbeat_interval_secs"): _WORKER,
     ("worker", "graceful_shutdown_timeout_secs"): _WORKER,

@@ -79,7 +79,7 @@ class Series:
         try:
             self._load()
         except StorageFault as fault:
-            log.warning("series cannot be read", fault=str(fault))
+            log.warning("time series cannot be read", fault=str(fault))
 
     def _load(self) -> None:
         """Remember the last hour, and what was written of the present interval."""
@@ -129,7 +129,7 @@ class Series:
                 self.store.write(coarse, {})
         except StorageFault as fault:
             if not self._is_failing:
-                log.warning("series are not kept", fault=str(fault))
+                log.warning("time series cannot be stored", fault=str(fault))
             self._is_failing = True
         else:
             self._is_failing = False

@@ -209,7 +209,7 @@ def stop(screen: "Screen") -> None:
 
     ran = LocalBroker.of_user().stop()
     daemons = _daemons() if ran else []
-    told = "your broker has stopped" if ran else "your broker did not run"
+    told = "your broker has stopped" if ran else "your broker was not running"
     if daemons:
         told += f"; these daemons run, and start it again: {', '.join(daemons)}"
     screen.show({"stopped": ran, "daemons": daemons}, told)

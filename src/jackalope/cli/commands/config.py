@@ -91,7 +91,9 @@ def check(screen: "Screen", flags: Flags) -> None:
     if problems := declaration_problems(loaded.config):
         raise bad_config(problems)
     given = [each for each in loaded.settings if each.origin.place.value != "default"]
-    text = f"the configuration is good: {plural(len(given), 'setting')} beside the defaults"
+    text = (
+        f"the configuration is valid: {plural(len(given), 'setting')} in addition to the defaults"
+    )
     notes = [str(note) for note in loaded.notes]
     data = {"problems": [], "settings": len(given), "notes": notes}
     screen.show(data, "\n".join([text, *notes]))

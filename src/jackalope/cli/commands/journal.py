@@ -59,7 +59,7 @@ def _batches(folder: Path, after: int) -> Iterator[dict[str, Any]]:
 
     place = JournalPlace(folder)
     if place.kind is None:
-        raise StorageFault(f"{folder}: is no data folder of a broker")
+        raise StorageFault(f"{folder}: not a data folder")
     for sequence, body, is_sound in batches_of(place, after):
         made = decode_batch(body) if is_sound else []
         yield {

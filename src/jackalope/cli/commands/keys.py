@@ -48,7 +48,7 @@ class Rights(Options):
         for each in self.permission or ():
             if each not in _PERMISSIONS:
                 known = ", ".join(_PERMISSIONS)
-                raise Failure(f"no permission {each!r}; there are {known}", code=Exit.USAGE)
+                raise Failure(f"unknown permission {each!r}; use {known}", code=Exit.USAGE)
         token = new_token()
         key = ApiKey(
             id=id_of(token),

@@ -198,7 +198,7 @@ async def list_(
     from jackalope.cli.plain_data import to_plain
 
     if sort not in SORTS:
-        raise Failure(f"no order {sort!r}; there are {', '.join(SORTS)}", code=Exit.USAGE)
+        raise Failure(f"unknown order {sort!r}; use {', '.join(SORTS)}", code=Exit.USAGE)
     wanted = await which.filter(client)
     conditions = {name: value for name, value in asdict(wanted).items() if value}
 
@@ -411,7 +411,7 @@ async def tail(
     task_id = await find(client, task) if task else None
     seen = missed = gaps = 0
     async with client.events(queue=queue, task=task_id) as events:
-        screen.note("listening; stop with Ctrl-C")
+        screen.note("listening; press Ctrl-C to stop")
         async for event in events:
             if events.gaps > gaps:
                 screen.warn("the connection was lost; the events in between are missing")

@@ -55,5 +55,5 @@ def _open_s3(settings: BlobsConfig, environment: Mapping[str, str], owner: str) 
     try:
         blobs.claim()
     except OutOfReach as fault:
-        log.warning("blobs are out of reach", fault=str(fault))
+        log.warning("the blob store is unreachable", fault=str(fault))
     return blobs

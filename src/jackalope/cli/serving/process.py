@@ -244,7 +244,7 @@ async def _open_http(broker: Broker, config: Config, tls: ssl.SSLContext | None)
     if not http.enabled:
         return None
     if not has_http():
-        log.info("no HTTP door", hint=HOW_TO_HAVE_HTTP)
+        log.info("the HTTP door is disabled", hint=HOW_TO_HAVE_HTTP)
         return None
     from jackalope.doors.http.server import HttpDoor
 
@@ -383,7 +383,9 @@ async def _run(
                 await asyncio.to_thread(tracer.stop)
     except TimeoutError:
         # A thread hangs in the disk, and would keep the process from ending.
-        say_error("the stop took too long; what is not yet in history is taken from the journal")
+        say_error(
+            "shutdown deadline exceeded; what is not in history is recovered from the journal"
+        )
         os._exit(Exit.FAILED)
     except Exception as error:  # noqa: BLE001  it decides the exit code
         return _failed(error)

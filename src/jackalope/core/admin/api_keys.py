@@ -20,16 +20,16 @@ from jackalope.core.refusals import Code, Refusal
 
 
 def create_api_key(ctx: Context, command: CreateApiKey) -> Accepted | Refusal:
-    """Make a key. The same one once more is accepted, so that the command can be repeated."""
+    """Create a key. Creating the same key again succeeds, so that the command can be repeated."""
     key = msgspec.structs.replace(command.key, created_us=ctx.now_us, by=command.by)
     known = ctx.book.api_keys.get(key.id)
     if known is not None:
         is_same = msgspec.structs.replace(key, created_us=known.created_us, by=known.by) == known
-        message = f"there is another API key with the id {key.id!r}; make one with a new id"
+        message = f"an API key with the id {key.id!r} exists; use another id"
         return Accepted() if is_same else Refusal(Code.ID_CONFLICT, message)
     problems = api_key_problems(key)
     if 0 < key.expires_us <= ctx.now_us:
-        problems.append("expires_us: is over already")
+        problems.append("expires_us: must be in the future")
     if problems:
         return Refusal(Code.INVALID, "API key: " + "; ".join(problems))
     if len(ctx.book.api_keys) >= API_KEYS_MAX:
@@ -37,8 +37,8 @@ def create_api_key(ctx: Context, command: CreateApiKey) -> Accepted | Refusal:
         return Refusal(Code.TOO_MANY, message)
     if not (is_lasting_admin(key) or _has_admin(ctx, ctx.book.api_keys.values())):
         message = (
-            "the first API key must permit admin, in all queues and namespaces and for good, or "
-            "nobody could make another; make one with --permission admin"
+            "the first API key must permit admin, in all queues and namespaces and without "
+            "expiry, or no further key could be created; create one with --permission admin"
         )
         return Refusal(Code.INVALID, message)
     ctx.record(ApiKeyCreated(ctx.now_us, key))
@@ -46,16 +46,15 @@ def create_api_key(ctx: Context, command: CreateApiKey) -> Accepted | Refusal:
 
 
 def revoke_api_key(ctx: Context, command: RevokeApiKey) -> Accepted | Refusal:
-    """Let a key permit nothing any more."""
     if command.key not in ctx.book.api_keys:
-        message = f"no API key has the id {command.key!r}; list them to see their ids"
+        message = f"no API key with the id {command.key!r}; list the keys"
         return Refusal(Code.UNKNOWN_API_KEY, message)
     left = [key for key in ctx.book.api_keys.values() if key.id != command.key]
     was_admin = is_lasting_admin(ctx.book.api_keys[command.key])
     if was_admin and left and not _has_admin(ctx, left):
         message = (
-            f"API key {command.key} is the last that permits admin in everything and for good; "
-            "revoke the others first, or make another such key"
+            f"API key {command.key} is the last one that permits admin everywhere and does not "
+            "expire; revoke the others first, or create another such key"
         )
         return Refusal(Code.WRONG_STATE, message)
     ctx.record(ApiKeyRevoked(ctx.now_us, command.key, command.by))

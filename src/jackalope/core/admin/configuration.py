@@ -19,7 +19,7 @@ from jackalope.core.values import unfit
 
 
 def declare_all(ctx: Context, command: DeclareAll) -> Accepted:
-    """Carry out every declaration, or none and report which are refused."""
+    """Apply all declarations, or none and return the refusals."""
     refused = refusals_of(ctx, command.declarations)
     if refused:
         return Accepted(0, tuple(refused))
@@ -29,14 +29,14 @@ def declare_all(ctx: Context, command: DeclareAll) -> Accepted:
 
 
 def refusals_of(ctx: Context, declarations: Iterable[Command]) -> list[tuple[int, Refusal]]:
-    """Return which declarations would be refused, by their places, and why. Changes nothing."""
+    """Return the declarations that would be refused, by index. Changes nothing."""
     trial = _trial_of(ctx)
     answers = [unfit(declaration) or trial.decide(declaration) for declaration in declarations]
     return [(place, each) for place, each in enumerate(answers) if isinstance(each, Refusal)]
 
 
 def _trial_of(ctx: Context) -> Context:
-    """Return a context with the queues, limits and launchers of another one, and no task."""
+    """Return a context with the same queues, limits and launchers, and no tasks."""
     trial = Context(ctx.rooms)
     trial.now_us = ctx.now_us
     trial.default_policy = ctx.default_policy

@@ -18,13 +18,12 @@ from jackalope.core.state.queue import Queue
 
 
 def declare_queue(ctx: Context, command: DeclareQueue) -> Declared | Refusal:
-    """Create a queue or change its policy."""
     queue = ctx.book.queue(command.namespace, command.queue)
     policy = ctx.default_policy if queue is None else queue.policy
     if command.preset:
         preset = PRESETS.get(command.preset)
         if preset is None:
-            message = f"no preset {command.preset!r}; there are {', '.join(PRESETS)}"
+            message = f"unknown preset {command.preset!r}; use {', '.join(PRESETS)}"
             return Refusal(Code.INVALID, message)
         policy = preset
     changed = change_policy(policy, command.changes)
@@ -51,7 +50,6 @@ def declare_queue(ctx: Context, command: DeclareQueue) -> Declared | Refusal:
 
 
 def delete_queue(ctx: Context, command: DeleteQueue) -> Accepted | Refusal:
-    """Remove a queue that has no unfinished task."""
     queue = _known(ctx, command)
     if isinstance(queue, Refusal):
         return queue
@@ -65,7 +63,6 @@ def delete_queue(ctx: Context, command: DeleteQueue) -> Accepted | Refusal:
 
 
 def pause_queue(ctx: Context, command: PauseQueue) -> Accepted | Refusal:
-    """Give out no task of the queue until it is resumed."""
     queue = _known(ctx, command)
     if isinstance(queue, Refusal):
         return queue
@@ -78,7 +75,6 @@ def pause_queue(ctx: Context, command: PauseQueue) -> Accepted | Refusal:
 
 
 def resume_queue(ctx: Context, command: ResumeQueue) -> Accepted | Refusal:
-    """Give out tasks of the queue again."""
     queue = _known(ctx, command)
     if isinstance(queue, Refusal):
         return queue
@@ -93,7 +89,6 @@ def resume_queue(ctx: Context, command: ResumeQueue) -> Accepted | Refusal:
 
 
 def limit_tag(ctx: Context, command: LimitTag) -> Accepted | Refusal:
-    """Set or remove the limit of a tag."""
     if not 0 < len(command.tag) <= TAG_CHARS_MAX:
         message = f"a tag must have 1 to {TAG_CHARS_MAX} characters, got {len(command.tag)}"
         return Refusal(Code.INVALID, message)
@@ -116,19 +111,18 @@ def limit_tag(ctx: Context, command: LimitTag) -> Accepted | Refusal:
 
 
 def _known(ctx: Context, command: DeleteQueue | PauseQueue | ResumeQueue) -> Queue | Refusal:
-    """Find the queue of a command, or refuse the command."""
     message = f"no queue {command.queue!r} in namespace {command.namespace!r}; declare it first"
     queue = ctx.book.queue(command.namespace, command.queue)
     return queue or Refusal(Code.UNKNOWN_QUEUE, message)
 
 
 def _cycle(ctx: Context, command: DeclareQueue, policy: Policy) -> Refusal | None:
-    """Refuse a policy by which a result would come back to the queue it came from."""
+    """Refuse a policy that would send a result back to a queue it came from."""
     path, target = [command.queue], policy.result_becomes
     while target:
         path.append(target)
         if target == command.queue:
-            message = f"results would go in a circle: {' -> '.join(path)}"
+            message = f"results would form a cycle: {' -> '.join(path)}"
             return Refusal(Code.POLICY_CYCLE, message + "; end the chain at one of these queues")
         queue = ctx.book.queue(command.namespace, target)
         target = "" if queue is None else queue.policy.result_becomes

@@ -27,7 +27,7 @@ from jackalope.core.task import Attempt, Task
 
 
 def note_end(ctx: Context, task: Task, record: TaskEnd, attempt: Attempt | None) -> None:
-    """Leave a request that the broker answers, and a dead letter, on the agenda."""
+    """Put a request that the broker answers, or a dead letter, on the agenda."""
     if task.letter is not None and replies.is_unanswered(ctx, task, record, attempt):
         ctx.agenda.add(replies.answer, task)
     if isinstance(record, AttemptFinished) or record.reason is None:
@@ -37,7 +37,7 @@ def note_end(ctx: Context, task: Task, record: TaskEnd, attempt: Attempt | None)
 
 
 def settle(ctx: Context) -> None:
-    """Send dead letters and replies, and see to queues that have lost a consumer or their owner."""
+    """Send dead letters and replies, and handle queues that lost a consumer or their owner."""
     take = ctx.agenda.take
     if not ctx.agenda.rest:
         return
@@ -53,7 +53,7 @@ def settle(ctx: Context) -> None:
 
 
 def forget_session(ctx: Context, session: int) -> None:
-    """Wait for no more direct replies, and let the queues go that were the session's alone."""
+    """Drop the session's direct-reply addresses and delete its exclusive queues."""
     ctx.own(replies.DirectReplies).pop(session, None)
     for name in ctx.own(Lifetimes).owned.pop(session, ()):
         ctx.agenda.add(consumers.desert, name)

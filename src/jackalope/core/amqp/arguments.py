@@ -85,18 +85,17 @@ _NOT_OF = {
 
 
 def type_of(arguments: dict[str, Any]) -> str:
-    """Return the type of a queue that was declared with these arguments."""
     return str(arguments.get("x-queue-type") or CLASSIC)
 
 
 def unfit_argument(arguments: dict[str, Any]) -> str:
-    """Return the argument that a queue of its type cannot have; empty if it can have all."""
+    """Return the argument that the queue's type does not support; empty if it supports all."""
     unfit = _NOT_OF.get(type_of(arguments), ())
     return next((name for name in arguments if name in unfit), "")
 
 
 class BadArgument(NamedTuple):
-    """An argument that no queue can have."""
+    """An argument that is invalid for every queue."""
 
     argument: str
     value: Any
@@ -104,7 +103,7 @@ class BadArgument(NamedTuple):
 
 
 def bad_argument(arguments: dict[str, Any]) -> BadArgument | None:
-    """Return the first argument of a queue that is wrong."""
+    """Return the first invalid argument of a queue."""
     for name, value in arguments.items():
         if name in _CHECKED and value is not None and (flaw := _flaw(name, value)):
             return BadArgument(name, value, flaw)
@@ -115,7 +114,6 @@ def bad_argument(arguments: dict[str, Any]) -> BadArgument | None:
 
 
 def _flaw(name: str, value: Any) -> Flaw | None:
-    """Return what is wrong with one argument."""
     wanted: type[Any] = str
     flaw = Flaw.NO_TEXT
     if name in _NUMBERS or name in _UNUSED_NUMBERS:
@@ -143,7 +141,7 @@ def _number_flaw(name: str, value: int) -> Flaw | None:
 
 
 def rule_problem(rule: Rule) -> str | BadArgument | None:
-    """Return what is wrong with a rule: in a few words, or the argument that no queue can have."""
+    """Return what is wrong with a rule: a message, or an argument that no queue can have."""
     if not 0 < len(rule.name) <= NAME_CHARS_MAX or len(rule.pattern) > NAME_CHARS_MAX:
         return f"name and pattern have at most {NAME_CHARS_MAX} characters"
     try:
@@ -151,7 +149,7 @@ def rule_problem(rule: Rule) -> str | BadArgument | None:
     except (re.error, OverflowError, RecursionError) as error:
         return f"pattern: {error}"
     if not rule.definition:
-        return "definition: it says nothing"
+        return "definition: must not be empty"
     return bad_argument(
         {f"x-{name}": value for name, value in rule.definition.items()}
         | {"x-dead-letter-exchange": rule.definition.get("dead-letter-exchange", "")}
@@ -159,7 +157,7 @@ def rule_problem(rule: Rule) -> str | BadArgument | None:
 
 
 def rule_of(rules: Iterable[Rule], name: str, applies_to: AppliesTo) -> Rule | None:
-    """Return the rule for a queue or an exchange."""
+    """Return the rule with the highest priority that applies to a queue or an exchange."""
     fitting = [
         rule
         for rule in rules
@@ -206,7 +204,7 @@ def queue_terms(traits: AmqpTraits, rule: Rule | None) -> tuple[Policy, AmqpTrai
 
 
 def changed_policy(policy: Policy, then: Policy, now: Policy) -> Policy:
-    """Return a policy with those fields changed in which two others differ."""
+    """Apply to a policy the differences between two other policies."""
     changes = {
         name: getattr(now, name)
         for name in Policy.__struct_fields__
@@ -226,7 +224,7 @@ def exchange_terms(exchange: Exchange, rule: Rule | None) -> Exchange:
 
 
 def different_argument(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """Return the first argument in which two declarations of a queue differ; empty if in none."""
+    """Return the first argument in which two declarations differ; empty if there is none."""
     for name in COMPARED:
         if before.get(name) != now.get(name):
             if name == "x-queue-type" and type_of(before) == type_of(now):

@@ -77,7 +77,6 @@ def consume(ctx: Context, command: Consume) -> Refusal | None:
 
 
 def stop_consuming(ctx: Context, command: StopConsuming) -> Accepted:
-    """Give a consumer no more tasks; what it holds stays with it."""
     worker = ctx.roster.sessions.get(command.session)
     if worker is not None and worker.slots:
         silence(ctx, worker)
@@ -85,14 +84,13 @@ def stop_consuming(ctx: Context, command: StopConsuming) -> Accepted:
 
 
 def silence(ctx: Context, worker: Worker) -> None:
-    """Give a consumer no more tasks; what it holds stays with it."""
+    """Assign no more tasks to a consumer; it keeps those that it holds."""
     worker.slots = 0
     _placed(ctx, worker)
     desert(ctx, worker)
 
 
 def hold_consumer(ctx: Context, command: HoldConsumer) -> Accepted:
-    """Give a consumer nothing for the moment, or go on."""
     worker = ctx.roster.sessions.get(command.session)
     if worker is not None and worker.consumer is not None:
         worker.consumer.is_held = command.is_held
@@ -110,7 +108,6 @@ def grant_credit(ctx: Context, command: GrantCredit) -> Accepted:
 
 
 def limit_share(ctx: Context, command: LimitShare) -> Accepted:
-    """Change how many tasks the consumers of a share may hold together."""
     worker = ctx.roster.sessions.get(command.session)
     if worker is not None and worker.consumer is not None and worker.share is None:
         ctx.roster.join_share(worker, command.share, command.slots)
@@ -141,7 +138,7 @@ def take_task(ctx: Context, command: TakeTask) -> Refusal | None:
 
 
 def serve_next(ctx: Context, queue: Queue) -> None:
-    """Serve the next of several consumers of which one at a time is, after that one is gone."""
+    """Activate the next consumer of a queue with a single active consumer."""
     left = consumers_of(ctx, queue)
     if queue.traits is None or not queue.traits.single_active or any(map(_is_active, left)):
         return
@@ -153,13 +150,13 @@ def serve_next(ctx: Context, queue: Queue) -> None:
 
 
 def desert(ctx: Context, worker: Worker) -> None:
-    """Note that a queue has lost a consumer, with which it may have to go."""
+    """Put a queue that lost a consumer on the agenda; it may have to be deleted."""
     if worker.consumer is not None:
         ctx.agenda.add(desert, (worker.namespace.name, worker.queues[0]))
 
 
 def check_deliveries(ctx: Context, session: int) -> None:
-    """Give up a consumer that has held a task for too long, or look again when it would have."""
+    """Give up a consumer that exceeded the delivery timeout, or set the next check."""
     worker = ctx.roster.sessions.get(session)
     if worker is None:
         return
@@ -179,7 +176,7 @@ def check_deliveries(ctx: Context, session: int) -> None:
 
 
 def _rank(worker: Worker) -> tuple[int, int]:
-    """Return what is greatest for the consumer that is served next."""
+    """Order consumers: the greatest is activated next."""
     return (worker.consumer.priority if worker.consumer else 0, -worker.session)
 
 
@@ -211,7 +208,7 @@ def _placed(ctx: Context, worker: Worker) -> None:
 
 
 def open_queue(ctx: Context, command: OpenQueue) -> QueueOpened | Refusal:
-    """Make a queue, or compare it with the one that is there."""
+    """Declare a queue: create it, or compare it with the existing one."""
     queue = _open(ctx, command) if command.key is None else _open_key(ctx, command, command.key)
     if isinstance(queue, Refusal):
         return queue
@@ -224,7 +221,7 @@ def open_queue(ctx: Context, command: OpenQueue) -> QueueOpened | Refusal:
 
 
 def _open_key(ctx: Context, command: OpenQueue, key: str) -> Queue | Refusal:
-    """Find the requests of a key, which are there because their pool is."""
+    """Declare the queue of a key of a pool, which exists as long as the pool does."""
     queue = ctx.book.queue(command.namespace, command.queue)
     name = requests_queue(command.queue, key)
     if queue is None or queue.pool is None:
@@ -240,7 +237,7 @@ def _open_key(ctx: Context, command: OpenQueue, key: str) -> Queue | Refusal:
 
 
 def _other(name: str, command: OpenQueue, argument: str, now: object, then: object) -> Refusal:
-    """Refuse to find a queue with an argument that it was not declared with."""
+    """Refuse a declaration whose argument differs from that of the existing queue."""
     return refuse(
         Problem.DIFFERENT_QUEUE, name, command.namespace, argument=argument, value=now, current=then
     )
@@ -292,7 +289,6 @@ def _unfit(ctx: Context, command: OpenQueue) -> Refusal | None:
 
 
 def _bad_argument(command: OpenQueue) -> Refusal | None:
-    """Refuse an argument that no queue can have."""
     bad = bad_argument(command.arguments)
     if bad is None:
         return None
@@ -300,7 +296,7 @@ def _bad_argument(command: OpenQueue) -> Refusal | None:
 
 
 def _not_of_type(command: OpenQueue) -> Refusal | None:
-    """Refuse what a queue of its type cannot have or be."""
+    """Refuse what the queue's type does not support."""
     kind, where = type_of(command.arguments), (command.queue, command.namespace)
     if argument := unfit_argument(command.arguments):
         return refuse(Problem.NOT_OF_TYPE, *where, argument=argument, value=kind)
@@ -317,7 +313,7 @@ def _not_of_type(command: OpenQueue) -> Refusal | None:
 
 
 def _different(queue: Queue, command: OpenQueue) -> Refusal | None:
-    """Refuse to find a queue as something that it is not."""
+    """Refuse a declaration that is not equivalent to the existing queue."""
     before = queue.traits or AmqpTraits()
     if command.exclusive != (before.owner > 0):
         return refuse(Problem.LOCKED, queue.name, command.namespace)

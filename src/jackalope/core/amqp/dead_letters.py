@@ -28,7 +28,6 @@ REASONS = {
 
 
 def has_dead_letters(task: Task) -> bool:
-    """Return whether a task that dies goes anywhere."""
     traits = task.queue.traits
     if traits is not None and traits.dead_letter_exchange is not None:
         return True
@@ -36,7 +35,6 @@ def has_dead_letters(task: Task) -> bool:
 
 
 def dead_letter(ctx: Context, task: Task, reason: Reason) -> None:
-    """Publish a dead task to the dead-letter exchange of its queue."""
     if reason in REASONS:
         envelope = task.letter or envelope_of(task)
         spec = TaskSpec(task.id, task.queue.name, task.name, "", task.priority, task.payload)
@@ -44,7 +42,7 @@ def dead_letter(ctx: Context, task: Task, reason: Reason) -> None:
 
 
 def dead_letter_refused(ctx: Context, queue: Queue, spec: TaskSpec, envelope: Envelope) -> None:
-    """Publish a task that a full queue did not take to the queue's dead-letter exchange."""
+    """Dead-letter a task that a full queue refused."""
     _send(ctx, queue, spec, envelope, REASONS[Reason.DISPLACED])
 
 
@@ -92,7 +90,7 @@ def _publish(
 
 
 def _is_cycle(queue: str, deaths: list[Death]) -> bool:
-    """Return whether a task was in a queue before, and was not rejected since."""
+    """Return whether a task was in this queue before and was not rejected since."""
     for place, death in enumerate(deaths):
         if death.queue == queue:
             return all(each.reason != "rejected" for each in deaths[: place + 1])

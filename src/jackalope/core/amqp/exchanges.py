@@ -56,7 +56,7 @@ from jackalope.core.tasks.submit import trim
 
 
 def absent_queue(ctx: Context, namespace: str, name: str) -> Refusal:
-    """Refuse a queue that is not there, or that only the broker itself has for a pool."""
+    """Refuse a queue that does not exist, or that is internal to a pool."""
     ns = ctx.book.namespaces.get(namespace)
     pool = None if ns is None else ns.topology.reserved.get(name)
     if pool is None:
@@ -65,19 +65,18 @@ def absent_queue(ctx: Context, namespace: str, name: str) -> Refusal:
 
 
 def locked(queue: Queue, owner: int) -> Refusal | None:
-    """Refuse a queue that is exclusive to another connection."""
     if queue.traits is None or queue.traits.owner in (0, owner):
         return None
     return refuse(Problem.LOCKED, queue.name, queue.namespace.name)
 
 
 def not_permitted(what: str, name: str) -> Refusal:
-    """Refuse what an API key does not cover, in the same words whether it is there or not."""
+    """Refuse what an API key does not cover, with the same message whether it exists or not."""
     return Refusal(Code.FORBIDDEN, f"the API key does not permit this for {what} '{name}'")
 
 
 def is_hidden(command: Consume | TakeTask | RemoveQueue, queue: Queue | None) -> bool:
-    """Return whether an API key covers neither the queue of a command nor its session owns it."""
+    """Return whether the API key does not cover the queue and the session does not own it."""
     if command.only is None or command.queue in command.only:
         return False
     traits = None if queue is None else queue.traits
@@ -85,7 +84,7 @@ def is_hidden(command: Consume | TakeTask | RemoveQueue, queue: Queue | None) ->
 
 
 def find_open(ctx: Context, command: Consume | TakeTask | PurgeQueue) -> Queue | Refusal:
-    """Return the queue that a command names, or refuse the command."""
+    """Return the queue that a command names, or a refusal."""
     queue = ctx.book.queue(command.namespace, command.queue)
     if not isinstance(command, PurgeQueue) and is_hidden(command, queue):
         return not_permitted("queue", command.queue)
@@ -98,7 +97,7 @@ def find_open(ctx: Context, command: Consume | TakeTask | PurgeQueue) -> Queue |
 
 
 def open_exchange(ctx: Context, command: OpenExchange) -> Accepted | Refusal:
-    """Make an exchange, or compare it with the one that is there."""
+    """Declare an exchange: create it, or compare it with the existing one."""
     wanted = command.exchange
     namespace = open_namespace(ctx, command.namespace)
     if isinstance(namespace, Refusal):
@@ -137,7 +136,7 @@ def _unfit(namespace: Namespace, exchange: Exchange) -> Refusal | None:
 
 
 def _different(before: Exchange, wanted: Exchange, namespace: str) -> Refusal | None:
-    """Refuse to find an exchange as something that it is not."""
+    """Refuse a declaration that is not equivalent to the existing exchange."""
     alternate = "alternate-exchange"
     for argument, now, then in (
         ("type", wanted.kind, before.kind),
@@ -159,7 +158,6 @@ def _different(before: Exchange, wanted: Exchange, namespace: str) -> Refusal | 
 
 
 def remove_exchange(ctx: Context, command: RemoveExchange) -> Accepted | Refusal:
-    """Delete an exchange and its bindings."""
     namespace = ctx.book.namespaces.get(command.namespace)
     if command.exchange == DEFAULT_EXCHANGE:
         return refuse(Problem.DEFAULT_EXCHANGE, DEFAULT_EXCHANGE, command.namespace)
@@ -168,7 +166,7 @@ def remove_exchange(ctx: Context, command: RemoveExchange) -> Accepted | Refusal
     if namespace is None or command.exchange not in namespace.topology.exchanges:
         return Accepted()
     if pool := namespace.topology.reserved.get(command.exchange):
-        message = f"exchange '{command.exchange}' goes with pool '{pool}'; delete that"
+        message = f"exchange '{command.exchange}' belongs to pool '{pool}'; delete the pool"
         return Refusal(Code.FORBIDDEN, message)
     if command.if_unused and next(namespace.topology.from_source(command.exchange), None):
         return refuse(Problem.EXCHANGE_IN_USE, command.exchange, namespace.name)
@@ -180,7 +178,6 @@ def remove_exchange(ctx: Context, command: RemoveExchange) -> Accepted | Refusal
 
 
 def bind(ctx: Context, command: Bind) -> Accepted | Refusal:
-    """Add a binding."""
     namespace = open_namespace(ctx, command.namespace)
     if isinstance(namespace, Refusal):
         return namespace
@@ -208,7 +205,6 @@ def bind(ctx: Context, command: Bind) -> Accepted | Refusal:
 
 
 def unbind(ctx: Context, command: Unbind) -> Accepted | Refusal:
-    """Remove a binding."""
     namespace = ctx.book.namespaces.get(command.namespace)
     binding = command.binding
     if command.only is not None:
@@ -230,10 +226,10 @@ def unbind(ctx: Context, command: Unbind) -> Accepted | Refusal:
 def _foreign(
     namespace: Namespace | None, binding: Binding, queues: tuple[str, ...]
 ) -> Refusal | None:
-    """Refuse a binding unless it stays among these queues and shows them no message of others.
+    """Refuse a binding unless it stays within these queues and exposes no messages of others.
 
-    An exchange belongs to them if all that leads from it goes to them, something does, and nothing
-    but publishing leads to it. A predefined one belongs to all.
+    An exchange is within them if all its bindings lead to them, it has one, and no other exchange
+    is bound to it. A predefined exchange is within any set.
     """
     refusal = not_permitted("exchange", binding.source)
     if namespace is None or binding.is_to_exchange or binding.to not in queues:
@@ -265,7 +261,7 @@ def _default(namespace: Namespace, binding: Binding) -> Refusal | None:
 
 
 def _is_of_pool(namespace: Namespace, binding: Binding) -> bool:
-    """Return whether a binding is one that a pool is by itself: its exchange to a key's queue."""
+    """Return whether a binding is the implicit one of a pool: its exchange to a key's queue."""
     pool = namespace.topology.requests.get(binding.source)
     if pool is None or binding.is_to_exchange or binding.to in namespace.queues:
         return False
@@ -273,7 +269,7 @@ def _is_of_pool(namespace: Namespace, binding: Binding) -> bool:
 
 
 def _ends(ctx: Context, namespace: Namespace, binding: Binding, owner: int) -> Refusal | None:
-    """Refuse a binding one of whose ends is not there, or not to be touched."""
+    """Refuse a binding whose source or destination does not exist or may not be changed."""
     exchanges = namespace.topology.exchanges
     refusal = _default(namespace, binding)
     if refusal is not None:
@@ -296,7 +292,6 @@ def _ends(ctx: Context, namespace: Namespace, binding: Binding, owner: int) -> R
 
 
 def set_rule(ctx: Context, command: SetRule) -> Accepted | Refusal:
-    """Set a rule, and let it have its effect."""
     namespace, rule = open_namespace(ctx, command.namespace), command.rule
     if isinstance(namespace, Refusal):
         return namespace
@@ -318,7 +313,6 @@ def set_rule(ctx: Context, command: SetRule) -> Accepted | Refusal:
 
 
 def clear_rule(ctx: Context, command: ClearRule) -> Accepted | Refusal:
-    """Take a rule back, and its effect with it."""
     namespace = ctx.book.namespaces.get(command.namespace)
     if namespace is None or command.rule not in namespace.topology.rules:
         return refuse(Problem.NO_RULE, command.rule, command.namespace)
@@ -329,7 +323,6 @@ def clear_rule(ctx: Context, command: ClearRule) -> Accepted | Refusal:
 
 
 def _apply_rules(ctx: Context, namespace: Namespace, before: list[Rule], by: str) -> None:
-    """Apply the current rule to every queue and exchange."""
     rules = list(namespace.topology.rules.values())
     for exchange in list(namespace.topology.exchanges.values()):
         if exchange.name == DEFAULT_EXCHANGE:

@@ -12,7 +12,7 @@ from jackalope.core.state.timers import Timers
 
 
 class Lifetimes:
-    """When queues go by themselves. Each is named by namespace and name."""
+    """Deadlines of unused queues, by namespace and name."""
 
     def __init__(self) -> None:
         # the queues that are one session's alone, by session
@@ -21,7 +21,7 @@ class Lifetimes:
 
 
 def consumers_of(ctx: Context, queue: Queue, key: str | None = None) -> list[Worker]:
-    """Return who takes tasks of a queue, or of a key of it, workers of other doors included."""
+    """Return the workers that take tasks of a queue or of a key of it, from any door."""
     return [
         worker
         for crew in ctx.roster.crews(queue.namespace.name, queue.name)
@@ -32,7 +32,7 @@ def consumers_of(ctx: Context, queue: Queue, key: str | None = None) -> list[Wor
 
 
 def watch_idle(ctx: Context, queue: Queue) -> None:
-    """Set the time at which a queue is deleted if it is not used until then."""
+    """Set the deadline at which an unused queue is deleted."""
     if queue.traits is None or not queue.traits.expires_us:
         return
     name, idle = (queue.namespace.name, queue.name), ctx.own(Lifetimes).idle
@@ -43,7 +43,7 @@ def watch_idle(ctx: Context, queue: Queue) -> None:
 
 
 def watch_all(ctx: Context) -> None:
-    """Set those times for all queues of a book that was just rebuilt."""
+    """Set the deadlines of all queues after recovery."""
     for namespace in ctx.book.namespaces.values():
         for queue in namespace.queues.values():
             watch_idle(ctx, queue)

@@ -93,17 +93,17 @@ def _places_of(
 
 
 def _is_covered(reached: set[str], queues: tuple[str, ...]) -> bool:
-    """Return whether a message leads to some of these queues and to no others.
+    """Return whether a message is routed to some of these queues and to no others.
 
-    One that leads nowhere is refused as well: the difference would reveal which queues exist.
+    An unroutable message is refused as well: the difference would reveal which queues exist.
     """
     return bool(reached) and reached.issubset(queues)
 
 
 def _is_reply(message: Publication, reached: set[str]) -> bool:
-    """Return whether a message goes to a queue whose name the broker made up for its owner.
+    """Return whether a message goes to a queue with a server-generated name.
 
-    Only a client that was sent the name knows it, as it knows an address for direct replies.
+    Only a client that received the name knows it, like an address for direct replies.
     """
     if message.exchange != DEFAULT_EXCHANGE or not reached.issubset({message.key}):
         return False
@@ -111,7 +111,7 @@ def _is_reply(message: Publication, reached: set[str]) -> bool:
 
 
 def routes(namespace: Namespace, exchange: str, key: str, raw: bytes) -> dict[Place, None]:
-    """Return the places that a message leads to, by its own key and those of CC and BCC."""
+    """Return the destinations of a message, by its routing key and those of CC and BCC."""
 
     def headers() -> dict[str, Any]:
         return headers_of(raw)
@@ -127,7 +127,7 @@ def routes(namespace: Namespace, exchange: str, key: str, raw: bytes) -> dict[Pl
 
 
 def _bad_copies(namespace: Namespace, message: Publication) -> Refusal | None:
-    """Refuse a message whose header CC or BCC is no list of routing keys."""
+    """Refuse a message whose CC or BCC header is not a list of routing keys."""
     headers = headers_of(message.properties)
     for name in ("CC", "BCC"):
         if not isinstance(value := headers.get(name, []), list):
@@ -140,7 +140,7 @@ def _bad_copies(namespace: Namespace, message: Publication) -> Refusal | None:
 def _publish(
     ctx: Context, namespace: Namespace, by: str, message: Publication, places: list[Place]
 ) -> bool:
-    """Put a message into its queues, and return whether none of them refused it."""
+    """Put a message into its queues, and return whether all of them accepted it."""
     raw = message.properties
     if b"BCC" in raw:
         raw = without_blind_copies(raw)
@@ -169,7 +169,7 @@ def _publish(
 
 
 def priority_in(queue: Queue, priority: int) -> int:
-    """Return what a message's priority counts in a queue: nothing, unless it has priorities."""
+    """Return the effective priority of a message in a queue; 0 if the queue has no priorities."""
     most = 0 if queue.traits is None else queue.traits.priority_max
     return min(priority, most) if most else PRIORITY_DEFAULT
 
@@ -177,7 +177,7 @@ def priority_in(queue: Queue, priority: int) -> int:
 def enter(
     ctx: Context, queue: Queue, spec: TaskSpec, envelope: Envelope, *, by: str, expires_us: int = -1
 ) -> bool:
-    """Put a task into a queue, and return whether there was room."""
+    """Put a task into a queue, and return whether it was accepted."""
     policy, now_us = queue.policy, ctx.now_us
     if (policy.depth_limit or queue.traits is not None) and not _make_room(
         ctx, queue, spec, envelope
@@ -206,7 +206,7 @@ def enter(
 
 
 def _make_room(ctx: Context, queue: Queue, spec: TaskSpec, envelope: Envelope) -> bool:
-    """Return whether a queue takes a task; note it if older ones have to go for that."""
+    """Return whether a queue accepts a task, displacing older ones if it drops its head."""
     traits, (length_max, bytes_max) = queue.traits, queue.room()
     if length_max is None and not bytes_max:
         return True
@@ -241,7 +241,7 @@ STARTED, READY = "started", "ready"
 
 
 def hear(ctx: Context, namespace: Namespace, message: Publication, session: int) -> None:
-    """Take a report that was published over a session."""
+    """Process a worker report that was published over a session."""
     pool = ctx.pools.by_name.get((namespace.name, namespace.topology.activities[message.exchange]))
     if pool is None:
         return

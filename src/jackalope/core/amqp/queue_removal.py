@@ -44,7 +44,7 @@ def remove_queue(ctx: Context, command: RemoveQueue) -> Dropped | Refusal | None
 
 
 def _remove_key(ctx: Context, queue: Queue, command: RemoveQueue, key: str) -> Refusal | None:
-    """Drop the requests of a key and cancel its consumers; what these hold stays with them."""
+    """Drop the requests of a key and cancel its consumers, which keep what they hold."""
     ready = _ready(ctx, queue, key)
     consumers = [
         worker
@@ -65,13 +65,11 @@ def _remove_key(ctx: Context, queue: Queue, command: RemoveQueue, key: str) -> R
 
 
 def _ready(ctx: Context, queue: Queue, key: str | None) -> list[Task]:
-    """Return the tasks of a queue that are ready, or those of a key."""
     lanes = queue.line.lanes.values() if key is None else queue.line.of_key(key)
     return [task for lane in list(lanes) for task in lane.ordered(ctx.book.tasks)]
 
 
 def purge_queue(ctx: Context, command: PurgeQueue) -> Dropped | Refusal:
-    """Drop every ready task of a queue."""
     queue = find_open(ctx, command)
     if isinstance(queue, Refusal):
         return queue
@@ -82,14 +80,14 @@ def purge_queue(ctx: Context, command: PurgeQueue) -> Dropped | Refusal:
 
 
 def retire(ctx: Context, name: tuple[str, str]) -> None:
-    """Delete a queue that was not used for too long."""
+    """Delete a queue that was unused for its expiry time."""
     queue = ctx.book.queue(*name)
     if queue is not None and not consumers_of(ctx, queue):
         drop_queue(ctx, queue, "expired")
 
 
 def settle_queue(ctx: Context, namespace: str, name: str) -> None:
-    """Delete a queue that has lost its owner or its last consumer, or serve the next consumer."""
+    """Delete a queue that lost its owner or last consumer, or activate the next consumer."""
     queue = ctx.book.queue(namespace, name)
     if queue is None or queue.traits is None:
         return
@@ -103,7 +101,6 @@ def settle_queue(ctx: Context, namespace: str, name: str) -> None:
 
 
 def drop_queue(ctx: Context, queue: Queue, by: str) -> None:
-    """Remove a queue, its tasks, its bindings and its consumers."""
     namespace = queue.namespace
     _drop(ctx, _unfinished(ctx, queue), by)
     sources = []
@@ -133,9 +130,9 @@ def _in_use(ctx: Context, queue: Queue, command: RemoveQueue) -> Refusal | None:
 
 
 def still_needed(queue: Queue) -> Refusal | None:
-    """Refuse to remove a queue that has a pool, or that results become tasks of."""
+    """Refuse to delete a queue that has a pool, or that another queue's results go to."""
     if queue.pool is not None:
-        message = f"queue {queue.name!r} has a pool; delete that first"
+        message = f"queue {queue.name!r} has a pool; delete the pool first"
         return Refusal(Code.WRONG_STATE, message)
     for other in queue.namespace.queues.values():
         if other.policy.result_becomes == queue.name:
@@ -145,7 +142,6 @@ def still_needed(queue: Queue) -> Refusal | None:
 
 
 def _unfinished(ctx: Context, queue: Queue) -> list[Task]:
-    """Return every task of a queue that has not ended."""
     if not queue.unfinished():
         return []
     if queue.unfinished() == queue.line.size:
@@ -157,7 +153,7 @@ def _unfinished(ctx: Context, queue: Queue) -> list[Task]:
 
 
 def _drop(ctx: Context, tasks: list[Task], by: str) -> None:
-    """Drop tasks; those that a client or another task waits for are ended instead."""
+    """Drop tasks; end instead those that a client or another task waits for."""
     lasting: list[TaskId] = []
     volatile: list[TaskId] = []
     for task in tasks:

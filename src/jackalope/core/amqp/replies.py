@@ -36,7 +36,7 @@ class DirectReplies(dict[int, set[str]]):
 
 
 def wait_for_replies(ctx: Context, command: WaitForReplies) -> Accepted:
-    """Note that a session waits for direct replies, or does not any more.
+    """Register or remove a session's address for direct replies.
 
     Addresses are secrets and never reused: after a restart no client waits at an earlier one.
     """
@@ -66,7 +66,6 @@ def is_unanswered(ctx: Context, task: Task, record: TaskEnd, attempt: Attempt | 
 
 
 def answer(ctx: Context, task: Task) -> None:
-    """Answer a request that has ended."""
     outcome = task.outcome
     if task.letter is None or outcome is None:
         return
@@ -83,14 +82,14 @@ def answer(ctx: Context, task: Task) -> None:
 
 
 def answer_refused(ctx: Context, queue: Queue, spec: TaskSpec, envelope: Envelope) -> None:
-    """Answer a request that there was no room for."""
+    """Answer a request that a full queue refused."""
     if is_request(queue.name, envelope):
         reply_id = successor_id(spec.id, "reply")
         _send(ctx, queue, envelope, _Reply(reply_id, REASONS[Reason.DISPLACED]))
 
 
 class _Reply(NamedTuple):
-    """An answer. Its id is another one each time that a person lets a request run again."""
+    """A reply. Each retry of a request by a person gives its reply a new id."""
 
     id: TaskId
     status: str
@@ -121,12 +120,12 @@ def _send(ctx: Context, queue: Queue, envelope: Envelope, reply: _Reply) -> None
 
 
 def _session_of(address: str) -> int:
-    """Return the session that waits for direct replies at an address; 0 if it is none."""
+    """Return the session of a direct-reply address; 0 if it is none."""
     number = address.removeprefix(f"{REPLY_TO}.").partition(".")[0]
     return int(number) if number.isascii() and number.isdigit() and len(number) < 20 else 0
 
 
 def _told(error: Error) -> bytes:
-    """Write an error as osrdyne's clients read it."""
+    """Encode an error in osrdyne's format."""
     fields = {"type": error.type, "message": error.message, "context": {}, "cause": "Internal"}
     return msgspec.json.encode(fields)

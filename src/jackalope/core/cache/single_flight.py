@@ -46,12 +46,9 @@ from jackalope.core.task import (
 def ask(
     ctx: Context, command: SubmitTasks, spec: TaskSpec, queue: Queue
 ) -> Served | Refusal | None:
-    """Find out who serves a submitted task, if it is a request.
+    """Return how a submitted task is served and by which task; None if it is not a request.
 
-    If it is to run, its identity is put into its options.
-
-    Returns:
-        How it is served and by which task, itself or another; None if it is no request.
+    If it is going to run itself, its identity is stored in its options.
     """
     options = spec.options or NO_OPTIONS
     same = options.same or queue.policy.same
@@ -72,24 +69,24 @@ def ask(
 
 
 def _identity(spec: TaskSpec, options: Options) -> bytes | Refusal:
-    """Return the identity of a task, made of its content wherever the content is at hand."""
+    """Return the identity of a task, computed from its content if the content is inline."""
     if isinstance(spec.payload, bytes):
         identity = identity_of(spec.queue, spec.name, spec.key, options.version, spec.payload)
         if options.identity not in (b"", identity):
             message = (
-                f"identity: {options.identity.hex()} is not that of this task, {identity.hex()}; "
-                "leave it out, or make it as the reference says"
+                f"identity: {options.identity.hex()} does not match this task, {identity.hex()}; "
+                "omit it, or compute it as documented"
             )
             return Refusal(Code.INVALID, "task not accepted. " + message)
         return identity
     if not options.identity:
-        message = "identity: must be given with a payload that is kept as a blob"
+        message = "identity: required for a payload in the blob store"
         return Refusal(Code.INVALID, "task not accepted. " + message)
     return options.identity
 
 
 def _serve(ctx: Context, queue: Queue, identity: bytes, same: Same, by: str) -> Served | None:
-    """Serve a request with what is under way or kept, if there is anything."""
+    """Serve a request from a running task or a cached answer, if there is one."""
     cache = queue.cache
     under_way = cache.flights.get(identity)
     if under_way is not None:
@@ -104,13 +101,13 @@ def _serve(ctx: Context, queue: Queue, identity: bytes, same: Same, by: str) -> 
 
 
 def is_doubled(task: Task) -> bool:
-    """Return whether an ended task asks for what another one is running."""
+    """Return whether another task is running the request of an ended one."""
     other = task.queue.cache.flights.get(task.options.identity, task.id)
     return other != task.id
 
 
 def keep_answer(ctx: Context, task: Task, _: TaskEnd, __: Attempt | None) -> None:
-    """Keep the answer of a request that has just ended, and evict others if it takes that."""
+    """Cache the answer of a request that has ended, evicting others if necessary."""
     if not task.options.identity:
         return
     queue, options, now_us = task.queue, task.options, ctx.now_us
@@ -152,7 +149,6 @@ def drop_answer(ctx: Context, task_id: TaskId, by: str) -> None:
 
 
 def expire_answers(ctx: Context, due: Iterator[TaskId]) -> None:
-    """Drop the answers that have grown too old."""
     tasks = tuple(due)
     if tasks:
         ctx.record(AnswersDropped(ctx.now_us, tasks, "expired"))
@@ -162,7 +158,7 @@ def expire_answers(ctx: Context, due: Iterator[TaskId]) -> None:
 
 
 def act_on_answers(ctx: Context, command: ActOnAnswers) -> Acted | Refusal:
-    """Pin, unpin or purge answers: those that are named, or those that match."""
+    """Pin, unpin or purge answers, by identity or by filter."""
     if not 0 <= command.older_than_us <= TIME_US_MAX:
         message = f"older_than_us: must be 0 to {TIME_US_MAX}, got {command.older_than_us}"
         return Refusal(Code.INVALID, message)

@@ -34,21 +34,21 @@ __all__ = ["DEFAULT_NAMESPACE", "Command"]
 
 
 class Tick(Command):
-    """Time has passed: act on every deadline that is due."""
+    """Process every deadline that is due."""
 
 
 class Recover(Command):
-    """The state was just rebuilt after a restart: settle what was leased before it."""
+    """Settle what was leased before a restart."""
 
 
 # Submitting and configuring.
 
 
 class SubmitTasks(Limited, array_like=True):
-    """Accept these tasks. Each is accepted or refused on its own.
+    """Submit tasks. Each is accepted or refused on its own.
 
-    `fence` proves the right of a running parent to submit children; 0 when an actioner submits.
-    Parents and dependencies in none of the queues `only`, if there are any, do not exist.
+    `fence` proves the right of a running parent to submit children; 0 if the submitter is not a
+    worker. If `only` is set, parents and dependencies in other queues are treated as nonexistent.
     """
 
     counted = "tasks"
@@ -77,13 +77,12 @@ class DeclareQueue(Namespaced):
     preset: str = ""
 
     def touches(self) -> Iterable[str]:
-        """Return the queue, and the one that its results go to."""
         target = self.changes.get("result_becomes")
         return (self.queue, str(target)) if target else (self.queue,)
 
 
 class DeleteQueue(Namespaced):
-    """Remove a queue that has no unfinished task."""
+    """Delete a queue that has no unfinished task."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.QUEUES
@@ -92,7 +91,7 @@ class DeleteQueue(Namespaced):
 
 
 class PauseQueue(Namespaced):
-    """Give out no task of the queue until it is resumed."""
+    """Assign no task of the queue until it is resumed."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.QUEUES
@@ -101,7 +100,7 @@ class PauseQueue(Namespaced):
 
 
 class ResumeQueue(Namespaced):
-    """Give out tasks of the queue again."""
+    """Assign tasks of the queue again."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.QUEUES
@@ -110,7 +109,7 @@ class ResumeQueue(Namespaced):
 
 
 class LimitTag(Namespaced):
-    """Let at most `limit` tasks with the tag be leased at once; negative removes the limit."""
+    """Limit how many tasks with the tag may be leased at once; a negative limit removes it."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.NAMESPACE
@@ -120,13 +119,13 @@ class LimitTag(Namespaced):
 
 
 class DeclareAll(Command):
-    """Declare queues, pools and limits: all of them, or none. For the broker alone."""
+    """Declare queues, pools and limits: all of them, or none. Only the broker itself sends it."""
 
     declarations: list[Command]
 
 
 class CreateApiKey(Signed):
-    """Let whoever has the token of this key in. Who made it, and when, the core fills in."""
+    """Create an API key. The core sets its creator and creation time."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.BROKER
@@ -135,7 +134,7 @@ class CreateApiKey(Signed):
 
 
 class RevokeApiKey(Signed):
-    """Let the bearers of this key, named by its id, in no more."""
+    """Revoke an API key by its id."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.BROKER
@@ -154,9 +153,9 @@ class Held(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class JoinWorker(Limited, array_like=True):
-    """A worker is there, for the first time or again.
+    """Register a worker over this session, for the first time or again.
 
-    It may not take the place of a worker of other queues than `only`, if there are any.
+    If `only` is set, it cannot replace a worker that serves other queues.
     """
 
     counted = "holding"
@@ -189,19 +188,18 @@ class JoinWorker(Limited, array_like=True):
     secret: str = ""
 
     def touches(self) -> Iterable[str]:
-        """Return the queues that it serves."""
         return self.queues
 
 
 class Heartbeat(Report, array_like=True):
-    """The worker is alive, and says how it is."""
+    """Renew the worker's lease and report its resource usage."""
 
     ref: int = 0
     stats: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 class ClaimTasks(Report, array_like=True):
-    """Give me up to `count` tasks beyond my slots, within `wait_us`."""
+    """Request up to `count` tasks beyond the worker's slots, within `wait_us`."""
 
     ref: int
     count: int = 1
@@ -209,23 +207,23 @@ class ClaimTasks(Report, array_like=True):
 
 
 class CancelClaim(Report):
-    """The worker waits no longer for what is left of a claim, named by its ref."""
+    """Withdraw the rest of a claim, named by its ref."""
 
     claim: int
 
 
 class LeaveWorker(Report, array_like=True):
-    """The worker goes. What it still holds is handed back as interrupted."""
+    """Unregister the worker. Attempts that it still holds are released as interrupted."""
 
     ref: int = 0
 
 
 class CloseSession(Command):
-    """The connection is gone without a word. Its worker may resume within its grace."""
+    """The connection was lost. Its worker may resume within its grace period."""
 
 
 class DrainWorker(Namespaced):
-    """Give no more tasks to the worker, and tell it to finish."""
+    """Assign no more tasks to the worker, and ask it to finish."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.NAMESPACE
@@ -237,7 +235,7 @@ class DrainWorker(Namespaced):
 
 
 class StartAttempts(Report, array_like=True):
-    """The worker began these."""
+    """Report that attempts started."""
 
     counted = "attempts"
 
@@ -246,7 +244,7 @@ class StartAttempts(Report, array_like=True):
 
 
 class Finish(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An attempt that came to its good end, and its result."""
+    """A successful attempt and its result."""
 
     task: TaskId
     fence: int
@@ -254,14 +252,14 @@ class Finish(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class FinishAttempts(Report):
-    """The worker finished these."""
+    """Report successful attempts."""
 
     counted = "attempts"
     attempts: list[Finish]
 
 
 class Verdict(StrEnum):
-    """What a worker wants done about a failure."""
+    """How a worker wants a failure to be handled."""
 
     RETRY = "retry"
     DEAD = "dead"
@@ -269,9 +267,9 @@ class Verdict(StrEnum):
 
 
 class Fail(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An attempt that failed. `retry_after_us`, if positive, replaces the policy's wait.
+    """A failed attempt. `retry_after_us`, if positive, replaces the policy's delay.
 
-    `crashed` if the task's own process died: that counts as a crash, as the loss of a worker does.
+    `crashed` if the task's own process died: that counts as a crash, like the loss of a worker.
     """
 
     task: TaskId
@@ -283,14 +281,14 @@ class Fail(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class FailAttempts(Report):
-    """These attempts failed."""
+    """Report failed attempts."""
 
     counted = "attempts"
     attempts: list[Fail]
 
 
 class ReleaseAttempts(Report):
-    """The worker hands these back unfinished, through no fault of theirs."""
+    """Release attempts unfinished; that does not count as a failure."""
 
     counted = "attempts"
     attempts: list[Held]  # what is handed back
@@ -298,7 +296,7 @@ class ReleaseAttempts(Report):
 
 
 class ReportProgress(Report, array_like=True):
-    """How far an attempt has come. Kept in memory only."""
+    """Report the progress of an attempt. It is kept in memory only."""
 
     ref: int
     task: TaskId
@@ -308,7 +306,7 @@ class ReportProgress(Report, array_like=True):
 
 
 class Answer(StrEnum):
-    """What a worker says about a signal."""
+    """A worker's answer to a signal."""
 
     DELIVERED = "delivered"
     ACKNOWLEDGED = "acknowledged"
@@ -317,7 +315,7 @@ class Answer(StrEnum):
 
 
 class AnswerSignal(Report, array_like=True):
-    """The worker's word on a signal to one of its attempts."""
+    """Answer a signal to one of the worker's attempts."""
 
     ref: int
     task: TaskId
@@ -327,10 +325,10 @@ class AnswerSignal(Report, array_like=True):
 
 
 class RequestHelpers(Limited, array_like=True):
-    """Let up to `count` workers help with a running task; 0 when its fan-out is over.
+    """Request up to `count` helpers for a running task; 0 ends its fan-out.
 
-    It comes over the session of the worker that holds the task, or with the secret of that worker.
-    The task is in one of the queues `only`, if there are any.
+    It is sent over the session of the worker that holds the task, or with the secret of that
+    worker. If `only` is set, the task must be in one of these queues.
     """
 
     needs = (Permission.WORK,)
@@ -349,7 +347,7 @@ class RequestHelpers(Limited, array_like=True):
 
 
 class EndHelp(Report, array_like=True):
-    """The worker helps no more. `why`, if it could not help, keeps it from being asked again."""
+    """Report that the worker stopped helping. `why`, if it cannot help, excludes it from now on."""
 
     ref: int
     fence: int
@@ -360,7 +358,7 @@ class EndHelp(Report, array_like=True):
 
 
 class Action(StrEnum):
-    """What an actioner can do with a task."""
+    """An action on a task."""
 
     HOLD = "hold"
     PLAY = "play"
@@ -371,7 +369,7 @@ class Action(StrEnum):
 
 
 class RetryTerms(msgspec.Struct, frozen=True, array_like=True):
-    """What shall be otherwise when a task is tried again; `None` for as before."""
+    """Overrides for a retried task; `None` keeps the current value."""
 
     retries: int | None = None
     timeout_us: int | None = None
@@ -379,14 +377,14 @@ class RetryTerms(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ActOnTasks(Limited, array_like=True):
-    """Do something with tasks: with those named, or with those that match the filter.
+    """Apply an action to tasks, by id or by filter.
 
-    Tasks that are named beside a filter must match it: so something is done only while it is so.
+    With both, a task that is named must also match the filter, which makes the action conditional.
 
-    `dry_run` only counts. By filter, at most `TASKS_PER_FILTER_MAX` are changed at a time. Tasks
-    that are in none of the queues `only`, if there are any, do not exist for whoever asks.
+    `dry_run` only counts. By filter, at most `TASKS_PER_FILTER_MAX` are changed at a time. If
+    `only` is set, tasks in other queues are treated as nonexistent.
 
-    `terms` go with `retry`, and then only tasks that have ended are meant.
+    `terms` are for `retry`, and then only ended tasks are selected.
     """
 
     counted = "tasks"
@@ -402,7 +400,7 @@ class ActOnTasks(Limited, array_like=True):
 
 
 class AnswerAction(StrEnum):
-    """What an actioner can do with an answer that is kept."""
+    """An action on a cached answer."""
 
     PIN = "pin"
     UNPIN = "unpin"
@@ -410,10 +408,10 @@ class AnswerAction(StrEnum):
 
 
 class ActOnAnswers(Limited):
-    """Do something with answers that are kept: with those named, or with those that match.
+    """Apply an action to cached answers, by identity or by filter.
 
-    What is left empty matches all. At most `TASKS_PER_FILTER_MAX` are changed at a time. Answers of
-    none of the queues `only`, if there are any, do not exist for whoever asks.
+    Empty conditions match all. At most `TASKS_PER_FILTER_MAX` are changed at a time. If `only` is
+    set, answers of other queues are treated as nonexistent.
     """
 
     counted = "identities"
@@ -429,10 +427,10 @@ class ActOnAnswers(Limited):
 
 
 class WatchTasks(Limited, array_like=True):
-    """Tell this session when each of these tasks ends; at once for those that have.
+    """Notify this session when each of these tasks ends; at once for those that have ended.
 
-    With `progress`, tell it also how far they come, beginning with what is known. Tasks that are in
-    none of the queues `only`, if there are any, do not exist for whoever asks.
+    With `progress`, also send their progress, beginning with the last known one. If `only` is set,
+    tasks in other queues are treated as nonexistent.
     """
 
     counted = "tasks"
@@ -448,7 +446,7 @@ class WatchTasks(Limited, array_like=True):
 
 
 class DeclarePool(Namespaced):
-    """Start workers for a queue, or change how. What is not named stays as it is."""
+    """Create the pool of a queue or change its settings. Fields that are not given stay."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.QUEUES
@@ -458,7 +456,7 @@ class DeclarePool(Namespaced):
 
 
 class DeletePool(Namespaced):
-    """Start no more workers for a queue, and stop those that were, each when it is idle."""
+    """Delete the pool of a queue. Its workers stop when they are idle."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.QUEUES
@@ -467,7 +465,7 @@ class DeletePool(Namespaced):
 
 
 class GroupAction(StrEnum):
-    """What an actioner can do with a group of workers."""
+    """An action on a group of workers."""
 
     START = "start"
     STOP = "stop"
@@ -476,7 +474,7 @@ class GroupAction(StrEnum):
 
 
 class ActOnGroup(Namespaced):
-    """Start or stop the workers of a key by hand, or let them stay up."""
+    """Start, stop, pin or unpin the workers of a key."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.QUEUES
@@ -487,9 +485,9 @@ class ActOnGroup(Namespaced):
 
 
 class FollowPools(Command):
-    """This session carries out orders for these launchers, and hears when there are some.
+    """Let this session carry out the orders of these launchers; it is notified of new ones.
 
-    `scaling` are those of them whose launches are whole groups that scale themselves.
+    `scaling` are the launchers whose launches are whole groups that scale themselves.
     """
 
     launchers: tuple[str, ...] = ()
@@ -497,7 +495,7 @@ class FollowPools(Command):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """Something that a launcher started, as it sees it."""
+    """A launched worker or group, as its launcher sees it."""
 
     launch: str
     namespace: str
@@ -510,7 +508,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class ReportLaunches(Command):
-    """What there is of all that a launcher started. Answered by what it is to start and stop."""
+    """Report everything a launcher has running. The reply has what to start and stop."""
 
     launcher: str  # which one
     # everything that it started, unless there is trouble

@@ -19,12 +19,12 @@ from jackalope.core.task import BlobRef
 
 
 class OpenQueue(Namespaced):
-    """Declare a queue: make it, or find it as it was declared before.
+    """Declare a queue: create it, or compare it with the existing one.
 
-    With `passive` it must be there, and nothing else is looked at. Only a name that is `generated`
-    may begin with `amq.`. With a `key` it is the queue of a pool, and what is opened are the
-    requests of the key: they are there as long as the pool is, like a queue that is not durable.
-    Unless it `may_make` one, the queue must be there.
+    With `passive` it must exist, and nothing else is compared. Only a `generated` name may begin
+    with `amq.`. With a `key` it is the queue of a pool, and the requests of the key are opened:
+    they exist as long as the pool does, like a queue that is not durable. Unless it `may_make` one,
+    the queue must exist.
     """
 
     needs = (Permission.SUBMIT_TASKS, Permission.WORK, Permission.READ_TASKS)
@@ -42,11 +42,11 @@ class OpenQueue(Namespaced):
     may_make: bool = True
 
     def touches(self) -> Iterable[str]:
-        """Return the queue, unless it is private: then no other session has anything of it."""
+        """Return the queue, unless it is exclusive: then no other session can use it."""
         return () if self._is_private() else (self.queue,)
 
     def narrow(self, key: ApiKey) -> None:
-        """Let only administrators make queues, except for a private one that takes replies."""
+        """Let only administrators create queues, except an exclusive one for replies."""
         is_for_replies = self._is_private() and permits(key, Permission.SUBMIT_TASKS)
         self.may_make = is_unlimited_admin(key) or is_for_replies
 
@@ -56,10 +56,10 @@ class OpenQueue(Namespaced):
 
 
 class RemoveQueue(Namespaced):
-    """Delete a queue with all that is in it. One that is not there is deleted already.
+    """Delete a queue and its tasks. A queue that does not exist counts as deleted.
 
-    If `only` is given, it is one of these, or belongs to the owner's session alone. With a `key` it
-    is the queue of a pool, and the requests of the key are dropped and its consumers cancelled.
+    If `only` is set, it must be one of these, or exclusive to the owner's session. With a `key` it
+    is the queue of a pool: the requests of the key are dropped and its consumers cancelled.
     """
 
     needs = (Permission.SUBMIT_TASKS,)
@@ -78,7 +78,7 @@ class RemoveQueue(Namespaced):
 
 
 class PurgeQueue(Namespaced):
-    """Drop every task of a queue that is ready; with a `key`, every request of it to a pool."""
+    """Drop every ready task of a queue; with a `key`, every request of that key to a pool."""
 
     needs = (Permission.CANCEL_TASKS,)
     scope = Scope.QUEUES
@@ -89,9 +89,9 @@ class PurgeQueue(Namespaced):
 
 
 class OpenExchange(Namespaced):
-    """Declare an exchange: make it, or find it as it was declared before.
+    """Declare an exchange: create it, or compare it with the existing one.
 
-    Unless it `may_make` one, the exchange must be there.
+    Unless it `may_make` one, the exchange must exist.
     """
 
     needs = (Permission.SUBMIT_TASKS, Permission.WORK, Permission.READ_TASKS)
@@ -106,7 +106,7 @@ class OpenExchange(Namespaced):
 
 
 class RemoveExchange(Namespaced):
-    """Delete an exchange and its bindings. One that is not there is deleted already."""
+    """Delete an exchange and its bindings. One that does not exist counts as deleted."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.NAMESPACE
@@ -116,9 +116,9 @@ class RemoveExchange(Namespaced):
 
 
 class Bind(Namespaced):
-    """Let messages go from an exchange to a queue or another exchange; safe to repeat.
+    """Bind a queue or another exchange to an exchange; safe to repeat.
 
-    If `only` is given, a new binding leads to one of these queues, from an exchange that leads to
+    If `only` is set, a new binding must lead to one of these queues, from an exchange that leads to
     no others and that no other exchange leads to.
     """
 
@@ -130,17 +130,17 @@ class Bind(Namespaced):
     only: tuple[str, ...] | None = None
 
     def touches(self) -> Iterable[str]:
-        """Return the queue; where an exchange is bound, there is none."""
+        """Return the destination if it is a queue."""
         return () if self.binding.is_to_exchange else (self.binding.to,)
 
     def narrow(self, key: ApiKey) -> None:
-        """Let only administrators change bindings, those of some queues just between these."""
+        """Let only administrators change bindings, limited to those between the key's queues."""
         if not is_unlimited_admin(key):
             self.only = key.queues if permits(key) else ()
 
 
 class Unbind(Namespaced):
-    """Undo a binding; safe to repeat. `only` limits it as it limits `Bind`."""
+    """Remove a binding; safe to repeat. `only` limits it as it limits `Bind`."""
 
     needs = (Permission.SUBMIT_TASKS, Permission.WORK)
     scope = Scope.QUEUES
@@ -150,17 +150,15 @@ class Unbind(Namespaced):
     only: tuple[str, ...] | None = None
 
     def touches(self) -> Iterable[str]:
-        """Return the queue; where an exchange is bound, there is none."""
         return () if self.binding.is_to_exchange else (self.binding.to,)
 
     def narrow(self, key: ApiKey) -> None:
-        """Let only administrators change bindings, those of some queues just between these."""
         if not is_unlimited_admin(key):
             self.only = key.queues if permits(key) else ()
 
 
 class SetRule(Namespaced):
-    """Give arguments to all queues and exchanges whose names match."""
+    """Set a rule: arguments for all queues and exchanges whose names match."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.NAMESPACE
@@ -169,7 +167,7 @@ class SetRule(Namespaced):
 
 
 class ClearRule(Namespaced):
-    """Take a rule back."""
+    """Remove a rule."""
 
     needs = (Permission.ADMIN,)
     scope = Scope.NAMESPACE
@@ -178,7 +176,7 @@ class ClearRule(Namespaced):
 
 
 class Consume(Namespaced):
-    """A consumer of a queue is there, over a session of its own. It is a worker with one queue."""
+    """Register a consumer of a queue over its own session. It is a worker with one queue."""
 
     needs = (Permission.WORK, Permission.SUBMIT_TASKS)
     scope = Scope.NARROWED
@@ -200,7 +198,7 @@ class Consume(Namespaced):
     only: tuple[str, ...] | None = None
 
     def narrow(self, key: ApiKey) -> None:
-        """Let a client that may not work read the queues of its own session alone."""
+        """Let a client without the permission `work` read only the queues of its own session."""
         if not permits(key, Permission.WORK):
             self.only = ()
         elif key.queues:
@@ -208,13 +206,13 @@ class Consume(Namespaced):
 
 
 class StopConsuming(Report):
-    """The consumer of this session takes no more tasks. What it holds stays with it."""
+    """Assign no more tasks to the consumer of this session. It keeps those that it holds."""
 
 
 class LimitShare(Report):
-    """Let the consumers of a share hold at most so many tasks together; 0 for any number.
+    """Limit how many tasks the consumers of a share may hold together; 0 for no limit.
 
-    The consumer of this session, if it is one, has the share from now on.
+    The consumer of this session, if there is one, joins the share.
     """
 
     share: int
@@ -222,19 +220,19 @@ class LimitShare(Report):
 
 
 class GrantCredit(Report):
-    """The consumer of this session may be given so many tasks more that it will not answer."""
+    """Allow the consumer of this session more tasks that it will not acknowledge."""
 
     credit: int
 
 
 class HoldConsumer(Report):
-    """Give the consumer of this session nothing for the moment, or go on."""
+    """Suspend or resume deliveries to the consumer of this session."""
 
     is_held: bool
 
 
 class WaitForReplies(Command):
-    """The session waits for direct replies at this address, or no longer does."""
+    """Register or remove the session's address for direct replies."""
 
     needs = (Permission.SUBMIT_TASKS,)
     scope = Scope.SESSION
@@ -244,10 +242,9 @@ class WaitForReplies(Command):
 
 
 class TakeTask(Namespaced):
-    """Give one ready task of a queue to this session, or say that there is none.
+    """Assign one ready task of a queue to this session, or report that there is none.
 
-    With `at_once` it is done with as soon as the session has it. `only` limits it as it limits
-    `Consume`.
+    With `at_once` it is acknowledged on delivery. `only` limits it as it limits `Consume`.
     """
 
     needs = (Permission.WORK, Permission.SUBMIT_TASKS)
@@ -261,7 +258,6 @@ class TakeTask(Namespaced):
     only: tuple[str, ...] | None = None
 
     def narrow(self, key: ApiKey) -> None:
-        """Let a client that may not work read the queues of its own session alone."""
         if not permits(key, Permission.WORK):
             self.only = ()
         elif key.queues:
@@ -269,7 +265,7 @@ class TakeTask(Namespaced):
 
 
 class Publication(msgspec.Struct, gc=False):
-    """A message to be routed. It becomes one task in each queue that it leads to."""
+    """A message to route. It becomes one task in each destination queue."""
 
     id: TaskId  # the id of the first of these tasks; the others have ids that follow from it
     exchange: str
@@ -286,7 +282,7 @@ class Publication(msgspec.Struct, gc=False):
 
 
 class PublishMessages(Limited):
-    """Route these messages, in order. One that names no exchange ends the work on them."""
+    """Route messages in order. One with an unknown exchange stops the processing."""
 
     counted = "messages"
     needs = (Permission.SUBMIT_TASKS,)

@@ -24,7 +24,7 @@ HIDDEN = frozenset({"session", "namespace", "by", "only", "token"})
 
 
 class Scope(Enum):
-    """How far a command reaches, and with it which limits of an API key apply."""
+    """How far a command reaches, which determines the limits of an API key that apply."""
 
     BROKER = auto()  # the whole broker: only for keys without any limit
     NAMESPACE = auto()  # everything in a namespace: only for keys of all its queues
@@ -34,7 +34,7 @@ class Scope(Enum):
 
 
 class Command(msgspec.Struct, kw_only=True, gc=False):
-    """A request, and where its answer goes."""
+    """A request to the core, and where its reply goes."""
 
     #: Any one of these permits it; `admin` always does. None: no API key does.
     needs: ClassVar[tuple[Permission, ...]] = ()
@@ -46,38 +46,37 @@ class Command(msgspec.Struct, kw_only=True, gc=False):
     ref: int = 0
 
     def touches(self) -> Iterable[str]:
-        """Return the queues that the command reads or changes, where its scope is QUEUES."""
+        """Return the queues that the command reads or changes, if its scope is QUEUES."""
         queue = getattr(self, "queue", "")
         return (queue,) if queue else ()
 
     def narrow(self, key: ApiKey) -> None:
-        """Restrict the command to what a key covers; the core enforces that."""
+        """Restrict the command to what a key covers; the core enforces it."""
 
 
 class Signed(Command, kw_only=True):
-    """A command whose sender is kept in histories."""
+    """A command whose sender is stored in histories."""
 
     by: str = ""
 
 
 class Namespaced(Signed, kw_only=True):
-    """A command that is about one namespace."""
+    """A command for one namespace."""
 
     namespace: str = DEFAULT_NAMESPACE
 
 
 class Limited(Namespaced, kw_only=True):
-    """A command for which nothing exists in other queues than `only`, if there are any."""
+    """A command that treats everything in other queues than `only`, if set, as nonexistent."""
 
     only: tuple[str, ...] = ()
 
     def narrow(self, key: ApiKey) -> None:
-        """Let nothing of other queues exist."""
         self.only = key.queues
 
 
 class Report(Command):
-    """A word of a worker on what its session holds."""
+    """A report of a worker about what its session holds."""
 
     needs = (Permission.WORK,)
     scope = Scope.SESSION

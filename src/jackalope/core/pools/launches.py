@@ -32,7 +32,7 @@ _OVER = frozenset({Phase.STOPPING, Phase.ENDED})
 
 
 def follow_pools(ctx: Context, command: FollowPools) -> None:
-    """Let a session carry out orders from now on; the last one that asks does."""
+    """Let a session carry out orders from now on; the latest one does."""
     pools = ctx.pools
     pools.session, pools.launchers = command.session, command.launchers
     pools.scaling = command.scaling
@@ -43,10 +43,10 @@ def follow_pools(ctx: Context, command: FollowPools) -> None:
 
 
 def report_launches(ctx: Context, command: ReportLaunches) -> Orders | Refusal:
-    """Take what a launcher sees, and answer with what it should do."""
+    """Process a launcher's report, and reply with its orders."""
     pools = ctx.pools
     if command.session != pools.session:
-        message = "another session carries out the orders; follow the pools to do so"
+        message = "another session follows the pools; only that one may report"
         return Refusal(Code.STALE_SESSION, message)
     if command.trouble:
         pools.called.discard(command.launcher)
@@ -78,17 +78,17 @@ def _see(ctx: Context, launcher: str, seen: Seen) -> None:
     if seen.phase in _OVER and not launch.is_retired:
         retire(ctx, launch)
         if seen.phase is Phase.ENDED:
-            fail(ctx, group, f"worker {launch.id} ended: {seen.detail or 'nobody knows why'}")
+            fail(ctx, group, f"worker {launch.id} ended: {seen.detail or 'for an unknown reason'}")
 
 
 def _bury(ctx: Context, launch: Launch, why: str) -> None:
-    """Wait no longer for workers whose connections are gone: their launcher knows their end."""
+    """Stop waiting for disconnected workers of a launch that has ended."""
     for worker in list(launch.workers.values()):
         give_up_resume(ctx, (worker.namespace.name, worker.id), why)
 
 
 def _find(ctx: Context, launcher: str, seen: Seen) -> Launch:
-    """Take on something that was started before this broker was."""
+    """Adopt something that was started before this broker."""
     pool = ctx.pools.pool(seen.namespace, seen.queue)
     group = pool.group(seen.key)
     launch = _add(ctx, group, launcher, seen.launch, seen.version)
@@ -116,7 +116,7 @@ def _add(ctx: Context, group: Group, launcher: str, launch_id: str, version: str
 
 
 def _miss(ctx: Context, command: ReportLaunches) -> None:
-    """Note what is gone, and what never came."""
+    """Process launches that are gone or never appeared."""
     there = {(seen.namespace, seen.launch) for seen in command.seen}
     for name, launch in list(ctx.pools.launches.items()):
         if launch.launcher != command.launcher or name in there:
@@ -127,7 +127,7 @@ def _miss(ctx: Context, command: ReportLaunches) -> None:
             continue
         _remove(ctx, launch)
         if not launch.is_retired:
-            fail(ctx, launch.group, why or f"worker {launch.id} is gone; nobody knows why")
+            fail(ctx, launch.group, why or f"worker {launch.id} is gone; for an unknown reason")
 
 
 def _remove(ctx: Context, launch: Launch) -> None:
@@ -141,7 +141,7 @@ def _remove(ctx: Context, launch: Launch) -> None:
 
 
 def _starts(ctx: Context, command: ReportLaunches) -> tuple[StartOrder, ...]:
-    """Order what is missing, while there are ids for it. Groups that need more call again."""
+    """Order the missing workers, as far as there are ids. Groups that need more call again."""
     ids = iter(command.ids[:STARTS_PER_REPORT_MAX])
     orders: list[StartOrder] = []
     for pool in ctx.pools.by_name.values():

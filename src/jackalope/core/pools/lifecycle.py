@@ -80,7 +80,7 @@ TURN_US = 30 * SECOND
 
 
 def declare_pool(ctx: Context, command: DeclarePool) -> PoolSet | Refusal:
-    """Start workers for a queue, or change how."""
+    """Create the pool of a queue, or change its settings."""
     known = ctx.book.queue(command.namespace, command.queue)
     before = DEFAULT_POOL if known is None or known.pool is None else known.pool
     settings = change_pool(before, command.changes)
@@ -100,7 +100,7 @@ def declare_pool(ctx: Context, command: DeclarePool) -> PoolSet | Refusal:
 
 
 def delete_pool(ctx: Context, command: DeletePool) -> Accepted | Refusal:
-    """Start no more workers for a queue, and let those that were started go."""
+    """Delete a pool, and retire its workers."""
     pool = _known(ctx, command)
     if isinstance(pool, Refusal):
         return pool
@@ -140,7 +140,7 @@ def act_on_group(ctx: Context, command: ActOnGroup) -> Accepted | Refusal:
 
 
 def recall_pools(ctx: Context) -> None:
-    """Bring the pools of a book that was just rebuilt to work."""
+    """Activate the pools of a rebuilt book."""
     for namespace in ctx.book.namespaces.values():
         for queue in namespace.queues.values():
             if queue.pool is not None:
@@ -148,7 +148,7 @@ def recall_pools(ctx: Context) -> None:
 
 
 def _watch(ctx: Context, pool: Pool) -> None:
-    """Look at everything of a pool that has come into being or changed."""
+    """Touch everything of a pool that was created or changed."""
     queue = pool.queue = ctx.book.queue(*pool.name)
     keys = [*pool.groups]
     if queue is not None:
@@ -167,7 +167,7 @@ def _known(ctx: Context, command: DeletePool | ActOnGroup) -> Pool | Refusal:
 
 
 def _unbind_all(ctx: Context, pool: Pool) -> None:
-    """Undo what others have bound to the exchanges of a pool, or these to others."""
+    """Remove the bindings of others from and to the exchanges of a pool."""
     namespace = ctx.book.namespaces[pool.name[0]]
     for exchange in exchanges_of(pool.name[1]):
         for binding in namespace.topology.from_source(exchange):
@@ -177,7 +177,7 @@ def _unbind_all(ctx: Context, pool: Pool) -> None:
 
 
 def _taken_name(ctx: Context, command: DeclarePool) -> Refusal | None:
-    """Refuse a pool whose names of exchanges or queues are already in use."""
+    """Refuse a pool whose exchange or queue names are already in use."""
     namespace = ctx.book.namespaces.get(command.namespace)
     if namespace is None:
         return None
@@ -194,7 +194,7 @@ def _unknown_launcher(ctx: Context, settings: PoolSettings) -> Refusal | None:
     known = (NO_LAUNCHER, *ctx.pools.launchers)
     if settings.launcher in known:
         return None
-    message = f"no launcher {settings.launcher!r} is configured; there are {', '.join(known)}"
+    message = f"launcher {settings.launcher!r} is not configured; use {', '.join(known)}"
     return Refusal(Code.WRONG_STATE, message)
 
 
@@ -207,11 +207,13 @@ def _unfit(pool: Pool, command: ActOnGroup) -> Refusal | None:
         return None
     if command.action is GroupAction.PIN and key not in queue.pins:
         if len(queue.pins) >= PINNED_GROUPS_PER_POOL_MAX:
-            message = f"{PINNED_GROUPS_PER_POOL_MAX} groups are pinned; unpin one first"
+            message = (
+                f"{PINNED_GROUPS_PER_POOL_MAX} groups are pinned, the maximum; unpin one first"
+            )
             return Refusal(Code.TOO_MANY, message)
     elif command.action is GroupAction.START and key not in pool.up:
         if len(pool.up) >= pool.settings.groups_max:
-            message = f"{len(pool.up)} groups are up, as many as may be; stop one first"
+            message = f"{len(pool.up)} groups are up, the maximum; stop one first"
             return Refusal(Code.TOO_MANY, message)
     elif command.action is GroupAction.STOP:
         group = pool.groups.get(key)
@@ -226,7 +228,7 @@ def _unfit(pool: Pool, command: ActOnGroup) -> Refusal | None:
 
 
 def adopt(ctx: Context, worker: Worker) -> None:
-    """Find the group that a worker which has just joined belongs to."""
+    """Find the group of a worker that has just joined."""
     pools, home = ctx.pools, worker.namespace.name
     if not pools.by_name:
         return
@@ -259,9 +261,9 @@ def adopt(ctx: Context, worker: Worker) -> None:
 
 
 def unclaimed(group: Group, session: int, pools: Pools) -> Launch | None:
-    """Return the launch that a worker without a name most likely came of.
+    """Return the launch that a nameless worker most likely belongs to.
 
-    That is the one which its session was taken for before, or the first of which none is known.
+    That is the one its session was matched with before, or the first without a known worker.
     """
     spoke = pools.speakers.get(session)
     if spoke is not None and spoke[0].group is group:
@@ -284,7 +286,7 @@ def _group_by_label(ctx: Context, worker: Worker) -> Group | None:
 
 
 def abandon(ctx: Context, worker: Worker) -> None:
-    """Take a worker that is gone out of its group."""
+    """Remove a departed worker from its group."""
     group, worker.group = worker.group, None
     if group is None:
         return
@@ -300,7 +302,7 @@ def abandon(ctx: Context, worker: Worker) -> None:
 
 
 def replace_stalled(ctx: Context, worker: Worker) -> None:
-    """Let another worker be started for one that has not answered in time, if that was launched."""
+    """Allow another launch for a launched worker that has not answered in time."""
     group = worker.group
     for launch in () if group is None else group.launches.values():
         is_one = launch.launcher not in ctx.pools.scaling and len(launch.workers) == 1
@@ -309,7 +311,7 @@ def replace_stalled(ctx: Context, worker: Worker) -> None:
 
 
 def stir(ctx: Context, group: Group) -> None:
-    """Record activity of a group that is up, though no task shows it."""
+    """Record activity of a group that no task shows."""
     if group.state in UP:
         group.active_us = ctx.now_us
         group.pool.idle.pop(group.key, None)
@@ -320,7 +322,7 @@ def stir(ctx: Context, group: Group) -> None:
 
 
 def notice(ctx: Context) -> None:
-    """Note the groups that the command at hand has touched, before tasks are given out."""
+    """Touch the groups that the current command affects, before tasks are assigned."""
     if not ctx.pools.by_name:
         return
     for lane in ctx.agenda.lanes:
@@ -338,7 +340,6 @@ def notice(ctx: Context) -> None:
 
 
 def look_at_due(ctx: Context, name: GroupName) -> None:
-    """Note a group that time has changed."""
     namespace, queue, key = name
     pool = ctx.pools.by_name.get((namespace, queue))
     if pool is not None:
@@ -346,12 +347,12 @@ def look_at_due(ctx: Context, name: GroupName) -> None:
 
 
 def touch(ctx: Context, group: Group) -> None:
-    """Judge a group when the command at hand is done."""
+    """Evaluate a group at the end of the current command."""
     ctx.agenda.add(settle, (group.pool, group.key))
 
 
 def settle(ctx: Context) -> None:
-    """Judge every group that was touched, now that what could be given out is."""
+    """Evaluate every touched group, after tasks were assigned."""
     touched = dict.fromkeys(ctx.agenda.take(settle)) if ctx.agenda.rest else {}
     for pool, key in touched:
         if key in pool.groups or pool.ready(key) or pool.is_pinned(key):
@@ -386,7 +387,7 @@ def _judge(ctx: Context, group: Group) -> None:
 
 
 def _activate(ctx: Context, group: Group, settings: PoolSettings) -> None:
-    """Bring a group up that has something to do, if there is a place for it and its turn."""
+    """Bring up a group that has work, if there is a place and it is its turn."""
     pool, key = group.pool, group.key
     if group.state is GroupState.ACTIVE:
         return
@@ -401,7 +402,7 @@ def _activate(ctx: Context, group: Group, settings: PoolSettings) -> None:
 
 
 def _cool(ctx: Context, group: Group, settings: PoolSettings | None) -> None:
-    """Bring a group without anything to do down, step by step."""
+    """Bring down a group without work, step by step."""
     if settings is None:
         _stop(ctx, group)
         return
@@ -414,7 +415,7 @@ def _cool(ctx: Context, group: Group, settings: PoolSettings | None) -> None:
 
 
 def _make_room(ctx: Context, pool: Pool) -> None:
-    """Let groups without anything to do make room for those that wait for a place."""
+    """Release the places of groups without work for those that wait."""
     settings = pool.settings
     if settings is None or not pool.line:
         return
@@ -428,7 +429,7 @@ def _make_room(ctx: Context, pool: Pool) -> None:
 
 
 def _take_turns(ctx: Context, pool: Pool, coming: int) -> None:
-    """Let groups that have had a turn make room for those that have waited for one.
+    """Release the places of groups that have had a turn for those that have waited for one.
 
     `coming` is how many places are free, or will be as soon as their workers are gone.
     """
@@ -442,7 +443,7 @@ def _take_turns(ctx: Context, pool: Pool, coming: int) -> None:
 
 
 def _can_yield(ctx: Context, group: Group) -> bool:
-    """Return whether a group has had its turn, and will have ended what it holds before long."""
+    """Return whether a group has had its turn, and will finish what it holds before long."""
     if group.state not in UP or group.pool.is_pinned(group.key) or not _is_turn_over(ctx, group):
         return False
     attempts = [task.attempt for worker in group.workers.values() for task in worker.held.values()]
@@ -459,7 +460,7 @@ def _stop(ctx: Context, group: Group) -> None:
 
 
 def turn(ctx: Context, group: Group, state: GroupState) -> None:
-    """Change the state of a group, and look at it again."""
+    """Change the state of a group, and evaluate it again."""
     if group.state is not state:
         must(state in FOLLOWING[group.state], "a legal change of a group", group.state, state)
         group.state, group.since_us = state, ctx.now_us
@@ -468,7 +469,7 @@ def turn(ctx: Context, group: Group, state: GroupState) -> None:
 
 
 def _set_timer(ctx: Context, group: Group) -> None:
-    """Look at a group again when time alone would change something."""
+    """Set the deadline at which time alone changes a group."""
     settings, now_us = group.pool.settings, ctx.now_us
     times = []
     if settings is not None:
@@ -509,7 +510,7 @@ _SURGE = 1
 
 
 def resize(ctx: Context, group: Group, settings: PoolSettings | None, ready: int) -> None:
-    """Decide how many workers a group should have, and retire those that are too many."""
+    """Compute how many workers a group should have, and retire the excess."""
     if settings is None or group.state not in UP:
         group.wanted, group.shrinks_us = 0, 0
     else:
@@ -540,7 +541,7 @@ def _needed(ctx: Context, group: Group, settings: PoolSettings, ready: int) -> i
 
 
 def is_fast_enough(ctx: Context, group: Group, settings: PoolSettings, ready: int) -> bool:
-    """Return whether the workers there are will soon have cleared what waits."""
+    """Return whether the current workers will soon have cleared what waits."""
     return bool(ready) and group.rate(ctx.now_us) * settings.clear_within_us >= ready
 
 
@@ -555,7 +556,7 @@ def _aim(ctx: Context, group: Group, settings: PoolSettings, needed: int) -> Non
 
 
 def _retire(ctx: Context, launches: list[Launch], count: int) -> None:
-    """Let some of these go: those that can be missed best, each when it has ended what it holds."""
+    """Retire the most dispensable of these launches, each when it has finished what it holds."""
 
     def usefulness(launch: Launch) -> tuple[bool, int, int]:
         load = sum(len(worker.held) for worker in launch.workers.values())
@@ -566,7 +567,7 @@ def _retire(ctx: Context, launches: list[Launch], count: int) -> None:
 
 
 def retire(ctx: Context, launch: Launch) -> None:
-    """Give the workers of a launch no more tasks."""
+    """Assign no more tasks to the workers of a launch."""
     launch.is_retired = True
     for worker in launch.workers.values():
         if not worker.is_draining:
@@ -579,7 +580,7 @@ def can_stop(launch: Launch) -> bool:
 
 
 def missing(ctx: Context, group: Group) -> int:
-    """Return how many workers are to be started for a group now."""
+    """Return how many workers to start for a group now."""
     settings = group.pool.settings
     if settings is None or settings.launcher == NO_LAUNCHER or ctx.now_us < group.next_try_us:
         return 0
@@ -594,7 +595,7 @@ def missing(ctx: Context, group: Group) -> int:
 
 
 def fail(ctx: Context, group: Group, why: str) -> None:
-    """Note that a launch failed, and start nothing for a while."""
+    """Record a failed launch, and back off."""
     group.failures += 1
     group.pool.failed += 1
     group.error = why[:NOTE_CHARS_MAX]
@@ -604,7 +605,7 @@ def fail(ctx: Context, group: Group, why: str) -> None:
 
 
 def give_up_late_starts(ctx: Context, group: Group) -> None:
-    """Give up what was started and has not joined in time."""
+    """Give up launches that have not joined within the start timeout."""
     settings = group.pool.settings
     if settings is None or not settings.start_timeout_us:
         return
@@ -618,7 +619,7 @@ def give_up_late_starts(ctx: Context, group: Group) -> None:
 
 
 def call_launcher(ctx: Context, launcher: str) -> None:
-    """Notify the session that carries out orders; once, until it comes for them."""
+    """Notify the session that carries out orders; once, until it fetches them."""
     pools = ctx.pools
     if pools.session and launcher in pools.launchers and launcher not in pools.called:
         pools.called.add(launcher)

@@ -35,15 +35,15 @@ _PERSISTENT = b"\2"
 
 
 def envelope_of(task: Task) -> Envelope:
-    """Return what a task brings along, made of what it is."""
+    """Return the envelope of a task; one is made for a native task."""
     return make_envelope(task.queue.name, task.id, task.name, task.options.headers)
 
 
 def envelope_to_send(task: Task) -> Envelope | None:
-    """Return what a task brings along to a worker that is not the first to have it.
+    """Return the envelope for a redelivery.
 
-    Consumers of a quorum queue receive how often it was delivered before, as with RabbitMQ: with
-    each delivery but the first, and always if it is taken by `basic.get`.
+    Consumers of a quorum queue receive the number of earlier deliveries, as with RabbitMQ: with
+    each delivery but the first, and always with `basic.get`.
     """
     envelope, traits = task.letter, task.queue.traits
     if envelope is None or traits is None or traits.arguments.get("x-queue-type") != "quorum":
@@ -56,9 +56,9 @@ def envelope_to_send(task: Task) -> Envelope | None:
 
 
 def headers_shown(headers: dict[str, Any], envelope: Envelope | None) -> dict[str, Any]:
-    """Return the headers of a task as workers and people see them.
+    """Return the headers of a task as shown to workers and people.
 
-    Those of a message are its own, and `amqp` has the way that it came and its properties.
+    For a message, `amqp` has its exchange, routing key and properties.
     """
     if envelope is None:
         return headers
@@ -74,7 +74,6 @@ def headers_shown(headers: dict[str, Any], envelope: Envelope | None) -> dict[st
 def make_envelope(
     queue: str, task_id: TaskId, name: str, headers: dict[str, Any], reply_to: str = ""
 ) -> Envelope:
-    """Return an envelope for a task of this queue, id, name and headers, answered at `reply_to`."""
     raw: Raw = {properties.DELIVERY_MODE: _PERSISTENT, properties.MESSAGE_ID: short(task_id.hex())}
     if name:
         raw[properties.TYPE] = short(name)
@@ -90,9 +89,9 @@ def make_envelope(
 
 
 def headers_of(raw: bytes) -> dict[str, Any]:
-    """Return the headers among properties; none if they cannot be read.
+    """Return the headers among properties; none if they cannot be decoded.
 
-    The door checks what comes in. An earlier version stored messages without a look into tables.
+    The door validates what it receives; earlier versions stored messages without decoding tables.
     """
     try:
         found = properties.headers_of(properties.split(raw))
@@ -102,12 +101,11 @@ def headers_of(raw: bytes) -> dict[str, Any]:
 
 
 def copies(value: object) -> list[str]:
-    """Return the routing keys in a CC or BCC header."""
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def without_blind_copies(raw: bytes) -> bytes:
-    """Return properties without the header BCC, which no consumer is sent."""
+    """Return properties without the BCC header, which is not sent to consumers."""
     split = properties.split(raw)
     headers = properties.headers_of(split)
     if headers.pop("BCC", None) is not None:
@@ -119,7 +117,7 @@ def without_blind_copies(raw: bytes) -> bytes:
 
 
 def reply_address(envelope: Envelope) -> str:
-    """Return where replies to a message go; empty if nowhere, or if it cannot be read."""
+    """Return the reply address of a message; empty if it has none or cannot be decoded."""
     try:
         return properties.text(properties.split(envelope.properties), properties.REPLY_TO)
     except BadProperties:
@@ -127,7 +125,6 @@ def reply_address(envelope: Envelope) -> str:
 
 
 def reply_properties(envelope: Envelope, status: str, *, is_persistent: bool) -> bytes:
-    """Return the properties of a reply with this status to a message."""
     asked = properties.split(envelope.properties)
     raw: Raw = {properties.DELIVERY_MODE: _PERSISTENT} if is_persistent else {}
     if properties.CORRELATION_ID in asked:
@@ -140,14 +137,14 @@ def reply_properties(envelope: Envelope, status: str, *, is_persistent: bool) ->
 
 
 class Death(NamedTuple):
-    """Where a message died, and why, in RabbitMQ's word."""
+    """Where a message died, and the reason as RabbitMQ names it."""
 
     queue: object  # a name, unless a client wrote something else into the header
     reason: object
 
 
 class DeadLetter(NamedTuple):
-    """A message on its way to a dead-letter exchange."""
+    """A message to publish to a dead-letter exchange."""
 
     envelope: Envelope
     headline: Headline
@@ -157,9 +154,9 @@ class DeadLetter(NamedTuple):
 def dead_letter_of(
     envelope: Envelope, death: Death, at_us: int, exchange: str, key: str | None
 ) -> DeadLetter | None:
-    """Return a message with a death written into its headers; None if they cannot be read.
+    """Return a message with a death added to its headers; None if they cannot be decoded.
 
-    It goes to an exchange with its own routing keys, unless a `key` takes their place.
+    It keeps its routing keys, unless `key` replaces them.
     """
     try:
         raw = properties.split(envelope.properties)
@@ -182,7 +179,7 @@ def _plain(field: bytes | None) -> object:
 
 
 def _with_death(headers: dict[str, bytes], new: dict[str, bytes]) -> list[dict[str, bytes]]:
-    """Write a death into headers, and return all deaths, the latest first."""
+    """Add a death to headers, and return all deaths, the latest first."""
     array = headers.get("x-death", b"")
     tables = properties.items(array[5:]) if array[:1] == b"A" else []
     deaths = [properties.entries(table[5:]) for table in tables if table[:1] == b"F"]

@@ -17,7 +17,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 class Kind(StrEnum):
-    """How an exchange matches."""
+    """The types of exchanges."""
 
     DIRECT = "direct"
     FANOUT = "fanout"
@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 
 class Overflow(StrEnum):
-    """What a queue that is full does."""
+    """What a full queue does with a new message."""
 
     DROP_HEAD = "drop-head"
     REJECT = "reject-publish"
@@ -34,7 +34,7 @@ class Overflow(StrEnum):
 
 
 class AmqpTraits(msgspec.Struct, frozen=True, array_like=True):
-    """What a queue that was declared over AMQP is, beyond its policy."""
+    """The AMQP properties of a queue, in addition to its policy."""
 
     durable: bool = True  # whether it survives a restart
     auto_delete: bool = False  # whether it goes with its last consumer
@@ -52,12 +52,12 @@ class AmqpTraits(msgspec.Struct, frozen=True, array_like=True):
     length_max: int | None = None  # how many tasks may be ready; None for any number
 
     def is_volatile(self) -> bool:
-        """Return whether nothing of the queue is ever written to disk."""
+        """Return whether the queue is never written to disk."""
         return not self.durable or self.owner > 0
 
 
 class Exchange(msgspec.Struct, frozen=True, array_like=True, tag="exchange"):
-    """Where messages are published to."""
+    """An exchange that messages are published to."""
 
     name: str
     kind: Kind
@@ -70,7 +70,7 @@ class Exchange(msgspec.Struct, frozen=True, array_like=True, tag="exchange"):
 
 
 class Binding(msgspec.Struct, frozen=True, array_like=True, tag="binding"):
-    """A way from an exchange to a queue, or to another exchange."""
+    """A binding from an exchange to a queue, or to another exchange."""
 
     source: str
     to: str
@@ -83,7 +83,7 @@ class Binding(msgspec.Struct, frozen=True, array_like=True, tag="binding"):
 
 
 class AppliesTo(StrEnum):
-    """What a rule is for."""
+    """What a rule applies to."""
 
     QUEUES = "queues"
     EXCHANGES = "exchanges"
@@ -142,22 +142,22 @@ _OWN_QUEUES = ("-orphan", "-dl", "-deadletter", "-activity", "-poison")
 
 
 def requests_exchange(pool: str) -> str:
-    """Name the exchange that takes requests; the routing key is the key."""
+    """Return the name of the exchange for requests; the routing key is the key."""
     return f"{pool}-req-xchg"
 
 
 def activity_exchange(pool: str) -> str:
-    """Name the exchange that takes reports of workers; the routing key is the key."""
+    """Return the name of the exchange for worker reports; the routing key is the key."""
     return f"{pool}-activity-xchg"
 
 
 def requests_queue(pool: str, key: str) -> str:
-    """Name the queue that the workers of a key consume."""
+    """Return the name of the queue that the workers of a key consume."""
     return f"{pool}{BEFORE_KEY}{key}"
 
 
 def can_be_queue(pool: str, key: str) -> bool:
-    """Return whether workers can consume the requests of a key: AMQP's names are short strings."""
+    """Return whether the queue name of a key fits AMQP's short strings."""
     return len(requests_queue(pool, key).encode()) <= QUEUE_NAME_BYTES_MAX
 
 
@@ -187,5 +187,5 @@ def own_queues(pool: str) -> tuple[str, ...]:
 
 
 def is_request(queue: str, letter: Envelope | None) -> bool:
-    """Return whether a task of a queue came as a request to its pool, which is always answered."""
+    """Return whether a task is a request to the pool of its queue, which is always answered."""
     return letter is not None and letter.exchange == requests_exchange(queue)

@@ -26,7 +26,7 @@ NO_LAUNCHER = "none"
 
 
 class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a queue has workers started. Every default is written here and nowhere else."""
+    """The settings of a pool. Every default is defined here and nowhere else."""
 
     # which launcher of the broker's configuration starts them; `none` starts none
     launcher: Annotated[str, Bounds(1, NAME_CHARS_MAX)] = NO_LAUNCHER
@@ -103,7 +103,7 @@ FOLLOWING = {
 
 
 class Phase(StrEnum):
-    """How far something that was started has come, as its launcher sees it."""
+    """The state of a launched worker or group, as its launcher sees it."""
 
     STARTING = "starting"
     RUNNING = "running"

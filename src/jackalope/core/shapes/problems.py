@@ -23,8 +23,8 @@ class Flaw(StrEnum):
     ZERO = "must not be 0"
     TOO_LARGE = "is too large"
     OUT_OF_RANGE = "is out of range"
-    UNKNOWN = "is none of the values that it can have"
-    UNKNOWN_TYPE = "is no type of queue that is supported"
+    UNKNOWN = "is not one of its values"
+    UNKNOWN_TYPE = "is not a supported queue type"
     NO_EXCHANGE = "needs x-dead-letter-exchange as well"
 
 
@@ -38,10 +38,10 @@ class Problem(Enum):
     QUEUE_OF_POOL = Code.LOCKED, "queue {name!r} belongs to pool {value!r}"
     NO_SINGLE_TASKS = Code.LOCKED, "queue {name!r} is a quorum queue with a single active consumer"
     EXCLUSIVE_CONSUMER = (Code.FORBIDDEN, "queue {name!r}: a consumer is, or would be, exclusive")
-    RESERVED_QUEUE = Code.FORBIDDEN, "queue {name!r}: names with 'amq.' in front are reserved"
+    RESERVED_QUEUE = Code.FORBIDDEN, "queue {name!r}: names that begin with 'amq.' are reserved"
     RESERVED_EXCHANGE = (
         Code.FORBIDDEN,
-        "exchange {name!r}: names with 'amq.' in front are reserved",
+        "exchange {name!r}: names that begin with 'amq.' are reserved",
     )
     DEFAULT_EXCHANGE = Code.FORBIDDEN, "the default exchange cannot be changed"
     SYSTEM_EXCHANGE = Code.FORBIDDEN, "exchange {name!r} is predefined and cannot be deleted"
@@ -70,7 +70,7 @@ class Problem(Enum):
 
 
 class AmqpRefusal(Refusal, frozen=True, kw_only=True):
-    """A refusal for which RabbitMQ has a sentence of its own."""
+    """A refusal for which RabbitMQ has its own text."""
 
     problem: Problem
     name: str  # of the queue, the exchange or the rule
@@ -82,7 +82,7 @@ class AmqpRefusal(Refusal, frozen=True, kw_only=True):
 
 
 def refuse(problem: Problem, name: str, namespace: str, **fields: Any) -> AmqpRefusal:
-    """Refuse a command because of a problem with a queue, an exchange or a rule."""
+    """Make a refusal about a queue, an exchange or a rule."""
     code, sentence = problem.value
     message = sentence.format(name=name, namespace=namespace, **fields)
     return AmqpRefusal(code, message, problem=problem, name=name, namespace=namespace, **fields)

@@ -27,7 +27,7 @@ JOINED = "joined"
 
 
 class Same(StrEnum):
-    """What is done about a task when another asks for the same."""
+    """What to do with a task that equals another request."""
 
     RUN = "run"  # each is run
     UNIQUE = "unique"  # one at a time: a request for what is under way is joined to it
@@ -47,7 +47,7 @@ class How(StrEnum):
 
 
 class StoredAnswer(msgspec.Struct, array_like=True, gc=False):
-    """An answer that is kept, where it came from, and who had use of it."""
+    """A cached answer, the task it came from, and its uses."""
 
     namespace: str  # where it is
     queue: str  # of which queue
@@ -73,7 +73,6 @@ class StoredAnswer(msgspec.Struct, array_like=True, gc=False):
 
 
 def identity_of(queue: str, name: str, key: str, version: str, payload: bytes) -> bytes:
-    """Return the identity of a request, 32 bytes."""
     digest = sha256()
     for text in (SCHEME, queue, name, key, version):
         encoded = text.encode()
@@ -84,13 +83,13 @@ def identity_of(queue: str, name: str, key: str, version: str, payload: bytes) -
 
 
 def how_run(same: Same | None) -> How:
-    """Return how a request is served that becomes a task of its own."""
+    """Return how a request that runs as its own task is counted."""
     if same is Same.REFRESH:
         return How.REFRESH
     return How.BYPASS if same is Same.RUN else How.MISS
 
 
 def unknown(identity: bytes, namespace: str) -> Refusal:
-    """Refuse a request that is not known, or whose answer is no longer kept."""
+    """Refuse an unknown request, or one whose answer is no longer cached."""
     message = f"no request {identity.hex()} in namespace {namespace!r}; send it again"
     return Refusal(Code.UNKNOWN_REQUEST, message)

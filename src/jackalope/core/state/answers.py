@@ -41,7 +41,7 @@ class Cache:
         self.bytes = 0  # how many bytes the answers have
 
     def add(self, answer: StoredAnswer) -> None:
-        """Put in an entry, as the most recently used one."""
+        """Insert an entry as the most recently used one."""
         self.answers[answer.identity] = answer
         self.bytes += answer.size
 
@@ -50,19 +50,18 @@ class Cache:
         self.bytes -= answer.size
 
     def touch(self, answer: StoredAnswer, at_us: int) -> None:
-        """Make an entry the most recently used one."""
         answer.rank = self.next_rank(at_us)
         self.answers[answer.identity] = self.answers.pop(answer.identity)
 
     def next_rank(self, at_us: int) -> int:
-        """Return the rank of what is used now: the time, made unique."""
+        """Return the rank of an entry used now: the time, made unique."""
         newest = next(reversed(self.answers.values()), None)
         return at_us if newest is None else max(at_us, newest.rank + 1)
 
     def evicted_by(self, identity: bytes, size: int, policy: Policy) -> list[StoredAnswer] | None:
-        """Return the entries that must go to make room for another; None if that is no use.
+        """Return the entries to evict for another; None if evicting would not be enough.
 
-        Those that are pinned stay. The entry of the same identity gives up its place.
+        Pinned entries stay. The entry of the same identity is replaced.
         """
         entries, total = len(self.answers) + 1, self.bytes + size
         replaced = self.answers.get(identity)
@@ -80,7 +79,7 @@ class Cache:
 
 
 class Answers:
-    """All answers that are kept, of all queues."""
+    """All cached answers, of all queues."""
 
     def __init__(self) -> None:
         self.by_task: dict[TaskId, StoredAnswer] = {}  # each by the task whose result it is
@@ -89,7 +88,7 @@ class Answers:
         self.dirty: dict[TaskId, None] = {}
 
     def enter(self, cache: Cache, answer: StoredAnswer) -> None:
-        """Index an answer, the most recently used of its queue."""
+        """Index an answer as the most recently used one of its queue."""
         cache.add(answer)
         self.by_task[answer.task] = answer
         self.set_expiry(answer)
@@ -101,16 +100,16 @@ class Answers:
         self.dirty[answer.task] = None
 
     def set_expiry(self, answer: StoredAnswer) -> None:
-        """Let an answer grow too old at its time, unless it is pinned or good for ever."""
+        """Set the expiry of an answer, unless it is pinned or does not expire."""
         if answer.pinned_by or answer.until_us >= NEVER:
             self.expiry.cancel(answer.task)
         else:
             self.expiry.set(answer.task, answer.until_us)
 
     def changed(self) -> list[StoredAnswer]:
-        """Return what storage lacks, untouched by later changes."""
+        """Return copies of the entries that storage lacks."""
         return [copy(self.by_task[task]) for task in self.dirty if task in self.by_task]
 
     def gone(self) -> list[TaskId]:
-        """Return the tasks whose answers storage must not have."""
+        """Return the tasks whose answers storage must delete."""
         return [task for task in self.dirty if task not in self.by_task]

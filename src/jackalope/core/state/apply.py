@@ -170,7 +170,7 @@ def _attempt_ended(book: Book, record: AttemptEnded) -> None:
 
 
 def _detail(record: AttemptEnded) -> str:
-    """Return in one line why an attempt ended."""
+    """Describe in one line why an attempt ended."""
     error = record.error
     if error is not None:
         return f"{error.type}: {error.message}"[:200]
@@ -209,7 +209,7 @@ def _moved(book: Book, record: TaskMoved) -> None:
 
 
 def _error_of_move(record: TaskMoved) -> Error | None:
-    """Return what a task that died without an attempt died of, if the record has it."""
+    """Return the error of a task that died without an attempt, if the record has one."""
     kind = _DIED_OF.get(record.event)
     return Error(kind, record.detail) if kind and record.detail else None
 
@@ -361,7 +361,7 @@ def _api_key_revoked(book: Book, record: ApiKeyRevoked) -> None:
 
 
 def _request_joined(book: Book, record: RequestJoined) -> None:
-    """Note it in the history of the task; those who follow each other share one line."""
+    """Add a join to the history of the task; consecutive joins share one line."""
     task = book.tasks[record.task]
     count = 1
     if task.history and task.history[-1].what == JOINED:

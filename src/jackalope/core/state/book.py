@@ -95,10 +95,10 @@ class Book:
         return None if ns is None else ns.queues.get(queue)
 
     def may_have_ended(self, task_id: TaskId) -> bool:
-        """Return whether a task that is not in memory may be one that ended and left it.
+        """Return whether a task that is not in memory may have ended and left it.
 
         A time-ordered id greater than every one that ever left is certainly new: this spares the
-        submit of fresh tasks a look into storage.
+        submit of new tasks a storage lookup.
         """
         return not is_time_ordered(task_id) or task_id <= self.counters.floor
 
@@ -110,7 +110,6 @@ class Book:
         return NO_TASK if task is None else task.id
 
     def snapshot(self) -> Changes:
-        """Return all durable state that is in memory, in an order that depends on it alone."""
         return snapshot_of(self)
 
     # Writing behind.
@@ -147,10 +146,9 @@ class Book:
             define(namespace, value)
 
     def recall(self, rows: Iterable[TaskRow]) -> int:
-        """Put ended tasks back into memory until the next time that changes are stored.
+        """Put ended tasks back into memory until changes are next stored, and return how many.
 
-        Returns:
-            How many there were; rows that memory knows better about do not count.
+        Rows of tasks that memory has a newer state of are ignored.
         """
         recalled = 0
         for row in rows:
@@ -163,7 +161,7 @@ class Book:
         return recalled
 
     def from_history(self, row: TaskRow) -> Task | None:
-        """Make an ended task of its stored row, not indexed; None if memory knows better."""
+        """Make an unindexed ended task from its row; None if memory has a newer state."""
         if row.id in self.tasks or row.id in self.gone or row.state not in ENDED:
             return None
         is_deleted = (row.namespace, row.queue) in self.queues_gone
@@ -172,12 +170,11 @@ class Book:
         return self.from_row(row)
 
     def drop_blob(self, body: Body, unless: Body = b"") -> None:
-        """Let the blob of a body that was not taken go, unless a task has that very blob."""
+        """Release the blob of a rejected body, unless a task has that very blob."""
         if isinstance(body, BlobRef) and body != unless:
             self.blobs_gone.append(body.blob)
 
     def has_changes(self) -> bool:
-        """Return whether storage lacks anything."""
         return bool(
             self.dirty
             or self.gone
@@ -223,7 +220,7 @@ class Book:
         return changes
 
     def stored(self, changes: Changes) -> None:
-        """Let ended tasks go that storage has, unless they changed again meanwhile."""
+        """Evict ended tasks that storage has, unless they changed again meanwhile."""
         for task_id in changes.gone:
             self.gone.pop(task_id, None)
             self.forget(task_id)
@@ -240,7 +237,7 @@ class Book:
         self._queues_leaving = {}
 
     def forget(self, task_id: TaskId) -> None:
-        """Let an ended task leave memory, unless storage still lacks its latest state."""
+        """Evict an ended task, unless storage lacks its latest state."""
         task = self.tasks.get(task_id)
         if task is None or task.state not in ENDED or task_id in self.dirty:
             return
@@ -250,7 +247,7 @@ class Book:
             del aliases[task.options.alias]
 
     def let_go(self) -> None:
-        """Let volatile tasks that ended leave memory: storage will never have them."""
+        """Evict ended volatile tasks, which storage never has."""
         for task_id in self._volatile_ended:
             task = self.tasks.get(task_id)
             if task is not None and task.state in ENDED:
@@ -261,14 +258,14 @@ class Book:
     # Primitives, for `apply` alone.
 
     def mark(self, task: Task) -> None:
-        """Note that storage lacks the present state of a task, unless it is never to have it."""
+        """Mark a task as changed for storage, unless it is volatile."""
         if not (self.has_volatile and is_volatile(task.id)):
             self.dirty[task.id] = task
         elif isinstance(task.payload, BlobRef):
             self.volatile_large[task.id] = task
 
     def drop(self, task: Task) -> None:
-        """Let a task go that has not ended, without an end."""
+        """Remove an unfinished task without an outcome."""
         self.leave_state(task)
         task.state = State.KILLED
         if task.expires_us:
@@ -280,23 +277,23 @@ class Book:
             self.gone[task.id] = task
 
     def namespace(self, name: str) -> Namespace:
-        """Find or make a namespace."""
+        """Return a namespace; create it if it does not exist."""
         namespace = self.namespaces.get(name)
         if namespace is None:
             namespace = self.namespaces[name] = Namespace(name)
         return namespace
 
     def from_row(self, row: TaskRow) -> Task:
-        """Make a task of its row, not yet indexed."""
+        """Make an unindexed task from its row."""
         return from_row(row, self.namespace(row.namespace).queues[row.queue])
 
     def next_rank(self, at_us: int) -> int:
-        """Give out the next place in line: the time, made unique."""
+        """Return the next rank in the queue order: the time, made unique."""
         self.counters.rank = max(self.counters.rank + 1, at_us)
         return self.counters.rank
 
     def tally(self, namespace: Namespace, worker: str, at_us: int) -> Tally:
-        """Return the counts of a worker that has just ended an attempt."""
+        """Return the counters of a worker that has just ended an attempt."""
         tally = namespace.tallies.get(worker)
         if tally is None:
             forgotten = make_room(namespace)
@@ -319,7 +316,7 @@ class Book:
         return self.namespaces[answer.namespace].queues[answer.queue].cache
 
     def share(self, text: str) -> str:
-        """Return one and the same object for equal texts, because most tasks have the same few."""
+        """Intern a text: most tasks have the same few."""
         if len(self._names) >= _NAMES_SHARED_MAX:
             self._names.clear()
         return self._names.setdefault(text, text)
@@ -343,7 +340,7 @@ class Book:
             self._enter_state(task)
 
     def enter_lease(self, task: Task) -> None:
-        """Let a worker hold the lease, and with it a slot of each tag."""
+        """Record the lease of a worker, and take a slot of each tag."""
         attempt = lease_of(task)
         namespace = task.queue.namespace
         held = namespace.leases.get(attempt.worker)
@@ -389,7 +386,7 @@ class Book:
             self._leave_lease(task)
 
     def _leave_lease(self, task: Task) -> None:
-        """Give back the lease and all that it holds."""
+        """Release the lease and its slots."""
         namespace = task.queue.namespace
         del namespace.leases[lease_of(task).worker][task.id]
         if task.options.tags:
@@ -435,7 +432,7 @@ class Book:
             self._volatile_ended.append(task.id)
 
     def _hand_over_children(self, task: Task) -> None:
-        """Give the unfinished children of a task that ends to its own guardian."""
+        """Give the unfinished children of an ending task to its own guardian."""
         for child_id in self.children.pop(task.id):
             child = self.tasks[child_id]
             child.guardian = task.guardian
@@ -459,7 +456,7 @@ class Book:
                 del self.children[task.guardian]
 
     def note(self, task: Task, at_us: int, what: str, by: str = "", detail: str = "") -> None:
-        """Add a line to the history of a task."""
+        """Add an entry to the history of a task."""
         happening = HistoryEntry(at_us, what, by, detail)
         if task.history is None:
             task.history = [happening]
@@ -474,7 +471,7 @@ class Book:
 
 
 def snapshot_of(book: Book) -> Changes:
-    """Return all durable state that is in memory, in an order that depends on it alone."""
+    """Return all durable state in memory, in a canonical order."""
     return Changes(
         counters=Counters(book.counters.fence, book.counters.rank, book.counters.floor),
         tasks=[
@@ -493,7 +490,7 @@ def snapshot_of(book: Book) -> Changes:
 
 
 def _entities_of(book: Book) -> Iterator[tuple[str, str, str, object]]:
-    """Yield kind, namespace, name and value of all that is durable but tasks and answers."""
+    """Yield kind, namespace, name and value of everything durable except tasks and answers."""
     for name, namespace in sorted(book.namespaces.items()):
         for queue in (queue for _, queue in sorted(namespace.queues.items())):
             if not queue.is_volatile():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class QueueRow(msgspec.Struct, array_like=True):
-    """Everything durable about one queue. `batch` is the number that is being filled.
+    """The durable state of a queue. `batch` is the number of the current batch.
 
     `pins` are the keys whose groups of workers stay up, if the queue has a pool.
     """
@@ -40,7 +40,7 @@ class QueueRow(msgspec.Struct, array_like=True):
 
 
 class Tally(msgspec.Struct, array_like=True, gc=False):
-    """How many attempts of a worker succeeded and failed, and when the last of them ended."""
+    """The numbers of a worker's successful and failed attempts, and when the last one ended."""
 
     succeeded: int = 0
     failed: int = 0
@@ -48,7 +48,7 @@ class Tally(msgspec.Struct, array_like=True, gc=False):
 
 
 class Entity(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Anything durable but tasks and answers, by its kind and its name.
+    """Anything durable except tasks and answers, by its kind and its name.
 
     Storage needs to know neither: another kind is a line in `KINDS`, and no table.
     """
@@ -76,7 +76,7 @@ _PLACES = {kind: place for place, kind in enumerate(KINDS)}
 
 
 def to_entity(kind: str, namespace: str, name: str, value: object) -> Entity:
-    """Write down a value of a kind; None for one that is gone."""
+    """Encode a value of a kind; None for one that was deleted."""
     return Entity(kind, namespace, name, None if value is None else _encode(value).decode())
 
 
@@ -88,7 +88,7 @@ def from_entities(entities: Iterable[Entity]) -> Iterator[tuple[Entity, Any]]:
 
 
 class Counters(msgspec.Struct, array_like=True):
-    """The numbers of the book that only grow."""
+    """The counters of the book, which only grow."""
 
     fence: int = 0  # the last fence given out
     rank: int = 0  # the last place in line given out
@@ -96,7 +96,7 @@ class Counters(msgspec.Struct, array_like=True):
 
 
 class Changes(msgspec.Struct):
-    """Rows that changed, and what is gone, since the last time changes were taken."""
+    """Rows that were changed or deleted since changes were last taken."""
 
     counters: Counters  # as they are now
     tasks: list[TaskRow] = []  # rows to write over whatever is stored
@@ -110,7 +110,7 @@ class Changes(msgspec.Struct):
     answers_gone: list[TaskId] = []  # tasks whose answers are no longer kept
 
     def is_empty(self) -> bool:
-        """Return whether there is nothing to write but the counters."""
+        """Return whether there is nothing to write except the counters."""
         return not (
             self.tasks
             or self.gone
@@ -125,7 +125,7 @@ class Changes(msgspec.Struct):
 
 
 def definitions_of(namespace: Namespace) -> Iterator[tuple[str, str, object]]:
-    """Yield kind, name and value of what is durable, in an order that depends on it alone."""
+    """Yield kind, name and value of durable definitions, in a canonical order."""
     topology = namespace.topology
     for name, exchange in sorted(topology.exchanges.items()):
         if exchange.durable and (name not in GIVEN_NAMES or exchange.rule):
@@ -138,7 +138,7 @@ def definitions_of(namespace: Namespace) -> Iterator[tuple[str, str, object]]:
 
 
 def is_volatile_binding(namespace: Namespace, binding: Binding) -> bool:
-    """Return whether a binding goes at a restart because one of its ends does."""
+    """Return whether a binding ends with a restart because its source or destination does."""
     exchanges = namespace.topology.exchanges
     if not exchanges[binding.source].durable:
         return True
@@ -148,7 +148,7 @@ def is_volatile_binding(namespace: Namespace, binding: Binding) -> bool:
 
 
 def define(namespace: Namespace, definition: Exchange | Binding | Rule) -> None:
-    """Put an exchange, a binding or a rule into a namespace."""
+    """Add an exchange, a binding or a rule to a namespace."""
     if isinstance(definition, Exchange):
         namespace.topology.put_exchange(definition)
     elif isinstance(definition, Binding):

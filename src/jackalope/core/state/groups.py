@@ -25,7 +25,7 @@ _MARKS = 16
 
 
 class Launch:
-    """Something that was started for a group: a worker, or a group that scales itself."""
+    """Something started for a group: a worker, or a group that scales itself."""
 
     def __init__(self, launch_id: str, group: Group, launcher: str, version: str) -> None:
         # what it is called, by its launcher and, if it is one worker, by that too
@@ -50,14 +50,14 @@ class Launch:
         self.nameless: dict[str, Worker] = {}
 
     def is_ready(self) -> bool:
-        """Tell whether a worker of it takes tasks."""
+        """Return whether one of its workers takes tasks."""
         its = (*self.workers.values(), *self.nameless.values())
         return any(worker.session and worker.is_ready for worker in its)
 
     def is_idle(self) -> bool:
-        """Tell whether none of its workers holds a task, or helps with one.
+        """Return whether none of its workers holds a task or helps with one.
 
-        Nor may any nameless one of the group: it may be this one's.
+        Nor may any nameless worker of the group: it may belong to this launch.
         """
         is_busy = any(worker.held or worker.helps > 0 for worker in self.workers.values())
         return not is_busy and not any(
@@ -67,7 +67,7 @@ class Launch:
         )
 
     def fits(self, settings: PoolSettings) -> bool:
-        """Tell whether it is what the pool would start today."""
+        """Return whether the pool would start the same today."""
         is_same = (self.launcher, self.version) == (settings.launcher, settings.version)
         return is_same and not self.is_retired
 
@@ -94,20 +94,18 @@ class Group:
         self._marks: deque[tuple[int, int]] = deque(maxlen=_MARKS)
 
     def name(self) -> GroupName:
-        """Return what names it in the whole broker."""
+        """Return its globally unique name."""
         return (*self.pool.name, self.key)
 
     def leased(self) -> int:
-        """Return how many tasks its workers hold."""
         return sum(len(worker.held) for worker in self.workers.values())
 
     def is_gone(self) -> bool:
-        """Tell whether nothing is left of it."""
         is_down = self.state is GroupState.INACTIVE
         return is_down and not (self.launches or self.workers)
 
     def count_done(self, worker: Worker, now_us: int) -> bool:
-        """Note what a worker has ended by now, and tell whether that is more than before."""
+        """Update the count of attempts that a worker has ended, and return whether it grew."""
         tally = worker.namespace.tallies.get(worker.id)
         total = tally.succeeded + tally.failed if tally is not None else 0
         more = total - self._done_by.get(worker.id, total)
@@ -123,7 +121,7 @@ class Group:
         self._done_by.pop(worker.id, None)
 
     def rate(self, now_us: int) -> float:
-        """Return how many attempts a microsecond have ended of late; 0 if that is not known."""
+        """Return how many attempts a microsecond ended recently; 0 if that is unknown."""
         if len(self._marks) < 2:
             return 0.0
         first_us, first = self._marks[0]
@@ -131,7 +129,7 @@ class Group:
 
 
 class Pool:
-    """A pool at work."""
+    """The volatile state of a pool."""
 
     def __init__(self, name: tuple[str, str]) -> None:
         self.name = name
@@ -148,7 +146,6 @@ class Pool:
 
     @property
     def settings(self) -> PoolSettings | None:
-        """Return its settings, if it has not been removed."""
         return None if self.queue is None else self.queue.pool
 
     def group(self, key: str) -> Group:
@@ -165,12 +162,11 @@ class Pool:
         return sum(lane.size for lane in queue.line.of_key(key) if not lane.closed_by)
 
     def is_pinned(self, key: str) -> bool:
-        """Tell whether the group of a key is to stay up."""
         return self.queue is not None and key in self.queue.pins
 
 
 class Pools:
-    """All pools at work."""
+    """The volatile state of all pools."""
 
     def __init__(self) -> None:
         self.by_name: dict[tuple[str, str], Pool] = {}  # each pool by namespace and queue
@@ -189,7 +185,7 @@ class Pools:
         self._generation = 0
 
     def next_generation(self, now_us: int) -> int:
-        """Give out the next generation: the time, made unique."""
+        """Return the next generation: the time, made unique."""
         self._generation = max(self._generation + 1, now_us)
         return self._generation
 
@@ -201,20 +197,20 @@ class Pools:
         return pool
 
     def trouble(self, group: Group, now_us: int) -> str:
-        """Return why workers of a group cannot be started, if they are to be and cannot."""
+        """Return why the workers of a group cannot be started, if so."""
         settings = group.pool.settings
         if settings is None or settings.launcher == NO_LAUNCHER:
             return ""
         launcher = settings.launcher
         if launcher not in self.launchers:
-            return f"launcher {launcher!r} is not at work; is it configured?"
+            return f"launcher {launcher!r} is not running; check that it is configured"
         if launcher in self.troubles:
             return f"launcher {launcher!r}: {self.troubles[launcher]}"
         if not group.error:
             return ""
         wait_us = max(group.next_try_us - now_us, 0)
         wait = format_duration(-(-wait_us // SECOND) * SECOND)
-        return f"{group.error}; next try in {wait}" if wait_us else f"{group.error}; trying again"
+        return f"{group.error}; next try in {wait}" if wait_us else f"{group.error}; retrying"
 
     def forget_launch(self, launch: Launch) -> None:
         gone = [session for session, each in self.speakers.items() if each[0] is launch]
@@ -222,7 +218,7 @@ class Pools:
             del self.speakers[session]
 
     def forget_session(self, session: int) -> None:
-        """Note that a session is gone, which may be the one that carried out orders."""
+        """Forget a closed session, which may be the one that carried out orders."""
         self.speakers.pop(session, None)
         if session == self.session:
             self.session, self.launchers = 0, ()

@@ -34,7 +34,7 @@ _RETRY_AFTER_US_IDLE = 10 * SECOND
 
 
 class Queue:
-    """A named lane of a namespace, with one policy."""
+    """A queue of a namespace, with one policy."""
 
     def __init__(self, namespace: Namespace, name: str, policy: Policy) -> None:
         self.namespace = namespace
@@ -60,7 +60,6 @@ class Queue:
 
     @classmethod
     def from_row(cls, namespace: Namespace, row: QueueRow) -> Queue:
-        """Make a queue of what is durable about it."""
         queue = cls(namespace, row.queue, row.policy)
         queue.paused_by, queue.traits = row.paused_by, row.traits
         queue.batch, queue.batch_fill = row.batch, row.batch_fill
@@ -70,11 +69,11 @@ class Queue:
         return queue
 
     def is_volatile(self) -> bool:
-        """Return whether nothing of the queue is ever written to disk."""
+        """Return whether the queue is never written to disk."""
         return self.traits is not None and self.traits.is_volatile()
 
     def weigh(self, tasks: dict[TaskId, Task]) -> None:
-        """Weigh all ready tasks again, because the limit on their bytes has changed."""
+        """Recount the bytes of all ready tasks after their limit changed."""
         is_limited = self.traits is not None and self.traits.bytes_max
         ready = (tasks.get(task_id) for lane in self.line.lanes.values() for task_id in set(lane))
         self.ready_bytes = (
@@ -97,17 +96,16 @@ class Queue:
         return is_there and (not command.only or self.name in command.only)
 
     def room(self) -> tuple[int | None, int]:
-        """Return how many tasks may be ready, None for any number, and how many bytes."""
+        """Return how many tasks, or None for any number, and how many bytes may be ready."""
         if self.traits is None:
             return self.policy.depth_limit or None, 0
         return self.traits.length_max, self.traits.bytes_max
 
     def unfinished(self) -> int:
-        """Return how many tasks of the queue have not ended."""
         return sum(self.counts.values())
 
     def retry_after_us(self, wanted: int, now_us: int) -> int:
-        """Estimate when there is room for `wanted` tasks, from how fast the latest ones ended."""
+        """Estimate when there is room for `wanted` tasks, from how fast recent ones ended."""
         ends = self.recent_ends_us
         if not ends:
             return _RETRY_AFTER_US_IDLE
@@ -115,7 +113,6 @@ class Queue:
         return min(max(per_task_us * wanted, _RETRY_AFTER_US_MIN), _RETRY_AFTER_US_MAX)
 
     def to_row(self) -> QueueRow:
-        """Return everything durable about the queue."""
         return QueueRow(
             namespace=self.namespace.name,
             queue=self.name,
@@ -146,12 +143,12 @@ class Namespace:
         self.topology = Topology()  # exchanges, bindings and rules
 
     def is_full(self, tag: str) -> bool:
-        """Return whether a limited tag lets no further task start."""
+        """Return whether a tag is at its limit."""
         limit = self.limits.get(tag)
         return limit is not None and self.in_flight.get(tag, 0) >= limit
 
     def line_up(self, task: Task, tasks: dict[TaskId, Task]) -> None:
-        """Put a ready task in line in its queue."""
+        """Enqueue a ready task."""
         line = task.queue.line
         if not (task.key or task.avoid or task.options.tags or line.named):
             line.push(task, line.plain, tasks)
@@ -160,7 +157,7 @@ class Namespace:
             self._stand(task, task.name if has_lane else None, tasks)
 
     def set_apart(self, task: Task, tasks: dict[TaskId, Task]) -> None:
-        """Move a ready task to a lane of its name, because not all workers know it."""
+        """Move a ready task to a lane of its name, because some workers do not implement it."""
         self.step_out(task, tasks)
         self._stand(task, task.name, tasks)
 
@@ -182,7 +179,7 @@ class Namespace:
                 del self.limited_lanes[tag][lane]
 
     def _lane_name(self, task: Task, name: str | None) -> LaneName:
-        """Name the lane that a task belongs to: tags without a limit make no difference."""
+        """Return the lane that a task belongs to. Tags without a limit make no difference."""
         limited = tuple(sorted({tag for tag in task.options.tags if tag in self.limits}))
         return (task.key, limited, task.avoid, name)
 
@@ -196,7 +193,7 @@ class Namespace:
                     lane.closed_by += 1
 
     def free_tags(self, task: Task, tasks: dict[TaskId, Task]) -> None:
-        """Give the slots back, and open the lanes of tags that are no longer full."""
+        """Release the slots, and open the lanes of tags that are no longer full."""
         for tag in set(task.options.tags):
             held = self.in_flight[tag]
             must(held > 0, "a freed tag was held", tag)
@@ -210,7 +207,7 @@ class Namespace:
                     lane.queue.line.reopen(lane, tasks)
 
     def limit_tag(self, tag: str, limit: int, tasks: dict[TaskId, Task]) -> None:
-        """Set, change or (negative) remove the limit of a tag, and queue its ready tasks again."""
+        """Set, change or (negative) remove the limit of a tag, and enqueue its tasks again."""
         affected = [
             task
             for queue in self.queues.values()
@@ -238,11 +235,7 @@ NO_TALLY = Tally()
 
 
 def make_room(namespace: Namespace) -> str:
-    """Forget the worker that ended nothing for longest, if there is no room for one more.
-
-    Returns:
-        Its name, or nothing.
-    """
+    """Forget the least recently active worker if the limit is reached, and return its name."""
     tallies = namespace.tallies
     if len(tallies) < TALLIES_PER_NAMESPACE_MAX:
         return ""

@@ -56,7 +56,7 @@ PLAIN: LaneName = ("", (), "", None)
 
 
 class Bucket:
-    """The tasks of one lane and one priority, oldest first. `size` leaves out stale entries."""
+    """The tasks of one lane and one priority, oldest first. `size` excludes stale entries."""
 
     __slots__ = ("fresh", "late", "newest_rank", "size")
 
@@ -124,7 +124,6 @@ class Lane:
         self._entries += 1
 
     def remove(self, task: Task, tasks: dict[TaskId, Task]) -> None:
-        """Take a task out, wherever it stands."""
         task.lane = None
         self._buckets[task.priority].size -= 1
         self.size -= 1
@@ -132,7 +131,7 @@ class Lane:
             self._rebuild(tasks)
 
     def head(self, tasks: dict[TaskId, Task]) -> Task | None:
-        """Return the task that is next, and leave it where it is."""
+        """Return the next task without removing it."""
         ageing_us = self.queue.policy.ageing_us
         if not ageing_us:
             while self._mask:
@@ -153,7 +152,7 @@ class Lane:
         return best
 
     def __iter__(self) -> Iterator[TaskId]:
-        """Yield ids in no order; stale and repeated ones too."""
+        """Yield ids in no order, including stale and repeated ones."""
         for bucket in self._buckets.values():
             yield from bucket
 
@@ -173,7 +172,7 @@ class Lane:
                 yield task
 
     def _in_bucket(self, priority: int, tasks: dict[TaskId, Task]) -> Iterator[Task]:
-        """Yield the tasks of a bucket by rank, a repeated one next to itself."""
+        """Yield the tasks of a bucket by rank; repeated ones are adjacent."""
         bucket = self._buckets[priority]
         for rank, task_id in merge(sorted(bucket.late), bucket.fresh):
             task = tasks.get(task_id)
@@ -217,14 +216,14 @@ class Lane:
 
 
 def order(task: Task, ageing_us: int) -> int:
-    """Return a number that is less for the task that goes first."""
+    """Return a sort key: the lesser goes first."""
     return task.rank - task.priority * (ageing_us or _NO_AGEING_US)
 
 
 class Line:
     """All ready tasks of one queue: its lanes, and which of them is next.
 
-    The plain lane is always there; others come and go with their tasks.
+    The plain lane always exists; others exist as long as they have tasks.
     """
 
     __slots__ = ("_any", "_by_key", "lanes", "named", "plain", "queue", "size")
@@ -240,7 +239,7 @@ class Line:
         self._by_key: dict[str, dict[LaneName, Lane]] = {"": {PLAIN: self.plain}}
 
     def lane(self, name: LaneName) -> tuple[Lane, bool]:
-        """Return the lane of this name, and whether it was made just now."""
+        """Return the lane of this name, and whether it was created just now."""
         lane = self.lanes.get(name)
         if lane is not None:
             return lane, False
@@ -261,7 +260,7 @@ class Line:
             self._row(lane).note(lane, tasks)
 
     def remove(self, task: Task, tasks: dict[TaskId, Task]) -> Lane:
-        """Take a task out, and return its lane. The caller drops the lane if it is empty."""
+        """Remove a task, and return its lane. The caller drops the lane if it is empty."""
         lane = task.lane
         if lane is None:
             raise BrokenInvariant(f"task {task.id.hex()} is ready but stands in no lane")
@@ -272,7 +271,6 @@ class Line:
         return lane
 
     def drop(self, lane: Lane) -> None:
-        """Forget an empty lane."""
         must(not lane.size and lane is not self.plain, "only empty lanes are dropped", lane.name)
         del self.lanes[lane.name]
         same_key = self._by_key[lane.key]
@@ -285,11 +283,11 @@ class Line:
             del self.named[lane.task_name]
 
     def reopen(self, lane: Lane, tasks: dict[TaskId, Task]) -> None:
-        """See a lane again whose tags are all below their limits."""
+        """Include a lane again whose tags are all below their limits."""
         self._row(lane).note(lane, tasks)
 
     def reorder(self, tasks: dict[TaskId, Task]) -> None:
-        """Order the lanes again, because the rule of ageing has changed."""
+        """Reorder the lanes after the ageing rule changed."""
         for row in (self._any, *self.named.values()):
             row.reorder(tasks)
 
@@ -302,8 +300,8 @@ class Line:
     ) -> Task | None:
         """Return the best task in the open lanes of these keys; no keys means any key.
 
-        Lanes for which `is_shut` is true are skipped, and those of other names than these;
-        without names, of none. The task may still be of another name if its lane may have any.
+        Lanes for which `is_shut` is true are skipped, and those of other names than `names`; None
+        means any name. The task may still have another name if its lane may have any.
         """
         if not self.size:
             return None
@@ -345,8 +343,8 @@ class Line:
 class Row:
     """Lanes among which a worker of any key takes the best: those of one name, or of any.
 
-    `_heads` is a heap of lane heads, used only while there are several lanes. Like all entries here
-    its own grow stale and are skipped.
+    `_heads` is a heap of lane heads, used only while there are several lanes. Its entries grow
+    stale and are skipped.
     """
 
     __slots__ = ("_has_heads", "_heads", "_serial", "lanes", "queue")
@@ -359,19 +357,17 @@ class Row:
         self._serial = 0
 
     def drop(self, lane: Lane) -> None:
-        """Forget an empty lane."""
         del self.lanes[lane.name]
         if len(self.lanes) <= 1:
             self._forget_heads()
 
     def reorder(self, tasks: dict[TaskId, Task]) -> None:
-        """Order the lanes again, because the rule of ageing has changed."""
         self._forget_heads()
         if len(self.lanes) > 1:
             self._note_all_heads(tasks)
 
     def best(self, is_shut: Callable[[Lane], bool], tasks: dict[TaskId, Task]) -> Task | None:
-        """Return the best task in the open lanes, but not in those for which `is_shut` is true."""
+        """Return the best task in the open lanes for which `is_shut` is false."""
         if len(self.lanes) == 1:
             [lane] = self.lanes.values()
             if lane.closed_by or (lane.avoid and is_shut(lane)):
@@ -396,7 +392,7 @@ class Row:
         return found
 
     def note(self, lane: Lane, tasks: dict[TaskId, Task]) -> None:
-        """Note that the head of a lane may have changed."""
+        """Update the heap after the head of a lane may have changed."""
         if len(self.lanes) <= 1:
             return
         if not self._has_heads:

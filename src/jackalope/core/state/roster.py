@@ -31,7 +31,7 @@ CrewName = tuple[str, tuple[str, ...], tuple[str, ...], int, frozenset[str] | No
 
 
 class Claim(msgspec.Struct):
-    """A credit of some tasks with a time limit. The rest of it ends at `until_us`."""
+    """A credit for some tasks. What is left of it expires at `until_us`."""
 
     ref: int
     left: int
@@ -39,7 +39,7 @@ class Claim(msgspec.Struct):
 
 
 class Consumer(msgspec.Struct):
-    """What a worker is more if it is a consumer; see `consumers`."""
+    """The additional state of a worker that is an AMQP consumer; see `consumers`."""
 
     is_exclusive: bool = False  # no other consumer may use the queue
     priority: int = 0  # consumers of a greater one are served first
@@ -51,7 +51,6 @@ class Consumer(msgspec.Struct):
     credit: int | None = None
 
     def can_take(self) -> bool:
-        """Return whether it can be given a task."""
         return not (self.is_waiting or self.is_held or self.credit == 0)
 
 
@@ -65,7 +64,6 @@ class Share:
         self.members: dict[Worker, None] = {}
 
     def has_room(self) -> bool:
-        """Return whether one of them can be given a task now."""
         return not self.slots or sum(len(worker.held) for worker in self.members) < self.slots
 
 
@@ -131,12 +129,12 @@ class Worker:
         self.group: Group | None = None  # the group of a pool that it belongs to, if it does
 
     def place(self) -> None:
-        """Note that its load or room has changed."""
+        """Update its position after its load or room changed."""
         if self.crew is not None:
             self.crew.place(self)
 
     def has_room(self) -> bool:
-        """Return whether the worker can be given a task now."""
+        """Return whether the worker can be assigned a task now."""
         return bool(
             self.session
             and self.is_ready
@@ -148,7 +146,7 @@ class Worker:
 
 
 class Crew:
-    """Workers that serve the same queues and keys, and know the same tasks."""
+    """Workers that serve the same queues and keys, and implement the same tasks."""
 
     __slots__ = ("_by_load", "_lowest", "keys", "members", "name", "names", "preference")
 
@@ -165,7 +163,7 @@ class Crew:
         return not self.keys or key in self.keys
 
     def knows(self, name: str) -> bool:
-        """Return whether the crew takes tasks of this name; if it has named none it takes any."""
+        """Return whether the crew takes tasks of this name; without names it takes any."""
         return self.names is None or name in self.names
 
     def takes(self, lane: Lane) -> bool:
@@ -175,7 +173,7 @@ class Crew:
         return lane.task_name is None or self.knows(lane.task_name)
 
     def place(self, worker: Worker) -> None:
-        """Note that a worker's load or room has changed."""
+        """Update the position of a worker after its load or room changed."""
         load = len(worker.held) if worker.has_room() else None
         if load == worker.load:
             return
@@ -190,7 +188,7 @@ class Crew:
             self._lowest = min(self._lowest, load)
 
     def rotate(self, worker: Worker) -> None:
-        """Let a worker that was given something stand behind those of the same load."""
+        """Move a worker that was assigned a task behind those of the same load."""
         bucket = self._by_load.get(worker.load) if worker.load is not None else None
         if bucket is not None:
             bucket[worker.id] = bucket.pop(worker.id)
@@ -244,7 +242,7 @@ class Roster:
         keys: tuple[str, ...],
         names: frozenset[str] | None = None,
     ) -> None:
-        """Make a worker serve these queues, keys and names, and no others."""
+        """Make a worker serve exactly these queues, keys and names."""
         self.dismiss(worker)
         worker.queues, worker.keys = queues, keys
         preference = 0 if worker.consumer is None else worker.consumer.priority
@@ -283,7 +281,7 @@ class Roster:
         worker.place()
 
     def leave_share(self, worker: Worker) -> None:
-        """Let a worker have slots of its own again; a share without members is forgotten."""
+        """Give a worker its own slots again; a share without members is removed."""
         share, worker.share = worker.share, None
         if share is not None:
             share.members.pop(worker, None)
@@ -291,7 +289,7 @@ class Roster:
                 self.shares = {n: each for n, each in self.shares.items() if each is not share}
 
     def remove(self, worker: Worker, at_us: int, why: str) -> None:
-        """Forget a worker that holds nothing any more."""
+        """Remove a worker that holds nothing."""
         name = (worker.namespace.name, worker.id)
         self.dismiss(worker)
         self.leave_share(worker)
@@ -310,21 +308,21 @@ class Roster:
         return crews.values() if crews else ()
 
     def set_claim_timer(self, worker: Worker) -> None:
-        """Set the time of the next claim of a worker that ends."""
+        """Set the deadline of the worker's next claim to expire."""
         if worker.claims:
             self.claims.set(worker.session, min(claim.until_us for claim in worker.claims))
         else:
             self.claims.cancel(worker.session)
 
     def check_deliveries(self, namespace: str, queue: str, at_us: int) -> None:
-        """Look at what the consumers of a queue hold, because its time limit has changed."""
+        """Check what the consumers of a queue hold, because its time limit changed."""
         for crew in self.crews(namespace, queue):
             for worker in crew.members.values():
                 if worker.consumer is not None and worker.held:
                     self.deliveries.set_sooner(worker.session, at_us)
 
     def has_other(self, namespace: str, queue: str, lane: Lane, worker: str) -> bool:
-        """Return whether another worker than this one, busy or not, takes the tasks of a lane."""
+        """Return whether another worker, busy or not, takes the tasks of a lane."""
         return any(
             member.id != worker and not member.is_draining and bool(member.slots or member.claims)
             for crew in self.crews(namespace, queue)
@@ -334,7 +332,7 @@ class Roster:
 
 
 class Departure(msgspec.Struct, frozen=True):
-    """A worker that is gone."""
+    """A worker that has left."""
 
     namespace: str
     worker: str
@@ -343,7 +341,7 @@ class Departure(msgspec.Struct, frozen=True):
 
 
 class Fanout:
-    """A task whose items others help with."""
+    """A task with items that helpers compute."""
 
     def __init__(self, task: Task, owner: str, fence: int, token: str) -> None:
         self.task = task
@@ -366,11 +364,11 @@ class Fanout:
 
     @property
     def missing(self) -> int:
-        """How many helpers it lacks."""
+        """Return how many helpers it lacks."""
         return self.wanted - len(self.helpers)
 
     def may_have(self, worker: Worker) -> bool:
-        """Return whether a worker could help, if it had a slot free."""
+        """Return whether a worker could help if it had a free slot."""
         return (
             worker.namespace is self.task.queue.namespace
             and self.queue in worker.queues

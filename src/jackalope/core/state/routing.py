@@ -22,20 +22,19 @@ MATCHES = ("all", "any", "all-with-x", "any-with-x")
 
 
 class Router(Protocol[To]):
-    """Bindings of one exchange, arranged for its way of matching."""
+    """The bindings of one exchange, indexed for its type."""
 
     def bind(self, key: str, arguments: dict[str, Any], to: To) -> None:
-        """Add a binding, which is not there yet."""
+        """Add a binding that does not exist yet."""
 
     def unbind(self, key: str, arguments: dict[str, Any], to: To) -> None:
-        """Remove a binding, which is there."""
+        """Remove an existing binding."""
 
     def match(self, key: str, headers: Headers) -> Iterable[To]:
-        """Return the destinations of a message; one may come several times."""
+        """Return the destinations of a message; one may occur several times."""
 
 
 def _count_up(ways: dict[To, int], to: To) -> None:
-    """Count one more way to a destination: bindings may differ in what does not matter here."""
     ways[to] = ways.get(to, 0) + 1
 
 
@@ -46,7 +45,7 @@ def _count_down(ways: dict[To, int], to: To) -> None:
 
 
 class Direct(Generic[To]):
-    """The key must be the same."""
+    """The key must be equal."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, dict[To, int]] = {}
@@ -55,7 +54,6 @@ class Direct(Generic[To]):
         _count_up(self._by_key.setdefault(key, {}), to)
 
     def unbind(self, key: str, _: dict[str, Any], to: To) -> None:
-        """Remove a binding."""
         found = self._by_key[key]
         _count_down(found, to)
         if not found:
@@ -76,7 +74,6 @@ class Fanout(Generic[To]):
         _count_up(self._all, to)
 
     def unbind(self, _: str, __: dict[str, Any], to: To) -> None:
-        """Remove a binding."""
         _count_down(self._all, to)
 
     def match(self, _: str, __: Headers) -> Iterable[To]:
@@ -95,7 +92,7 @@ class _Node(Generic[To]):
 
 
 class Topic(Generic[To]):
-    """Words apart by dots; in a pattern `*` is any one word and `#` any number of them."""
+    """Words separated by dots; in a pattern `*` is any one word and `#` any number of them."""
 
     def __init__(self) -> None:
         self._root: _Node[To] = _Node()
@@ -123,10 +120,10 @@ class Topic(Generic[To]):
             del parent.below[word]
 
     def match(self, key: str, _: Headers) -> Iterable[To]:
-        """Return those whose pattern the key fits.
+        """Return the destinations whose pattern matches the key.
 
-        All places in the patterns that the words so far may have led to are followed at once, so
-        that the work is bounded by the words times the patterns, however many `#` they have.
+        All positions in the patterns that the words so far may have led to are followed at once, so
+        the work is bounded by the words times the patterns, however many `#` they have.
         """
         nodes = _with_hashes([self._root])
         for word in words_of(key):
@@ -141,7 +138,7 @@ class Topic(Generic[To]):
 
 
 def words_of(key: str) -> list[str]:
-    """Return the words of a key or pattern; an empty one has none."""
+    """Split a key or pattern into words; an empty one has none."""
     return key.split(".") if key else []
 
 
@@ -158,7 +155,7 @@ def _with_hashes(nodes: list[_Node[To]]) -> list[_Node[To]]:
 
 
 class ByHeaders(Generic[To]):
-    """The headers that a binding names must be there: all of them, or any."""
+    """The headers of the binding must be present: all of them, or any."""
 
     def __init__(self) -> None:
         self._bindings: list[tuple[dict[str, Any], To]] = []
@@ -167,12 +164,10 @@ class ByHeaders(Generic[To]):
         self._bindings.append((arguments, to))
 
     def unbind(self, _: str, arguments: dict[str, Any], to: To) -> None:
-        """Remove a binding."""
         must((arguments, to) in self._bindings, "only what is bound is unbound", to)
         self._bindings.remove((arguments, to))
 
     def match(self, _: str, headers: Headers) -> Iterator[To]:
-        """Yield those whose arguments the headers fit."""
         present = headers() if self._bindings else {}
         for arguments, to in self._bindings:
             if fits(arguments, present):
@@ -180,7 +175,7 @@ class ByHeaders(Generic[To]):
 
 
 def fits(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
-    """Return whether headers are those that a binding asks for.
+    """Return whether headers match the arguments of a binding.
 
     Names that begin with `x-` are ignored, unless `x-match` includes them; no value means any.
     """

@@ -40,7 +40,6 @@ class Timers(Generic[Key]):
             heapify(self._heap)
 
     def cancel(self, key: Key) -> None:
-        """Forget the deadline of a key, if it has one."""
         self._at_us.pop(key, None)
 
     def set_sooner(self, key: Key, at_us: int) -> None:
@@ -50,7 +49,6 @@ class Timers(Generic[Key]):
             self.set(key, at_us)
 
     def next_us(self) -> int | None:
-        """Return the earliest deadline."""
         heap, at_us = self._heap, self._at_us
         while heap:
             at, key = heap[0]
@@ -60,9 +58,9 @@ class Timers(Generic[Key]):
         return None
 
     def pop_due(self, now_us: int) -> Iterator[Key]:
-        """Yield and forget, in order, every key whose deadline has come.
+        """Yield and remove, in order, every key whose deadline has passed.
 
-        Deadlines that are set meanwhile are seen if they are due.
+        Due deadlines that are set meanwhile are included.
         """
         while (at := self.next_us()) is not None and at <= now_us:
             key = heappop(self._heap)[1]
@@ -70,5 +68,4 @@ class Timers(Generic[Key]):
             yield key
 
     def items(self) -> Iterator[tuple[Key, int]]:
-        """Yield every key with its deadline, in no order."""
         yield from self._at_us.items()

@@ -73,7 +73,7 @@ class Topology:
         del self._routers[name]
 
     def put_pool(self, pool: str) -> None:
-        """Add what a pool is reached by; it is safe to repeat."""
+        """Add the implicit exchanges of a pool; safe to repeat."""
         self.requests[requests_exchange(pool)] = pool
         self.activities[activity_exchange(pool)] = pool
         for name, kind in exchanges_of(pool).items():
@@ -86,7 +86,7 @@ class Topology:
         self.reserved.update(dict.fromkeys(own_queues(pool), pool))
 
     def drop_pool(self, pool: str) -> None:
-        """Remove what a pool was reached by, which has no bindings any more."""
+        """Remove the implicit exchanges of a pool, which have no bindings any more."""
         del self.requests[requests_exchange(pool)]
         del self.activities[activity_exchange(pool)]
         for name in exchanges_of(pool):
@@ -117,23 +117,19 @@ class Topology:
     # Reading.
 
     def from_source(self, exchange: str) -> Iterator[Binding]:
-        """Yield the bindings that lead away from an exchange."""
+        """Yield the bindings whose source is this exchange."""
         yield from list(self._by_source.get(exchange, {}).values())
 
     def to_target(self, name: str, *, is_exchange: bool) -> Iterator[Binding]:
-        """Yield the bindings that lead to a queue or an exchange."""
+        """Yield the bindings whose destination is this queue or exchange."""
         yield from list(self._by_target.get((is_exchange, name), {}).values())
 
     def route(
         self, exchange: str, key: str, headers: Headers, known: Container[str]
     ) -> dict[Place, None]:
-        """Return the places that a message goes to.
+        """Return the destinations of a message.
 
-        Args:
-            exchange: where it is published.
-            key: its routing key.
-            headers: returns its headers.
-            known: the queues that there are: the default exchange leads to each by its name.
+        `known` are the existing queues: the default exchange routes to each by its name.
         """
         places: dict[Place, None] = {}
         seen = {exchange}
@@ -168,9 +164,9 @@ class Topology:
 
 
 def lane_of(queues: Mapping[str, Queue], name: str) -> tuple[str, str] | None:
-    """Return the pool and the key whose requests a queue of this name stands for, if it does.
+    """Return the pool and the key whose requests a queue name stands for, if any.
 
-    Names are not quoted, so that one may be read in several ways; the shortest pool wins.
+    Names are not quoted, so one may be read in several ways; the shortest pool wins.
     """
     at = name.find(BEFORE_KEY)
     while at >= 0:

@@ -15,7 +15,7 @@ from jackalope.core.limits import WATCHES_PER_TASK_MAX
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far an attempt has come, in the words of its worker. Not durable."""
+    """The progress of an attempt, as reported by its worker. Not durable."""
 
     fence: int
     at_us: int
@@ -31,17 +31,17 @@ class Watches:
         self._by_session: dict[int, dict[TaskId, None]] = {}
 
     def add(self, task_id: TaskId, session: int, *, progress: bool) -> None:
-        """Let a session watch a task. Its last word on progress counts."""
+        """Add a watch. The session's latest choice about progress counts."""
         self.by_task.setdefault(task_id, {})[session] = progress
         self._by_session.setdefault(session, {})[task_id] = None
 
     def has_room(self, task_id: TaskId, session: int) -> bool:
-        """Return whether a session may watch a task, if it does not already."""
+        """Return whether a session may watch a task; true if it already does."""
         sessions = self.by_task.get(task_id, {})
         return len(sessions) < WATCHES_PER_TASK_MAX or session in sessions
 
     def take(self, task_id: TaskId) -> Iterable[int]:
-        """Return and forget the sessions that watch a task."""
+        """Remove and return the sessions that watch a task."""
         sessions = self.by_task.pop(task_id, {})
         for session in sessions:
             watched = self._by_session[session]

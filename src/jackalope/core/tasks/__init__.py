@@ -19,7 +19,7 @@ from jackalope.core.tasks.assign import serve
 
 
 def settle(ctx: Context) -> None:
-    """See to what waited for tasks that ended, and bring tasks and workers together."""
+    """Release what waited for ended tasks, and assign ready tasks to workers."""
     ended = ctx.agenda.ended
     while ended:
         task, dependents = ended.popleft()

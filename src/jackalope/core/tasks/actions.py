@@ -38,14 +38,14 @@ _WEIGHT = {Signal.PAUSE: 0, Signal.TIMEOUT: 1, Signal.KILL: 2}
 
 
 class Done(Enum):
-    """How an action on one task went."""
+    """The outcome of an action on one task."""
 
     CHANGED = "changed"
     REQUESTED = "requested"
 
 
 def act_on_tasks(ctx: Context, command: ActOnTasks) -> Acted | Refusal:
-    """Do something with each of the tasks meant."""
+    """Apply an action to each selected task."""
     if command.filter is not None and not command.filter.is_sound():
         message = (
             f"filter: older_than_us and batch must be 0 to {TIME_US_MAX}, "
@@ -63,9 +63,7 @@ def act_on_tasks(ctx: Context, command: ActOnTasks) -> Acted | Refusal:
         elif event is Event.RETRY and is_doubled(task):
             refused.append((task.id, _doubled(task)))
         elif command.terms is not None and task.state not in ENDED:
-            message = (
-                f"task {task.id.hex()} is {task.state}; only one that has ended gets new terms"
-            )
+            message = f"task {task.id.hex()} is {task.state}; only an ended task can get new terms"
             refused.append((task.id, Refusal(Code.WRONG_STATE, message)))
         elif command.dry_run:
             requested += task.state in LEASED
@@ -87,13 +85,13 @@ def _doubled(task: Task) -> Refusal:
 
 
 def missing(ctx: Context, command: ActOnTasks) -> Missing:
-    """Return the tasks that are named or match, and are not in memory."""
+    """Return the selected tasks that are not in memory."""
     ids = [task_id for task_id in command.tasks if task_id not in ctx.book.tasks]
     return Missing(command.namespace, ids, filter=_ended_ones(command))
 
 
 def _ended_ones(command: ActOnTasks) -> Filter | None:
-    """Return the part of an action's filter that means ended tasks, which memory may lack."""
+    """Return the part of the filter that selects ended tasks, which memory may lack."""
     if command.filter is None or command.tasks or not command.filter.is_sound():
         return None
     event = Event(command.action.value)
@@ -107,7 +105,7 @@ def _ended_ones(command: ActOnTasks) -> Filter | None:
 
 
 def request(ctx: Context, task: Task, signal: Signal, by: str) -> None:
-    """Ask the worker of a leased task for something, unless as much or more is already asked."""
+    """Send a signal to the worker of a leased task, unless as much or more is pending."""
     attempt = lease_of(task)
     pending = attempt.request
     is_new = pending is None or pending.stage is Stage.REFUSED
@@ -122,7 +120,7 @@ def request(ctx: Context, task: Task, signal: Signal, by: str) -> None:
 def _select(
     ctx: Context, command: ActOnTasks
 ) -> tuple[list[Task], list[tuple[TaskId, Refusal]], bool]:
-    """Return the tasks meant, refusals of those that are not there, and whether more match."""
+    """Return the selected tasks, refusals of unknown ones, and whether more match."""
     if command.filter is not None and not command.tasks:
         event = Event(command.action.value)
         matching = (
@@ -144,7 +142,7 @@ def _select(
             message = f"no task {task_id.hex()} in namespace {command.namespace!r}"
             refused.append((task_id, Refusal(Code.UNKNOWN_TASK, message)))
         elif command.filter is not None and not matches(command.filter, task):
-            message = f"task {task_id.hex()} is {task.state}; it must match the filter as well"
+            message = f"task {task_id.hex()} is {task.state}; it does not match the filter"
             refused.append((task_id, Refusal(Code.WRONG_STATE, message)))
         else:
             tasks.append(task)
@@ -152,7 +150,7 @@ def _select(
 
 
 def _is_so_already(task: Task, action: Action) -> bool:
-    """Return whether an action would change nothing: a filter passes such tasks over."""
+    """Return whether an action would change nothing: a filter skips such tasks."""
     if task.attempt is not None:
         asked = task.attempt.request
         return asked is not None and asked.signal.value == action.value
@@ -180,7 +178,7 @@ def _pause(ctx: Context, task: Task, by: str) -> Done:
 
 
 def _kill(ctx: Context, task: Task, by: str) -> Done:
-    """Kill a task and everything that it has brought forth."""
+    """Kill a task and its descendants."""
     family = [task.id]
     for member in family:  # It grows on the way: children of children.
         family += ctx.book.children.get(member, ())
@@ -202,7 +200,7 @@ def _kill_one(ctx: Context, task: Task, by: str) -> Done:
 
 
 def _retry(ctx: Context, task: Task, by: str) -> Done:
-    """Let an ended task live again as if new but for its place in line, or a retry go at once."""
+    """Revive an ended task with its old place in the queue, or run a scheduled retry now."""
     if task.state is State.SCHEDULED:
         ctx.move(task, Event.RETRY, State.READY, by)
     else:
@@ -237,7 +235,6 @@ def _on_terms(options: Options, terms: RetryTerms, policy: Policy) -> Options:
 
 
 def _terms_problem(command: ActOnTasks, terms: RetryTerms) -> str:
-    """Return what is wrong with the terms of an action, if anything."""
     if command.action is not Action.RETRY:
         return f"terms: go with retry, not with {command.action}"
     bounds = (

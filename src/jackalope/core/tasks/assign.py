@@ -24,7 +24,7 @@ from jackalope.core.task import BlobRef, Task
 
 
 def offer_tags(ctx: Context, task: Task) -> None:
-    """Note that the tags of a task that gave back its lease may let others start."""
+    """Re-offer lanes after the tags of a task were released."""
     for tag in task.options.tags:
         ctx.agenda.lanes.update(task.queue.namespace.limited_lanes.get(tag, {}))
 
@@ -39,7 +39,7 @@ def offer_shunned(ctx: Context, worker: Worker) -> None:
 
 
 def drain(ctx: Context, worker: Worker) -> None:
-    """Give a worker nothing more, and notify it."""
+    """Assign nothing more to a worker, and notify it."""
     worker.is_draining = True
     worker.place()
     if worker.session:
@@ -48,7 +48,7 @@ def drain(ctx: Context, worker: Worker) -> None:
 
 
 def serve(ctx: Context) -> None:
-    """Bring together what the command touched: the best task first, to the least loaded worker."""
+    """Assign what the command touched: the best task first, to the least loaded worker."""
     for look in ctx.rooms.before_assign:
         look(ctx)
     agenda = ctx.agenda
@@ -67,14 +67,14 @@ def serve(ctx: Context) -> None:
 
 
 def feed(ctx: Context, worker: Worker) -> None:
-    """Give a worker tasks while it has room."""
+    """Assign tasks to a worker while it has room."""
     while worker.has_room() and _feed_once(ctx, worker):
         pass
     worker.place()
 
 
 def _feed_once(ctx: Context, worker: Worker) -> bool:
-    """Give a worker the best task that it may have, and return whether there was one."""
+    """Assign the best eligible task to a worker, and return whether there was one."""
     best = None
     queues = worker.namespace.queues
     for name in worker.queues:
@@ -92,7 +92,7 @@ def _feed_once(ctx: Context, worker: Worker) -> bool:
 
 
 def _serve_lane(ctx: Context, lane: Lane) -> None:
-    """Give out the tasks of a lane while it is open and a worker has room."""
+    """Assign the tasks of a lane while it is open and a worker has room."""
     queue, tasks = lane.queue, ctx.book.tasks
     while lane.size and not lane.closed_by and not queue.paused_by:
         worker = _least_loaded(ctx, lane)
@@ -103,10 +103,10 @@ def _serve_lane(ctx: Context, lane: Lane) -> None:
 
 
 def _serve_lanes(ctx: Context, lanes: dict[Lane, None]) -> None:
-    """Give out the tasks of several lanes, the best of all first.
+    """Assign the tasks of several lanes, the best of all first.
 
-    Within a queue its ageing rule decides which that is; across queues only priority and rank
-    mean the same. Room only shrinks meanwhile, so a lane for which there is none is done with.
+    Within a queue its ageing rule decides which that is; across queues only priority and rank are
+    comparable. Room only shrinks meanwhile, so a lane without room is done.
     """
     heads: dict[Queue, list[tuple[int, int, Lane, Task]]] = {}
 
@@ -131,7 +131,7 @@ def _serve_lanes(ctx: Context, lanes: dict[Lane, None]) -> None:
 
 
 def _give(ctx: Context, task: Task, worker: Worker) -> None:
-    """Give a task to a worker; one that has just got room may know of a better task."""
+    """Assign a task to a worker; a worker that has just got room takes its best task first."""
     if worker in ctx.agenda.workers:
         _feed_once(ctx, worker)
     else:
@@ -139,7 +139,7 @@ def _give(ctx: Context, task: Task, worker: Worker) -> None:
 
 
 def _give_one(ctx: Context, task: Task, worker: Worker) -> None:
-    """Give a task to a worker, unless its time is over, or the worker does not know it."""
+    """Assign a task to a worker, unless it has expired or the worker does not implement it."""
     if worker.names is not None and task.name not in worker.names:
         task.queue.namespace.set_apart(task, ctx.book.tasks)
         ctx.agenda.offer(task)
@@ -229,10 +229,10 @@ def _assign(ctx: Context, task: Task, worker: Worker) -> None:
 
 
 def _begin(ctx: Context, task: Task, worker: Worker, consumer: Consumer) -> None:
-    """Record what a consumer never reports: that it has begun, or that it will not answer.
+    """Record the start, or the end, that a consumer never reports.
 
-    What a pool is asked has begun: if the consumer is lost, that has cost a worker. A body in the
-    blob store is still to be loaded, and goes with the task: there the door answers.
+    A request to a pool has started: losing the consumer then counts as a crash. A body in the blob
+    store is still to be loaded and goes with the task: there the door answers.
     """
     if consumer.credit is None:
         if task.queue.pool is not None:

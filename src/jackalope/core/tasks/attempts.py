@@ -50,7 +50,6 @@ _STAGES = list(Stage)
 
 
 def start_attempts(ctx: Context, command: StartAttempts, worker: Worker) -> Accepted:
-    """Take the word of a worker that it began."""
     refused: Refused = []
     for index, held in enumerate(command.attempts):
         task = lease(worker, held.task, held.fence)
@@ -66,7 +65,6 @@ def start_attempts(ctx: Context, command: StartAttempts, worker: Worker) -> Acce
 
 
 def finish_attempts(ctx: Context, command: FinishAttempts, worker: Worker) -> Accepted:
-    """Take results, and bring their tasks to a good end."""
     refused: Refused = []
     for index, finish in enumerate(command.attempts):
         task = lease(worker, finish.task, finish.fence)
@@ -80,7 +78,10 @@ def finish_attempts(ctx: Context, command: FinishAttempts, worker: Worker) -> Ac
             else:
                 refused.append((index, Refusal(Code.INVALID, "result: names no blob")))
         elif len(result) > INLINE_BYTES_MAX:
-            message = f"result of {len(result)} bytes; above {INLINE_BYTES_MAX} put it in a blob"
+            message = (
+                f"result: {len(result)} bytes, at most {INLINE_BYTES_MAX} are allowed "
+                "inline; upload it as a blob"
+            )
             refused.append((index, Refusal(Code.TOO_LARGE, message)))
         else:
             _finish(ctx, task, result)
@@ -88,7 +89,7 @@ def finish_attempts(ctx: Context, command: FinishAttempts, worker: Worker) -> Ac
 
 
 def fail_attempts(ctx: Context, command: FailAttempts, worker: Worker) -> Accepted:
-    """Take failures, and retry or give up."""
+    """Record failures, and retry or give up."""
     refused: Refused = []
     for index, fail in enumerate(command.attempts):
         task = lease(worker, fail.task, fail.fence)
@@ -100,7 +101,6 @@ def fail_attempts(ctx: Context, command: FailAttempts, worker: Worker) -> Accept
 
 
 def release_attempts(ctx: Context, command: ReleaseAttempts, worker: Worker) -> Accepted:
-    """Take back what a worker cannot go on with."""
     refused: Refused = []
     for index, held in enumerate(command.attempts):
         task = lease(worker, held.task, held.fence)
@@ -112,7 +112,6 @@ def release_attempts(ctx: Context, command: ReleaseAttempts, worker: Worker) -> 
 
 
 def report_progress(ctx: Context, command: ReportProgress, worker: Worker) -> Accepted | Refusal:
-    """Remember how far an attempt has come."""
     task = lease(worker, command.task, command.fence)
     if isinstance(task, Refusal):
         return task
@@ -126,13 +125,12 @@ def report_progress(ctx: Context, command: ReportProgress, worker: Worker) -> Ac
 
 
 def answer_signal(ctx: Context, command: AnswerSignal, worker: Worker) -> Accepted | Refusal:
-    """Take a worker's word on a signal."""
     task = lease(worker, command.task, command.fence)
     if isinstance(task, Refusal):
         return task
     request = lease_of(task).request
     if request is None:
-        message = f"nobody asked anything of task {task.id.hex()}"
+        message = f"no signal is pending for task {task.id.hex()}"
         return Refusal(Code.WRONG_STATE, message)
     if command.answer is not Answer.STOPPED:
         stage = Stage(command.answer.value)
@@ -141,7 +139,7 @@ def answer_signal(ctx: Context, command: AnswerSignal, worker: Worker) -> Accept
             ctx.record(SignalAdvanced(ctx.now_us, task.id, stage, detail))
         return Accepted()
     if request.signal is Signal.TIMEOUT:
-        message = command.detail or "stopped because it ran for too long"
+        message = command.detail or "stopped by its timeout"
         _fail(ctx, task, Fail(task.id, command.fence, Error("Timeout", message)))
     else:
         to = State.KILLED if request.signal is Signal.KILL else State.PAUSED
@@ -151,7 +149,7 @@ def answer_signal(ctx: Context, command: AnswerSignal, worker: Worker) -> Accept
 
 
 def lose(ctx: Context, task: Task, cause: str) -> None:
-    """Settle an attempt whose worker is gone."""
+    """Settle an attempt whose worker is lost."""
     end_attempt(ctx, task, Event.LOSE, after_loss(task, ctx.now_us), cause=cause)
 
 
@@ -171,7 +169,7 @@ def end_attempt(
     by: str = "",
     cause: str = "",
 ) -> None:
-    """Write down how an attempt ended, and see to what that sets free but the worker."""
+    """Record the end of an attempt, and release everything it held except the worker's slot."""
     record = AttemptEnded(
         ctx.now_us,
         task.id,
@@ -198,23 +196,22 @@ def end_attempt(
 
 
 def lease(worker: Worker, task_id: TaskId, fence: int) -> Task | Refusal:
-    """Return the task that a worker speaks for, if it holds the lease that it names."""
+    """Return the task that a worker reports on, if it holds the lease that it names."""
     task = worker.held.get(task_id)
     if task is not None and task.attempt is not None and task.attempt.fence == fence:
         return task
     return Refusal(
         Code.STALE_FENCE,
-        f"fence {fence} is not the present lease of task {task_id.hex()}; stop working on it",
+        f"fence {fence} is not the current lease of task {task_id.hex()}; stop working on it",
     )
 
 
 def wrong_state(task: Task, event: Event) -> Refusal:
-    """Refuse an event that cannot happen to a task as it is."""
     return Refusal(Code.WRONG_STATE, f"cannot {event} task {task.id.hex()}: it is {task.state}")
 
 
 def _settled(ctx: Context, worker: Worker, count: int, refused: Refused) -> Accepted:
-    """Answer a worker, which may now have room for more."""
+    """Reply to a worker, which may now have room for more."""
     ctx.agenda.feed(worker)
     return Accepted(count - len(refused), tuple(refused))
 
@@ -250,7 +247,7 @@ def _fail(ctx: Context, task: Task, fail: Fail) -> None:
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """Where the task goes, why if that is its end, and when it is due if it must wait."""
+    """The next state of the task, the reason if it ends, and the due time if it must wait."""
 
     to: State
     reason: Reason | None = None
@@ -274,7 +271,6 @@ def after_failure(task: Task, now_us: int, verdict: Verdict, retry_after_us: int
 
 
 def after_loss(task: Task, now_us: int) -> Decision:
-    """Decide about a task whose worker is lost."""
     if task.state is not State.RUNNING:
         return after_interruption(task, now_us)
     policy = task.queue.policy
@@ -291,7 +287,7 @@ def after_loss(task: Task, now_us: int) -> Decision:
 def after_crash(task: Task, now_us: int) -> Decision:
     """Decide about a task whose own process died, as its worker reports.
 
-    That is the loss of what ran it, but the worker is there, so it waits as after a failure.
+    The worker is still there, so the task waits as after a failure.
     """
     decision = after_loss(task, now_us)
     if decision is _AGAIN and (delay_us := _backoff_us(task, task.crashes)):
@@ -300,9 +296,9 @@ def after_crash(task: Task, now_us: int) -> Decision:
 
 
 def after_interruption(task: Task, now_us: int, after_us: int = 0) -> Decision:
-    """Decide about a task that was handed back, or whose worker was lost before it began.
+    """Decide about a task that was released, or whose worker was lost before it started.
 
-    `after_us` is how long it is not to be tried again.
+    `after_us` is the delay before the next attempt.
     """
     limit = task.queue.policy.interruption_limit
     if asked := _as_asked(task):
@@ -315,7 +311,7 @@ def after_interruption(task: Task, now_us: int, after_us: int = 0) -> Decision:
 
 
 def _as_asked(task: Task) -> Decision | None:
-    """Give a pending kill or pause its way, now that the task runs no longer."""
+    """Apply a pending kill or pause, now that the task is not running."""
     request = None if task.attempt is None else task.attempt.request
     if request is None or request.signal is Signal.TIMEOUT or request.stage is Stage.REFUSED:
         return None
@@ -323,10 +319,10 @@ def _as_asked(task: Task) -> Decision | None:
 
 
 def _retries(task: Task, *, is_asked: bool) -> int:
-    """Return how many failures are tried again.
+    """Return how many failures are retried.
 
-    Under a policy without retries an error is an answer. A worker that asks for a retry has given
-    no answer, so the retry is granted, but not for ever. A task's own settings always count.
+    Under a policy without retries an error is an answer. A worker that requests a retry has given
+    no answer, so the retry is granted, within a limit. A task's own settings always count.
     """
     own = task.options.retry
     if own is not None:
@@ -335,9 +331,9 @@ def _retries(task: Task, *, is_asked: bool) -> int:
 
 
 def _backoff_us(task: Task, before: int) -> int:
-    """Return the wait before the next try: base, then each time `factor` longer, up to the cap.
+    """Return the delay before the next attempt: base, then `factor` longer each, up to the cap.
 
-    `before` is how many such waits there were.
+    `before` is how many such delays there were.
     """
     own, policy = task.options.retry, task.queue.policy
     if own is None:

@@ -11,7 +11,7 @@ from jackalope.core.tasks.actions import request
 
 
 def expire(ctx: Context, task_id: TaskId) -> None:
-    """End a task that has not begun in time."""
+    """End a task that has not started in time."""
     task = ctx.book.tasks.get(task_id)
     if task is not None and task.state in PENDING:
         detail = _why_no_worker_came(ctx, task)
@@ -19,7 +19,7 @@ def expire(ctx: Context, task_id: TaskId) -> None:
 
 
 def _why_no_worker_came(ctx: Context, task: Task) -> str:
-    """Return what is wrong with the pool that was to start a worker for a task, if anything is."""
+    """Return the problem of the pool that should have started a worker for a task, if any."""
     pool = ctx.pools.by_name.get((task.queue.namespace.name, task.queue.name))
     group = None if pool is None else pool.groups.get(task.key)
     problem = "" if group is None else ctx.pools.trouble(group, ctx.now_us)
@@ -27,14 +27,14 @@ def _why_no_worker_came(ctx: Context, task: Task) -> str:
 
 
 def come_due(ctx: Context, task_id: TaskId) -> None:
-    """Let a task whose time has come be given out."""
+    """Make a scheduled task ready."""
     task = ctx.book.tasks.get(task_id)
     if task is not None and task.state is State.SCHEDULED:
         ctx.move(task, Event.DUE, State.READY)
 
 
 def time_out(ctx: Context, task_id: TaskId) -> None:
-    """Ask the worker to stop an attempt that has run for too long, in case it has not noticed.
+    """Ask the worker to stop an attempt that exceeded its time limit.
 
     A consumer cannot be asked: it is given up with all that it holds, see `amqp.consumers`.
     """

@@ -47,7 +47,6 @@ from jackalope.core.values import value_problem
 
 
 def submit_tasks(ctx: Context, command: SubmitTasks) -> Accepted | AcceptedRequests:
-    """Accept or refuse each task on its own."""
     refused: list[tuple[int, Refusal]] = []
     served: list[tuple[int, Served]] = []
     for index, spec in enumerate(command.tasks):
@@ -82,7 +81,7 @@ def missing(ctx: Context, command: SubmitTasks) -> Missing:
 def become(ctx: Context, task: Task, result: Body) -> None:
     """Create a task from the result of another, if the policy of its queue asks for it.
 
-    It counts against no depth limit: the work is already accepted.
+    It is exempt from the depth limit: the work is already accepted.
     """
     target = task.queue.policy.result_becomes
     if not target:
@@ -105,7 +104,7 @@ def become(ctx: Context, task: Task, result: Body) -> None:
 
 
 def settle_dependents(ctx: Context, task: Task, dependents: tuple[TaskId, ...]) -> None:
-    """Let go, or give up, the tasks that waited for one that has just ended."""
+    """Release, or give up, the tasks that waited for one that has ended."""
     succeeded = task.state is State.SUCCEEDED
     for dependent_id in dependents:
         dependent = ctx.book.tasks.get(dependent_id)
@@ -118,7 +117,7 @@ def settle_dependents(ctx: Context, task: Task, dependents: tuple[TaskId, ...]) 
 
 
 def unfinished(ctx: Context, options: Options) -> list[TaskId]:
-    """Return the tasks that a task depends on and that have not ended."""
+    """Return the unfinished dependencies of a task."""
     tasks = ctx.book.tasks
     return [
         dependency
@@ -169,7 +168,7 @@ def _submit(ctx: Context, command: SubmitTasks, spec: TaskSpec) -> Refusal | Ser
 def _serve_or_take_in(
     ctx: Context, command: SubmitTasks, spec: TaskSpec, queue: Queue
 ) -> Refusal | Served | None:
-    """Serve a task with another one that asks for the same, or else accept it."""
+    """Serve a task from an equal request, or else accept it."""
     served = single_flight.ask(ctx, command, spec, queue)
     if isinstance(served, Refusal):
         return served
@@ -180,7 +179,7 @@ def _serve_or_take_in(
 
 
 def _take_in(ctx: Context, command: SubmitTasks, spec: TaskSpec, queue: Queue) -> Refusal | None:
-    """Accept a task that becomes one of its own, if there is room."""
+    """Accept a task as its own, if there is room."""
     limit = queue.policy.depth_limit
     if limit and queue.depth >= limit:
         serve(ctx)  # What was accepted just now may not have to wait.
@@ -199,7 +198,7 @@ def _take_in(ctx: Context, command: SubmitTasks, spec: TaskSpec, queue: Queue) -
 
 
 def _accept_linked(ctx: Context, spec: TaskSpec, queue: Queue, by: str, options: Options) -> None:
-    """Accept a task that may depend on others; give it up at once if one has ended badly."""
+    """Accept a task that may have dependencies; give it up at once if one has ended badly."""
     tasks = ctx.book.tasks
     waiting_for = tuple(unfinished(ctx, options))
     dependencies = (tasks[dependency] for dependency in options.depends_on)
@@ -239,7 +238,7 @@ def _accept(
 
 
 def trim(ctx: Context, queue: Queue) -> None:
-    """Let the oldest tasks of a queue go that is fuller than it may be."""
+    """Displace the oldest tasks of a queue that is over its limit."""
     length_max, bytes_max = queue.room()
     while (length_max is not None and queue.depth > length_max) or (
         bytes_max and queue.ready_bytes > bytes_max
@@ -251,7 +250,7 @@ def trim(ctx: Context, queue: Queue) -> None:
 
 
 def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Refusal | Served | None:
-    """Answer a submit of an id that exists: yes if it is the same task, else no."""
+    """Answer a submit of an existing id: success if it is the same task, else a refusal."""
     is_same = (
         task.queue.name == spec.queue
         and task.queue.namespace.name == namespace
@@ -267,13 +266,12 @@ def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Refusal | Served | No
             return None
         return Served(how_run(options.same), task.id, options.identity)
     return Refusal(
-        Code.ID_CONFLICT,
-        f"task {spec.id.hex()} exists with other content; give a new task a new id",
+        Code.ID_CONFLICT, f"task {spec.id.hex()} exists with different content; use a new id"
     )
 
 
 def _asked(options: Options) -> Options:
-    """Return options as they were asked for, without what the broker has made of them."""
+    """Return options as submitted, without what the broker has added."""
     if options.same is None and not options.identity:
         return options
     return msgspec.structs.replace(options, same=None, identity=b"")
@@ -311,12 +309,12 @@ def _check_links(ctx: Context, command: SubmitTasks, options: Options) -> Refusa
 
 
 def _is_hidden(task: Task, command: SubmitTasks) -> bool:
-    """Return whether the API key of a command covers some queues, and not that of a task."""
+    """Return whether the API key of a command does not cover the queue of a task."""
     return bool(command.only) and task.queue.name not in command.only
 
 
 def _problems(spec: TaskSpec) -> list[str]:
-    """List what is wrong with a submitted task, in itself. The first line is the hot path."""
+    """List what is invalid in a submitted task by itself. The first line is the hot path."""
     payload = spec.payload
     size = len(payload) if type(payload) is bytes else INLINE_BYTES_MAX + 1
     if (
@@ -335,7 +333,7 @@ def _problems(spec: TaskSpec) -> list[str]:
     if len(spec.id) != ID_BYTES:
         problems.append(f"id: must be {ID_BYTES} bytes, got {len(spec.id)}")
     elif is_volatile(spec.id):
-        problems.append("id: this kind is the broker's own; choose a UUID of version 7 or 4")
+        problems.append("id: reserved for the broker; use a UUID of version 7 or 4")
     if not spec.queue:
         problems.append("queue: must not be empty")
     problems += [
@@ -347,7 +345,8 @@ def _problems(spec: TaskSpec) -> list[str]:
         problems.append(f"priority: must be 0 to {PRIORITY_MAX}, got {spec.priority}")
     if size > INLINE_BYTES_MAX:
         problems.append(
-            f"payload: {size} bytes; above {INLINE_BYTES_MAX} it belongs in the blob store"
+            f"payload: {size} bytes, at most {INLINE_BYTES_MAX} are allowed inline; upload it as "
+            "a blob"
         )
     if isinstance(payload, BlobRef) and not is_blob(payload):
         problems.append("payload: names no blob")

@@ -17,7 +17,7 @@ from jackalope.core.task import Task
 
 
 def watch_tasks(ctx: Context, command: WatchTasks) -> Accepted:
-    """Watch tasks; an end, or progress that was made, is sent at once."""
+    """Watch tasks; a past end or progress is sent at once."""
     refused = []
     for index, task_id in enumerate(command.tasks):
         task = ctx.book.tasks.get(task_id)
@@ -28,7 +28,8 @@ def watch_tasks(ctx: Context, command: WatchTasks) -> Accepted:
             ctx.send(command.session, _ended(task))
         elif not ctx.watches.has_room(task_id, command.session):
             message = (
-                f"{WATCHES_PER_TASK_MAX} sessions watch task {task_id.hex()}; ask for it later"
+                f"{WATCHES_PER_TASK_MAX} sessions watch task {task_id.hex()}, the maximum; query "
+                "it later"
             )
             refused.append((index, Refusal(Code.TOO_MANY, message)))
         else:
@@ -39,7 +40,6 @@ def watch_tasks(ctx: Context, command: WatchTasks) -> Accepted:
 
 
 def missing(ctx: Context, command: WatchTasks) -> Missing:
-    """Return the tasks of a command that are not in memory."""
     ids = [task_id for task_id in command.tasks if task_id not in ctx.book.tasks]
     return Missing(command.namespace, ids)
 
@@ -52,7 +52,6 @@ def tell_progress(ctx: Context, task_id: TaskId) -> None:
 
 
 def tell_watchers(ctx: Context, task: Task) -> None:
-    """Notify all sessions that watch a task of its end."""
     for session in ctx.watches.take(task.id):
         ctx.send(session, _ended(task))
 

@@ -44,7 +44,7 @@ from jackalope.core.task import Task
 
 
 def request_helpers(ctx: Context, command: RequestHelpers) -> Answered:
-    """Register a fan-out, or change how many helpers it asks for; with 0 it is over."""
+    """Register a fan-out, or change how many helpers it requests; 0 ends it."""
     task = ctx.book.tasks.get(command.task)
     attempt = None if task is None else task.attempt
     if task is None or attempt is None or not _is_lease(command, task):
@@ -75,7 +75,7 @@ def request_helpers(ctx: Context, command: RequestHelpers) -> Answered:
 
 
 def _is_lease(command: RequestHelpers, task: Task) -> bool:
-    """Return whether a request names the lease of a task that its sender may know of."""
+    """Return whether a request names the current lease of a task that its sender may see."""
     queue = task.queue
     return (
         task.attempt is not None
@@ -89,18 +89,18 @@ def _not_holder(ctx: Context, command: RequestHelpers, worker: str) -> Refusal |
     """Refuse a request that does not come from the worker that holds the task."""
     holder = ctx.roster.workers.get((command.namespace, worker))
     if holder is None:
-        message = f"worker {worker!r} has not joined again; ask for helpers when it has"
+        message = f"worker {worker!r} has not rejoined; request helpers after it has"
         return Refusal(Code.UNKNOWN_SESSION, message, SECOND)
     is_own = holder.session == command.session
     proof, secret = command.secret.encode(), holder.secret.encode()
     if is_own or (secret and compare_digest(proof, secret)):
         return None
-    message = f"worker {worker!r} holds task {command.task.hex()}; it asks for helpers itself"
+    message = f"worker {worker!r} holds task {command.task.hex()}; only it may request helpers"
     return Refusal(Code.FORBIDDEN, message + ", or with the secret with which it joined")
 
 
 def end_help(ctx: Context, command: EndHelp, worker: Worker) -> Accepted:
-    """Take the word of a helper that it is free again."""
+    """Release a helper that reports that it has finished."""
     if worker.helps == command.fence:
         fanout = ctx.fanouts.get(command.fence)
         if fanout is not None and command.why:
@@ -112,7 +112,7 @@ def end_help(ctx: Context, command: EndHelp, worker: Worker) -> Accepted:
 
 
 def free(ctx: Context, worker: Worker) -> None:
-    """Give a worker its slot back, and let another take its place as a helper."""
+    """Release a worker's slot, and let another take its place as a helper."""
     fanout = ctx.fanouts.get(worker.helps)
     if fanout is not None:
         fanout.helpers.pop(worker.id, None)
@@ -124,13 +124,13 @@ def free(ctx: Context, worker: Worker) -> None:
 
 
 def _seek(ctx: Context) -> None:
-    """Let every worker be looked at for those that lack helpers."""
+    """Consider every worker for fan-outs that lack helpers."""
     if ctx.fanouts:
         ctx.agenda.add(lend, None)
 
 
 def resume_help(ctx: Context, worker: Worker, fence: int) -> None:
-    """Take the word of a worker that joins over a new session about whom it helps."""
+    """Restore what a worker that rejoins reports about helping."""
     fanout = ctx.fanouts.get(worker.helps)
     if fanout is not None:
         fanout.helpers.pop(worker.id, None)
@@ -142,7 +142,7 @@ def resume_help(ctx: Context, worker: Worker, fence: int) -> None:
 
 
 def _take_on(fanout: Fanout, worker: Worker) -> None:
-    """Count a worker that reports that it helps; clear the report if it cannot have been asked."""
+    """Count a worker that reports helping; clear the report if it cannot have been asked."""
     if worker.namespace is fanout.task.queue.namespace and fanout.queue in worker.queues:
         fanout.helpers[worker.id] = worker
     else:
@@ -150,13 +150,13 @@ def _take_on(fanout: Fanout, worker: Worker) -> None:
 
 
 def forget_session(ctx: Context, session: int) -> None:
-    """Let the fan-outs of a session that was closed be over."""
+    """End the fan-outs of a closed session."""
     for fanout in [fanout for fanout in ctx.fanouts.values() if fanout.session == session]:
         del ctx.fanouts[fanout.fence]
 
 
 def lend(ctx: Context) -> None:
-    """Ask workers that are free to help: all of them if something new is wanted."""
+    """Ask free workers to help: all of them if a fan-out is new."""
     is_new = bool(ctx.agenda.rest and ctx.agenda.take(lend))
     if not (is_new or ctx.fanouts):
         return
@@ -181,7 +181,7 @@ def lend(ctx: Context) -> None:
 
 
 def _is_alive(fanout: Fanout) -> bool:
-    """Return whether the attempt still has its lease. Looked at late, so that ends stay cheap."""
+    """Return whether the attempt still has its lease. Checked late, so that ends stay cheap."""
     attempt = fanout.task.attempt
     return attempt is not None and attempt.fence == fanout.fence
 
@@ -248,5 +248,7 @@ def _unfit(ctx: Context, command: RequestHelpers) -> Refusal | None:
     if problems:
         return Refusal(Code.INVALID, "no helpers. " + "; ".join(problems))
     if command.count and len(ctx.fanouts) >= FANOUTS_MAX and command.fence not in ctx.fanouts:
-        return Refusal(Code.TOO_MANY, f"there are {FANOUTS_MAX} fan-outs; ask again later")
+        return Refusal(
+            Code.TOO_MANY, f"there are {FANOUTS_MAX} fan-outs, the maximum; try again later"
+        )
     return None

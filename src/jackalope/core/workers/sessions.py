@@ -62,7 +62,7 @@ from jackalope.core.workers.fanout import free, resume_help
 def join_worker(
     ctx: Context, command: JoinWorker, consumer: Consumer | None = None
 ) -> Refusal | None:
-    """Let a worker in, for the first time or again."""
+    """Register a worker, for the first time or again."""
     refusal = _unfit(ctx, command)
     refusal = refusal or open_queues(ctx, command.namespace, command.queues, command.worker)
     if refusal is not None:
@@ -89,7 +89,7 @@ def join_worker(
 
 
 def heartbeat(ctx: Context, command: Heartbeat) -> Accepted | None:
-    """Record that a worker is alive; ask one that is not known any more to join again."""
+    """Renew the lease of a worker; ask an unknown one to join again."""
     worker = ctx.worker_of(command)
     if isinstance(worker, Refusal):
         ctx.reply(command, worker)
@@ -101,7 +101,7 @@ def heartbeat(ctx: Context, command: Heartbeat) -> Accepted | None:
 
 
 def claim_tasks(ctx: Context, command: ClaimTasks, worker: Worker) -> Refusal | None:
-    """Give a worker a credit beyond its slots, for a while."""
+    """Add a claim: a credit beyond the worker's slots, with a time limit."""
     if not 0 < command.count <= ITEMS_PER_COMMAND_MAX:
         message = f"count: must be 1 to {ITEMS_PER_COMMAND_MAX}, got {command.count}"
         return Refusal(Code.INVALID, message)
@@ -116,7 +116,7 @@ def claim_tasks(ctx: Context, command: ClaimTasks, worker: Worker) -> Refusal | 
 
 
 def cancel_claim(ctx: Context, command: CancelClaim, worker: Worker) -> Accepted:
-    """Take back what is left of a credit. What was given for it already stays with the worker."""
+    """Withdraw the rest of a claim. Tasks assigned for it stay with the worker."""
     for claim in [claim for claim in worker.claims if claim.ref == command.claim]:
         worker.claims.remove(claim)
     expire_claims(ctx, worker)
@@ -124,14 +124,12 @@ def cancel_claim(ctx: Context, command: CancelClaim, worker: Worker) -> Accepted
 
 
 def expire_claims_of(ctx: Context, session: int) -> None:
-    """Answer the claims of a session whose time is over."""
     worker = ctx.roster.sessions.get(session)
     if worker is not None:
         expire_claims(ctx, worker)
 
 
 def expire_claims(ctx: Context, worker: Worker) -> None:
-    """Answer the claims of a worker whose time is over."""
     for claim in [claim for claim in worker.claims if claim.until_us <= ctx.now_us]:
         worker.claims.remove(claim)
         ctx.reply(Heartbeat(session=worker.session, ref=claim.ref), NothingToClaim())
@@ -141,13 +139,13 @@ def expire_claims(ctx: Context, worker: Worker) -> None:
 
 
 def leave_worker(ctx: Context, _: LeaveWorker, worker: Worker) -> Accepted:
-    """Let a worker go, and take back what it still holds."""
+    """Unregister a worker, and release what it still holds."""
     depart(ctx, worker, "left", is_lost=False)
     return Accepted()
 
 
 def close_session(ctx: Context, command: CloseSession) -> None:
-    """Wait for a worker whose connection is gone to come back."""
+    """Wait for a disconnected worker to come back."""
     for ended in ctx.rooms.session_ended:
         ended(ctx, command.session)
     worker = ctx.roster.sessions.pop(command.session, None)
@@ -167,7 +165,6 @@ def close_session(ctx: Context, command: CloseSession) -> None:
 
 
 def drain_worker(ctx: Context, command: DrainWorker) -> Accepted | Refusal:
-    """Give a worker nothing more, and notify it."""
     worker = ctx.roster.workers.get((command.namespace, command.worker))
     if worker is None:
         message = f"no worker {command.worker!r} in namespace {command.namespace!r}"
@@ -177,7 +174,7 @@ def drain_worker(ctx: Context, command: DrainWorker) -> Accepted | Refusal:
 
 
 def check_lease(ctx: Context, name: tuple[str, str]) -> None:
-    """Give a silent worker up, or look again when its lease would be over."""
+    """Give up a silent worker, or set the next check."""
     worker = ctx.roster.workers.get(name)
     if worker is None or not worker.session:
         return
@@ -190,14 +187,14 @@ def check_lease(ctx: Context, name: tuple[str, str]) -> None:
 
 
 def give_up_resume(ctx: Context, name: tuple[str, str], why: str = "closed") -> None:
-    """Give up a worker that did not come back within its grace, or whose end is known."""
+    """Give up a worker that did not reconnect within its grace, or whose end is known."""
     worker = ctx.roster.workers.get(name)
     if worker is not None and not worker.session:
         depart(ctx, worker, why, is_lost=True)
 
 
 def settle_leases(ctx: Context) -> None:
-    """Settle what was leased when the broker stopped: keep it for the grace, or put it back."""
+    """Settle what was leased when the broker stopped: keep it for the grace, or requeue it."""
     for namespace in ctx.book.namespaces.values():
         for held in list(namespace.leases.values()):
             for task in list(held.values()):
@@ -214,7 +211,7 @@ def give_up_orphan(ctx: Context, task_id: TaskId) -> None:
     if task is not None and task.attempt is not None:
         name = (task.queue.namespace.name, task.attempt.worker)
         if name not in ctx.roster.workers:
-            lose(ctx, task, "not back after the restart of the broker")
+            lose(ctx, task, "not reconnected after the restart of the broker")
 
 
 def forgive_silence(ctx: Context, gap_us: int) -> None:
@@ -250,21 +247,23 @@ def _unfit(ctx: Context, command: JoinWorker) -> Refusal | None:
     ):
         problems.append(f"session: it already belongs to worker {bound.id!r}")
     if problems:
-        return Refusal(Code.INVALID, "worker not let in. " + "; ".join(problems))
+        return Refusal(Code.INVALID, "join refused: " + "; ".join(problems))
     worker = ctx.roster.workers.get((command.namespace, command.worker))
     if worker is not None and 0 < command.generation < worker.generation:
-        message = f"worker {command.worker!r} has joined over a later connection; drop this one"
+        message = f"worker {command.worker!r} has joined over a newer connection; close this one"
         return Refusal(Code.STALE_SESSION, message)
     if worker is None and len(ctx.roster.workers) >= WORKERS_MAX:
-        return Refusal(Code.TOO_MANY, f"there are {WORKERS_MAX} workers; try another broker")
+        return Refusal(
+            Code.TOO_MANY, f"there are {WORKERS_MAX} workers, the maximum; use another broker"
+        )
     if command.only and not _queues_of(ctx, command).issubset(command.only):
-        message = f"worker {command.worker!r} is somebody else's; choose another name"
+        message = f"worker {command.worker!r} belongs to another client; choose another name"
         return Refusal(Code.FORBIDDEN, message)
     return None
 
 
 def _queues_of(ctx: Context, command: JoinWorker) -> set[str]:
-    """Return the queues that a worker of this name serves, or has leases of."""
+    """Return the queues that a worker of this name serves, or has leases in."""
     worker = ctx.roster.workers.get((command.namespace, command.worker))
     served = set() if worker is None else set(worker.queues)
     namespace = ctx.book.namespaces.get(command.namespace)
@@ -273,7 +272,7 @@ def _queues_of(ctx: Context, command: JoinWorker) -> set[str]:
 
 
 def _bind(ctx: Context, worker: Worker, command: JoinWorker) -> None:
-    """Tie a worker to its new session and to what it reports about itself."""
+    """Attach a worker to its new session, with its current settings."""
     roster = ctx.roster
     if worker.session and worker.session != command.session:
         roster.sessions.pop(worker.session, None)
@@ -300,7 +299,7 @@ def _bind(ctx: Context, worker: Worker, command: JoinWorker) -> None:
 def _settle(
     ctx: Context, worker: Worker, holding: list[Held]
 ) -> tuple[tuple[Held, ...], tuple[Held, ...]]:
-    """Compare what a worker runs with the book, and return what goes on and what not."""
+    """Reconcile what a worker runs with the book; return what continues and what does not."""
     resumed, drop = [], []
     for held in holding:
         task = worker.held.get(held.task)
@@ -311,12 +310,12 @@ def _settle(
             drop.append(held)
     kept = {held.task for held in resumed}
     for task in [task for task_id, task in worker.held.items() if task_id not in kept]:
-        lose(ctx, task, "joined again without it")
+        lose(ctx, task, "not resumed by its worker")
     return tuple(resumed), tuple(drop)
 
 
 def _repeat_requests(ctx: Context, worker: Worker) -> None:
-    """Send a worker its pending requests again, in case it never received them."""
+    """Send a worker its pending signals again, in case it never received them."""
     if worker.is_draining:
         ctx.send(worker.session, DrainAsked())
     for task in worker.held.values():
@@ -327,7 +326,7 @@ def _repeat_requests(ctx: Context, worker: Worker) -> None:
 
 
 def depart(ctx: Context, worker: Worker, why: str, *, is_lost: bool) -> None:
-    """Take a worker out first, so that nothing it held can come back to it, then settle that."""
+    """Remove a worker first, so that nothing it held returns to it, then settle its leases."""
     ctx.roster.dismiss(worker)
     for task in list(worker.held.values()):
         if is_lost:

@@ -113,7 +113,9 @@ class Connection(asyncio.Protocol):
         self.peer = (transport.get_extra_info("peername") or ("", 0))[:2]
         self.certificate = transport.get_extra_info("peercert") or {}
         if not self.door.enter(self):
-            log.warning("connection refused: too many are open", most=len(self.door.connections))
+            log.warning(
+                "connection refused: too many open connections", most=len(self.door.connections)
+            )
             transport.close()
             return
         transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)  # type: ignore[attr-defined]
@@ -224,7 +226,7 @@ class Connection(asyncio.Protocol):
         self._is_heard, self._is_sent, self._looked_us = False, False, now_us
         beat_us = self.heartbeat_s * SECOND
         if self._stuck_since_us and now_us - self._stuck_since_us > self.door.stuck_us:
-            log.warning("peer does not read", peer=self.peer)
+            log.warning("peer is not reading", peer=self.peer)
             self.abort()
         elif beat_us and now_us - self._heard_us > 2 * beat_us and not self._holds:
             log.warning("peer is silent", peer=self.peer)
@@ -243,7 +245,7 @@ class Connection(asyncio.Protocol):
     def check_access(self) -> None:
         """Let the peer go if it would not be let in any more."""
         if self.session and not self.broker.access.is_current(self.principal, self.broker.now_us()):
-            self.end("the API key is over; or there was none, and one is needed now")
+            self.end("the API key expired or was revoked, or one is now required")
 
     def end(self, why: str) -> None:
         """Report the reason to the peer, and close."""

@@ -130,7 +130,7 @@ class Application:
             return
         route = routes.get(WEBSOCKET)
         if route is None:
-            await socket.close(_FAILED, "no WebSocket is taken here")
+            await socket.close(_FAILED, "no WebSocket endpoint here")
             return
         try:
             await _call(route, socket, values)
@@ -149,7 +149,7 @@ class Application:
                 raise Rejected(400, "Invalid host header")
         found = self._find(connection.path)
         if found is None:
-            raise Rejected(404, f"nothing is at {connection.path}; see /api/docs")
+            raise Rejected(404, f"no resource at {connection.path}; see /api/docs")
         return found
 
 
@@ -159,7 +159,7 @@ def _methods(request: Request, routes: dict[str, Route]) -> Response:
     if request.method == "OPTIONS":
         request.scope["path_template"] = next(iter(routes.values())).path
         return Response(status=204, headers=allow)
-    message = f"{request.method} means nothing at {request.path}; see /api/docs"
+    message = f"method {request.method} is not allowed at {request.path}; see /api/docs"
     raise Rejected(405, message, headers=allow)
 
 

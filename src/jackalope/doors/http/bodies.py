@@ -185,7 +185,7 @@ async def receiving(
 
 def too_large(bytes_max: int) -> Refusal:
     """Refuse a body for its size."""
-    return Refusal(Code.TOO_LARGE, f"the body is too large; at most {bytes_max} bytes are taken")
+    return Refusal(Code.TOO_LARGE, f"the body is too large; at most {bytes_max} bytes are accepted")
 
 
 def refuse_announced(request: Request, bytes_max: int) -> None:
@@ -212,9 +212,9 @@ async def _receive_form(
                 await form.on_event(event)
         parser.close()
     except ParserLimitReached as error:
-        raise Rejected(413, f"the form has too much in it: {error}", headers=_CLOSE) from None
+        raise Rejected(413, f"the form is too large: {error}", headers=_CLOSE) from None
     except MultipartError as error:
-        raise Rejected(400, f"the body is no proper form: {error}", headers=_CLOSE) from None
+        raise Rejected(400, f"the body is not a valid form: {error}", headers=_CLOSE) from None
     if form.has_body:
         form.received.body = await upload.finish()
     return form.received
@@ -346,7 +346,7 @@ def range_of(header: str, size: int) -> tuple[int, int] | None:
     else:
         begin, end = max(0, size - int(last)), size
     if begin >= end:
-        message = f"the range {header!r} lies outside of the {size} bytes there are"
+        message = f"the range {header!r} is outside the {size} bytes of the body"
         raise Rejected(416, message, headers={"Content-Range": f"bytes */{size}"})
     return begin, end
 

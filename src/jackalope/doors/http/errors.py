@@ -116,7 +116,7 @@ def as_rejected(connection: Connection, error: Exception) -> Rejected:
         body = refusal_body(error.refusal)
         return Rejected(body.code, body.error, body.reason, retry_after_s=body.retry_after_s)
     log.error("bug", method=connection.method, path=connection.path, exc_info=error)
-    return Rejected(500, "an error in the broker; see its log")
+    return Rejected(500, "internal error; see the broker's log")
 
 
 def error_response(connection: Connection, error: Exception) -> Response:
@@ -126,20 +126,20 @@ def error_response(connection: Connection, error: Exception) -> Response:
 
 #: What each status means in the description of the API.
 MEANINGS = {
-    400: "The request is not well formed, or names something that cannot be.",
-    401: "A key is needed.",
-    403: "The key does not allow this.",
-    404: "What the path names is not there.",
-    405: "The path does not know this method.",
-    408: "The body came too slowly.",
-    409: "It conflicts with what is there: a state that does not allow it, an id or an alias that "
-    "is taken, a fence that is no longer the task's; `reason` tells which.",
+    400: "The request is malformed or has invalid values.",
+    401: "An API key is required.",
+    403: "The API key does not permit this.",
+    404: "The resource does not exist.",
+    405: "The method is not allowed for this path.",
+    408: "The body was sent too slowly.",
+    409: "Conflict with the current state: the task's state does not allow it, the id or alias "
+    "is taken, or the fence is stale; `reason` says which.",
     413: "The body or an item in it is too large.",
-    415: "The body is of a type that is not taken here.",
-    416: "The range lies outside.",
+    415: "The content type of the body is not supported.",
+    416: "The range is outside the body.",
     429: "Too many requests, or too many of something; see `Retry-After`.",
-    431: "The head of the request is too long.",
-    500: "An error in the broker.",
-    501: "The store of this broker cannot do that.",
-    503: "The queue is full, or the broker cannot write just now; see `Retry-After`.",
+    431: "The request line and headers are too large.",
+    500: "Internal error.",
+    501: "The blob store of this broker does not support this.",
+    503: "The queue is full, or the broker cannot write; see `Retry-After`.",
 }

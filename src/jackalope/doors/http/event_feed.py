@@ -54,7 +54,7 @@ class Feed:
         if wanted in self._subscriptions:
             return
         if len(self._subscriptions) >= TOPICS_MAX:
-            message = f"one connection listens to {TOPICS_MAX} things at most; listen to a queue"
+            message = f"a connection has at most {TOPICS_MAX} subscriptions; subscribe to a queue"
             raise Refused(Refusal(Code.TOO_MANY, message))
         queue, task = wanted
         subscription = Subscription(self._take, self._namespace, queue, task)

@@ -113,7 +113,7 @@ class Request(Connection):
         while more:
             event = await self.receive()
             if event["type"] == "http.disconnect":
-                raise Rejected(400, "the sender went away before the end of the body")
+                raise Rejected(400, "the client disconnected before the end of the body")
             more = event.get("more_body", False)
             if on_chunk is not None:
                 on_chunk()
@@ -231,7 +231,7 @@ async def read_body(request: Request, shape: type[S]) -> S:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Rejected(400, f"body: {error}") from None
     except RecursionError:
-        raise Rejected(400, "body: too many lists and objects inside each other") from None
+        raise Rejected(400, "body: nested too deeply") from None
 
 
 def _decoder_of(shape: type[S]) -> msgspec.json.Decoder[S]:

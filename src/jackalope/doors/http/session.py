@@ -69,7 +69,7 @@ class ClientSession(LocalSession):
                 if not waiting:
                     del self._waiting[task]
 
-    def close(self, why: str = "the broker stops; ask again later") -> None:
+    def close(self, why: str = "the broker is shutting down; try again later") -> None:
         super().close(why)
 
     # The broker's side.

@@ -178,7 +178,7 @@ class HttpWorker(LocalWorker):
         self.is_draining = True
 
     def on_replaced(self) -> None:
-        self.close("the worker was silent for too long, or has joined again")
+        self.close("the worker's lease expired, or it has joined again")
 
     on_lease_lost = on_replaced
 
@@ -226,7 +226,7 @@ class Fleet:
                 lease_us=LEASE_US_DEFAULT,
             )
             if not join.queues:
-                message = f"worker {name!r} is not known, or was silent for too long; claim first"
+                message = f"worker {name!r} is unknown, or its lease expired; claim first"
                 raise Refused(Refusal(Code.UNKNOWN_WORKER, message))
             worker, _ = await self._enter(join)
             return worker
@@ -234,7 +234,7 @@ class Fleet:
     def close(self) -> None:
         """Notify every waiting worker that the door closes."""
         for worker in self._workers.values():
-            worker.end("the broker stops")
+            worker.end("the broker is shutting down")
         self._workers.clear()
 
     def _owned(self, namespace: str, name: str) -> HttpWorker | None:
@@ -242,7 +242,7 @@ class Fleet:
         if worker is None or worker.is_gone:
             return None
         if not worker.is_of(acting.get()):
-            message = f"worker {name!r} came in with another API key; choose another name"
+            message = f"worker {name!r} uses another API key; choose another name"
             raise Refused(Refusal(Code.FORBIDDEN, message))
         return worker
 

@@ -145,7 +145,7 @@ def keys_of(command: type[Command]) -> frozenset[str]:
 def _managed(message: Manage) -> Command:
     shape = MANAGEMENT.get(message.what)
     if shape is None:
-        text = f"nothing to manage is called {message.what!r}; there are {', '.join(MANAGEMENT)}"
+        text = f"unknown operation {message.what!r}; use {', '.join(MANAGEMENT)}"
         raise Refused(Refusal(Code.INVALID, text))
     keys = keys_of(shape)
     if unknown := sorted(set(message.about) - keys):
@@ -173,7 +173,7 @@ def unfit(bodies: list[Body], body_bytes_max: int) -> Refusal | None:
     """Refuse bodies that could not be delivered."""
     for body in bodies:
         if type(body) is bytes and len(body) > body_bytes_max:
-            message = f"a body of {len(body)} bytes; over this door at most {body_bytes_max}"
+            message = f"a body of {len(body)} bytes; this door accepts at most {body_bytes_max}"
             return Refusal(Code.TOO_LARGE, message)
     return None
 

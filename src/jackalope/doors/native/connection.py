@@ -189,13 +189,13 @@ class Connection(asyncio.Protocol):
         door, heartbeat_us = self._door, self._door.config.heartbeat_us
         if not self.session and self._beats_for is None:
             if now_us - self._opened_us > door.hello_us:
-                self.end("no HELLO came in time", notice="error")
+                self.end("no HELLO within the time limit", notice="error")
         elif self._stuck_since_us:
             # It is not read from while it does not read, so its silence means nothing.
             if now_us - self._stuck_since_us > door.stuck_us:
                 self._cut_off()
         elif now_us - self._heard_us > 3 * heartbeat_us and not self._is_holding:
-            self.end("nothing was heard for three heartbeats", notice="error")
+            self.end("no data for three heartbeat intervals", notice="error")
         elif now_us - self._sent_us >= heartbeat_us:
             self._write(Heartbeat())
 
@@ -204,7 +204,7 @@ class Connection(asyncio.Protocol):
         if self.session and not self._broker.access.is_current(
             self._principal, self._broker.now_us()
         ):
-            message = "the API key is over; or there was none, and one is needed now"
+            message = "the API key expired or was revoked, or one is now required"
             self._refuse(0, Refusal(Code.UNAUTHORISED, message))
             self._close()
 
@@ -272,7 +272,9 @@ class Connection(asyncio.Protocol):
         elif type(message) is Hello:
             self._on_hello(message)
         elif not self.session:
-            raise FrameError("the first frame must be HELLO, and a pulse only beats")
+            raise FrameError(
+                "the first frame must be HELLO, and a pulse connection only sends heartbeats"
+            )
         elif isinstance(message, ForCore):
             self._on_request(message)
         elif isinstance(message, Messages):
@@ -291,7 +293,7 @@ class Connection(asyncio.Protocol):
         elif type(message) is Fetch:
             self._on_fetch(message)
         else:
-            raise FrameError(f"{type(message).__name__} means nothing here")
+            raise FrameError(f"unexpected {type(message).__name__}")
 
     def _on_malformed(self, message: Malformed) -> None:
         """Refuse a request that cannot be read; those before and after it are not concerned."""
@@ -307,7 +309,7 @@ class Connection(asyncio.Protocol):
 
     def _on_hello(self, hello: Hello) -> None:
         if self.session or self._beats_for is not None:
-            raise FrameError("HELLO comes once")
+            raise FrameError("HELLO was already received")
         if hello.version < VERSION:
             raise FrameError(f"protocol version {hello.version}; this broker speaks {VERSION}")
         if max(len(hello.name), len(hello.namespace), len(hello.agent)) > NAME_CHARS_MAX:
@@ -315,7 +317,7 @@ class Connection(asyncio.Protocol):
         if hello.pulse:
             self._beats_for = self._door.pulses.get(hello.pulse)
             if self._beats_for is None:
-                raise FrameError("nobody has this pulse")
+                raise FrameError("unknown pulse")
         elif not self._let_in(hello):
             return
         self._outgoing.is_fetching = hello.fetches
@@ -360,7 +362,7 @@ class Connection(asyncio.Protocol):
                 self._write(Ack(beat.ref, Accepted()))
         elif not self.session:
             if beat.ref:
-                refusal = Refusal(Code.UNKNOWN_SESSION, "there is no session before HELLO")
+                refusal = Refusal(Code.UNKNOWN_SESSION, "HELLO must be sent first")
                 self._refuse(beat.ref, refusal)
         elif beat.ref or (self._is_worker and self._is_beat_due()):
             beat.session = self.session
@@ -426,7 +428,7 @@ class Connection(asyncio.Protocol):
 
     def _on_query(self, query: Query) -> None:
         if self._queries >= QUERIES_AT_ONCE_MAX:
-            message = f"{self._queries} questions are open; wait for an answer"
+            message = f"{self._queries} queries are open, the maximum; wait for an answer"
             self._refuse(query.ref, Refusal(Code.TOO_MANY, message))
             return
         self._queries += 1
@@ -491,7 +493,7 @@ class Connection(asyncio.Protocol):
 
     def _on_fetch(self, message: Fetch) -> None:
         if self._streams.fetches >= FETCHES_AT_ONCE_MAX:
-            text = f"{FETCHES_AT_ONCE_MAX} parts are being read; wait for one"
+            text = f"{FETCHES_AT_ONCE_MAX} reads are open, the maximum; wait for one"
             self._refuse(message.ref, Refusal(Code.TOO_MANY, text))
             return
         self._streams.fetches += 1
@@ -530,7 +532,7 @@ class Connection(asyncio.Protocol):
             refuse_oversized(blob, self._outgoing.body_bytes_max)
             body = await self._broker.blobs.load(blob)
         except StorageFault as fault:
-            log.warning("body not to be had", blob=blob.blob, fault=str(fault))
+            log.warning("body cannot be read", blob=blob.blob, fault=str(fault))
             self._run(self._do_without(self._outgoing.drop(), fault))
         else:
             self._outgoing.loaded(body)
@@ -575,7 +577,7 @@ class Connection(asyncio.Protocol):
         return self._transport is None or self._transport.is_closing()
 
     def _cut_off(self) -> None:
-        log.warning("slow reader cut off", session=self.session, name=self._name)
+        log.warning("slow reader disconnected", session=self.session, name=self._name)
         self.abort()
 
     def unread_bytes(self) -> int:
@@ -603,4 +605,4 @@ class Connection(asyncio.Protocol):
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.error("bug", session=self.session, exc_info=error)
-            self.end("an error in the broker; see its log", notice="error")
+            self.end("internal error; see the broker's log", notice="error")

@@ -71,7 +71,7 @@ class Messaging:
             return message_hub.call(seat, message.ref, message.recipient, message.body) or 1
         if isinstance(message, CallReply):
             if message.stage is CallStage.LOST:
-                return Refusal(Code.INVALID, "that a call is lost is the broker's word")
+                return Refusal(Code.INVALID, "only the broker reports a call as lost")
             return message_hub.reply(seat, message.call, message.stage, message.body) or 1
         if isinstance(message, Broadcast):
             return message_hub.broadcast(
@@ -110,7 +110,7 @@ def _refuse(principal: Principal, message: Messages) -> Refusal | None:
         if refusal is not None:
             return refusal
     if principal.queues:
-        message_text = "messages go to the whole namespace, and need a key for all queues"
+        message_text = "messages require an API key for all queues of the namespace"
         return Refusal(Code.FORBIDDEN, message_text)
     return None
 

@@ -153,5 +153,5 @@ def answer(ref: int, body: Answered) -> Message:
     if isinstance(body, Refusal):
         return Nack(ref, body.code, body.message, body.retry_after_us)
     if isinstance(body, NothingToClaim):
-        return Nack(ref, "nothing_to_claim", "no task came in time")
+        return Nack(ref, "nothing_to_claim", "no task within the time limit")
     return Ack(ref, body)

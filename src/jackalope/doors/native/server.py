@@ -23,7 +23,7 @@ class NativeDoor(Listener[Connection, NativeConfig]):
     """A door for the native protocol."""
 
     name = "native"
-    goodbye = "the broker stops; connect again later"
+    goodbye = "the broker is shutting down; connect again later"
     hello_us = 5 * SECOND
     stuck_us = 30 * SECOND
     unsent_bytes_max = 64 * 1024 * 1024  # how much may wait for a peer that does not read

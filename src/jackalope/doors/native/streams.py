@@ -98,7 +98,7 @@ class Streams:
         named = [body.blob for body in bodies if isinstance(body, BlobRef)]
         if all(name in self._whole for name in named) and len(set(named)) == len(named):
             return None
-        message = "a body names no upload of this connection, or one that was used; upload it again"
+        message = "unknown upload, or it was already used; upload the body again"
         return Refusal(Code.UNKNOWN_BLOB, message)
 
     def claim(self, commands: list[AnyCommand]) -> None:
@@ -129,7 +129,7 @@ class Streams:
             refusal = Refusal(Code.TOO_LARGE, f"an upload has at most {UPLOAD_BYTES_MAX} bytes")
         if refusal is None and is_new:
             if max(len(self._open), len(self._whole)) >= UPLOADS_PER_CONNECTION_MAX:
-                text = f"{UPLOADS_PER_CONNECTION_MAX} uploads are open, or wait to be named"
+                text = f"{UPLOADS_PER_CONNECTION_MAX} uploads are open or not yet used, the maximum"
                 refusal = Refusal(Code.TOO_MANY, text)
             else:
                 refusal = self._broker.admit(1) or self._broker.blobs.admit()

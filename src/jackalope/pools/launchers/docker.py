@@ -97,7 +97,7 @@ class DockerLauncher:
         except _ImageMissing:
             fetching = asyncio.create_task(self._fetch(launch, env), name=f"jackalope-{worker}")
             waiting = msgspec.structs.replace(
-                launched_of(launch), detail=f"the image {self._settings.image} is being fetched"
+                launched_of(launch), detail=f"the image {self._settings.image} is being pulled"
             )
             self._coming[worker] = (waiting, fetching)
 
@@ -218,7 +218,7 @@ class DockerLauncher:
             await asyncio.shield(self._pull)
             await self._run(launch, env)
         except (LaunchFailed, _ImageMissing) as failure:
-            detail = str(failure) or f"there is no image {self._settings.image}"
+            detail = str(failure) or f"image {self._settings.image} does not exist"
             ended = launched_of(launch, Phase.ENDED)
             self._failed[launch.worker] = msgspec.structs.replace(ended, detail=detail)
         finally:
@@ -227,7 +227,7 @@ class DockerLauncher:
 
     async def _pull_image(self) -> None:
         image = self._settings.image
-        async with self._order(f"fetch the image {image}", self._settings.pull_timeout_us):
+        async with self._order(f"pull the image {image}", self._settings.pull_timeout_us):
             await self._client().images.pull(image, timeout=None)
 
     # Looking.
@@ -247,7 +247,7 @@ class DockerLauncher:
             phase = Phase.STOPPING
         elif phase is Phase.STARTING and worker not in self._starting:
             if summary.get("State") == "created":
-                phase, detail = Phase.ENDED, "its container was made and never started"
+                phase, detail = Phase.ENDED, "its container was created but not started"
         elif phase is Phase.ENDED:
             detail = f"{_how_it_ended(summary)}{await self._last_words(worker)}"
         return launched_with(labels, phase, str(summary.get("Id", ""))[:12], detail)
@@ -264,7 +264,7 @@ class DockerLauncher:
                 return ""
             self._words[worker] = "".join(lines).strip()[-WORDS_LENGTH_MAX:]
         words = self._words[worker]
-        return f"; its last words: {words}" if words else ""
+        return f"; last output: {words}" if words else ""
 
     # Ending.
 
@@ -321,8 +321,8 @@ class DockerLauncher:
                 self._docker = Docker(url=self._settings.host or None)
             except (AssertionError, ValueError, DockerError) as error:
                 raise LaunchFailed(
-                    f"there is no Docker here{f' ({error})' if str(error) else ''}; "
-                    "start it, or say where it is with `host`"
+                    f"there is no Docker here{f' ({error})' if str(error) else ''}; start it, or "
+                    "set `host`"
                 ) from error
         return self._docker
 
@@ -336,19 +336,20 @@ class DockerLauncher:
                 yield
         except TimeoutError:
             raise LaunchFailed(
-                f"cannot {what}: Docker at {where} did not answer within {limit_s:g} s; "
-                "see whether it is well, or raise `timeout`"
+                f"cannot {what}: Docker at {where} did not respond within {limit_s:g} s; check "
+                "it, or raise `timeout`"
             ) from None
         except DockerError as error:
-            raise LaunchFailed(f"cannot {what}: Docker says {error}; {_advice(error)}") from error
+            raise LaunchFailed(
+                f"cannot {what}: Docker reports {error}; {_advice(error)}"
+            ) from error
         except (KeyError, TypeError, ValueError) as error:
             raise LaunchFailed(
-                f"cannot {what}: what answers at {where} is not Docker ({error}); set `host`"
+                f"cannot {what}: the server at {where} is not Docker ({error}); set `host`"
             ) from error
         except (aiohttp.ClientError, OSError) as error:
             raise LaunchFailed(
-                f"cannot {what}: Docker at {where} is out of reach: {error}; "
-                "start it, or say where it is with `host`"
+                f"cannot {what}: Docker at {where} is unreachable: {error}; start it, or set `host`"
             ) from error
 
 
@@ -398,11 +399,11 @@ def _how_it_ended(summary: Mapping[str, Any]) -> str:
 
 def _advice(error: DockerError) -> str:
     if error.status == _OUT_OF_REACH:
-        return "start it, or say where it is with `host`"
+        return "start it, or set `host`"
     if error.status == 404:
-        return "see that the image and the network are there"
+        return "check that the image and the network exist"
     if error.status in {401, 403}:
-        return "see that the broker may use Docker"
+        return "check that the broker has access to Docker"
     if error.status >= 500:
         return "see Docker's own log"
-    return "see the settings of the launcher"
+    return "check the launcher's settings"

@@ -247,8 +247,8 @@ class KubernetesLauncher:
                 )
             except (AssertionError, ConfigError, OSError, KeyError, ValueError) as error:
                 raise LaunchFailed(
-                    f"there are no credentials for a cluster ({error}); "
-                    "run the broker in a pod with a service account, or set `kubeconfig`"
+                    f"no credentials for a cluster ({error}); run the broker in a pod with a "
+                    "service account, or set `kubeconfig`"
                 ) from error
         return self._client
 
@@ -262,23 +262,23 @@ class KubernetesLauncher:
                 yield client
         except (TimeoutError, httpx2.TimeoutException):
             raise LaunchFailed(
-                f"cannot {what}: the cluster did not answer within {limit_s:g} s; "
-                "see whether its API server is well, or raise `timeout`"
+                f"cannot {what}: the cluster did not respond within {limit_s:g} s; check its API "
+                "server, or raise `timeout`"
             ) from None
         except ApiError as error:
             raise LaunchFailed(
-                f"cannot {what}: the cluster says {error.status.message} "
+                f"cannot {what}: the cluster reports {error.status.message} "
                 f"({error.status.code}); {_advice(error.status.code or 0)}"
             ) from error
         except (httpx2.HTTPError, ConfigError, OSError) as error:
             raise LaunchFailed(
-                f"cannot {what}: the cluster is out of reach: "
-                f"{str(error).partition(chr(10))[0] or type(error).__name__}; "
-                "see that its address and credentials are right"
+                f"cannot {what}: the cluster is unreachable: "
+                f"{str(error).partition(chr(10))[0] or type(error).__name__}; check its address "
+                "and the credentials"
             ) from error
         except (msgspec.DecodeError, KeyError, NotReadyError) as error:
             raise LaunchFailed(
-                f"cannot {what}: what answers is not Kubernetes ({error}); set `kubeconfig`"
+                f"cannot {what}: the server is not Kubernetes ({error}); set `kubeconfig`"
             ) from error
 
 
@@ -372,7 +372,7 @@ def _container_trouble(status: ContainerStatus) -> str:
     words = [waiting.reason or "", waiting.message or ""] if waiting else []
     if last:
         words.append(f"exit code {last.exitCode}")
-        words.append(f"its last words: {last.message.strip()}" if last.message else "")
+        words.append(f"last output: {last.message.strip()}" if last.message else "")
     return "; ".join(filter(None, words))
 
 
@@ -382,14 +382,14 @@ def _name(metadata: ObjectMeta | None) -> str:
 
 def _advice(code: int) -> str:
     if code in {401, 403}:
-        return "give the broker's service account the role that the launcher needs"
+        return "grant the launcher's role to the broker's service account"
     if code == 404:
-        return "see that the namespace is there, and KEDA if it is to scale"
+        return "check that the namespace exists, and KEDA if it scales"
     if code == 422:
-        return "see the settings of the launcher"
+        return "check the launcher's settings"
     if code == 429 or code >= 500:
-        return "see whether the API server is well"
-    return "see the settings of the launcher and the cluster's quotas"
+        return "check the API server"
+    return "check the launcher's settings and the cluster's quotas"
 
 
 # Manifests: what a worker or a group is in Kubernetes, as its API has it.

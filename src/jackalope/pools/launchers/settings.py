@@ -28,17 +28,22 @@ def _about(text: str, **bounds: Any) -> Meta:
 
 
 Command = Annotated[
-    tuple[str, ...], _about("The program that is the worker, and its arguments.", min_length=1)
+    tuple[str, ...],
+    _about("The worker's command line: the program and its arguments.", min_length=1),
 ]
 Env = Annotated[
-    dict[str, str], _about("Variables that every worker gets; those of the pool come on top.")
+    dict[str, str], _about("Environment variables of every worker; those of the pool are added.")
 ]
 Timeout = Annotated[
-    int, _about("How long one order to the backend may take.", ge=100 * MILLISECOND, le=HOUR)
+    int, _about("The time limit of one operation of the backend.", ge=100 * MILLISECOND, le=HOUR)
 ]
 LogBytes = Annotated[
     int,
-    _about("How much of what a worker prints is kept, about.", ge=4 * KIBIBYTE, le=1024 * MEBIBYTE),
+    _about(
+        "The approximate number of bytes kept of a worker's output.",
+        ge=4 * KIBIBYTE,
+        le=1024 * MEBIBYTE,
+    ),
 ]
 
 
@@ -54,21 +59,21 @@ class SubprocessSettings(_Kind, frozen=True, tag="subprocess"):
     """Workers are processes on the broker's machine."""
 
     command: Command
-    folder: Annotated[str, _about("Where they run; empty for where the broker does.")] = ""
+    folder: Annotated[str, _about("The working directory; empty for that of the broker.")] = ""
     env: Env = {}
     inherit_env: Annotated[
-        bool, _about("Whether they get the broker's variables too, those with `JACKALOPE_` apart.")
+        bool, _about("Inherit the broker's environment, except `JACKALOPE_` variables.")
     ] = True
     keep_running: Annotated[
         bool,
         _about(
-            "Whether they go on when the broker is stopped, and are found again when it starts. A "
-            "broker that is killed leaves them running in any case."
+            "Leave workers running when the broker stops, and adopt them when it "
+            "starts. A broker that is killed leaves them running in any case."
         ),
     ] = True
     log_bytes_max: LogBytes = MEBIBYTE
     logs_kept: Annotated[
-        int, _about("How many logs of workers that are gone are kept.", ge=0, le=10_000)
+        int, _about("How many logs of ended workers are kept.", ge=0, le=10_000)
     ] = 20
     timeout_us: Timeout = 10 * SECOND
 
@@ -85,23 +90,29 @@ class SystemdSettings(_Kind, frozen=True, tag="systemd"):
 
     unit: Annotated[
         str,
-        _about("The template is `UNIT@.service`.", pattern="^[A-Za-z0-9:_.-]+$", max_length=100),
+        _about(
+            "The name of the template unit, without `@.service`.",
+            pattern="^[A-Za-z0-9:_.-]+$",
+            max_length=100,
+        ),
     ] = "jackalope-worker"
     manager: Annotated[
         Manager,
-        _about("`system`: the machine's systemd. `user`: that of the user who runs the broker."),
+        _about(
+            "`system`: the system manager. `user`: the manager of the user who runs the broker."
+        ),
     ] = Manager.SYSTEM
     env_folder: Annotated[
         str,
         _about(
-            "Where the template finds a file with the variables of each worker, named after it; "
-            "empty for `%t/jackalope/workers`."
+            "The folder of the environment files, one per worker and named after it; empty for "
+            "`%t/jackalope/workers`."
         ),
     ] = ""
     env: Env = {}
-    systemctl: Annotated[str, _about("The program that orders it.", min_length=1)] = "systemctl"
+    systemctl: Annotated[str, _about("The path of `systemctl`.", min_length=1)] = "systemctl"
     journalctl: Annotated[
-        str, _about("The program that has a worker's last words; empty asks for none.")
+        str, _about("The path of `journalctl`, for the last output of a worker; empty to skip it.")
     ] = "journalctl"
     timeout_us: Timeout = 10 * SECOND
 
@@ -118,43 +129,45 @@ class DockerSettings(_Kind, frozen=True, tag="docker"):
 
     image: Annotated[str, _about("The image of the workers.", min_length=1)]
     command: Annotated[
-        tuple[str, ...], _about("What runs in a container; empty for what the image says.")
+        tuple[str, ...], _about("The command in the container; empty for that of the image.")
     ] = ()
     prefix: Annotated[
-        str, _about("What the names of containers begin with.", pattern=_NAME, max_length=100)
+        str, _about("The prefix of container names.", pattern=_NAME, max_length=100)
     ] = "jackalope"
     env: Env = {}
-    network: Annotated[str, _about("The network of the containers; empty for Docker's own.")] = ""
+    network: Annotated[
+        str, _about("The network of the containers; empty for Docker's default.")
+    ] = ""
     host_network: Annotated[
-        bool, _about("Whether they share the machine's network, and reach its loopback.")
+        bool, _about("Use the host's network, including its loopback interface.")
     ] = False
     extra_hosts: Annotated[
         tuple[str, ...],
-        _about("Names that they know, such as `host.docker.internal:host-gateway`."),
+        _about("Additional host names, such as `host.docker.internal:host-gateway`."),
     ] = ()
-    volumes: Annotated[
-        tuple[str, ...], _about("Folders that they see, such as `/srv/data:/data:ro`.")
-    ] = ()
-    user: Annotated[str, _about("Who runs in them; empty for whom the image says.")] = ""
-    memory_bytes_max: Annotated[int, _about("How much memory each may have; 0 for any.", ge=0)] = 0
-    cpus: Annotated[float, _about("How many processors each may use; 0 for any.", ge=0)] = 0
-    labels: Annotated[dict[str, str], _about("Labels beside Jackalope's own.")] = {}
+    volumes: Annotated[tuple[str, ...], _about("Bind mounts, such as `/srv/data:/data:ro`.")] = ()
+    user: Annotated[str, _about("The user in the container; empty for that of the image.")] = ""
+    memory_bytes_max: Annotated[
+        int, _about("The memory limit of each container; 0 for none.", ge=0)
+    ] = 0
+    cpus: Annotated[float, _about("The CPU limit of each container; 0 for none.", ge=0)] = 0
+    labels: Annotated[dict[str, str], _about("Labels in addition to Jackalope's own.")] = {}
     pull: Annotated[
-        Pull, _about("`missing`: an image that is not there is fetched. `never`: it must be there.")
+        Pull, _about("`missing`: pull the image if it is not present. `never`: it must be present.")
     ] = Pull.MISSING
     host: Annotated[
         str,
         _about(
-            "Where Docker is, such as `unix:///var/run/docker.sock`; empty for where its own tools "
-            "would look."
+            "The address of Docker, such as `unix:///var/run/docker.sock`; empty for the one "
+            "that Docker's own tools use."
         ),
     ] = ""
     log_bytes_max: Annotated[
-        int, _about("How much of what each prints Docker keeps; 0 leaves that to Docker.", ge=0)
+        int, _about("The size limit of each container's log; 0 for Docker's default.", ge=0)
     ] = 10 * MEBIBYTE
     timeout_us: Timeout = 10 * SECOND
     pull_timeout_us: Annotated[
-        int, _about("How long fetching an image may take.", ge=SECOND, le=DAY)
+        int, _about("The time limit for pulling an image.", ge=SECOND, le=DAY)
     ] = 15 * MINUTE
 
 
@@ -166,7 +179,7 @@ class Hpa(_Kind, frozen=True, tag="hpa"):
     """Each group is a deployment that grows and shrinks by how busy its processors are."""
 
     target_cpu_percent: Annotated[
-        int, _about("How busy the processors should be, of what is requested.", ge=1, le=1000)
+        int, _about("The target CPU utilization, in percent of the request.", ge=1, le=1000)
     ] = 80
 
 
@@ -188,32 +201,36 @@ class Keda(_Kind, frozen=True, tag="keda"):
     """Each group is a deployment that KEDA scales by the length or the rate of its queue."""
 
     amqp_host: Annotated[
-        str, _about("The broker's AMQP door as KEDA sees it, such as `amqp://broker:5672/`.")
+        str,
+        _about(
+            "The address at which KEDA reaches the broker's AMQP door, such as "
+            "`amqp://broker:5672/`."
+        ),
     ] = ""
     metrics_url: Annotated[
         str,
         _about(
-            "In its place: an address that answers with JSON. `{namespace}`, `{queue}`, `{pool}` "
-            "and `{key}` stand for those of the group."
+            "Instead of `amqp_host`: a URL that returns JSON. `{namespace}`, `{queue}`, `{pool}` "
+            "and `{key}` are replaced by those of the group."
         ),
     ] = ""
     metrics_path: Annotated[
-        str, _about("Where the number is in that answer, such as `queue.ready`.")
+        str, _about("The path of the metric in that JSON, such as `queue.ready`.")
     ] = ""
-    mode: Annotated[KedaMode, _about("What is looked at over AMQP.")] = KedaMode.QUEUE_LENGTH
-    value: Annotated[float, _about("How many tasks one worker is for.", gt=0)] = 10
+    mode: Annotated[KedaMode, _about("The metric that is read over AMQP.")] = KedaMode.QUEUE_LENGTH
+    value: Annotated[float, _about("The target number of tasks per worker.", gt=0)] = 10
     activation_value: Annotated[
-        float, _about("Up to how many tasks leave the group at its least.", ge=0)
+        float, _about("The number of tasks up to which the group stays at its minimum.", ge=0)
     ] = 0
-    metric_type: Annotated[KedaMetric, _about("How the number is compared with the value.")] = (
+    metric_type: Annotated[KedaMetric, _about("How the metric is compared with the value.")] = (
         KedaMetric.AVERAGE_VALUE
     )
-    use_cached_metrics: Annotated[bool, _about("Whether KEDA asks only at its interval.")] = False
+    use_cached_metrics: Annotated[bool, _about("Let KEDA use the metric of its last poll.")] = False
     polling_interval_us: Annotated[
-        int, _about("How often KEDA looks, in whole seconds.", ge=SECOND, le=HOUR)
+        int, _about("KEDA's polling interval, in whole seconds.", ge=SECOND, le=HOUR)
     ] = 30 * SECOND
     cooldown_us: Annotated[
-        int, _about("How long KEDA waits before it scales to nothing.", ge=0, le=DAY)
+        int, _about("How long KEDA waits before it scales to zero.", ge=0, le=DAY)
     ] = 5 * MINUTE
 
 
@@ -225,46 +242,51 @@ class KubernetesSettings(_Kind, frozen=True, tag="kubernetes"):
 
     image: Annotated[str, _about("The image of the workers.", min_length=1)]
     command: Annotated[
-        tuple[str, ...], _about("What runs in a pod; empty for what the image says.")
+        tuple[str, ...], _about("The command in the pod; empty for that of the image.")
     ] = ()
     namespace: Annotated[
-        str, _about("Where in the cluster; empty for where the credentials say.")
+        str, _about("The Kubernetes namespace; empty for that of the credentials.")
     ] = ""
     prefix: Annotated[
-        str, _about("What the names of deployments begin with.", pattern=_NAME, max_length=40)
+        str, _about("The prefix of deployment names.", pattern=_NAME, max_length=40)
     ] = "jackalope"
     autoscaling: Annotated[
-        Autoscaling, _about("Who decides how many workers a group has: `fixed`, `hpa` or `keda`.")
+        Autoscaling,
+        _about("What scales the workers of a group: `fixed` (the broker), `hpa` or `keda`."),
     ] = Fixed()
     env: Env = {}
     image_pull_secrets: Annotated[
-        tuple[str, ...], _about("Names of the secrets that fetching the image needs.")
+        tuple[str, ...], _about("The names of the image pull secrets.")
     ] = ()
-    service_account: Annotated[str, _about("Who the pods are in the cluster.")] = ""
+    service_account: Annotated[str, _about("The service account of the pods.")] = ""
     resources: Annotated[
         dict[str, dict[str, str]],
-        _about("`requests` and `limits` of each pod, as Kubernetes has them."),
+        _about("The `requests` and `limits` of each pod, in Kubernetes' format."),
     ] = {}
-    node_selector: Annotated[
-        dict[str, str], _about("Labels of the nodes that pods may run on.")
+    node_selector: Annotated[dict[str, str], _about("The node selector of the pods.")] = {}
+    affinity: Annotated[
+        dict[str, Any], _about("The affinity of the pods, in Kubernetes' format.")
     ] = {}
-    affinity: Annotated[dict[str, Any], _about("Their affinity, as Kubernetes has it.")] = {}
     tolerations: Annotated[
-        tuple[dict[str, Any], ...], _about("Their tolerations, as Kubernetes has them.")
+        tuple[dict[str, Any], ...], _about("The tolerations of the pods, in Kubernetes' format.")
     ] = ()
-    labels: Annotated[dict[str, str], _about("Labels beside Jackalope's own.")] = {}
-    annotations: Annotated[dict[str, str], _about("Annotations beside Jackalope's own.")] = {}
+    labels: Annotated[dict[str, str], _about("Labels in addition to Jackalope's own.")] = {}
+    annotations: Annotated[
+        dict[str, str], _about("Annotations in addition to Jackalope's own.")
+    ] = {}
     grace_max_us: Annotated[
-        int, _about("How long a pod that must end may take at most.", ge=SECOND, le=DAY)
+        int, _about("The termination grace period of the pods.", ge=SECOND, le=DAY)
     ] = 10 * MINUTE
     kubeconfig: Annotated[
         str,
         _about(
-            "A file with addresses and credentials; empty for those of the pod that the broker "
-            "runs in, then for those that `kubectl` would take."
+            "A kubeconfig file; empty for the service account of the broker's pod, then for the "
+            "one that `kubectl` uses."
         ),
     ] = ""
-    context: Annotated[str, _about("Which context of that file; empty for its current one.")] = ""
+    context: Annotated[
+        str, _about("The context of the kubeconfig file; empty for its current one.")
+    ] = ""
     timeout_us: Timeout = 10 * SECOND
 
 

@@ -151,12 +151,12 @@ class SubprocessLauncher:
                 return await asyncio.to_thread(call, *args, **kwargs)
         except TimeoutError:
             raise LaunchFailed(
-                f"cannot {what}: this machine took longer than {limit_s:g} s; "
-                "see whether its disk answers and how busy it is"
+                f"cannot {what}: this machine took longer than {limit_s:g} s; check its disk and "
+                "its load"
             ) from None
         except OSError as error:
             raise LaunchFailed(
-                f"cannot {what}: {error}; see that the broker may do so, and that there is room"
+                f"cannot {what}: {error}; check permissions and free space"
             ) from error
 
     def _inherited(self) -> dict[str, str]:
@@ -193,12 +193,12 @@ class SubprocessLauncher:
 
     def _check_program(self, program: str, where: Path, env: dict[str, str]) -> None:
         if not where.is_dir():
-            raise LaunchFailed(f"there is no folder {where} to run workers in; set `folder`")
+            raise LaunchFailed(f"the folder {where} does not exist; set `folder`")
         path = str(where / program) if "/" in program else program
         if shutil.which(path, path=env.get("PATH", os.defpath)) is None:
             raise LaunchFailed(
-                f"there is no program {program!r} on the broker's PATH; install it, or give its "
-                "whole path in `command`"
+                f"program {program!r} is not on the broker's PATH; install it, or use its full "
+                "path in `command`"
             )
 
     def _look(self) -> Sequence[Launched]:
@@ -265,8 +265,8 @@ class SubprocessLauncher:
         elif folder.has_begun():
             how = "it was killed"
         else:
-            how = "it was not started: the broker or this machine stopped on the way"
-        return f"{how}; its last words: {words}" if words else how
+            how = "it was not started: the broker or the machine stopped first"
+        return f"{how}; last output: {words}" if words else how
 
     # Ending.
 

@@ -85,8 +85,8 @@ class SystemdLauncher:
             is_new = self._write(launch, env)
         except OSError as error:
             raise LaunchFailed(
-                f"cannot write what worker {launch.worker} must know: {error}; "
-                "see that the broker may write there, or set `env_folder`"
+                f"cannot write the environment of worker {launch.worker}: {error}; check "
+                "permissions, or set `env_folder`"
             ) from error
         if not is_new:
             return
@@ -213,9 +213,11 @@ class SystemdLauncher:
                 self._words[worker] = (await self._run(self._settings.journalctl, *asked)).strip()
             except LaunchFailed as failure:
                 self._words[worker] = ""
-                log.debug("no last words of a worker", worker=worker, error=str(failure))
+                log.debug(
+                    "the last output of a worker cannot be read", worker=worker, error=str(failure)
+                )
         words = self._words.get(worker, "")
-        return f"; its last words: {words}" if words else ""
+        return f"; last output: {words}" if words else ""
 
     # Orders.
 
@@ -260,7 +262,7 @@ class SystemdLauncher:
                 said, complained = await process.communicate()
         except TimeoutError:
             raise LaunchFailed(
-                f"{program} {words[2]} took longer than {limit_s:g} s; see whether systemd answers"
+                f"{program} {words[2]} took longer than {limit_s:g} s; check systemd"
             ) from None
         finally:
             if process.returncode is None:
@@ -269,8 +271,8 @@ class SystemdLauncher:
         if process.returncode:
             complaint = complained.decode(errors="replace").strip()
             raise LaunchFailed(
-                f"{program} {' '.join(words[2:4])} failed: {complaint}; see that the template "
-                f"{self._settings.unit}@.service is there and that the broker may order units"
+                f"{program} {' '.join(words[2:4])} failed: {complaint}; check that the template "
+                f"{self._settings.unit}@.service exists and that the broker may manage units"
             )
         return said.decode(errors="replace")
 

@@ -365,7 +365,7 @@ class S3Blobs(Blobs, Links):
             with naming_store_faults(self._place):
                 chunk = bytes(next(chunks, b""))
             if not chunk:
-                raise OutOfReach(f"{self._place}: blob {ref.blob} broke off; try again")
+                raise OutOfReach(f"{self._place}: blob {ref.blob} download interrupted; try again")
             left -= len(chunk)
             digest.update(chunk)
             yield chunk
@@ -448,13 +448,13 @@ def naming_store_faults(place: S3Place) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise OutOfReach(
-            f"{place}: the bucket is not there ({_first_line(error)}). Create it, or correct "
+            f"{place}: the bucket does not exist ({_first_line(error)}). Create it, or correct "
             "`blobs.bucket`"
         ) from None
     except (BaseError, OSError) as error:
         raise OutOfReach(
-            f"{place}: does not do as asked ({_first_line(error)}). Check the address and the "
-            "credentials; until it answers, large payloads and results are refused"
+            f"{place}: request failed ({_first_line(error)}). Check the address and the "
+            "credentials; large payloads and results are refused until it succeeds"
         ) from None
 
 

@@ -191,8 +191,9 @@ def _body_checksum(payload: bytes | None, result: bytes | None) -> int:
 def _damaged(file: str, task_id: object) -> Corrupt:
     name = TaskId(task_id).hex() if isinstance(task_id, bytes) else repr(task_id)
     return Corrupt(
-        f"{file}: the row of task {name} does not match its checksum. Check the disk, and restore "
-        "the data folder from a backup; or give the task up by deleting its row from the table"
+        f"{file}: the row of task {name} does not match its checksum. Check the disk, and "
+        "restore the data folder from a backup; or delete its row from the table to give up the "
+        "task"
     )
 
 

@@ -198,7 +198,7 @@ class WriterProcess:
             )
         except OSError as error:
             ours.close()
-            _warn("the process that writes history cannot be started", error=str(error))
+            _warn("the history writer process cannot be started", error=str(error))
         else:
             self._pipe = Connection(ours.detach())
         finally:
@@ -209,7 +209,7 @@ class WriterProcess:
         if self._pipe is not None:
             self._pipe.close()
             self._pipe = None
-            _warn("the process that writes history is lost; the broker writes by itself")
+            _warn("the history writer process was lost; writing history in the broker process")
         self._end(0)
 
     def _end(self, wait_s: float) -> None:

@@ -78,7 +78,7 @@ class LoopExecutor:
             return ""
         if self.blocked_s() > 1:
             return "the loop that runs it is blocked; blocking code needs isolation='process'"
-        return "the coroutine goes on although it was cancelled twice"
+        return "the coroutine is still running after two cancellations"
 
     def time_out_softly(self, attempt: Attempt) -> None:
         """Raise `SoftTimeout` in an attempt."""
@@ -115,7 +115,7 @@ class LoopExecutor:
                 self._loop.run_forever()
             except (SystemExit, KeyboardInterrupt) as error:
                 # Raised by something that a task has started: asyncio lets these two through.
-                log.warning("a task wants to end the worker; it goes on", error=repr(error))
+                log.warning("ignored a task's attempt to exit the worker", error=repr(error))
         left = asyncio.all_tasks(self._loop)
         for task in left:
             task.cancel()

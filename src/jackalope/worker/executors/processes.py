@@ -109,7 +109,7 @@ class ProcessExecutor:
             child.terminate()
         else:
             child.kill_later()
-        return "" if level < 2 else "its process was killed and is not gone yet"
+        return "" if level < 2 else "its process was killed and has not exited yet"
 
     def time_out_softly(self, attempt: Attempt) -> None:
         """Do nothing: the process has a timer of its own."""
@@ -323,7 +323,7 @@ class Child:
             detail += f"signal {signal_name(-status)}" if status < 0 else f"exit code {status}"
             return Stopped(detail, self._trace)
         if self._is_killed:
-            error = Error(CRASHED, "the process hung up and would not end", self._trace)
+            error = Error(CRASHED, "the process closed its channel and did not exit", self._trace)
             return Failed(error, crashed=True)
         kills = oom_kill_count() - self._oom_kills
         return Failed(exit_error(ended, oom_kills=kills, trace=self._trace), crashed=True)

@@ -49,9 +49,7 @@ class ThreadExecutor:
             if isinstance(attempt.handle, Gate):
                 attempt.handle.throw(Cancelled)
             return ""
-        return (
-            "the thread does not stop by itself, and nothing can stop it; use isolation='process'"
-        )
+        return "a thread cannot be stopped from outside; use isolation='process'"
 
     def time_out_softly(self, attempt: Attempt) -> None:
         """Raise `SoftTimeout` in an attempt."""

@@ -283,7 +283,7 @@ class Line(asyncio.Protocol):
             await asyncio.sleep(self._beat_s)
             now = self._loop.time()
             if not self._is_welcome and now - began > CONNECT_S:
-                self._useless = f"unreachable: {self._order.where} does not greet"
+                self._useless = f"unreachable: {self._order.where} did not send its greeting"
                 self._finish()
             elif now - self._heard_at > SILENT_BEATS_MAX * self._beat_s:
                 self._finish()
@@ -297,7 +297,7 @@ class Line(asyncio.Protocol):
         if self._order.seal:
             there = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
             if not compare_digest(sha256(there or b"").hexdigest(), self._order.seal):
-                self._useless = f"{self._order.where} has another certificate than the owner"
+                self._useless = f"{self._order.where} has a different certificate than the owner"
                 self._finish()
 
     def data_received(self, data: bytes) -> None:
@@ -312,7 +312,7 @@ class Line(asyncio.Protocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         if not self._is_welcome and not self._useless:
-            self._useless = f"the owner at {self._order.where} did not welcome this worker"
+            self._useless = f"the owner at {self._order.where} did not accept this worker"
         if not self._gone.done():
             self._gone.set_result(None)
         self._finish()

@@ -64,7 +64,7 @@ class Team:
         if local < 0:
             raise ConfigError(f"local: must not be negative, got {local}")
         if not local and (not helpers_max or attempt.surroundings is None):
-            raise ConfigError("neither helpers nor this task itself may compute: nobody is left")
+            raise ConfigError("neither helpers nor this task may compute; set max or local")
         self._context = context
         self._attempt = attempt
         self._local = local
@@ -113,7 +113,7 @@ class Team:
             total: how many items there are, for the progress, where `len(items)` is not available.
         """
         if self._is_over:
-            raise ConfigError("these helpers are gone; use them inside their with block")
+            raise ConfigError("these helpers were released; use them inside their with block")
         if self._results is not None and self._results.is_running:
             raise ConfigError("another map of these helpers is not over; read its results first")
         if total is None and isinstance(items, Sized):

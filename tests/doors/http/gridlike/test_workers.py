@@ -112,7 +112,7 @@ def test_a_wrong_token_is_kicked_after_the_time_to_register() -> None:
                     closed = await one.closed()
                 assert closed.rcvd is not None
                 assert closed.rcvd.code == POLICY_VIOLATION
-                assert closed.rcvd.reason == "token: not the right one"
+                assert closed.rcvd.reason == "token: invalid"
                 assert time.monotonic() - begin >= 0.18
             async with worker(house, token=TOKEN) as one:
                 assert await one.hear() == ASKED
@@ -150,7 +150,7 @@ def test_once_there_are_keys_a_worker_needs_one_that_permits_work() -> None:
                 working = await make_key(house, Permission.WORK)
                 elsewhere = await make_key(house, Permission.WORK, queues=("other",))
                 # Who came into the open broker has to come again.
-                assert "one is needed now" in str(await early.closed())
+                assert "one is now required" in str(await early.closed())
             for token, reason in (
                 ("", "token"),
                 (reading, "lacks the permission work"),

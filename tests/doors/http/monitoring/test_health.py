@@ -82,7 +82,7 @@ def test_full_disk_and_room_again(tmp_path: Path) -> None:
             *answers, life, shown = await degraded(house, native)
             for answer in answers:
                 assert answer.json()["status"] == "degraded"
-                assert "no room to write" in answer.json()["trouble"]
+                assert "no space left" in answer.json()["trouble"]
             assert (life.status_code, life.json()) == (200, {"status": "alive"})
             assert "\njackalope_writable " in shown.text
             assert "\njackalope_storage_faults_total 0.0\n" not in shown.text
@@ -103,7 +103,7 @@ def test_stopping() -> None:
             house.door.closing.set()
             answer = await house.client.get("/health/ready")
             assert (answer.status_code, answer.json()["status"]) == (503, "degraded")
-            assert answer.json()["trouble"] == "the broker stops"
+            assert answer.json()["trouble"] == "the broker is shutting down"
             assert (await house.client.get("/health/live")).status_code == 200
             house.door.closing.clear()
             await healthy(house)
@@ -135,7 +135,7 @@ def test_disk_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
             await hung.wait()
             answer = await house.client.get("/health")
             assert answer.status_code == 503
-            assert answer.json()["trouble"] == "the disk has not answered for 11 s"
+            assert answer.json()["trouble"] == "the disk has not responded for 11 s"
             assert (await house.client.get("/metrics")).status_code == 200
             answers.set_result(None)
             await asked
@@ -255,7 +255,7 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
             for path in PATHS:
                 answer = await house.client.get(path)
                 assert (answer.status_code, answer.json()["status"]) == (503, "degraded")
-                assert "the disk has room for" in answer.json()["trouble"]
+                assert "free disk space is" in answer.json()["trouble"]
             assert (await house.client.get("/health/live")).status_code == 200
             assert "jackalope_accepting 0" in (await house.client.get("/metrics")).text
             assert "jackalope_writable 1" in (await house.client.get("/metrics")).text
@@ -268,5 +268,5 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
     with capture_logs() as lines:
         run(check())
     logged = [line["event"] for line in lines]
-    assert logged.count("disk nearly full, new tasks are refused") == 1
-    assert logged.count("disk has room again, new tasks are accepted") == 1
+    assert logged.count("disk space low; refusing new tasks") == 1
+    assert logged.count("disk space available again; accepting new tasks") == 1

@@ -173,7 +173,7 @@ def test_cancel_is_204_404_and_409() -> None:
             assert (again.status_code, again.json()["code"]) == (409, 409)
             held = await client.delete(f"/api/v1/tasks/{running}")
             assert held.status_code == 409
-            assert "is not pending any more, and cannot be cancelled" in held.json()["error"]
+            assert "is no longer pending and cannot be cancelled" in held.json()["error"]
             assert (await shown(client, running))["state"] == "running"
             unknown = await client.delete(f"/api/v1/tasks/{uuid4()}")
             assert (unknown.status_code, unknown.json()["reason"]) == (404, "unknown_task")

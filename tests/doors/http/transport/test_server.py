@@ -34,7 +34,7 @@ def test_unknown_paths_and_methods_have_the_one_error_body() -> None:
             unknown = await house.client.get("/nowhere")
             assert unknown.status_code == 404
             assert unknown.json() == {
-                "error": "nothing is at /nowhere; see /api/docs",
+                "error": "no resource at /nowhere; see /api/docs",
                 "code": 404,
                 "reason": "unknown_path",
             }
@@ -90,9 +90,9 @@ ASKED: list[tuple[str, str, dict[str, Any], int, str]] = [
     ("HEAD", "/health", {}, 405, ""),
     ("HEAD", "/", {}, 200, ""),
     ("OPTIONS", "/api/v1/tasks", {}, 204, ""),
-    ("OPTIONS", "/nowhere", {}, 404, "nothing is at /nowhere"),
-    ("DELETE", "/api/v1/stats", {}, 405, "DELETE means nothing at /api/v1/stats"),
-    ("GET", "/nowhere", {}, 404, "nothing is at /nowhere"),
+    ("OPTIONS", "/nowhere", {}, 404, "no resource at /nowhere"),
+    ("DELETE", "/api/v1/stats", {}, 405, "method DELETE is not allowed at /api/v1/stats"),
+    ("GET", "/nowhere", {}, 404, "no resource at /nowhere"),
     ("GET", "/api/v1/tasks/none", {}, 404, "no task 'none'"),
     ("POST", "/api/v1/tasks", {"content": b"{}"}, 415, "no Content-Type"),
     ("POST", "/api/v1/tasks", {"json": {"task_type": ""}}, 400, "task_type"),
@@ -101,7 +101,7 @@ ASKED: list[tuple[str, str, dict[str, Any], int, str]] = [
     # These have words of their own for errors.
     ("GET", "/api/jobs/none", {}, 404, '{"problem":'),
     ("POST", "/api/jobs/submit", {"content": b"nothing"}, 415, '{"problem":'),
-    ("GET", "/status/none", {}, 404, "nothing is at /status/none"),
+    ("GET", "/status/none", {}, 404, "no resource at /status/none"),
     ("GET", "/api/v1/queues", {"headers": {"host": "a b"}}, 400, "Invalid host header"),
 ]
 

@@ -54,8 +54,8 @@ _POLICY = (
 )
 
 _NOT_BUILT = (
-    "this install has no dashboard: it was made from the source without Node; `make dashboard` "
-    "builds it, and released packages contain it"
+    "this installation has no dashboard: it was built from source without Node; `make "
+    "dashboard` builds it, and released packages contain it"
 )
 
 

@@ -83,7 +83,7 @@ class Grid:
             self._compare(name, policy)
             return name
         if name != self.settings.queue:
-            raise Problem(404, f"There is no job type {name!r}; declare a queue of that name")
+            raise Problem(404, f"Unknown job type {name!r}; declare a queue of that name")
         async with self._declaring:
             if await self._policy(name) is None:
                 await self._declare(name)

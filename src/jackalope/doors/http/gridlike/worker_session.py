@@ -85,7 +85,7 @@ class WorkerSession(LocalWorker):
         access = self.broker.access
         principal = access.admit(token, self.broker.now_us())
         if not isinstance(principal, Principal) or (wanted and access.is_open):
-            return "token: not the right one"
+            return "token: invalid"
         refusal = principal.refuse(Permission.WORK, self._grid.namespace)
         refusal = refusal or principal.refuse_queues([self._entry.queue])
         if refusal is not None:
@@ -208,10 +208,10 @@ class WorkerSession(LocalWorker):
         self._give_up(1008, "another worker has joined with this name")
 
     def on_lease_lost(self) -> None:
-        self._give_up(1012, "the broker was away for too long; connect again")
+        self._give_up(1012, "the broker was unreachable for too long; connect again")
 
     def on_sent_away(self) -> None:
-        self._give_up(1008, "the API key of this worker is over")
+        self._give_up(1008, "the API key of this worker expired or was revoked")
 
     # A drained worker is given no more, and the protocol has no message for that.
 

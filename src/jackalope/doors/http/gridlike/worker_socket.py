@@ -170,7 +170,7 @@ class WorkerSocket:
         # Anybody can send this: it is not worth reading if it is that long.
         fields = read_message(text) if len(text) <= _REGISTRATION_CHARS_MAX else None
         if fields is None or fields["code"] != Code.REGISTRATION:
-            return "register first: code 0, with name, id and token"
+            return "send the registration first: code 0, with name, id and token"
         name, worker_id, token = (fields.get(field) for field in ("name", "id", "token"))
         if not isinstance(worker_id, str) or not 0 < len(worker_id) <= ID_CHARS_MAX:
             return f"id: must be a text of 1 to {ID_CHARS_MAX} characters"
@@ -223,7 +223,7 @@ class WorkerSocket:
         elif code == Code.FAILED:
             await self._on_failed(fields)
         else:
-            log.info("message of no known code", worker=self._entry.worker, code=code)
+            log.info("message with an unknown code", worker=self._entry.worker, code=code)
 
     def _on_status(self, *, is_ready: bool) -> None:
         asked_after = self._questions.popleft() if self._questions else None
@@ -263,7 +263,7 @@ class WorkerSocket:
             info is None or isinstance(info, str)
         )
         if not is_sound or (percent is None and info is None):
-            log.info("progress that is none", worker=self._entry.worker)
+            log.info("invalid progress", worker=self._entry.worker)
             return
         self._session.progress(None if percent is None else float(percent), info)
 
@@ -293,7 +293,7 @@ class WorkerSocket:
             if job is not None and job is self._session.job:
                 await self._session.finish(job, await self._finished(upload))
             else:
-                log.info("result of no job, thrown away", worker=self._entry.worker)
+                log.info("result without a job discarded", worker=self._entry.worker)
                 upload.abort()
         except BaseException:
             upload.abort()
@@ -312,7 +312,7 @@ class WorkerSocket:
                 return
             message = await self._socket.next()
             if message.get("bytes") is None:
-                raise Goodbye(1002, "a text within a binary message")
+                raise Goodbye(1002, "a text frame within a binary message")
 
     async def _feed(self, upload: Upload, piece: bytes) -> None:
         """Store a piece; the worker waits while there is no room for another upload."""
@@ -422,7 +422,7 @@ class WorkerSocket:
 
     async def _say_goodbye(self, goodbye: Goodbye) -> None:
         log.info(
-            "worker sent away",
+            "worker disconnected",
             worker=self._entry.worker or self._entry.id,
             code=goodbye.code,
             reason=str(goodbye),

@@ -111,7 +111,7 @@ def _problem_of(connection: Connection, error: Exception) -> Problem:
         return Problem(503, _UNAVAILABLE, str(error))
     if not isinstance(error, Rejected):
         log.error("bug", method=connection.method, path=connection.path, exc_info=error)
-        return Problem(500, "internal_error", "an error in the broker; see its log")
+        return Problem(500, "internal_error", "internal error; see the broker's log")
     if error.status in (401, 403):
         return Problem(401, "not_authorised", str(error))
     if error.status == 404:

@@ -44,11 +44,11 @@ _HOSTS_REMEMBERED = 100
 
 _CHALLENGE = 'Bearer realm="jackalope"'
 
-_KEY_IS_OVER = "the API key was revoked or has expired, or one is needed now; sign in again"
+_KEY_IS_OVER = "the API key expired or was revoked, or one is now required; sign in again"
 
 _NOT_MEANT = (
-    "a cookie alone changes nothing, because any page could make a browser send it: send the "
-    "header X-Jackalope-Client as well, and open WebSockets from a page of this door"
+    "a cookie alone is not accepted for changes, because any page could make a browser send it: "
+    "also send the header X-Jackalope-Client, and open WebSockets from a page of this door"
 )
 
 #: Security headers of every response, unless it sets them itself.
@@ -143,14 +143,14 @@ class Gate:
         origin = headers.get(b"origin", b"").decode("latin-1")
         if self._is_local and not self._is_own_name(host):
             message = (
-                f"this broker has no keys, and is not called {host[:100]!r}: call it by the name "
-                "of this machine, make an API key, or add the name to http.hosts"
+                f"unexpected host {host[:100]!r} for a broker without API keys: use the name of "
+                "this machine, create an API key, or add the name to http.hosts"
             )
             return Rejected(403, message)
         is_from_here = not origin or origin in self._origins or "*" in self._origins
         if not is_from_here and urlsplit(origin).netloc.lower() != host.lower():
             message = (
-                f"this broker has no keys, and takes nothing from pages of {origin[:100]!r}: make "
+                f"origin {origin[:100]!r} is not allowed for a broker without API keys: create "
                 "an API key, or add the origin to http.cors_origins"
             )
             return Rejected(403, message)
@@ -251,7 +251,7 @@ def _too_often(share: Share | None) -> Rejected | None:
         return None
     return Rejected(
         429,
-        f"too many requests: {share.limit} may come at once; ask again in {share.wait_s:.2f} s",
+        f"too many requests: the burst size is {share.limit}; try again in {share.wait_s:.2f} s",
         "rate_limited",
         retry_after_s=math.ceil(share.wait_s * 1_000) / 1_000,
     )

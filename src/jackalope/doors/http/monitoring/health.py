@@ -41,7 +41,7 @@ class Life(msgspec.Struct, frozen=True):
     status: Literal["alive"] = "alive"
 
 
-_SPEC = Spec(Health, also={503: "It cannot write, or take new tasks, just now."})
+_SPEC = Spec(Health, also={503: "It cannot write, or cannot accept new tasks."})
 
 
 @routes.get("/health", "", _SPEC)
@@ -71,7 +71,7 @@ async def read_life(_: Request) -> Response:
 def trouble_of(request: Request) -> str:
     """Return why the broker cannot take tasks just now; empty if it can."""
     door = door_of(request)
-    return "the broker stops" if door.closing.is_set() else door.broker.health.shortage()
+    return "the broker is shutting down" if door.closing.is_set() else door.broker.health.shortage()
 
 
 def _health(request: Request) -> Response:
@@ -138,7 +138,7 @@ class OsrdyneHealth(msgspec.Struct):
     status: Literal["ok", "degraded"]
 
 
-@routes.get("/osrdyne/health", "", Spec(OsrdyneHealth, also={503: "It cannot write just now."}))
+@routes.get("/osrdyne/health", "", Spec(OsrdyneHealth, also={503: "It cannot write."}))
 async def read_osrdyne_health(request: Request) -> Response:
     """Tell whether the broker can write, in osrdyne's words."""
     trouble = trouble_of(request)

@@ -92,7 +92,7 @@ async def act_on_task(request: Request, task_id: str, action: str) -> Response:
         outcome = await _act_on_one(request, found, Action(action))
     else:
         names = ", ".join([*Action, CANCEL])
-        raise Rejected(404, f"nothing that can be done is called {action!r}; there are {names}")
+        raise Rejected(404, f"unknown action {action!r}; use {names}")
     return answer(ActionDone(id_text(found), outcome))
 
 
@@ -103,7 +103,7 @@ async def _act_on_one(
     if acted.refused:
         refusal = acted.refused[0][1]
         if only_if is _PENDING and refusal.code is Code.WRONG_STATE:
-            message = f"task {id_text(task)} is not pending any more, and cannot be cancelled"
+            message = f"task {id_text(task)} is no longer pending and cannot be cancelled"
             refusal = Refusal(refusal.code, message + "; kill it, which asks its worker to stop")
         raise Refused(refusal)
     return Outcome.REQUESTED if acted.requested else Outcome.CHANGED
@@ -117,8 +117,8 @@ async def _act(request: Request, command: ActOnTasks) -> Acted:
 class TermsGiven(msgspec.Struct, forbid_unknown_fields=True):
     """What shall be otherwise when a task is tried again; what is left out stays."""
 
-    max_retries: Annotated[Count | None, about("How many failures are tried again.")] = None
-    timeout_seconds: Annotated[Seconds | None, about("How long an attempt may run.")] = None
+    max_retries: Annotated[Count | None, about("How many failures are retried.")] = None
+    timeout_seconds: Annotated[Seconds | None, about("The time limit of an attempt.")] = None
     priority: Annotated[Priority | None, about("Higher runs first.")] = None
 
 
@@ -126,9 +126,9 @@ class ActionAsked(msgspec.Struct, forbid_unknown_fields=True):
     """An action on many tasks: on those named, on those that match, or on those that are both."""
 
     action: Action
-    filter: Annotated[FilterGiven | None, about("On all tasks that match this.")] = None
+    filter: Annotated[FilterGiven | None, about("All tasks that match this filter.")] = None
     task_ids: Annotated[
-        tuple[Id, ...], about("Or on these.", max_length=ITEMS_PER_COMMAND_MAX)
+        tuple[Id, ...], about("These tasks.", max_length=ITEMS_PER_COMMAND_MAX)
     ] = ()
     dry_run: Annotated[bool, about("Only count what would be changed.")] = False
     terms: Annotated[
@@ -185,7 +185,7 @@ async def act_on_tasks(request: Request) -> Response:
     """
     asked = await read_body(request, ActionAsked)
     if asked.filter is None and not asked.task_ids:
-        raise Rejected(400, "body: give a filter, or task_ids, or both")
+        raise Rejected(400, "body: filter or task_ids is required")
     given = asked.filter
     wanted = None if given is None else given.to_filter(given.states)
     command = ActOnTasks(

@@ -69,7 +69,7 @@ async def create_key(request: Request) -> Response:
     wanted = await read_body(request, KeyWanted)
     token, expires_us = new_token(), from_time(wanted.expires_at)
     if 0 < expires_us <= door_of(request).broker.now_us():
-        raise Rejected(409, "expires_at lies in the past: name a time to come, or none", "invalid")
+        raise Rejected(409, "expires_at is in the past; use a future time, or omit it", "invalid")
     key = ApiKey(
         id=id_of(token),
         hash=hash_of(token),

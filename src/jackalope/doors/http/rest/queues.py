@@ -69,9 +69,9 @@ class QueueWanted(msgspec.Struct, forbid_unknown_fields=True):
     """A queue as it shall be: a preset is a whole policy, fields beside it change it."""
 
     preset: Annotated[
-        str, about("One of the published designs.", pattern=f"^({'|'.join(PRESETS)})?$")
+        str, about("The preset to start from.", pattern=f"^({'|'.join(PRESETS)})?$")
     ] = ""
-    policy: Annotated[PolicyGiven, about("What differs from it, or changes.")] = PolicyGiven()
+    policy: Annotated[PolicyGiven, about("The fields to change.")] = PolicyGiven()
 
 
 @routes.get("/queues", "read_tasks", Spec(QueueList))
@@ -155,7 +155,7 @@ class BatchList(msgspec.Struct):
 class BatchQuery(msgspec.Struct, forbid_unknown_fields=True):
     """Which batches."""
 
-    limit: Annotated[int, about("How many at most.", ge=1, le=1_000)] = 100
+    limit: Annotated[int, about("The maximum number of items.", ge=1, le=1_000)] = 100
     before: Annotated[
         int, about("Only batches with smaller numbers; 0 for the latest.", ge=0, le=TIME_US_MAX)
     ] = 0
@@ -164,8 +164,8 @@ class BatchQuery(msgspec.Struct, forbid_unknown_fields=True):
 class BatchTasksQuery(msgspec.Struct, forbid_unknown_fields=True):
     """Which tasks of a batch."""
 
-    limit: Annotated[int, about("How many at most.", ge=1, le=1_000)] = 1_000
-    cursor: Annotated[str, about("From the page before.", max_length=1_024)] = ""
+    limit: Annotated[int, about("The maximum number of items.", ge=1, le=1_000)] = 1_000
+    cursor: Annotated[str, about("The cursor of the previous page.", max_length=1_024)] = ""
 
 
 class BatchWithTasks(BatchShown):

@@ -71,7 +71,9 @@ class AnswersQuery(msgspec.Struct, forbid_unknown_fields=True):
     queue: Annotated[MaybeName, about("Of this queue.")] = ""
     task_type: Annotated[MaybeName, about("Of tasks of exactly this name.")] = ""
     version: Annotated[MaybeName, about("Of this version of the code.")] = ""
-    limit: Annotated[int, about("How many at most.", ge=1, le=_LIMIT_MAX)] = _LIMIT_DEFAULT
+    limit: Annotated[int, about("The maximum number of items.", ge=1, le=_LIMIT_MAX)] = (
+        _LIMIT_DEFAULT
+    )
 
 
 class AnswersMeant(msgspec.Struct, forbid_unknown_fields=True):

@@ -203,42 +203,50 @@ _RETRY_CAP_US = HOUR
 class TaskToSubmit(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A task to submit. Only `task_type` is needed."""
 
-    task_type: Annotated[Name, about("What is to be run: the name of the task.")]
-    payload: Annotated[Bytes, about("What it is to be run with, in base64.")] = b""
+    task_type: Annotated[Name, about("The name of the task to run.")]
+    payload: Annotated[Bytes, about("The payload, in base64.")] = b""
     payload_ticket: Annotated[
-        str, about("In place of it, the ticket of what was sent over a link.", max_length=64)
+        str, about("The ticket of an upload link, instead of `payload`.", max_length=64)
     ] = ""
     priority: Annotated[Priority, about("Higher runs first; 200 and up is high.")] = (
         PRIORITY_DEFAULT
     )
-    schedule_at: Annotated[Time | None, about("Not to start before.")] = None
+    schedule_at: Annotated[Time | None, about("The earliest start time.")] = None
     timeout_seconds: Annotated[
-        Seconds | None, about("How long an attempt may run; by default the queue decides.")
+        Seconds | None, about("The time limit of an attempt; by default that of the queue.")
     ] = None
     max_retries: Annotated[
-        Count | None, about("How many failures are tried again; by default the queue decides.")
+        Count | None, about("How many failures are retried; by default as the queue's policy.")
     ] = None
     dependencies: Annotated[
-        tuple[Id, ...], about("Tasks that must end first.", max_length=DEPENDENCIES_PER_TASK_MAX)
+        tuple[Id, ...],
+        about("Tasks that must end before this one starts.", max_length=DEPENDENCIES_PER_TASK_MAX),
     ] = ()
-    task_id: Annotated[Id | None, about("Its id, so that a repeated submit is harmless.")] = None
-    queue: Annotated[Name | None, about(f"Its queue; else `{QUEUE_DEFAULT}`.")] = None
-    key: Annotated[MaybeName, about("Narrows the queue to workers that serve this key.")] = ""
-    alias: Annotated[MaybeName, about("A name of its own, unique in the namespace.")] = ""
+    task_id: Annotated[
+        Id | None, about("The id of the task, which makes the submit idempotent.")
+    ] = None
+    queue: Annotated[Name | None, about(f"The queue; default `{QUEUE_DEFAULT}`.")] = None
+    key: Annotated[MaybeName, about("Only workers that serve this key run it.")] = ""
+    alias: Annotated[MaybeName, about("An alias, unique in the namespace.")] = ""
     tags: Annotated[
-        tuple[Tag, ...], about("Labels that can be limited.", max_length=TAGS_PER_TASK_MAX)
+        tuple[Tag, ...],
+        about("Labels by which running tasks can be limited.", max_length=TAGS_PER_TASK_MAX),
     ] = ()
-    headers: Annotated[dict[str, Any], about("Your own data, handed to the worker.")] = {}
-    expires_at: Annotated[Time | None, about("Dead if not begun by then.")] = None
+    headers: Annotated[dict[str, Any], about("Free-form data that is passed to the worker.")] = {}
+    expires_at: Annotated[Time | None, about("The task is dead if it has not started by then.")] = (
+        None
+    )
     on_dependency: Annotated[
         OnDependency, about("What to do if a dependency does not succeed.")
     ] = OnDependency.DEAD
-    parent_id: Annotated[Id | None, about("The task that this one belongs to.")] = None
-    held: Annotated[bool, about("Whether it waits to be played.")] = False
+    parent_id: Annotated[Id | None, about("The parent task.")] = None
+    held: Annotated[bool, about("Hold the task until it is played.")] = False
     same: Annotated[
-        Same | None, about("What to do if another asks for the same; else the queue decides.")
+        Same | None, about("What to do with an equal request; by default as the queue's policy.")
     ] = None
-    version: Annotated[MaybeName, about("The version of the code, if that matters.")] = ""
+    version: Annotated[
+        MaybeName, about("The version of the code, as part of the request's identity.")
+    ] = ""
 
 
 class TasksToSubmit(msgspec.Struct, forbid_unknown_fields=True):
@@ -250,18 +258,20 @@ class TasksToSubmit(msgspec.Struct, forbid_unknown_fields=True):
 class RawTask(msgspec.Struct, forbid_unknown_fields=True):
     """A task whose payload is the body of the request."""
 
-    task_type: Annotated[Name, about("What is to be run: the name of the task.")]
-    queue: Annotated[Name | None, about(f"Its queue; else `{QUEUE_DEFAULT}`.")] = None
+    task_type: Annotated[Name, about("The name of the task to run.")]
+    queue: Annotated[Name | None, about(f"The queue; default `{QUEUE_DEFAULT}`.")] = None
     priority: Annotated[Priority, about("Higher runs first.")] = PRIORITY_DEFAULT
-    key: Annotated[MaybeName, about("Narrows the queue to workers that serve this key.")] = ""
-    alias: Annotated[MaybeName, about("A name of its own, unique in the namespace.")] = ""
+    key: Annotated[MaybeName, about("Only workers that serve this key run it.")] = ""
+    alias: Annotated[MaybeName, about("An alias, unique in the namespace.")] = ""
     tag: Annotated[
-        tuple[Tag, ...], about("A label; may be repeated.", max_length=TAGS_PER_TASK_MAX)
+        tuple[Tag, ...], about("A tag; may be repeated.", max_length=TAGS_PER_TASK_MAX)
     ] = ()
-    timeout_seconds: Annotated[Seconds | None, about("How long an attempt may run.")] = None
-    max_retries: Annotated[Count | None, about("How many failures are tried again.")] = None
-    task_id: Annotated[Id | None, about("Its id, so that a repeated submit is harmless.")] = None
-    held: Annotated[bool, about("Whether it waits to be played.")] = False
+    timeout_seconds: Annotated[Seconds | None, about("The time limit of an attempt.")] = None
+    max_retries: Annotated[Count | None, about("How many failures are retried.")] = None
+    task_id: Annotated[
+        Id | None, about("The id of the task, which makes the submit idempotent.")
+    ] = None
+    held: Annotated[bool, about("Hold the task until it is played.")] = False
 
     def to_submit(self) -> TaskToSubmit:
         """Return the task without its payload."""

@@ -62,13 +62,13 @@ class SeriesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What part of the series to show."""
 
     queue: Annotated[MaybeName, about("Only this queue; else all of the namespace.")] = ""
-    since: Annotated[Time | None, about("From then on; by default the last hour.")] = None
-    until: Annotated[Time | None, about("Until then; by default now.")] = None
+    since: Annotated[Time | None, about("The start; by default an hour ago.")] = None
+    until: Annotated[Time | None, about("The end; by default now.")] = None
     step_s: Annotated[
         int,
         about(
             "The length of a step: a multiple of 10 for the last two hours, of 300 for the last "
-            "eight days. By default the shorter one that will do.",
+            "eight days. By default the shorter one that covers the range.",
             ge=0,
             le=_STEP_S_MAX,
         ),

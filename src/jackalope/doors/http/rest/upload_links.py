@@ -34,24 +34,24 @@ _NO_LINKS = "no_links"
 
 #: The parameter that asks for a link.
 WithLink = Annotated[
-    int, Meta(ge=0, le=1, description="1 for a link to the store in place of the bytes.")
+    int, Meta(ge=0, le=1, description="1 for a link to the blob store instead of the bytes.")
 ]
 
 
 class UploadLink(msgspec.Struct):
     """Where to send a payload or result, and what stands for it afterwards."""
 
-    ticket: Annotated[str, about("Name it in one submit or result.")]
-    url: Annotated[str, about("Send the body there.")]
-    method: Annotated[str, about("With this method.")]
-    expires_at: Annotated[Time | None, about("Until then both are worth something.")]
-    bytes_max: Annotated[int, about("The largest body that will be taken.")]
+    ticket: Annotated[str, about("Use it in one submit or result.")]
+    url: Annotated[str, about("The URL to send the body to.")]
+    method: Annotated[str, about("The HTTP method.")]
+    expires_at: Annotated[Time | None, about("When the link and the ticket expire.")]
+    bytes_max: Annotated[int, about("The maximum size of the body.")]
 
 
 class DownloadLink(msgspec.Struct):
     """Where a payload or result can be had."""
 
-    url: Annotated[str, about("Get it there.")]
+    url: Annotated[str, about("The URL to fetch it from.")]
     expires_at: Annotated[Time | None, about("Until then.")]
 
 
@@ -75,7 +75,7 @@ async def upload_link(request: Request) -> Response:
     door = door_of(request)
     links = door.broker.blobs.links
     if links is None:
-        message = "the store of this broker makes no links; send the body itself"
+        message = "the blob store of this broker does not support links; send the body itself"
         raise Rejected(501, message, _NO_LINKS)
     ticket = await give_ticket(door.broker.blobs, links, _owner(request), _now_s(request))
     shown = UploadLink(
@@ -103,7 +103,7 @@ async def body_or_link(request: Request, body: Body, *, is_link: bool) -> Respon
         return await body_response(request, blobs, body)
     link = await link_to(blobs, body, _now_s(request))
     if link is None:
-        raise Rejected(501, "there is no link to this; get it without `link`", _NO_LINKS)
+        raise Rejected(501, "no link is available for this; fetch it without `link`", _NO_LINKS)
     return answer(DownloadLink(link.url, _until(link)))
 
 
@@ -175,7 +175,7 @@ async def redeem(blobs: BlobKeeper, ticket: str, owner: str, now_s: int, bytes_m
     if ref is None:
         raise Refused(_worthless(ticket))
     if ref.size > bytes_max:
-        message = f"what was sent with the ticket is too large; at most {bytes_max} bytes are taken"
+        message = f"the upload of the ticket is too large; at most {bytes_max} bytes are accepted"
         raise Refused(Refusal(Code.TOO_LARGE, message))
     return ref
 
@@ -199,7 +199,7 @@ def _name_of(ticket: str, owner: str) -> str:
 
 def _worthless(ticket: str) -> Refusal:
     message = (
-        f"ticket {ticket[:64]!r} stands for nothing: nothing was sent over its link, its time is "
-        "over, or it was given to somebody else. Ask for another"
+        f"invalid ticket {ticket[:64]!r}: nothing was uploaded with its link, it has expired, or "
+        "it belongs to another client. Request another"
     )
     return Refusal(Code.INVALID, message)

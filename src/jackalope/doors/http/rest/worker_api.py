@@ -80,9 +80,7 @@ _STATS_MAX = 64
 
 _Lease = Annotated[
     float,
-    about(
-        "How many seconds of silence are borne.", ge=LEASE_US_MIN / SECOND, le=LEASE_US_MAX / SECOND
-    ),
+    about("The lease duration in seconds.", ge=LEASE_US_MIN / SECOND, le=LEASE_US_MAX / SECOND),
 ]
 _Queues = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=QUEUES_PER_WORKER_MAX)]
 _Keys = Annotated[tuple[Name, ...], Meta(max_length=KEYS_PER_WORKER_MAX)]
@@ -109,13 +107,16 @@ class JoinAsked(msgspec.Struct, forbid_unknown_fields=True):
     keys: _Keys = ()
     tasks: Annotated[
         _Names | None,
-        about("The task types that it knows, the empty one for tasks without; else it takes any."),
+        about("The task types it implements, with  for tasks without a type; by default all."),
     ] = None
     labels: _Labels = {}
     lease_seconds: _Lease = 30
     holding: Annotated[
         list[HeldAttempt],
-        about("What it still runs; all else is given away.", max_length=ITEMS_PER_COMMAND_MAX),
+        about(
+            "The attempts that it still runs; its other attempts are given up.",
+            max_length=ITEMS_PER_COMMAND_MAX,
+        ),
     ] = []
 
 
@@ -133,12 +134,14 @@ class ClaimAsked(msgspec.Struct, forbid_unknown_fields=True):
     keys: Annotated[_Keys, about("Only tasks with one of these keys.")] = ()
     tasks: Annotated[
         _Names | None,
-        about("Only tasks of these types, now and in later claims; absent: as it said before."),
+        about("Only tasks of these types, in this and later claims; by default as before."),
     ] = None
-    count: Annotated[int, about("How many tasks at most.", ge=1, le=1_000)] = 1
+    count: Annotated[int, about("The maximum number of tasks.", ge=1, le=1_000)] = 1
     wait: Wait = 0
     lease_seconds: _Lease = 30
-    start: Annotated[bool, about("They begin with the answer; else `start` says so.")] = True
+    start: Annotated[bool, about("Start the tasks with the response; otherwise call `start`.")] = (
+        True
+    )
 
 
 class AssignedTask(msgspec.Struct):
@@ -296,14 +299,14 @@ class AttemptQuery(msgspec.Struct, forbid_unknown_fields=True):
     """Whose attempt, and the fence that proves the right to it."""
 
     worker: Annotated[Name, about("The worker.")]
-    fence: Annotated[Fence, about("The fence that came with the task.")]
+    fence: Annotated[Fence, about("The fence that was assigned with the task.")]
 
 
 class ResultQuery(AttemptQuery, forbid_unknown_fields=True):
     """Whose attempt, and where its result is if that is not the body."""
 
     ticket: Annotated[
-        str, about("The ticket of what was sent over a link, in place of a body.", max_length=64)
+        str, about("The ticket of an upload link, instead of a body.", max_length=64)
     ] = ""
 
 
@@ -327,7 +330,9 @@ class FailureTold(msgspec.Struct, forbid_unknown_fields=True):
     type: Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)] = "Failure"
     trace: Annotated[str, Meta(max_length=ERROR_CHARS_MAX // 2)] = ""
     verdict: Verdict = Verdict.RETRY
-    retry_after_seconds: Annotated[Seconds, about("When, in place of the policy's wait.")] = 0
+    retry_after_seconds: Annotated[
+        Seconds, about("When to retry, instead of the policy's delay.")
+    ] = 0
 
 
 class SignalTold(msgspec.Struct, forbid_unknown_fields=True):
@@ -393,7 +398,7 @@ async def finish_attempt(request: Request, task_id: str) -> Response:
         result = received.body or b""
         if query.ticket:
             if result:
-                raise Rejected(400, "a result comes as the body or by its ticket, not both")
+                raise Rejected(400, "send the result as the body or by a ticket, not both")
             result = await body_of_ticket(request, query.ticket)
         finish = Finish(held.task, held.fence, result)
         return await _report_as(request, query.worker, held, FinishAttempts(attempts=[finish]))

@@ -429,12 +429,12 @@ class PatientProtocol(Counted, HttpToolsProtocol):
         elif self._is_over:
             return
         elif self._phase is Phase.HEAD and waited_s > patience.header_s:
-            self._end(408, f"no whole request came within {patience.header_s:g} s")
+            self._end(408, f"no complete request within {patience.header_s:g} s")
         elif self._phase is Phase.BODY and waited_s > patience.body_s:
             if self.flow.read_paused:
                 self._since_s = now_s  # It is the application that has not read on.
             else:
-                self._end(408, f"the body stood still for {patience.body_s:g} s")
+                self._end(408, f"the body stalled for {patience.body_s:g} s")
 
     def _is_resting(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle
@@ -450,7 +450,7 @@ class PatientProtocol(Counted, HttpToolsProtocol):
 
     def _refuse_head(self) -> None:
         most = self._patience.header_bytes_max
-        self._end(431, f"the head of a request has at most {most} bytes")
+        self._end(431, f"the request line and headers have at most {most} bytes")
 
     def _end(self, status: int, message: str) -> None:
         """Answer, if nothing was answered yet, and close."""
