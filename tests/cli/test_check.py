@@ -50,4 +50,4 @@ def test_a_journal_that_lost_its_end(tmp_path: Path, cli: Cli) -> None:
 def test_what_is_no_data_folder(tmp_path: Path, cli: Cli) -> None:
     ran = cli("check", str(tmp_path))
     assert ran.code == Exit.STORAGE
-    assert "is no data folder" in ran.err
+    assert "not a data folder" in ran.err

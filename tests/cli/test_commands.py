@@ -260,7 +260,7 @@ def test_list_filters_and_sorts(cli: Cli) -> None:
     ("options", "problem"),
     [
         (["--state", "lost"], "unknown state 'lost'; use held, waiting"),
-        (["--sort", "name"], "no order 'name'"),
+        (["--sort", "name"], "unknown order 'name'"),
         (["--older-than", "long"], "'long' is not a duration"),
         (["--batch", "1"], "--batch needs --queue"),
     ],

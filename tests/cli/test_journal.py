@@ -45,4 +45,4 @@ def test_a_damaged_batch_is_shown_as_such(tmp_path: Path, cli: Cli) -> None:
 def test_what_is_no_data_folder(tmp_path: Path, cli: Cli) -> None:
     ran = cli("journal", "show", str(tmp_path))
     assert ran.code == Exit.STORAGE
-    assert "is no data folder" in ran.err
+    assert "not a data folder" in ran.err

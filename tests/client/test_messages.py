@@ -119,7 +119,7 @@ def test_a_recipient_that_goes_away_fails_the_call() -> None:
             call = asyncio.create_task(caller.rpc("clerk"))
             await asked.wait()
             await clerk.close()
-            with pytest.raises(CallFailed, match="went away"):
+            with pytest.raises(CallFailed, match="disconnected"):
                 await call
 
     run(test())

@@ -97,8 +97,8 @@ def test_times_from_now_count_from_the_submit() -> None:
         ({"priority": -1}, "priority: 0 to 255, got -1"),
         ({"tags": "one"}, "tags: several strings, not one"),
         ({"on_dependency": "wait"}, "on_dependency: dead or run"),
-        ({"depends_on": ["nonsense"]}, "is no task id"),
-        ({"parent": "nonsense"}, "is no task id"),
+        ({"depends_on": ["nonsense"]}, "is not a task id"),
+        ({"parent": "nonsense"}, "is not a task id"),
     ],
 )
 def test_choice_that_cannot_be_is_refused(choices: Any, why: str) -> None:

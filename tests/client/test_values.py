@@ -230,7 +230,7 @@ def test_worker_refuses_a_call_that_does_not_fit(
 def test_worker_refuses_a_payload_that_is_no_call(payload: bytes) -> None:
     def resize(path: str) -> None: ...
 
-    with pytest.raises(DecodeFailed, match=r"app\.f: the payload is no call"):
+    with pytest.raises(DecodeFailed, match=r"app\.f: the payload is not a call"):
         define(resize).arguments(payload)
 
 
@@ -380,7 +380,7 @@ def test_exception_that_cannot_be_shown_is_still_described() -> None:
 
 
 def test_current_is_for_code_that_a_worker_runs() -> None:
-    with pytest.raises(JackalopeError, match="no task runs here"):
+    with pytest.raises(JackalopeError, match="no task is running here"):
         current()
     marker: Any = object()
     token = running.set(marker)

@@ -419,7 +419,7 @@ def closes_on(is_bad: Callable[[AnyMessage], bool]) -> ScriptedBroker:
     def script(message: AnyMessage) -> list[AnyMessage] | None:
         if not is_bad(message):
             return None
-        broker.push(Notice("error", "protocol error: a frame of kind 1 with a bad body"))
+        broker.push(Notice("error", "protocol error: invalid body in a frame of kind 1"))
         broker.close_soon()
         return []
 

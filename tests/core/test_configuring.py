@@ -21,7 +21,7 @@ GOOD: list[Command] = [
     LimitTag(tag="gpu", limit=1),
 ]
 BAD: dict[str, tuple[Command, Code]] = {
-    "a circle": (DeclareQueue(queue="a", changes={"result_becomes": "b"}), Code.POLICY_CYCLE),
+    "form a cycle": (DeclareQueue(queue="a", changes={"result_becomes": "b"}), Code.POLICY_CYCLE),
     "a setting": (DeclareQueue(queue="c", changes={"nonsense": 1}), Code.INVALID),
     "a name": (DeclareQueue(queue="x" * 300), Code.INVALID),
     "a pool": (DeclarePool(queue="a", changes={"workers_max": 0}), Code.INVALID),

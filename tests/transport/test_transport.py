@@ -61,7 +61,7 @@ def test_address_is_read(text: str, address: Address) -> None:
         ("jackalope://host:port", "port"),
         ("jackalope://host:70000", "ort out of range"),
         ("jackalope://host:0", "port 0"),
-        ("jackalope://user:word@host", "no colon"),
+        ("jackalope://user:word@host", "a colon in the token"),
         ("jackalope://a,,b", "missing before or after a comma"),
         ("jackalope://a,", "missing before or after a comma"),
         ("jackalope://,a/lab", "missing before or after a comma"),
@@ -72,7 +72,7 @@ def test_address_is_read(text: str, address: Address) -> None:
         ("jackalope://one@a,two@b", "one token stands before all hosts"),
         ("jackalope://a,two@b", "one token stands before all hosts"),
         ("jackalope://a,jackalope://b", "stands once"),
-        ("jackalope://host/a/b", "no slash"),
+        ("jackalope://host/a/b", "a slash in the namespace"),
         ("jackalope://host/a?b=c", "nothing may follow"),
         ("jackalope://host/" + "n" * 257, "longer than 256"),
     ],
@@ -163,7 +163,7 @@ def test_task_id_is_understood_however_it_is_written() -> None:
 
 @pytest.mark.parametrize("value", ["", "abc", b"short", None, 5, "z" * 32])
 def test_what_is_no_task_id_is_refused(value: object) -> None:
-    with pytest.raises(ConfigError, match="is no task id"):
+    with pytest.raises(ConfigError, match="is not a task id"):
         to_task_id(value)
 
 

@@ -132,7 +132,7 @@ def test_a_task_without_a_name_is_for_the_only_function_of_its_queue() -> None:
     assert find_task(functions, "two", "single") is functions["two"]
     assert find_task(functions, "", "several") is None
     assert find_task(functions, "four", "single") is None
-    assert "does not say which" in unknown_task(app, "").error.message
+    assert "the task has no name" in unknown_task(app, "").error.message
 
 
 def test_exit_causes() -> None:

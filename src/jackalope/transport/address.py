@@ -84,7 +84,7 @@ def parse_address(text: str) -> Address:
     """
     scheme, separator, rest = text.partition("://")
     if not separator:
-        raise _bad(text, f"it does not begin with {SCHEME}://")
+        raise _bad(text, f"it must begin with {SCHEME}://")
     if scheme not in (SCHEME, TLS_SCHEME):
         raise _bad(text, f"it begins with {scheme}://, not {SCHEME}:// or {TLS_SCHEME}://")
     if "://" in rest:
@@ -95,7 +95,7 @@ def parse_address(text: str) -> Address:
     if "," in token:
         raise _bad(text, "one token stands before all hosts; a comma in it is written as %2C")
     if ":" in token:
-        raise _bad(text, "a token has no colon in it; write it as %3A")
+        raise _bad(text, "a colon in the token must be written as %3A")
     if "?" in path or "#" in path:
         raise _bad(text, "nothing may follow the namespace")
     members = [member.strip() for member in hosts.split(",")]
@@ -119,7 +119,7 @@ def _host_and_port(text: str, member: str) -> tuple[str, int]:
     except ValueError as error:
         raise _bad(text, str(error)) from None
     if not parts.hostname:
-        raise _bad(text, "it names no host")
+        raise _bad(text, "the host is missing")
     if port == 0:
         raise _bad(text, "port 0 cannot be connected to")
     return parts.hostname, port
@@ -128,7 +128,7 @@ def _host_and_port(text: str, member: str) -> tuple[str, int]:
 def _namespace(text: str, path: str) -> str:
     namespace = path.removeprefix("/").removesuffix("/")
     if "/" in namespace:
-        raise _bad(text, "a namespace has no slash in it; write it as %2F")
+        raise _bad(text, "a slash in the namespace must be written as %2F")
     if len(namespace) > NAME_CHARS_MAX:
         raise _bad(text, f"the namespace is longer than {NAME_CHARS_MAX} characters")
     return unquote(namespace) or DEFAULT_NAMESPACE
@@ -137,4 +137,4 @@ def _namespace(text: str, path: str) -> str:
 def _bad(text: str, why: str) -> ConfigError:
     # A token must not end up in a log because the rest of the address was wrong.
     shown = text.rpartition("@")[2]
-    return ConfigError(f"{shown!r} is no address of a broker: {why}; the form is {_FORM}")
+    return ConfigError(f"{shown!r} is not a broker address: {why}; the form is {_FORM}")

@@ -224,7 +224,9 @@ class Connection(asyncio.Protocol):
         self._transport.write(out[0] if len(out) == 1 else b"".join(out))
         self._sent_at = self._loop.time()
         if self._transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
-            self._give_up(ConnectionLost(f"{self.address} leaves {UNSENT_BYTES_MAX} bytes unread"))
+            self._give_up(
+                ConnectionLost(f"{self.address} has {UNSENT_BYTES_MAX} bytes of unread data")
+            )
 
     def new_upload(self) -> int:
         self._uploads += 1
@@ -303,7 +305,7 @@ class Connection(asyncio.Protocol):
             self._beat.cancel()
         if self._why is None:
             reason = _reason(error) if error is not None else "the broker closed it"
-            self._why = ConnectionLost(f"the connection to {self.address} is over: {reason}")
+            self._why = ConnectionLost(f"the connection to {self.address} was lost: {reason}")
         loss = self._loss()
         if not self._greeting.done():
             self._greeting.set_exception(self._why)
@@ -404,13 +406,13 @@ class Connection(asyncio.Protocol):
         """Return why the connection is over, as the error of requests that still wait."""
         if isinstance(self._why, ConnectionLost):
             return self._why
-        return ConnectionLost(str(self._why or f"the connection to {self.address} is over"))
+        return ConnectionLost(str(self._why or f"the connection to {self.address} was lost"))
 
     def _too_large(self, message: Request | Command, size: int) -> Rejected:
         return Rejected(
             "too_large",
-            f"{name_of(message).lower()} of {size} bytes; {self.address} takes frames of "
-            f"{self.welcome.frame_bytes_max}: keep large data elsewhere and send where it is",
+            f"{name_of(message).lower()} of {size} bytes; {self.address} accepts frames of "
+            f"{self.welcome.frame_bytes_max}: store large data elsewhere and send a reference",
         )
 
     # Heartbeats.
@@ -432,8 +434,8 @@ class Connection(asyncio.Protocol):
         # what it has sent may lie unread.
         is_late = now - due > self._beat_s / 3
         if not is_late and now - self._heard_at > SILENT_HEARTBEATS_MAX * self._beat_s:
-            silence = f"{now - self._heard_at:.1f} s of silence"
-            self._give_up(ConnectionLost(f"the connection to {self.address} is over: {silence}"))
+            silence = f"{now - self._heard_at:.1f} s without data"
+            self._give_up(ConnectionLost(f"the connection to {self.address} was lost: {silence}"))
             return
         if now - self._sent_at >= self._beat_s / 2:
             self.send(Heartbeat())
@@ -482,7 +484,7 @@ def trouble(address: Address, error: ssl.SSLError) -> str:
             f"the certificate of {address} is not trusted: {error.verify_message}; "
             "name the file of the authority that signed it"
         )
-    return f"{address} does not speak TLS as we do: {error.reason or error}"
+    return f"{address}: TLS handshake failed: {error.reason or error}"
 
 
 # Bodies that fit into no frame, sent and fetched in parts, so that memory stays bounded.
@@ -576,7 +578,10 @@ async def fetch_parts(
 def _part_bytes(connection: Connection) -> int:
     most = connection.welcome.part_bytes_max
     if most <= 0:
-        raise Rejected("too_large", "the broker takes no bodies in parts; send where the data is")
+        raise Rejected(
+            "too_large",
+            "the broker does not support uploads in parts; send a reference to the data",
+        )
     return min(most, _PART_BYTES)
 
 

@@ -364,7 +364,7 @@ def load_application(text: str) -> TaskSource:
             "application: put it into a module of its own"
         )
     if not name:
-        raise CannotLoad(f"{text!r} is no application; write module:name, as in shop.tasks:app")
+        raise CannotLoad(f"{text!r} is not an application; write module:name, as in shop.tasks:app")
     here = os.getcwd()  # noqa: PTH109  as it stands, links and all
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
@@ -386,7 +386,7 @@ def unknown_task(source: TaskSource, name: str) -> Failed:
     shown = ", ".join(known[:_NAMES_SHOWN_MAX]) or "none"
     if len(known) > _NAMES_SHOWN_MAX:
         shown += f" and {len(known) - _NAMES_SHOWN_MAX} more"
-    what = f"this worker has no task {name!r}" if name else "the task does not say which it is"
+    what = f"this worker has no task {name!r}" if name else "the task has no name"
     return Failed(Error("UnknownTask", f"{what}; it has {shown}"))
 
 

@@ -154,7 +154,7 @@ class Membership:
         await self.joined()
         connection = self._connection
         if connection is None:
-            raise ConnectionLost(f"the connection to {self._standing.address} is over")
+            raise ConnectionLost(f"the connection to {self._standing.address} was lost")
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def answered(assignments: list[Assignment], error: JackalopeError | None) -> None:
@@ -436,9 +436,11 @@ class PulseKeeper:
         backoff = Backoff()
         while True:
             try:
-                log.warning("the pulse has ended; starting it again", status=await self._live())
+                log.warning(
+                    "the heartbeat process has ended; restarting it", status=await self._live()
+                )
             except OSError as error:
-                log.warning("the pulse cannot be started; trying again", why=str(error))
+                log.warning("the heartbeat process cannot be started; retrying", why=str(error))
             await asyncio.sleep(backoff.next_s())
 
     async def _live(self) -> int:

@@ -170,15 +170,15 @@ def part(name: bytes, value: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
-        (b"", 400, "no proper form"),
-        (b"nonsense", 400, "no proper form"),
+        (b"", 400, "not a valid form"),
+        (b"nonsense", 400, "not a valid form"),
         (form(part(b"payload", LARGE))[:-8], 400, "end of multipart"),
         (form(part(b"payload", LARGE), part(b"payload", b"x")), 400, "given twice"),
         (form(part(b"payload", LARGE), part(b"x", b"\xff")), 400, "UTF-8"),
-        (form(part(b"payload", LARGE), b"X: y\r\n\r\n"), 400, "no proper form"),
+        (form(part(b"payload", LARGE), b"X: y\r\n\r\n"), 400, "not a valid form"),
         (form(part(b"payload", bytes(BYTES_MAX + 1))), 413, "too large"),
         (form(part(b"x", bytes(bodies.FIELD_BYTES_MAX + 1))), 413, "x: a field"),
-        (form(*[part(b"x", b"")] * (bodies.FIELDS_MAX + 2)), 413, "too much"),
+        (form(*[part(b"x", b"")] * (bodies.FIELDS_MAX + 2)), 413, "too large"),
         (form(part(b"payload", LARGE), part(b"fail", b"yes")), 409, "told to fail"),
     ],
     ids=[

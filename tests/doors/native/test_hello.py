@@ -178,7 +178,7 @@ def test_silent_peer_is_given_up() -> None:
                     await asyncio.sleep(BEAT_S)
 
             beating = asyncio.create_task(beat())
-            assert "three heartbeats" in await _error_of(silent)
+            assert "three heartbeat intervals" in await _error_of(silent)
             took = asyncio.get_running_loop().time() - begin
             assert 3 * BEAT_S <= took < 30 * BEAT_S
             await alive.ask_ok(Query(0, "stats"))

@@ -44,7 +44,7 @@ def test_order_that_docker_carries_out_too_late_is_told(backend: Docker) -> None
 
         backend.server.fault = hang_at_start
         hasty = backend.made(timeout="3s")
-        with pytest.raises(LaunchFailed, match="did not answer"):
+        with pytest.raises(LaunchFailed, match="did not respond"):
             await hasty.start(launch("w-1"))
         await hasty.close()
         found = await reach(launcher, "w-1", Phase.ENDED)
@@ -57,7 +57,7 @@ def test_order_that_docker_carries_out_too_late_is_told(backend: Docker) -> None
 
 @pytest.mark.parametrize(
     ("status", "advice"),
-    [(500, "see Docker's own log"), (403, "access to Docker"), (400, "the launcher's settings")],
+    [(500, "check Docker's log"), (403, "access to Docker"), (400, "the launcher's settings")],
 )
 def test_error_of_docker_is_told(backend: Docker, status: int, advice: str) -> None:
     async def fail(request: web.Request) -> web.Response | None:

@@ -136,7 +136,7 @@ def test_group_that_cannot_be_scaled_is_not_left(kind: type[Kubernetes], tmp_pat
 
     async def scenario(launcher: Launcher) -> None:
         backend.server.fault = no_scaling
-        with pytest.raises(LaunchFailed, match="KEDA if it is to scale"):
+        with pytest.raises(LaunchFailed, match="KEDA if it scales"):
             await launcher.start(launch("w-1"))
         await until(lambda: is_empty(launcher))
 

@@ -272,9 +272,9 @@ def test_missing_program_or_folder_is_told(backend: Subprocess) -> None:
     async def scenario(launcher: Launcher) -> None:
         home = backend.folder / "other"
         for changes, message in (
-            ({"command": ["no-such-program"]}, "no program 'no-such-program'.*`command`"),
+            ({"command": ["no-such-program"]}, "program 'no-such-program'.*`command`"),
             ({"command": ["./no-such-script"]}, "no program './no-such-script'"),
-            ({"folder": str(home / "nowhere")}, "no folder .*nowhere.*set `folder`"),
+            ({"folder": str(home / "nowhere")}, "the folder .*nowhere.*set `folder`"),
         ):
             broken = backend.made(home, **changes)
             with pytest.raises(LaunchFailed, match=message):

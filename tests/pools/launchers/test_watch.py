@@ -73,7 +73,7 @@ def test_watch_that_breaks_off_is_told(backend: Docker | Kubernetes) -> None:
     async def scenario(launcher: Launcher) -> None:
         async with watched(launcher) as watch:
             backend.server.streams.break_off()
-            with pytest.raises(LaunchFailed, match=r"cannot watch .* is out of reach: .*; "):
+            with pytest.raises(LaunchFailed, match=r"cannot watch .* is unreachable: .*; "):
                 await watch.over()
 
     play(backend, scenario)
@@ -87,7 +87,7 @@ def test_watch_that_never_begins_is_given_up(backend: Docker | Kubernetes) -> No
     async def scenario(launcher: Launcher) -> None:
         backend.server.fault = hang
         hasty = backend.made(timeout="1s")
-        with pytest.raises(LaunchFailed, match=r"cannot watch .* did not answer within 1 s; "):
+        with pytest.raises(LaunchFailed, match=r"cannot watch .* did not respond within 1 s; "):
             await Watched(hasty).over()
         await hasty.close()
 
@@ -99,7 +99,7 @@ def test_refusal_of_a_watch_is_told(backend: Docker | Kubernetes) -> None:
 
     async def scenario(launcher: Launcher) -> None:
         backend.server.fault = answering(lambda: refusal(503, "out of cheese"))
-        with pytest.raises(LaunchFailed, match=r"cannot watch .*out of cheese.*; see "):
+        with pytest.raises(LaunchFailed, match=r"cannot watch .*out of cheese.*; check "):
             await Watched(launcher).over()
 
     play(backend, scenario)
@@ -135,7 +135,7 @@ def test_error_within_a_watch_is_told(cluster: Kubernetes) -> None:
         async with watched(launcher) as watch:
             about = {"kind": "Status", "code": 500, "message": "out of cheese"}
             cluster.server.streams.send({"type": "ERROR", "object": about})
-            with pytest.raises(LaunchFailed, match=r"out of cheese \(500\); see whether"):
+            with pytest.raises(LaunchFailed, match=r"out of cheese \(500\); check"):
                 await watch.over()
 
     play(cluster, scenario)

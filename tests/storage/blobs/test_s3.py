@@ -194,7 +194,7 @@ def test_broker_can_prepare_while_the_store_is_down() -> None:
 
 def test_missing_bucket_is_named(server: S3Server) -> None:
     blobs = S3Blobs(S3Place("nothing-here", "x", server.url, keys=KEYS), "tests")
-    with pytest.raises(OutOfReach, match="bucket is not there"):
+    with pytest.raises(OutOfReach, match="bucket does not exist"):
         blobs.begin()
 
 

@@ -129,7 +129,7 @@ def test_says_that_a_stubborn_one_goes_on(executor: LoopExecutor, ear: Ear, tmp_
     attempt.cause = Cause.KILL
     executor.stop(attempt, 0)
     executor.stop(attempt, 1)
-    assert "goes on" in executor.stop(attempt, 2)
+    assert "still running" in executor.stop(attempt, 2)
     (tmp_path / "release").touch()
     assert value(ear.next()) == "at last"
 

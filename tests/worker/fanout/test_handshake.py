@@ -228,7 +228,7 @@ def test_the_connection_is_encrypted_where_the_broker_is() -> None:
     with meeting(fanout_cert=files.cert, fanout_key=files.key) as there:
         assert len(there.order.seal) == 64
         wrong = msgspec.structs.replace(there.order, seal="0" * 64)
-        assert "another certificate" in there.refusal(wrong)
+        assert "a different certificate" in there.refusal(wrong)
         plain = msgspec.structs.replace(there.order, seal="")
         assert there.refusal(plain)
         there.help()

@@ -405,5 +405,5 @@ def _advice(error: DockerError) -> str:
     if error.status in {401, 403}:
         return "check that the broker has access to Docker"
     if error.status >= 500:
-        return "see Docker's own log"
+        return "check Docker's log"
     return "check the launcher's settings"

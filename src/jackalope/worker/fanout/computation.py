@@ -184,7 +184,8 @@ class Run:
         definition = getattr(task, "definition", None)
         if not isinstance(definition, TaskDefinition):
             raise ConfigError(
-                f"{task!r} is no task; helpers find functions by name, so decorate it with app.task"
+                f"{task!r} is not a task; helpers find functions by name, so decorate it with "
+                "app.task"
             )
         self.number = number  # names it within the fan-out
         self.task = task  # the task that was given, as its application knows it

@@ -240,7 +240,7 @@ class Hub:
 
     def refused(self, peer: RemotePeer, why: str) -> None:
         """Let a helper go that cannot do what is asked."""
-        log.warning("a worker cannot help", worker_id=peer.worker, why=why)
+        log.warning("a worker cannot become a helper", worker_id=peer.worker, why=why)
         peer.end(why)
 
     def _meet(self) -> RemotePeer:
@@ -317,7 +317,7 @@ class Hub:
     def _heard(self, message: AnyMessage) -> None:
         if not isinstance(message, HelperFailed):
             return
-        log.warning("a worker cannot help", worker_id=message.worker, why=message.why)
+        log.warning("a worker cannot become a helper", worker_id=message.worker, why=message.why)
         if message.why.startswith("unreachable") and not self._has_helped:
             self._go_through_broker(message.why)
 
@@ -376,7 +376,7 @@ class _LocalHelpers(Listener):
 
 
 def _away(error: JackalopeError) -> None:
-    log.info("the broker is away; helpers stay", why=str(error))
+    log.info("the broker is unreachable; helpers stay", why=str(error))
 
 
 def _host_towards(address: Address) -> str:

@@ -72,7 +72,7 @@ class Numbers(msgspec.Struct):
 async def read_metrics(request: Request) -> Response:
     """Show the metrics, for Prometheus."""
     if acting.get().is_limited():
-        raise Rejected(403, "metrics are of all queues; use an API key that is limited to none")
+        raise Rejected(403, "metrics cover all queues; use an API key that is not limited to some")
     numbers = look(door_of(request))
     encode, media_type = choose_encoder(request.header("accept"))
     registry = CollectorRegistry(auto_describe=False)
@@ -114,16 +114,18 @@ class Exposition(Collector):
 def _of_task_queues(numbers: Numbers) -> Iterator[Metric]:
     census, types = numbers.census, numbers.types
     came = {each: _by_status(total) for each, total in types.items()}
-    yield _counter("tq_tasks", "Tasks that came to each status.", came, "task_type", "status")
+    yield _counter("tq_tasks", "Tasks by status reached.", came, "task_type", "status")
     name, took = "tq_task_processing_duration_seconds", _of(types, "started")
-    yield _histogram(name, "How long attempts ran.", took, "task_type")
-    yield _gauge("tq_tasks_pending", "Tasks that wait.", census.pending)
-    yield _gauge("tq_tasks_in_progress", "Tasks that workers have.", census.in_progress())
-    yield _gauge("tq_workers_connected", "Workers that are there.", census.connected)
+    yield _histogram(name, "Run time of attempts.", took, "task_type")
+    yield _gauge("tq_tasks_pending", "Tasks that are waiting.", census.pending)
+    yield _gauge(
+        "tq_tasks_in_progress", "Tasks assigned to workers or running.", census.in_progress()
+    )
+    yield _gauge("tq_workers_connected", "Connected workers.", census.connected)
     about = "Ready tasks by tier of priority."
     yield _gauge("tq_broker_queue_depth", about, census.tiers, "priority")
-    yield _gauge("tq_raft_term", "The term of the cluster; a broker alone has none.", 0)
-    yield _gauge("tq_raft_leader", "1 if this broker decides; alone it does.", 1)
+    yield _gauge("tq_raft_term", "The term of the cluster; 0 for a single broker.", 0)
+    yield _gauge("tq_raft_leader", "1 if this broker is the leader; a single broker always is.", 1)
 
 
 def _by_status(total: Reading) -> dict[Status, int]:
@@ -138,23 +140,23 @@ def _by_status(total: Reading) -> dict[Status, int]:
 
 def _of_tasks(numbers: Numbers) -> Iterator[Metric]:
     for name, about, field in (
-        ("tasks_submitted", "Tasks that were accepted.", "submitted"),
-        ("retries", "Tasks that are tried once more.", "retries"),
-        ("blobs", "Payloads and results that went to the blob store.", "blobs"),
-        ("blob_bytes", "The size of those.", "blob_bytes"),
+        ("tasks_submitted", "Tasks accepted.", "submitted"),
+        ("retries", "Retries.", "retries"),
+        ("blobs", "Payloads and results written to the blob store.", "blobs"),
+        ("blob_bytes", "Their total size in bytes.", "blob_bytes"),
     ):
         yield _counter(f"jackalope_{name}", about, _of(numbers.totals, field), *_QUEUE)
     ended = _of(numbers.totals, "succeeded", "dead", "killed")
     failed = _of(numbers.totals, "failures", "crashes", "interruptions")
     reasons, served = _of(numbers.totals, "reasons"), _of(numbers.totals, "served")
     for name, about, value, label in (
-        ("tasks_ended", "Tasks that ended, by how.", ended, "state"),
-        ("attempts_ended", "Attempts that ended without success, by how.", failed, "how"),
-        ("tasks_dead", "Tasks that died, by reason.", reasons, "reason"),
-        ("requests", "Requests, by how they were served.", served, "how"),
+        ("tasks_ended", "Ended tasks by outcome.", ended, "state"),
+        ("attempts_ended", "Unsuccessful attempts by outcome.", failed, "how"),
+        ("tasks_dead", "Dead tasks by reason.", reasons, "reason"),
+        ("requests", "Deduplicated requests by how they were served.", served, "how"),
     ):
         yield _counter(f"jackalope_{name}", about, value, *_QUEUE, label)
-    about = "How long tasks took to be assigned, started, ended, and from submit to success."
+    about = "Time until tasks were assigned, started and ended, and from submit to success."
     stages = _of(numbers.totals, *TIMES)
     yield _histogram("jackalope_stage_seconds", about, stages, *_QUEUE, "stage")
 
@@ -170,22 +172,18 @@ def _of_queues(numbers: Numbers) -> Iterator[Metric]:
     with_answers = {name: queue for name, queue in queues.items() if queue.answers}
     for name, about, value, *label in (
         ("tasks", "Unfinished tasks by state.", counts, "state"),
-        ("queue_depth", "Tasks that wait.", _of(queues, "depth")),
-        ("queue_depth_limit", "How many may; none is shown for any.", limits),
-        (
-            "queue_oldest_ready_seconds",
-            "How long the oldest ready task has been ready.",
-            ready_for_s,
-        ),
-        ("cache_answers", "Answers that are kept.", _of(with_answers, "answers")),
-        ("cache_bytes", "The size of those.", _of(with_answers, "answer_bytes")),
+        ("queue_depth", "Tasks that are waiting.", _of(queues, "depth")),
+        ("queue_depth_limit", "The depth limit; absent if there is none.", limits),
+        ("queue_oldest_ready_seconds", "Age of the oldest ready task.", ready_for_s),
+        ("cache_answers", "Cached answers.", _of(with_answers, "answers")),
+        ("cache_bytes", "Their total size in bytes.", _of(with_answers, "answer_bytes")),
         ("pool_groups", "Groups of pools by state.", _of(pools, "groups"), "state"),
-        ("pool_workers", "What pools started, by state.", _of(pools, "launches"), "state"),
+        ("pool_workers", "Launched workers by state.", _of(pools, "launches"), "state"),
     ):
         yield _gauge(f"jackalope_{name}", about, value, *_QUEUE, *label)
     for name, about, field in (
-        ("pool_launches", "Workers that pools had started.", "launched"),
-        ("pool_launch_failures", "Launches of pools that failed.", "failed"),
+        ("pool_launches", "Workers launched by pools.", "launched"),
+        ("pool_launch_failures", "Failed launches of pools.", "failed"),
     ):
         yield _counter(f"jackalope_{name}", about, _of(pools, field), *_QUEUE)
 
@@ -193,26 +191,26 @@ def _of_queues(numbers: Numbers) -> Iterator[Metric]:
 def _of_storage(numbers: Numbers) -> Iterator[Metric]:
     machine, census = numbers.machine, numbers.census
     for name, about, spread in (
-        ("journal_append_seconds", "How long batches took to be durable.", machine.append),
-        ("history_flush_seconds", "How long changes took to reach history.", machine.flush),
-        ("loop_lag_seconds", "How late the event loop was, twice a second.", machine.lag),
+        ("journal_append_seconds", "Time until batches were durable.", machine.append),
+        ("history_flush_seconds", "Time until changes were in history.", machine.flush),
+        ("loop_lag_seconds", "Event loop lag, sampled twice a second.", machine.lag),
     ):
         yield _histogram(f"jackalope_{name}", about, spread, bounds=_MACHINE_BOUNDS)
-    name, about = "jackalope_journal_batch_records", "How many records a batch has."
+    name, about = "jackalope_journal_batch_records", "Records per batch."
     yield _histogram(name, about, machine.batch, bounds=_NUMBER_BOUNDS)
     for name, about, number in (
-        ("journal_records", "Records that were stored.", machine.records),
-        ("journal_bytes", "Bytes that these took.", machine.bytes),
-        ("storage_faults", "How often storage failed.", machine.faults),
-        ("turns", "Batches of commands that were decided.", machine.turns),
+        ("journal_records", "Records stored.", machine.records),
+        ("journal_bytes", "Bytes of records stored.", machine.bytes),
+        ("storage_faults", "Storage failures.", machine.faults),
+        ("turns", "Batches of commands processed.", machine.turns),
     ):
         yield _counter(f"jackalope_{name}", about, number)
     for name, about, number in (
-        ("journal_sequence", "The last batch that is durable.", census.sequence),
-        ("history_lag_batches", "How many batches history is behind.", census.lag),
-        ("history_lag_tasks", "How many tasks history has to write.", census.unwritten),
+        ("journal_sequence", "The last durable batch.", census.sequence),
+        ("history_lag_batches", "Batches not yet in history.", census.lag),
+        ("history_lag_tasks", "Tasks not yet in history.", census.unwritten),
         ("writable", "1 if the broker can write.", 0 if census.trouble else 1),
-        ("accepting", "1 if new tasks are taken in.", 0 if census.shortage else 1),
+        ("accepting", "1 if new tasks are accepted.", 0 if census.shortage else 1),
     ):
         yield _gauge(f"jackalope_{name}", about, number)
 
@@ -220,21 +218,23 @@ def _of_storage(numbers: Numbers) -> Iterator[Metric]:
 def _of_the_broker(numbers: Numbers) -> Iterator[Metric]:
     census, traffic = numbers.census, numbers.traffic
     info = {(__version__, numbers.durability): 1}
-    yield _gauge("jackalope_info", "Which broker this is.", info, "version", "durability")
+    yield _gauge(
+        "jackalope_info", "Version and identity of the broker.", info, "version", "durability"
+    )
     started_s = numbers.started_us / SECOND
-    yield _gauge("jackalope_start_time_seconds", "Since when it runs.", started_s)
+    yield _gauge("jackalope_start_time_seconds", "Start time of the broker.", started_s)
     yield _gauge("jackalope_sessions", "Open sessions.", census.sessions)
-    yield _gauge("jackalope_inbox_items", "Items that wait for a turn.", census.inbox)
+    yield _gauge("jackalope_inbox_items", "Commands waiting for a turn.", census.inbox)
     workers = {state: census.workers[state] for state in ("active", "idle", "draining", "away")}
     yield _gauge("jackalope_workers", "Workers by state.", workers, "state")
     name, refused = "jackalope_refusals", numbers.machine.refused
-    yield _counter(name, "What was refused, by command.", refused, "command", "reason")
+    yield _counter(name, "Refusals by command.", refused, "command", "reason")
     name, requests = "jackalope_http_requests", traffic.requests
     yield _counter(name, "Requests by status.", requests, "method", "path", "status")
-    name, about = "jackalope_http_request_seconds", "How long requests took, waiting included."
+    name, about = "jackalope_http_request_seconds", "Duration of requests, including waits."
     yield _histogram(name, about, traffic.times, "path", bounds=_MACHINE_BOUNDS)
     yield _gauge("jackalope_http_requests_in_flight", "Requests now.", traffic.in_flight)
-    yield _gauge("jackalope_http_websockets", "WebSockets that are open.", traffic.sockets)
+    yield _gauge("jackalope_http_websockets", "Open WebSockets.", traffic.sockets)
 
 
 # Families. A value is a number, a histogram, or a mapping of such by the next label or labels.

@@ -252,12 +252,14 @@ class ListQuery(Conditions, forbid_unknown_fields=True):
 
     state: Annotated[tuple[State, ...], about("In one of these states.", max_length=10)] = ()
     task_type: Annotated[MaybeName, about("The same as `name`.")] = ""
-    limit: Annotated[int, about("How many at most.", ge=1, le=_LIMIT_MAX)] = _LIMIT_DEFAULT
+    limit: Annotated[int, about("The maximum number of items.", ge=1, le=_LIMIT_MAX)] = (
+        _LIMIT_DEFAULT
+    )
     offset: Annotated[
-        int, about("How many to count off first; a cursor is quicker.", ge=0, le=_OFFSET_MAX)
+        int, about("The number of items to skip; a cursor is faster.", ge=0, le=_OFFSET_MAX)
     ] = 0
-    sort: Annotated[Sort, about("In which order; `-` puts the greatest first.")] = Sort.CREATED_LAST
-    cursor: Annotated[str, about("From the page before.", max_length=1_024)] = ""
+    sort: Annotated[Sort, about("The order; `-` for descending.")] = Sort.CREATED_LAST
+    cursor: Annotated[str, about("The cursor of the previous page.", max_length=1_024)] = ""
 
 
 @routes.get("/tasks", "read_tasks", Spec(TaskList, query=ListQuery))
