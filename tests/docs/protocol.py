@@ -90,6 +90,7 @@ from jackalope.wire.messages import (
     Interest,
     Listen,
     Manage,
+    Moved,
     Nack,
     Notice,
     Part,
@@ -301,6 +302,7 @@ EXAMPLES: dict[str, AnyMessage] = {
     "welcome": Welcome(
         VERSION, 42, "0f1e2d3c4b5a69788796a5b4c3d2e1f0", 10_000_000, 16_777_216, "jackalope 0.1.0"
     ),
+    "moved": Moved("10.0.0.8:7420", 7),
     "heartbeat": Heartbeat(0, {"cpu": 0.5}),
     "submit": SubmitTasks(
         1, [TaskSpec(TASK, "images", "resize", "", 150, b"\x92\x91\xa7cat.png\x80", None)], 0

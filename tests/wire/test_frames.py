@@ -44,6 +44,7 @@ def test_numbers_are_for_ever() -> None:
         (27, "HELP"),
         (28, "UPLOAD"),
         (29, "FETCH"),
+        (30, "MOVED"),
     ]
 
 

@@ -15,7 +15,7 @@ import pytest
 import jackalope.worker.pulse as pulse_module
 from jackalope.core.commands import Heartbeat
 from jackalope.core.effects import Accepted
-from jackalope.wire.messages import Ack, broker_codec
+from jackalope.wire.messages import Ack, AnyMessage, Moved, broker_codec
 from jackalope.worker.pulse import now, parent_state
 from tests.worker.executors.stage import WAIT_S, until
 
@@ -95,6 +95,10 @@ class Broker:
         assert self._peer is not None
         self.hear(len(BEAT))
         self._peer.sendall(codec.encode(Heartbeat()) + codec.encode(Ack(1, Accepted())))
+
+    def send(self, message: AnyMessage) -> None:
+        assert self._peer is not None
+        self._peer.sendall(codec.encode(message))
 
     def hang_up(self) -> None:
         assert self._peer is not None
@@ -219,6 +223,32 @@ def test_goes_to_the_next_place_when_the_first_is_gone(broker: Broker, parent: P
     broker.hang_up()  # It goes round, and comes back.
     broker.accept()
     assert broker.hear(len(HELLO + BEAT)) == HELLO + BEAT
+
+
+def test_goes_where_it_is_sent(broker: Broker, parent: Parent) -> None:
+    member = Broker()
+    parent.tell(member.orders())
+    member.accept()
+    member.send(Moved(broker.place, 1))
+    broker.accept()
+    assert broker.hear(len(HELLO + BEAT)) == HELLO + BEAT
+    broker.answer()
+    broker.hang_up()
+    member.accept()  # What it was told first is still where it begins.
+    member.send(Moved("x" * 40, 1))  # No place: as if it had hung up.
+    member.accept()
+    assert member.hear(len(HELLO + BEAT)) == HELLO + BEAT
+    member.close()
+
+
+def test_does_not_go_round_without_end(broker: Broker, parent: Parent) -> None:
+    parent.tell(broker.orders())
+    begun = now()
+    for _ in range(12):
+        broker.accept()
+        broker.send(Moved(broker.place, 1))
+    broker.accept()
+    assert now() - begun > 2 * pulse_module._RETRY_S
 
 
 def test_heeds_no_signal_that_is_meant_for_the_worker(broker: Broker, parent: Parent) -> None:

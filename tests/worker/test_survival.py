@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from jackalope.core.lifecycle import Reason, State
+from jackalope.wire.messages import Moved
 from tests.client.harness import BrokerProcess
+from tests.client.peer import ScriptedBroker
 from tests.worker.executors.stage import children_of, pids
 from tests.worker.harness import House, in_house
 
@@ -170,6 +172,20 @@ def test_worker_and_its_pulse_go_to_the_member_that_is_alive(tmp_path: Path) -> 
         assert await house.value(task) == "held"
         view = await house.view(task)
         assert (view.attempts, view.crashes) == (1, 0)
+
+    in_house(story, tmp_path / "data", heartbeat_s=HEARTBEAT_S)
+
+
+def test_worker_and_its_pulse_go_where_they_are_sent(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        moved = Moved(f"127.0.0.1:{house.door.port}", 1)
+        async with ScriptedBroker(lambda _: [moved]) as member:
+            house.worker(port=member.port, lease_s=LEASE_S)
+            await house.joined()
+            task = await house.submit("hold_interpreter", 3 * LEASE_S)
+            assert await house.value(task) == "held"
+            assert (await house.view(task)).attempts == 1
+            assert member.hellos == 1
 
     in_house(story, tmp_path / "data", heartbeat_s=HEARTBEAT_S)
 

@@ -43,6 +43,7 @@ from jackalope.wire.messages import (
     Assign,
     Fetch,
     Hello,
+    Moved,
     Nack,
     Notice,
     Request,
@@ -73,6 +74,14 @@ _codec = peer_codec()
 #: How a broker begins that closes a connection because of what it read.
 _PROTOCOL_ERROR = "protocol error: "
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
+
+
+class Redirected(ConnectionLost):
+    """The member of a cluster that was asked does not lead it."""
+
+    def __init__(self, member: Address, place: str) -> None:
+        super().__init__(f"{member} says that the broker is at {place}")
+        self.place = place  # `host:port` of the one that does
 
 
 class Connection(asyncio.Protocol):
@@ -127,6 +136,7 @@ class Connection(asyncio.Protocol):
 
         Raises:
             Rejected: the broker does not want this session.
+            Redirected: another member of its cluster leads.
             ConnectionLost: the broker cannot be reached.
             ProtocolError: something else listens there, or it cannot prove who it is.
             ConfigError: the file of authorities cannot be used.
@@ -339,15 +349,22 @@ class Connection(asyncio.Protocol):
                 answered(message.body, None)
         elif type(message) is Nack:
             self._refused(message)
-        elif type(message) is Welcome:
-            if not self._greeting.done():
-                self._greeting.set_result(message)
+        elif type(message) is Welcome or type(message) is Moved:
+            self._greeted(message)
         elif type(message) is Assign:
             self._assigned(message)
         elif type(message) is not Heartbeat:
             if type(message) is Notice:
                 self._noticed(message)
             self._heard(message)
+
+    def _greeted(self, message: Welcome | Moved) -> None:
+        if self._greeting.done():
+            return
+        if isinstance(message, Moved):
+            self._greeting.set_exception(Redirected(self.address, message.address))
+        else:
+            self._greeting.set_result(message)
 
     def _refused(self, message: Nack) -> None:
         error = Rejected(message.code, message.message, message.retry_after_us)

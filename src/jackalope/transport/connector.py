@@ -12,6 +12,7 @@ Theory of operation. The members of an address are tried in turn, each at once a
 before, and a wait comes when all of them have been tried. A connection that held for long and was
 lost begins a new round, in which its member counts as tried: the others are tried at once. One that
 was lost soon does not, so that members which answer and then hang up are not tried without waits.
+Where a member says that another leads, that one is asked at once, and it counts as one try.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
+import msgspec
+
 from jackalope.core.assertions import must
 from jackalope.core.refusals import Code
-from jackalope.errors import ConnectionLost, JackalopeError, ProtocolError, Rejected
+from jackalope.errors import ConfigError, ConnectionLost, JackalopeError, ProtocolError, Rejected
 from jackalope.transport.address import Address
-from jackalope.transport.connection import CONNECT_TIMEOUT_S, Connection
+from jackalope.transport.connection import CONNECT_TIMEOUT_S, Connection, Redirected
 from jackalope.wire.messages import AnyMessage, Hello
 
 #: Refusals of a session after which asking again may help.
@@ -41,6 +45,9 @@ _CLUSTER_WAIT_S_MAX = 1.0
 
 #: How long a member may take to answer when there are others to ask.
 _MEMBER_TIMEOUT_S = 3.0
+
+#: How often one may be sent elsewhere in a row. More is a cluster that has no leader for now.
+_REDIRECTS_MAX = 5
 
 
 class Dial(Protocol):
@@ -82,12 +89,13 @@ class Connector:
             lost: called when a connection ends that was not closed on this side.
             dial: opens a connection.
         """
-        self._hello = hello
+        self._hello = msgspec.structs.replace(hello, follows=True)
         self._heard = heard
         self._troubled = troubled
         self._lost = lost
         self._dial = dial
-        self._members = list(address.members)
+        self._given = address.members
+        self._members = list(self._given)
         self._next = 0  # the index of the member to try next
         self._tried = 0  # how many were tried since the last wait
         self._failures: list[tuple[Address, JackalopeError]] = []  # of those
@@ -134,10 +142,40 @@ class Connector:
         return replace(here, others=tuple(places))
 
     async def _open(self, member: Address) -> Connection:
+        """Connect to a member, or to where it says that the broker is."""
         timeout_s = CONNECT_TIMEOUT_S if len(self._members) == 1 else _MEMBER_TIMEOUT_S
-        return await self._dial(
-            member, self._hello, heard=self._heard, lost=self._lost, timeout_s=timeout_s
-        )
+        asked: list[Address] = []
+        leads = ""
+        while len(asked) <= _REDIRECTS_MAX:
+            asked.append(member)
+            try:
+                connection = await self._dial(
+                    member, self._hello, heard=self._heard, lost=self._lost, timeout_s=timeout_s
+                )
+            except Redirected as redirected:
+                leads = f"; {redirected}"
+                try:
+                    member = member.at(redirected.place)
+                except ConfigError as error:
+                    raise ProtocolError(f"{redirected}: {error}") from None
+            except (ConnectionLost, ProtocolError) as error:
+                if not leads:
+                    raise
+                raise type(error)(f"{error}{leads}") from error
+            else:
+                self._learn(connection)
+                return connection
+        raise ConnectionLost(f"redirected too often: {' to '.join(map(str, asked))}{leads}")
+
+    def _learn(self, connection: Connection) -> None:
+        """Remember the other members of a cluster, after those that were given."""
+        if connection.welcome.members:
+            learned = []
+            for place in connection.welcome.members:
+                with suppress(ConfigError):  # It can be written in a way that is not known here.
+                    learned.append(connection.address.at(place))
+            self._members = list(dict.fromkeys((*self._given, *learned)))
+            self._next %= len(self._members)
 
     async def _rest(self) -> None:
         """Wait before the next round."""

@@ -62,6 +62,7 @@ class Kind(IntEnum):
     HELP = 27
     UPLOAD = 28
     FETCH = 29
+    MOVED = 30
 
 
 class FrameError(ValueError):

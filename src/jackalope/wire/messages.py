@@ -125,6 +125,7 @@ class Hello(Message):
     agent: str = ""  # program and version, for people
     pulse: str = ""  # the pulse of another session, which this connection's heartbeats keep alive
     fetches: bool = False  # the sender fetches payloads that fit into no frame
+    follows: bool = False  # the sender goes where MOVED says
 
 
 class Result(Request):
@@ -237,6 +238,15 @@ class Welcome(Message):
     frame_bytes_max: int  # the largest frame that the broker takes
     server: str  # program and version
     part_bytes_max: int = 0  # the largest part of a body that goes in several; 0 if none can
+    members: tuple[str, ...] = ()  # `host:port` of the members of the cluster; empty if it is none
+    epoch: int = 0  # counts the leaders of the cluster
+
+
+class Moved(Message):
+    """The answer to HELLO of a member that does not lead: the session is to be opened elsewhere."""
+
+    address: str  # `host:port` of the leader
+    epoch: int = 0  # counts the leaders of the cluster
 
 
 class Ack(Message):
@@ -360,6 +370,7 @@ FROM_BROKER: dict[Kind, type[AnyMessage]] = {
     Kind.BROADCAST: Heard,
     Kind.HELPERS: HelperFailed,
     Kind.HELP: HelpAsked,
+    Kind.MOVED: Moved,
 }
 
 

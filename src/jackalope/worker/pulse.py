@@ -13,8 +13,9 @@ It takes orders as lines on standard input:
 
 - `places every_s hello beat`, the last two in hexadecimal, replaces what it does. Places are
   `host:port` with commas between: the broker of the session first, then the other members of its
-  cluster, which are tried in turn when it does not answer. Over TLS there follow `verify` or
-  `trust`, and the file of authorities, if there is one, in hexadecimal too.
+  cluster, which are tried in turn when it does not answer. If one says that another leads, that
+  one is asked next. Over TLS there follow `verify` or `trust`, and the file of authorities, if
+  there is one, in hexadecimal too.
 - `guard limit_s until`: the broker knows the worker by this connection. From now on its answers
   count, and until then its tasks are safe.
 - `holds 1` or `holds 0`: the worker holds tasks, or it does not.
@@ -42,6 +43,14 @@ _READ_BYTES = 65536
 #: A frame is its length, which counts the kind, then its kind and body.
 _LENGTH_BYTES = 4
 _ACK = 5
+_MOVED = 30
+
+#: How often the pulse may be sent elsewhere in a row.
+_REDIRECTS_MAX = 5
+
+#: MessagePack: the byte before the length of a text, and the greatest length without one.
+_TEXT_8 = 0xD9
+_SHORT_TEXT_MAX = 0x1F
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -53,15 +62,19 @@ class Target:
         places, every_s, hello, beat, *tls = line.split(" ")
         self._places = [place_of(place) for place in places.split(",")]
         self._next = 0
+        self._leader: tuple[str, int] | None = None
+        self.redirects = 0  # since the last answer
         self.every_s = float(every_s)
         self.hello = bytes.fromhex(hello)
         self.beat = bytes.fromhex(beat)
         self._tls = tls
 
     def connect(self) -> socket.socket:
-        """Open a connection to the next of its places."""
-        place = self._places[self._next]
-        self._next = (self._next + 1) % len(self._places)
+        """Open a connection: to where it was sent, or to the next of its places."""
+        place, self._leader = self._leader, None
+        if place is None:
+            place = self._places[self._next]
+            self._next = (self._next + 1) % len(self._places)
         timeout_s = _CONNECT_TIMEOUT_S if len(self._places) == 1 else _MEMBER_TIMEOUT_S
         plain = socket.create_connection(place, timeout_s)
         if not self._tls:
@@ -76,10 +89,18 @@ class Target:
             context.verify_mode = ssl.CERT_NONE
         return context.wrap_socket(plain, server_hostname=place[0])
 
+    def redirect(self, leader: tuple[str, int] | None) -> None:
+        """Take the word of a member on which one leads."""
+        self.redirects += 1
+        if self.redirects <= _REDIRECTS_MAX:
+            self._leader = leader
+        else:
+            self.redirects = 0
+
     @property
     def retry_s(self) -> float:
-        """How long to wait before the next place is tried: not at all until all were."""
-        return 0.0 if self._next else _RETRY_S
+        """How long to wait before the next try: not at all until all places were tried."""
+        return 0.0 if self._leader or self._next else _RETRY_S
 
 
 class Pulse:
@@ -89,6 +110,7 @@ class Pulse:
         self._orders = orders
         self._parent = parent
         self._unread = b""
+        self._heard = b""
         self._target: Target | None = None
         self._socket: socket.socket | None = None
         self._due = 0.0
@@ -161,15 +183,31 @@ class Pulse:
             data = b"" if self._socket is None else self._socket.recv(_READ_BYTES)
         except OSError:
             data = b""
-        if data:
-            self._guard.note_heard(data)
-        else:
+        if not data:
+            self._hang_up()
+            return
+        self._heard += data
+        while len(self._heard) > _LENGTH_BYTES:
+            end = _LENGTH_BYTES + int.from_bytes(self._heard[:_LENGTH_BYTES], "big")
+            if len(self._heard) < end:
+                return
+            kind, body = self._heard[_LENGTH_BYTES], self._heard[_LENGTH_BYTES + 1 : end]
+            self._heard = self._heard[end:]
+            self._take(kind, body)
+
+    def _take(self, kind: int, body: bytes) -> None:
+        if kind == _ACK:
+            self._guard.note_answered()
+            if self._target is not None:
+                self._target.redirects = 0
+        elif kind == _MOVED and self._target is not None:
+            self._target.redirect(leader_in(body))
             self._hang_up()
 
     def _hang_up(self) -> None:
         if self._socket is not None:
             self._socket.close()
-        self._socket = None
+        self._socket, self._heard = None, b""
         self._guard.forget()
         self._due = now() + (_RETRY_S if self._target is None else self._target.retry_s)
 
@@ -191,7 +229,6 @@ class Guard:
         self._until: float | None = None
         self._is_counting = False
         self._sent: list[float] = []
-        self._heard = b""
 
     def begin(self, limit_s: float, until: float) -> None:
         """Count answers from now on. Heartbeats sent before prove nothing about the worker."""
@@ -206,24 +243,18 @@ class Guard:
 
     def forget(self) -> None:
         """Take the word that the connection is gone, with all that was not answered."""
-        self._sent, self._heard = [], b""
+        self._sent = []
 
     def note_sent(self) -> None:
         """Note that a heartbeat leaves now."""
         self._sent.append(now())
 
-    def note_heard(self, data: bytes) -> None:
-        """Take the answers of the broker: heartbeats are answered in the order they came."""
-        self._heard += data
-        while len(self._heard) > _LENGTH_BYTES:
-            end = _LENGTH_BYTES + int.from_bytes(self._heard[:_LENGTH_BYTES], "big")
-            if len(self._heard) < end:
-                return
-            if self._heard[_LENGTH_BYTES] == _ACK and self._sent:
-                sent = self._sent.pop(0)
-                if self._is_counting and self._until is not None:
-                    self._until = max(self._until, sent + self.limit_s)
-            self._heard = self._heard[end:]
+    def note_answered(self) -> None:
+        """Take an answer of the broker: heartbeats are answered in the order they came."""
+        if self._sent:
+            sent = self._sent.pop(0)
+            if self._is_counting and self._until is not None:
+                self._until = max(self._until, sent + self.limit_s)
 
     def left_s(self) -> float:
         """Return for how long there is nothing to do."""
@@ -240,6 +271,15 @@ def place_of(text: str) -> tuple[str, int]:
     """Return the host and the port in `host:port`, where a host with colons stands in brackets."""
     host, _, port = text.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def leader_in(body: bytes) -> tuple[str, int] | None:
+    """Return the place in MOVED: the text that is the first of an array of MessagePack."""
+    try:
+        begin, size = (3, body[2]) if body[1] == _TEXT_8 else (2, body[1] & _SHORT_TEXT_MAX)
+        return place_of(body[begin : begin + size].decode())
+    except (IndexError, ValueError):
+        return None
 
 
 def now() -> float:

@@ -388,7 +388,7 @@ class PulseKeeper:
             address.hosts,
             f"{every_s:.3f}",
             # The pulse alone lets it in; the token is not its business.
-            _codec.encode(msgspec.structs.replace(hello, token="")).hex(),
+            _codec.encode(msgspec.structs.replace(hello, token="", follows=True)).hex(),
             _codec.encode(Heartbeat(ref=1)).hex(),
             *_tls_words(address),
         )
