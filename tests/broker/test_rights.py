@@ -27,7 +27,15 @@ from jackalope.core.task import Error
 from tests.core.driving import Driver, spec, task_id
 
 #: What only the broker itself sends.
-OWN = {c.Tick, c.Recover, c.CloseSession, c.DeclareAll, c.FollowPools, c.ReportLaunches}
+OWN = {
+    c.Tick,
+    c.Recover,
+    c.ForgetTasks,
+    c.CloseSession,
+    c.DeclareAll,
+    c.FollowPools,
+    c.ReportLaunches,
+}
 
 #: The sessions: of the client whose key is limited, and of those that it must not meet.
 STRANGER, HOLDER, OWNER = 7, 8, 9

@@ -189,7 +189,7 @@ def broker_limits() -> Table:
         "EVENTS_WAITING_MAX": event_feed.EVENTS_WAITING_MAX,
         "TOPICS_MAX": event_feed.TOPICS_MAX,
         "TRIM_BATCHES_DEFAULT": engine.TRIM_BATCHES_DEFAULT,
-        "FORGET_PER_FLUSH_MAX": engine.FORGET_PER_FLUSH_MAX,
+        "FORGET_AT_ONCE": engine.FORGET_AT_ONCE,
         "DELETES_MAX": manager.DELETES_MAX,
         "QUEUES_MAX": meter.QUEUES_MAX,
         "RECIPIENTS_PER_SESSION_MAX": message_hub.RECIPIENTS_PER_SESSION_MAX,

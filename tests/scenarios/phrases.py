@@ -16,7 +16,7 @@ from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.exchange import AmqpTraits, Binding
 from jackalope.core.shapes.pool import DEFAULT_POOL, PoolSettings
-from jackalope.core.task import BlobRef, Body, Error
+from jackalope.core.task import BlobRef, Body, Error, Task
 from jackalope.wire import amqp_properties as properties
 from tests.scenarios.cast import Cast
 from tests.scenarios.language import tell_duration
@@ -98,6 +98,33 @@ def _plain(value: object, *, is_time: bool) -> str:
     if is_time and isinstance(value, int):
         return tell_duration(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def tell_task(task: Task) -> list[str]:
+    """Tell how a task is, beyond its state."""
+    return [*_counters(task), *_lease(task), *_outcome(task)]
+
+
+def _counters(task: Task) -> list[str]:
+    names = ("failures", "crashes", "interruptions")
+    counters = [option(name, getattr(task, name)) for name in names]
+    return [*counters, f"priority={task.priority}" if task.penalty else ""]
+
+
+def _lease(task: Task) -> list[str]:
+    attempt = task.attempt
+    if attempt is None:
+        return []
+    asked = attempt.request
+    signal = f"{asked.signal} {asked.stage}" if asked else ""
+    return [f"on {attempt.worker} fence={attempt.fence}", signal]
+
+
+def _outcome(task: Task) -> list[str]:
+    outcome = task.outcome
+    if outcome is None:
+        return []
+    return [outcome.reason or "", tell_body("result", outcome.result), tell_error(outcome.error)]
 
 
 class Teller:
@@ -451,6 +478,15 @@ class Teller:
     @tell.register
     def _(self, record: records.RuleCleared) -> str:
         return f"cleared rule {record.rule}"
+
+    @tell.register
+    def _(self, record: records.FencesReserved) -> str:
+        return f"reserved fences through {record.through}"
+
+    @tell.register
+    def _(self, record: records.Forgotten) -> str:
+        ago = tell_duration(self._now_us - record.through_us)
+        return "forgot what was kept until " + (f"{ago} ago" if ago != "0" else "now")
 
     @tell.register
     def _(self, message: effects.HelpAsked) -> str:

@@ -33,13 +33,14 @@ class Shelf:
         self._entities: dict[tuple[str, str, str], Entity] = {}
         self._answers: dict[TaskId, StoredAnswer] = {}
         self._counters = Counters()
+        self._had_volatile = False
 
     def append(self, records: list[AnyRecord]) -> None:
         """Write the records of one command into the journal."""
         if records:
             self._journal.append(encode_batch(records))
 
-    def store(self, book: Book, now_us: int) -> tuple[list[TaskId], list[TaskId]]:
+    def store(self, book: Book) -> tuple[list[TaskId], list[TaskId]]:
         """Write what changed into history, and let ended tasks leave memory.
 
         Returns:
@@ -49,15 +50,19 @@ class Shelf:
         changes = book.take_changes()
         self._write(_copy(changes))
         book.stored(changes)
-        over = [
-            row.id
-            for row in self._tasks.values()
-            if row.outcome and row.outcome.forget_us <= now_us and row.id not in self._answers
-        ]
+        over = self.overdue(self._counters.horizon_us)
         for task_id in over:
             del self._tasks[task_id]
         forgotten = sorted({*over, *changes.gone})
         return sorted(before - set(book.tasks)), forgotten
+
+    def overdue(self, through_us: int) -> list[TaskId]:
+        """Return the ended tasks that were to be kept until a time at the latest."""
+        return [
+            row.id
+            for row in self._tasks.values()
+            if row.outcome and row.outcome.forget_us <= through_us and row.id not in self._answers
+        ]
 
     def _write(self, changes: Changes) -> None:
         self._stored_through = len(self._journal)
@@ -112,7 +117,8 @@ class Shelf:
         snapshot = core.book.snapshot()
         rebuilt = self.rebuild()
         invariants.check(rebuilt)
-        if core.book.has_volatile:
+        self._had_volatile = self._had_volatile or core.book.has_volatile
+        if self._had_volatile:
             # What is not in the journal took places in line too: the order is the same, not more.
             _compare("storage has other tasks", _told(snapshot), _told(rebuilt.book.snapshot()))
             return

@@ -28,7 +28,7 @@ from jackalope.core.task import BlobRef, Body, Error, OnDependency, Options, Ret
 from tests.scenarios.cast import Cast
 from tests.scenarios.language import Order, ScriptError, parse_duration_us, tell_duration
 from tests.scenarios.messaging import MESSAGING
-from tests.scenarios.phrases import DEFAULT, Teller, join, option, tell_body, tell_error
+from tests.scenarios.phrases import DEFAULT, Teller, join, option, tell_task
 from tests.scenarios.shelf import Shelf
 
 #: When every script begins.
@@ -504,13 +504,21 @@ class Stage:
         return self._handle(commands.Tick())
 
     def store(self, _order: Order) -> list[str]:
-        left, forgotten = self._shelf.store(self.core.book, self._clock_us)
+        left, forgotten = self._shelf.store(self.core.book)
+        told_of_record: list[str] = []
+        if self._shelf.overdue(self._clock_us):
+            told_of_record = self.forget(_order)
+            forgotten += self._shelf.store(self.core.book)[1]
         told = (("left memory:", left), ("forgotten:", forgotten))
-        return [
+        return told_of_record + [
             f"{what} {','.join(self._cast.name(task) for task in tasks)}"
             for what, tasks in told
             if tasks
         ]
+
+    def forget(self, _order: Order) -> list[str]:
+        """Let go of what has been kept for long enough; storage removes it when it stores again."""
+        return self._handle(commands.ForgetTasks(through_us=self._clock_us))
 
     def restart(self, order: Order) -> list[str]:
         """Stop the broker, and start it again from what is stored."""
@@ -518,7 +526,10 @@ class Stage:
         self._clock_us += order.duration_us("after")
         self._cast.close_all()
         self.core = self._shelf.rebuild()
-        return self._handle(commands.Recover())
+        is_set_back = order.flag("set_back")
+        if not is_set_back:
+            self._clock_us = max(self._clock_us, self.core.book.counters.latest_us)
+        return self._handle(commands.Recover(is_clock_set_back=is_set_back))
 
     # Looking.
 
@@ -542,7 +553,7 @@ class Stage:
 
     def show(self, order: Order) -> list[str]:
         task = self._find(order)
-        told = (task.state, *_counters(task), *_lease(task), *_outcome(task), *self._progress(task))
+        told = (task.state, *tell_task(task), *self._progress(task))
         return [self._moments(join(*told))]
 
     def queues(self, _order: Order) -> list[str]:
@@ -714,28 +725,6 @@ def _field(shape: type[Policy | PoolSettings], name: str, text: str) -> tuple[st
         return name, text
 
 
-def _counters(task: Task) -> list[str]:
-    names = ("failures", "crashes", "interruptions")
-    counters = [option(name, getattr(task, name)) for name in names]
-    return [*counters, f"priority={task.priority}" if task.penalty else ""]
-
-
-def _lease(task: Task) -> list[str]:
-    attempt = task.attempt
-    if attempt is None:
-        return []
-    asked = attempt.request
-    signal = f"{asked.signal} {asked.stage}" if asked else ""
-    return [f"on {attempt.worker} fence={attempt.fence}", signal]
-
-
-def _outcome(task: Task) -> list[str]:
-    outcome = task.outcome
-    if outcome is None:
-        return []
-    return [outcome.reason or "", tell_body("result", outcome.result), tell_error(outcome.error)]
-
-
 _VERBS: dict[str, Callable[[Stage, Order], list[str]]] = {
     # Submitting and configuring.
     "submit": Stage.submit,
@@ -787,6 +776,7 @@ _VERBS: dict[str, Callable[[Stage, Order], list[str]]] = {
     "jump": Stage.jump,
     "tick": Stage.tick,
     "store": Stage.store,
+    "forget": Stage.forget,
     "restart": Stage.restart,
     # Looking.
     "explain": Stage.explain,

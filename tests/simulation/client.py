@@ -17,10 +17,11 @@ from jackalope.core.commands import (
     SubmitTasks,
     WatchTasks,
 )
+from jackalope.core.commands.amqp import Publication, PublishMessages
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.effects import Accepted, AcceptedRequests, Effect, Reply, TaskEnded
 from jackalope.core.filter import Filter
-from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.ids import NO_TASK, TaskId, volatile_id
 from jackalope.core.lifecycle import State
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import Same
@@ -36,7 +37,7 @@ NAMES = ("old", "", "new")
 #: Queues with policies that disagree, so that every branch is walked.
 QUEUES: dict[str, dict[str, object]] = {
     "plain": {"retry_base_us": SECOND, "depth_limit": 30},
-    "careful": {"on_lost": "pause", "retries": 0, "crash_limit": 3},
+    "careful": {"on_lost": "pause", "retries": 0, "crash_limit": 3, "retention_us": 3 * SECOND},
     "hasty": {"on_lost": "dead", "on_restart": "requeue", "priority_drop": 10, "retries": 1},
     "shared": {
         "same": "cached",
@@ -60,6 +61,8 @@ class SimClient:
         self.link: Link | None = None
         self.outbox: dict[int, Command] = {}
         self.known: list[TaskId] = []
+        self.specs: list[TaskSpec] = []
+        self.messages: list[TaskId] = []
         self.requests: dict[TaskId, TaskSpec] = {}
         self.is_tidying = False
         self._refs = 0
@@ -93,7 +96,9 @@ class SimClient:
         if self.left and chance < 0.55:
             count = min(self.left, world.rng.randrange(1, 12))
             self.left -= count
-            self._ask(SubmitTasks(ref=0, tasks=[self._spec() for _ in range(count)], by=self.name))
+            specs = [self._spec() for _ in range(count)]
+            self.specs += specs
+            self._ask(SubmitTasks(ref=0, tasks=specs, by=self.name))
         elif self.left and chance < 0.68:
             self.left -= 1
             requests = [self._request() for _ in range(world.rng.randrange(1, 4))]
@@ -119,6 +124,26 @@ class SimClient:
             self._ask(
                 ActOnTasks(ref=0, action=Action.RETRY, filter=Filter(states=states), by=self.name)
             )
+        elif chance < 0.96:
+            self._publish()
+        else:
+            self._repeat()
+
+    def _repeat(self) -> None:
+        """Submit once more what was submitted long ago."""
+        again = self.world.rng.sample(self.specs, min(3, len(self.specs)))
+        self._ask(SubmitTasks(ref=0, tasks=again, by=self.name))
+
+    def _publish(self) -> None:
+        """Publish messages that are not durable, over a connection that doubles nothing."""
+        rng = self.world.rng
+        if self.link is None or self.link.is_doomed:
+            return
+        ids = [self.world.new_id() for _ in range(rng.randrange(1, 4))]
+        queue = rng.choice(list(QUEUES))
+        messages = [Publication(each, "", queue, b"", b"m") for each in ids]
+        self.node.receive(self.link, PublishMessages(session=self.link.session, messages=messages))
+        self.messages += map(volatile_id, ids)
 
     def _tidy(self) -> None:
         """Let go of everything that waits for a person, so that it can end."""
@@ -141,7 +166,7 @@ class SimClient:
                 run_at_us=now_us + rng.randrange(20 * SECOND) if rng.random() < 0.3 else 0,
                 expires_at_us=now_us + rng.randrange(60 * SECOND) if rng.random() < 0.1 else 0,
                 timeout_us=rng.randrange(1, 20 * SECOND) if rng.random() < 0.2 else 0,
-                depends_on=self._some_known(0.3),
+                depends_on=self._some_known(0.3) + self._some_message(),
                 on_dependency=rng.choice(list(OnDependency)),
                 parent=(*self._some_known(0.2), NO_TASK)[0],
                 held=rng.random() < 0.1,
@@ -169,6 +194,11 @@ class SimClient:
         if not self.known or rng.random() >= probability:
             return ()
         return tuple(rng.sample(self.known, min(len(self.known), rng.randrange(1, 3))))
+
+    def _some_message(self) -> tuple[TaskId, ...]:
+        """Return now and then a message that was published: nothing may wait for it."""
+        is_one = bool(self.messages) and self.world.rng.random() < 0.05
+        return (self.messages[-1],) if is_one else ()
 
     def _ask(self, command: Command) -> None:
         self._refs += 1

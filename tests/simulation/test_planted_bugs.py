@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from jackalope.broker.engine import Engine, Turn
+from jackalope.broker.engine import Engine, Flush, Turn
 from jackalope.core import core as broker
-from jackalope.core import lifecycle
+from jackalope.core import lifecycle, tasks
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.cache import single_flight
 from jackalope.core.commands import EndHelp, JoinWorker, Recover
 from jackalope.core.durations import SECOND
-from jackalope.core.effects import Accepted
+from jackalope.core.effects import Accepted, Answered
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.refusals import Refusal
@@ -25,10 +25,11 @@ from jackalope.core.state.queue import Namespace
 from jackalope.core.state.roster import Worker
 from jackalope.core.state.timers import Timers
 from jackalope.core.task import Task
-from jackalope.core.tasks import actions, attempts
+from jackalope.core.tasks import actions, assign, attempts, submit
 from jackalope.core.workers import sessions
 from jackalope.storage.faults import Corrupt
 from tests.simulation.checker import Violation
+from tests.simulation.node import Node
 from tests.simulation.run import simulate
 
 _SEEDS = 40
@@ -203,6 +204,59 @@ def test_helpers_of_two(monkeypatch: Patch) -> None:
 
     monkeypatch.setattr(sessions, "resume_help", careless)
     assert "a fan-out knows its helpers" in _caught()
+
+
+def test_fences_not_reserved(monkeypatch: Patch) -> None:
+    """Fences of tasks without records are given out again after a restart."""
+    monkeypatch.setattr(assign, "_reserve", lambda core, through: None)
+    caught = _caught()
+    assert "fences that are told grow" in caught or "told only when durable" in caught
+
+
+def test_reserved_fences_not_skipped(monkeypatch: Patch) -> None:
+    """They are reserved, and a restart begins in the middle of the block."""
+    monkeypatch.setattr(tasks, "skip_reserved", lambda core: None)
+    assert "fences that are told grow" in _caught()
+
+
+def test_forgotten_without_a_record() -> None:
+    """What was kept for long enough goes by the clock, and no record says so."""
+
+    class Secretive(Engine):
+        def write_flush(self, flush: Flush) -> None:
+            flush.changes.counters.horizon_us = flush.now_us
+            super().write_flush(flush)
+
+        def forgetting(self) -> None:
+            return None
+
+    caught = _caught(make_engine=Secretive)
+    assert "accepted once" in caught or "the horizon" in caught
+
+
+def test_time_begins_with_the_clock(monkeypatch: Patch) -> None:
+    """After a restart it is whatever the clock shows."""
+    recover = broker.ROOMS.handlers[Recover]
+
+    def careless(core: broker.Core, _: Recover) -> Answered | None:
+        return recover(core, Recover(is_clock_set_back=True))
+
+    monkeypatch.setitem(broker.ROOMS.handlers, Recover, careless)
+    monkeypatch.setattr(Node, "_raise_clock", lambda self, reached_us: None)
+    assert "time does not go back" in _caught()
+
+
+def test_tasks_wait_for_messages(monkeypatch: Patch) -> None:
+    """A task may wait for one that is not durable, and that a restart takes along."""
+
+    def patient(self: Book, task: Task, waiting_for: set[TaskId]) -> None:
+        for dependency in waiting_for:
+            self.dependents.setdefault(dependency, {})[task.id] = None
+
+    monkeypatch.setattr(submit, "is_volatile", lambda task_id: False)
+    monkeypatch.setattr(Book, "_enter_waiting", patient)
+    caught = _caught()
+    assert "everything ends" in caught or "what is waited for lives" in caught
 
 
 def _caught(make_engine: Callable[..., Engine] = Engine) -> str:

@@ -25,12 +25,13 @@ def test_seeds(begin: int) -> None:
 
 
 def test_worlds_are_eventful() -> None:
-    """The worlds see what they are there for: restarts, losses, signals, retries, help."""
+    """The worlds see what they are there for: restarts, losses, signals, retries, messages."""
     reports = [simulate(seed) for seed in range(10)]
     kinds = {kind for report in reports for kind in report.counts}
     assert sum(report.restarts for report in reports) >= 20
     assert {"RequestJoined", "AnswerStored", "AnswerUsed", "AnswersDropped"} <= kinds
     assert "HelpAsked" in kinds
+    assert {"FencesReserved", "Forgotten", "Volatile"} <= kinds
     assert {"AttemptEnded", "SignalAdvanced", "TaskRevived", "TaskPurged", "TagLimited"} <= kinds
 
 

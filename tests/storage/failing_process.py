@@ -152,7 +152,6 @@ def failed_sync_of_history(folder: Path, disk: Disk) -> None:
         for write in (
             storage.history.sync,
             lambda: storage.history.write(2, make_changes(make_row(2))),
-            lambda: storage.history.forget(1, 1),
         ):
             with pytest.raises(SyncFailed):
                 write()

@@ -101,8 +101,9 @@ def make_full_row(number: int) -> TaskRow:
     )
 
 
-def make_changes(*rows: TaskRow, **fields: Any) -> Changes:
-    return Changes(Counters(fence=7, rank=8, floor=task_id(9)), tasks=list(rows), **fields)
+def make_changes(*rows: TaskRow, horizon_us: int = 0, **fields: Any) -> Changes:
+    counters = Counters(fence=7, rank=8, floor=task_id(9), horizon_us=horizon_us)
+    return Changes(counters, tasks=list(rows), **fields)
 
 
 def bring_back_version_1(file: Path) -> None:

@@ -14,6 +14,9 @@ from jackalope.core.durations import SECOND
 #: The clock follows the system's when that is ahead by more than this.
 _STEP_US = SECOND
 
+#: A clock that was ahead by more than this before a restart was wrong, and is not followed.
+_AHEAD_US_MAX = 60 * SECOND
+
 
 class Clock:
     """Microseconds since the epoch."""
@@ -31,6 +34,18 @@ class Clock:
             self._ahead_us += wall_us - now_us
             return wall_us
         return now_us
+
+    def raise_to(self, reached_us: int) -> bool:
+        """Go on from a time that was reached before a restart, if this clock is behind it.
+
+        Returns whether it does: not if it is so far behind that the clock must have been wrong, and
+        would be ahead for ever.
+        """
+        behind_us = reached_us - self.now_us()
+        if behind_us > _AHEAD_US_MAX:
+            return False
+        self._ahead_us += max(0, behind_us)
+        return True
 
     def steady_us(self) -> int:
         """Return a time to measure how long something took; setting the clock does not move it."""

@@ -40,7 +40,7 @@ import structlog
 
 from jackalope.core import Core
 from jackalope.core.assertions import BrokenInvariant, must
-from jackalope.core.commands import AnyCommand
+from jackalope.core.commands import AnyCommand, ForgetTasks
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Effect, Reply
 from jackalope.core.filter import Filter
@@ -60,8 +60,9 @@ log = structlog.get_logger(component="broker")
 #: History is synced, and the journal trimmed, when this many batches could go.
 TRIM_BATCHES_DEFAULT = 1_000
 
-#: How many tasks past their retention one flush forgets.
-FORGET_PER_FLUSH_MAX = 5_000
+#: How many tasks past their retention go at once; more where a flush writes many, so that what goes
+#: keeps up with what comes.
+FORGET_AT_ONCE = 5_000
 
 #: How often a flush looks for such tasks even if nothing changes.
 FORGET_EVERY_US = 30 * SECOND
@@ -84,6 +85,7 @@ class Flush(msgspec.Struct):
     changes: Changes
     now_us: int
     blobs: list[str] = []
+    overdue_us: int = 0
 
 
 class Engine:
@@ -120,6 +122,7 @@ class Engine:
         else:
             self._accept(witnessed, losses)
         self.next_forget_us = 0
+        self._overdue_us = 0
         self._synced = 0
         self.is_turning = False
         self._flush: Flush | None = None
@@ -164,7 +167,8 @@ class Engine:
             records += new_records
             effects += new_effects
         lasting = list(filter(is_lasting, records)) if self.core.book.has_volatile else records
-        return Turn(commands, records, effects, encode_batch(lasting) if lasting else b"")
+        body = encode_batch(lasting, self.core.level) if lasting else b""
+        return Turn(commands, records, effects, body)
 
     def store(self, turn: Turn) -> None:
         """Make a turn durable. May run in another thread.
@@ -207,7 +211,7 @@ class Engine:
         if self.fault is None:
             return True
         try:
-            self.sequence = self._journal.append(encode_batch([]))
+            self.sequence = self._journal.append(encode_batch([], self.core.level))
             # All that history lacks, at once: if there is room for that, there is room.
             changes = self.core.book.take_changes()
             self.core.book.stored(changes)
@@ -224,7 +228,7 @@ class Engine:
     def begin_flush(self, now_us: int) -> Flush | None:
         """Take what history lacks; None if that is nothing or a flush is under way.
 
-        Now and then there is a flush without changes, which only forgets what has been kept for
+        Now and then there is a flush without changes, which only looks for what has been kept for
         long enough.
         """
         must(not self.is_turning, "flushes begin between turns")
@@ -237,7 +241,7 @@ class Engine:
         return self._flush
 
     def write_flush(self, flush: Flush) -> None:
-        """Write changes to history, and forget what has been kept for long enough.
+        """Write changes to history, and look for what has been kept for long enough.
 
         May run in another thread, during turns.
 
@@ -246,10 +250,8 @@ class Engine:
         """
         self._journal.sync()  # History must never be ahead of a journal that can still be lost.
         flush.blobs = self.history.write(flush.sequence, flush.changes)
-        forgotten = self.history.forget(flush.now_us, FORGET_PER_FLUSH_MAX)
-        flush.blobs += forgotten.blobs
-        if forgotten.count == FORGET_PER_FLUSH_MAX:
-            self.next_forget_us = 0  # There may be more.
+        limit = max(FORGET_AT_ONCE, 2 * len(flush.changes.tasks))
+        flush.overdue_us = self.history.overdue_us(flush.now_us, limit)
         if flush.sequence - self._journal.trimmed() >= self._trim_batches:
             self._synced = self.history.sync()
 
@@ -259,8 +261,17 @@ class Engine:
             return  # A fault has replaced the core meanwhile.
         self._flush = None
         self.core.book.stored(flush.changes)
+        self._overdue_us = flush.overdue_us
         if flush.blobs:
             self._delete_unnamed(flush.blobs)
+
+    def forgetting(self) -> ForgetTasks | None:
+        """Return the command that lets go of what has been kept for long enough, if there is any.
+
+        It goes into the next turn. Storage removes rows and blobs once its record is durable.
+        """
+        through_us, self._overdue_us = self._overdue_us, 0
+        return ForgetTasks(through_us=through_us) if through_us else None
 
     def fail_flush(self, flush: Flush, fault: StorageFault) -> None:
         """Refuse writes from now on, because what history lacks can no longer be determined."""

@@ -298,6 +298,8 @@ class Broker:
                 self._inbox.end_turn()
                 if not self._flusher.step():
                     self._end_sessions()
+                if (command := self.engine.forgetting()) is not None:
+                    self._inbox.put(command, 0)
             await self._flusher.write_everything()
         except BaseException:
             self.health.down = self.health.down or "the broker is not running"
@@ -323,11 +325,12 @@ class Broker:
         await inbox.wake.wait()
 
     async def _turn(self) -> None:
-        engine, now_us = self.engine, self._clock.now_us()
+        engine = self.engine
         commands = self._inbox.take()
         if engine.heal() and engine.core is not self._settled_core:
             self._settled_core = engine.core
-            commands.insert(0, Recover())
+            commands.insert(0, self._recover())
+        now_us = self._clock.now_us()
         deadline_us = engine.core.next_deadline_us()
         if deadline_us is not None and deadline_us <= now_us:
             commands.append(Tick())
@@ -347,6 +350,15 @@ class Broker:
             self.meter.take(turn.records, engine.core)
         for listener in self._listeners:
             listener.take(turn, engine.core)
+
+    def _recover(self) -> Recover:
+        """Let time go on from the last record, and settle what was under way then."""
+        reached_us = self.engine.core.book.counters.latest_us
+        is_set_back = not self._clock.raise_to(reached_us)
+        if is_set_back:
+            ahead_s = (reached_us - self._clock.now_us()) // SECOND
+            log.warning("clock was ahead before the restart, and is not followed", ahead_s=ahead_s)
+        return Recover(is_clock_set_back=is_set_back)
 
     def _instruct(self, core: Core) -> None:
         """Set what the core takes from the configuration."""

@@ -23,7 +23,7 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
 from jackalope.core.policy import DEFAULT_POLICY
-from jackalope.core.records import AnyRecord, AttemptEnded, AttemptFinished, TaskMoved
+from jackalope.core.records import LEVEL, AnyRecord, AttemptEnded, AttemptFinished, TaskMoved
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.state.apply import APPLIERS
 from jackalope.core.state.book import Book
@@ -173,6 +173,7 @@ class Context:
         self.effects: list[Effect] = []  # what must be sent because of the command at hand
         self.records: list[AnyRecord] = []  # what must be durable before that
         self.agenda = Agenda()  # what it leaves to be settled
+        self.level = LEVEL  # of the records that are made. Not durable: the broker sets it.
         # the policy of queues that come into being by being named. Not durable: each queue records
         # the policy that it got.
         self.default_policy = DEFAULT_POLICY

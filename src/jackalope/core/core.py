@@ -18,13 +18,13 @@ from __future__ import annotations
 from itertools import islice
 
 from jackalope.core import admin, amqp, cache, pools, tasks, workers
-from jackalope.core.commands import AnyCommand, Recover, Tick
+from jackalope.core.commands import AnyCommand, ForgetTasks, Recover, Tick
 from jackalope.core.commands.base import Command
 from jackalope.core.context import Context, Missing, Room, Rooms
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.effects import Accepted, Effect
 from jackalope.core.limits import DEADLINES_PER_TICK_MAX, ITEMS_PER_COMMAND_MAX
-from jackalope.core.records import AnyRecord
+from jackalope.core.records import SINCE, AnyRecord, Forgotten
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.state.apply import apply
 from jackalope.core.values import unfit
@@ -41,16 +41,30 @@ def tick(ctx: Context, _: Tick) -> Accepted:
     return Accepted()
 
 
-def recover(ctx: Context, _: Recover) -> Accepted:
+def recover(ctx: Context, command: Recover) -> Accepted:
     """Let every room settle what was under way when the broker stopped."""
+    counters = ctx.book.counters
+    if not command.is_clock_set_back:
+        ctx.now_us = max(ctx.now_us, counters.latest_us)
+    elif counters.horizon_us > ctx.now_us:
+        # What ends from now on is not to be forgotten before its time.
+        ctx.record(Forgotten(ctx.now_us, ctx.now_us))
     for recovered in ctx.rooms.recovered:
         recovered(ctx)
     return Accepted()
 
 
+def forget(ctx: Context, command: ForgetTasks) -> Accepted:
+    """Let ended tasks go whose time is over. Storage has them, and removes them after that."""
+    through_us = min(command.through_us, ctx.now_us)
+    if through_us > ctx.book.counters.horizon_us and ctx.level >= SINCE[Forgotten]:
+        ctx.record(Forgotten(ctx.now_us, through_us))
+    return Accepted()
+
+
 #: The rooms. What is added to the core is a room of its own, and a line here.
 ROOMS = Rooms(
-    Room(handlers={Tick: tick, Recover: recover}),
+    Room(handlers={Tick: tick, Recover: recover, ForgetTasks: forget}),
     tasks.ROOM,
     cache.ROOM,
     workers.ROOM,
@@ -85,6 +99,8 @@ class Core(Context):
                 settle(self)
         records, effects = self.records, self.effects
         self.records, self.effects = [], []
+        if records:
+            self.book.counters.latest_us = self.now_us
         self.is_changing = False
         return records, effects
 

@@ -31,6 +31,15 @@ def open_queue(
     return ctx.book.namespaces[namespace].queues[name]
 
 
+def not_kept(queue: Queue) -> Refusal:
+    """Refuse to put into a volatile queue, or to let depend on it, what outlives a restart."""
+    message = (
+        f"queue {queue.name!r} is not durable, and goes with a restart or with its connection; "
+        "declare it as durable, use another one, or publish messages to it"
+    )
+    return Refusal(Code.INVALID, message)
+
+
 def open_namespace(ctx: Context, name: str) -> Namespace | Refusal:
     """Return a namespace; create it if it does not exist. An empty one is not recorded."""
     found = ctx.book.namespaces.get(name)

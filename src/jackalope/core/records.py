@@ -2,7 +2,7 @@
 
 Owns their shapes and their encoding. `Book.apply` gives them meaning. Records are positional
 arrays: a field is only ever added at the end, with a default, so that an old journal reads with new
-code. A change that this cannot express raises `FORMAT`.
+code. Whatever an older version could not apply raises `LEVEL`: a kind, a field, another meaning.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.task import Body, Envelope, Error, Signal, Stage, TaskRow, TaskSpec
 
-#: The version of the encoding, the first element of every encoded batch.
-FORMAT = 1
+#: The newest level of records that this version knows. The first element of a batch is the level at
+#: which it was written. A kind or a field is made only at a level that has it, so that who reads up
+#: to that level can apply every record of the batch.
+LEVEL = 2
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):
@@ -247,6 +249,25 @@ class TasksDropped(Record, tag="drop"):
     tasks: list[TaskId]
 
 
+class FencesReserved(Record, tag="fences"):
+    """Fences up to `through` may be given out without a record; all that were reserved before are.
+
+    Volatile tasks have no records, but their fences must not be given out again after a restart.
+    """
+
+    through: int
+
+
+class Forgotten(Record, tag="forget"):
+    """Ended tasks that were to be kept until `through_us` at the latest are gone.
+
+    Those whose results are kept as answers stay until they are no longer. The time is earlier than
+    that of the record before only if the clock was set back.
+    """
+
+    through_us: int
+
+
 class ExchangeDeclared(Record, tag="exchange"):
     """An exchange exists, with these properties."""
 
@@ -329,7 +350,12 @@ AnyRecord = (
     | Unbound
     | RuleSet
     | RuleCleared
+    | FencesReserved
+    | Forgotten
 )
+
+#: The level that brought a kind, for those that were not there from the beginning.
+SINCE: dict[type, int] = {FencesReserved: 2, Forgotten: 2}
 
 
 def is_lasting(record: AnyRecord) -> bool:
@@ -340,8 +366,8 @@ def is_lasting(record: AnyRecord) -> bool:
     kind = type(record)
     if kind in _OF_A_TASK:
         return not is_volatile(record.task)  # type: ignore[union-attr]
-    if isinstance(record, TaskSubmitted):
-        return not is_volatile(record.spec.id)
+    if isinstance(record, TaskSubmitted | TaskRevived):
+        return not is_volatile(task_of(record))
     if isinstance(record, TasksDropped):
         return not is_volatile(record.tasks[0])
     if isinstance(record, QueueDeclared):
@@ -382,20 +408,18 @@ class NewerFormat(ValueError):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[AnyRecord])
-_format_decoder = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw])
+_level_decoder = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw])
 
 
-def encode_batch(records: list[AnyRecord]) -> bytes:
-    return _encoder.encode((FORMAT, records))
+def encode_batch(records: list[AnyRecord], level: int = LEVEL) -> bytes:
+    return _encoder.encode((level, records))
 
 
 def decode_batch(body: bytes) -> list[AnyRecord]:
     try:
-        version, records = _format_decoder.decode(body)
-        if version <= FORMAT:
+        level, records = _level_decoder.decode(body)
+        if level <= LEVEL:
             return _decoder.decode(records)
     except UnicodeDecodeError as error:
         raise msgspec.DecodeError(f"text that is none: {error}") from None
-    raise NewerFormat(
-        f"records of format {version}; this version of Jackalope reads up to {FORMAT}"
-    )
+    raise NewerFormat(f"records of level {level}; this version of Jackalope reads up to {LEVEL}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from jackalope.core.assertions import BrokenInvariant
-from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.ids import NO_TASK, TaskId, is_volatile
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
 from jackalope.core.shapes.request import JOINED, How, Same, how_run
@@ -283,7 +283,8 @@ def to_row(task: Task) -> TaskRow:
         task.crashes,
         task.interruptions,
         task.attempts,
-        task.guardian,
+        # One that is gone after a restart protects nothing any more.
+        NO_TASK if task.guardian and is_volatile(task.guardian) else task.guardian,
         task.avoid,
         copy(task.attempt) if task.attempt is not None else None,
         task.outcome,

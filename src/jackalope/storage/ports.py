@@ -10,7 +10,9 @@ Who may write what, when:
    last batch they contain), so that history is never ahead of a journal that may still be lost.
    Below level `fsync` that takes a `Journal.sync` before: `Storage.flush` does both.
 3. The journal is trimmed only through what `History.sync` returned.
-4. A blob is durable before the record that names it is appended, and is deleted only when neither a
+4. History removes ended tasks up to the horizon of the changes (`Counters.horizon_us`), which is in
+   the journal by then. So no blob is deleted whose owner could come back with a restart.
+5. A blob is durable before the record that names it is appended, and is deleted only when neither a
    row in history nor a task in memory names it.
 """
 
@@ -78,13 +80,6 @@ class BatchSummary(msgspec.Struct, frozen=True):
 
     number: int
     counts: dict[State, int]
-
-
-class Forgotten(msgspec.Struct, frozen=True):
-    """How many tasks were forgotten, and the blobs that no stored row names any more."""
-
-    count: int
-    blobs: list[str]
 
 
 class Point(msgspec.Struct, frozen=True):

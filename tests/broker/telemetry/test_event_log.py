@@ -231,4 +231,5 @@ def test_volatile_tasks_that_go_well_are_for_debug() -> None:
             house.do(FailAttempts(session=2, attempts=[fail]))
         told[level] = said(logs)
     assert told[LogLevel.INFO] == ["queue declared", "task dead"]
-    assert told[LogLevel.DEBUG][:3] == ["queue declared", "task submitted", "task assigned"]
+    first = ["queue declared", "task submitted", "fences reserved", "task assigned"]
+    assert told[LogLevel.DEBUG][:4] == first

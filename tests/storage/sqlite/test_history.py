@@ -26,8 +26,8 @@ from jackalope.core.state.changes import (
     to_entity,
 )
 from jackalope.core.task import NO_OPTIONS, BlobRef, Error, Options, Outcome, TaskRow
-from jackalope.storage import BadCursor, BatchSummary, Forgotten, History, Sort
-from jackalope.storage.sqlite.history import page_query
+from jackalope.storage import BadCursor, BatchSummary, History, Sort
+from jackalope.storage.sqlite.history import OVERDUE, page_query
 from jackalope.storage.sqlite.history_writer import FORGET
 from jackalope.storage.sqlite.schema import WITHOUT_BODIES
 from tests.storage.making import (
@@ -257,12 +257,13 @@ def test_what_is_an_answer_is_not_forgotten(history: History) -> None:
         for number in (1, 2)
     ]
     history.write(1, make_changes(*ended, answers=[make_answer(1)]))
-    forgotten = history.forget(20, 10)
-    assert (forgotten.count, forgotten.blobs) == (1, [])
+    assert history.overdue_us(20, 10) == 11
+    assert history.write(2, make_changes(horizon_us=20)) == []
     assert [row.id for row in history.find([task_id(1), task_id(2)])] == [task_id(1)]
-    history.write(2, make_changes(answers_gone=[task_id(1)]))
-    forgotten = history.forget(20, 10)
-    assert (forgotten.count, forgotten.blobs) == (1, ["b1"])
+    assert history.overdue_us(20, 10) == 0
+    gone = make_changes(answers_gone=[task_id(1)], horizon_us=20)
+    assert history.write(3, gone) == ["b1"]
+    assert history.find([task_id(1)]) == []
 
 
 def test_tallies(history: History) -> None:
@@ -396,18 +397,26 @@ def test_forget(history: History) -> None:
     rows.append(make_row(5, outcome=Outcome(ended_us=1, forget_us=1)))
     rows[1].payload = BlobRef("a", 1)
     history.write(1, make_changes(*rows))
-    assert history.forget(9, limit=10) == Forgotten(0, [])
-    assert history.forget(30, limit=2) == Forgotten(2, ["a"])
-    assert history.forget(30, limit=2) == Forgotten(1, [])
-    assert history.forget(30, limit=2) == Forgotten(0, [])
-    assert by_id(history.find(row.id for row in rows)) == [rows[3], rows[4]]
+    assert history.overdue_us(9, limit=10) == 0
+    assert history.overdue_us(30, limit=2) == 20
+    assert history.overdue_us(30, limit=10) == 30
+    assert history.write(2, make_changes(horizon_us=9)) == []
+    assert len(history.find(row.id for row in rows)) == 5
+    assert history.write(3, make_changes(horizon_us=20)) == ["a"]
+    assert by_id(history.find(row.id for row in rows)) == rows[2:]
+    # One that comes later, and was to be kept until then at the latest, does not stay either.
+    late = make_row(6, state=State.DEAD, outcome=Outcome(ended_us=1, forget_us=30))
+    assert history.write(4, make_changes(late, horizon_us=30)) == []
+    assert by_id(history.find([late.id, *(row.id for row in rows)])) == rows[3:]
+    assert history.load().counters.horizon_us == 30
 
 
 def test_forgetting_takes_no_scan(open_file: OpenHistory, tmp_path: Path) -> None:
     open_file()
     with closing(sqlite3.connect(tmp_path / "tasks.db")) as tool:
-        plan = tool.execute(f"EXPLAIN QUERY PLAN {FORGET}", (1, 1)).fetchall()
-    steps = [step for *_, step in plan]
+        removing = tool.execute(f"EXPLAIN QUERY PLAN {FORGET}", (1,)).fetchall()
+        looking = tool.execute(f"EXPLAIN QUERY PLAN {OVERDUE}", (1, 1)).fetchall()
+    steps = [step for *_, step in removing + looking]
     assert "SEARCH tasks USING INDEX tasks_to_forget (forget_us<?)" in steps
     assert not any(step.startswith("SCAN tasks") for step in steps)
 

@@ -36,6 +36,8 @@ from jackalope.core.records import (
     AttemptFinished,
     AttemptStarted,
     Bound,
+    FencesReserved,
+    Forgotten,
     RequestJoined,
     SignalAdvanced,
     TaskMoved,
@@ -77,6 +79,7 @@ _TEXTS: dict[type, str] = {
     AnswerPinned: "answer pinned or unpinned",
     Bound: "binding made",
     Unbound: "binding removed",
+    Forgotten: "tasks past their retention forgotten",
 }
 #: Records that are of interest in detail only.
 _DETAILS = {
@@ -87,6 +90,8 @@ _DETAILS = {
     AnswerUsed,
     Bound,
     Unbound,
+    FencesReserved,
+    Forgotten,
 }
 #: The level and the text of every record but those of `_BY_EVENT`, which depend on what happened.
 _WORDS: dict[type, tuple[int, str]] = {

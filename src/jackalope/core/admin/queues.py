@@ -10,7 +10,7 @@ from jackalope.core.commands import DeclareQueue, DeleteQueue, LimitTag, PauseQu
 from jackalope.core.context import Context
 from jackalope.core.effects import Accepted, Declared
 from jackalope.core.limits import COUNT_MAX, LIMITED_TAGS_PER_NAMESPACE_MAX, TAG_CHARS_MAX
-from jackalope.core.namespaces import no_namespace, no_room, open_queues
+from jackalope.core.namespaces import no_namespace, no_room, not_kept, open_queues
 from jackalope.core.policy import PRESETS, Policy, change_policy
 from jackalope.core.records import QueueDeclared, QueuePaused, QueueResumed, TagLimited
 from jackalope.core.refusals import Code, Refusal
@@ -30,7 +30,10 @@ def declare_queue(ctx: Context, command: DeclareQueue) -> Declared | Refusal:
     if isinstance(changed, Refusal):
         return changed
     target = changed.result_becomes
-    is_target_new = bool(target) and ctx.book.queue(command.namespace, target) is None
+    becomes = ctx.book.queue(command.namespace, target) if target else None
+    if becomes is not None and becomes.is_volatile():
+        return not_kept(becomes)
+    is_target_new = bool(target) and becomes is None
     count = is_target_new + (queue is None)
     refusal = no_room(ctx, command.namespace, command.queue, count) if count else None
     refusal = refusal or _cycle(ctx, command, changed)

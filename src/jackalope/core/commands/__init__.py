@@ -38,7 +38,18 @@ class Tick(Command):
 
 
 class Recover(Command):
-    """Settle what was leased before a restart."""
+    """Settle what was leased before a restart.
+
+    Time goes on from the last record, unless the clock was ahead then and has been set back.
+    """
+
+    is_clock_set_back: bool = False
+
+
+class ForgetTasks(Command):
+    """Forget ended tasks that were to be kept until `through_us` at the latest."""
+
+    through_us: int
 
 
 # Submitting and configuring.
@@ -522,6 +533,7 @@ class ReportLaunches(Command):
 AnyCommand = (
     Tick
     | Recover
+    | ForgetTasks
     | SubmitTasks
     | DeclareQueue
     | DeleteQueue

@@ -52,7 +52,7 @@ from jackalope.core.context import Context
 from jackalope.core.durations import MILLISECOND, MINUTE, SECOND, format_duration
 from jackalope.core.effects import Accepted, OrdersDue, PoolSet
 from jackalope.core.limits import NAME_CHARS_MAX, NOTE_CHARS_MAX, PINNED_GROUPS_PER_POOL_MAX
-from jackalope.core.namespaces import open_queue, unbind_one
+from jackalope.core.namespaces import not_kept, open_queue, unbind_one
 from jackalope.core.policy import PRESETS
 from jackalope.core.records import GroupPinned, PoolDeclared, PoolDeleted
 from jackalope.core.refusals import Code, Refusal
@@ -82,6 +82,8 @@ TURN_US = 30 * SECOND
 def declare_pool(ctx: Context, command: DeclarePool) -> PoolSet | Refusal:
     """Create the pool of a queue, or change its settings."""
     known = ctx.book.queue(command.namespace, command.queue)
+    if known is not None and known.is_volatile():
+        return not_kept(known)
     before = DEFAULT_POOL if known is None or known.pool is None else known.pool
     settings = change_pool(before, command.changes)
     if isinstance(settings, PoolSettings):

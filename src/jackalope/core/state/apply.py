@@ -28,6 +28,8 @@ from jackalope.core.records import (
     Bound,
     ExchangeDeclared,
     ExchangeDeleted,
+    FencesReserved,
+    Forgotten,
     GroupPinned,
     PoolDeclared,
     PoolDeleted,
@@ -68,6 +70,7 @@ _READY, _ASSIGNED, _RUNNING = State.READY, State.ASSIGNED, State.RUNNING
 
 def apply(book: Book, record: AnyRecord) -> None:
     APPLIERS[type(record)](book, record)
+    book.counters.latest_us = record.at_us
 
 
 def _submitted(book: Book, record: TaskSubmitted) -> None:
@@ -424,6 +427,17 @@ def _group_pinned(book: Book, record: GroupPinned) -> None:
     book.entities_dirty[queue.entity] = queue
 
 
+def _fences_reserved(book: Book, record: FencesReserved) -> None:
+    counters = book.counters
+    # No record shows which of those that were reserved before have been given out.
+    counters.fence = max(counters.fence, counters.reserved)
+    counters.reserved = record.through
+
+
+def _forgotten(book: Book, record: Forgotten) -> None:
+    book.counters.horizon_us = record.through_us
+
+
 #: The meaning of each kind of record.
 APPLIERS: dict[type, Callable[[Book, Any], None]] = {
     AttemptAssigned: _assigned,
@@ -458,4 +472,6 @@ APPLIERS: dict[type, Callable[[Book, Any], None]] = {
     Unbound: _unbound,
     RuleSet: _rule_set,
     RuleCleared: _rule_cleared,
+    FencesReserved: _fences_reserved,
+    Forgotten: _forgotten,
 }

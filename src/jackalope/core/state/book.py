@@ -69,6 +69,7 @@ class Book:
         self.api_keys: dict[str, ApiKey] = {}
         self.answers = Answers()  # the answers that are kept
         self.counters = Counters()
+        self._horizon_taken_us = 0
         self.due: Timers[bytes] = Timers()  # when scheduled tasks are due
         self.expiry: Timers[bytes] = Timers()  # when tasks that have not begun expire
         self.timeouts: Timers[bytes] = Timers()  # when running attempts have run for too long
@@ -84,6 +85,8 @@ class Book:
         self.has_volatile = False  # whether there ever was anything that is not for the disk
         # tasks that are not, but whose payload is a blob; also some that have left
         self.volatile_large: dict[TaskId, Task] = {}
+        # tasks that wait for a volatile one, which earlier versions accepted
+        self.let_down: dict[TaskId, None] = {}
         self._volatile_ended: list[TaskId] = []
         self._queues_leaving: dict[tuple[str, str], object] = {}
         self._names: dict[str, str] = {}
@@ -124,6 +127,7 @@ class Book:
         """Fill an empty book from stored rows."""
         must(not self.tasks and not self.namespaces, "only an empty book is filled")
         self.counters = counters
+        self._horizon_taken_us = counters.horizon_us
         for entity, value in from_entities(entities):
             self._restore_entity(entity, value)
         for answer in sorted(answers, key=lambda answer: answer.rank):
@@ -164,6 +168,9 @@ class Book:
         """Make an unindexed ended task from its row; None if memory has a newer state."""
         if row.id in self.tasks or row.id in self.gone or row.state not in ENDED:
             return None
+        is_over = row.outcome is not None and row.outcome.forget_us <= self.counters.horizon_us
+        if is_over and row.id not in self.answers.by_task:
+            return None  # It is forgotten, although storage still has it.
         is_deleted = (row.namespace, row.queue) in self.queues_gone
         if is_deleted or self.queue(row.namespace, row.queue) is None:
             return None
@@ -183,6 +190,7 @@ class Book:
             or self.entities_dirty
             or self.queues_gone
             or self.answers.dirty
+            or self.counters.horizon_us != self._horizon_taken_us
         )
 
     def take_changes(self) -> Changes:
@@ -202,7 +210,7 @@ class Book:
             else:
                 rows.append(to_row(task))
         changes = Changes(
-            counters=Counters(self.counters.fence, self.counters.rank, self.counters.floor),
+            counters=copy(self.counters),
             tasks=rows,
             gone=list(gone),
             entities=[
@@ -214,6 +222,7 @@ class Book:
             answers=self.answers.changed(),
             answers_gone=self.answers.gone(),
         )
+        self._horizon_taken_us = self.counters.horizon_us
         self.blobs_gone = []
         self.dirty, self.entities_dirty, self.answers.dirty = {}, {}, {}
         self._queues_leaving = dict(self.queues_gone)
@@ -332,12 +341,21 @@ class Book:
                 self.children.setdefault(task.guardian, {})[task.id] = None
             if options.identity and task.state not in ENDED:
                 task.queue.cache.flights[options.identity] = task.id
-            for dependency in task.waiting_for or ():
-                self.dependents.setdefault(dependency, {})[task.id] = None
+            if task.waiting_for:
+                self._enter_waiting(task, task.waiting_for)
         if task.state in LEASED:
             self.enter_lease(task)
         if task.state not in ENDED:
             self._enter_state(task)
+
+    def _enter_waiting(self, task: Task, waiting_for: set[TaskId]) -> None:
+        """Index what a task waits for, but for volatile tasks: no record reports their end."""
+        lasting = {dependency for dependency in waiting_for if not is_volatile(dependency)}
+        if len(lasting) < len(waiting_for):
+            task.waiting_for = lasting or None
+            self.let_down[task.id] = None
+        for dependency in lasting:
+            self.dependents.setdefault(dependency, {})[task.id] = None
 
     def enter_lease(self, task: Task) -> None:
         """Record the lease of a worker, and take a slot of each tag."""
@@ -473,7 +491,7 @@ class Book:
 def snapshot_of(book: Book) -> Changes:
     """Return all durable state in memory, in a canonical order."""
     return Changes(
-        counters=Counters(book.counters.fence, book.counters.rank, book.counters.floor),
+        counters=copy(book.counters),
         tasks=[
             to_row(task)
             for task in sorted(book.tasks.values(), key=lambda task: (task.rank, task.id))

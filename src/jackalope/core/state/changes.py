@@ -88,11 +88,14 @@ def from_entities(entities: Iterable[Entity]) -> Iterator[tuple[Entity, Any]]:
 
 
 class Counters(msgspec.Struct, array_like=True):
-    """The counters of the book, which only grow."""
+    """The counters of the book, which only grow, and its times, which a clock may set back."""
 
     fence: int = 0  # the last fence given out
     rank: int = 0  # the last place in line given out
     floor: TaskId = TaskId(b"")  # the greatest time-ordered id that ever left memory
+    reserved: int = 0  # through which fences may have been given out without a record
+    horizon_us: int = 0  # ended tasks that were to be kept until then at the latest are gone
+    latest_us: int = 0  # when the last record was made
 
 
 class Changes(msgspec.Struct):

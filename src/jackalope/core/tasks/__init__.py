@@ -15,7 +15,7 @@ from jackalope.core.commands import (
 )
 from jackalope.core.context import Context, Deadline, Room, each
 from jackalope.core.tasks import actions, attempts, deadlines, submit, watches
-from jackalope.core.tasks.assign import serve
+from jackalope.core.tasks.assign import serve, skip_reserved
 
 
 def settle(ctx: Context) -> None:
@@ -29,6 +29,12 @@ def settle(ctx: Context) -> None:
     if ctx.agenda.rest:
         for queue in dict.fromkeys(ctx.agenda.take(submit.trim)):
             submit.trim(ctx, queue)
+
+
+def recovered(ctx: Context) -> None:
+    """See to what volatile tasks that are gone have left behind."""
+    skip_reserved(ctx)
+    submit.settle_let_down(ctx)
 
 
 ROOM = Room(
@@ -53,4 +59,5 @@ ROOM = Room(
     ),
     settle=settle,
     session_ended=lambda ctx, session: ctx.watches.forget_session(session),
+    recovered=recovered,
 )

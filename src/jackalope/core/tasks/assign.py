@@ -14,13 +14,23 @@ from heapq import heappop, heappush
 from jackalope.core.assertions import must
 from jackalope.core.context import Context
 from jackalope.core.effects import Assignment, DrainAsked, SendToSession
+from jackalope.core.ids import is_volatile
 from jackalope.core.lifecycle import Event, Reason, State
-from jackalope.core.records import AttemptAssigned, AttemptFinished, AttemptStarted
+from jackalope.core.records import (
+    SINCE,
+    AttemptAssigned,
+    AttemptFinished,
+    AttemptStarted,
+    FencesReserved,
+)
 from jackalope.core.shapes.envelope import envelope_to_send
 from jackalope.core.state.queue import Queue
 from jackalope.core.state.ready_queue import Lane, order
 from jackalope.core.state.roster import Consumer, Worker
 from jackalope.core.task import BlobRef, Task
+
+#: How many fences one record reserves for tasks that have none.
+FENCES_PER_BLOCK = 2**20
 
 
 def offer_tags(ctx: Context, task: Task) -> None:
@@ -197,6 +207,8 @@ def _assign(ctx: Context, task: Task, worker: Worker) -> None:
             worker.claims.popleft()
             ctx.roster.set_claim_timer(worker)
     fence = ctx.book.counters.fence + 1
+    if ctx.book.has_volatile and fence > ctx.book.counters.reserved and is_volatile(task.id):
+        _reserve(ctx, fence - 1 + FENCES_PER_BLOCK)
     ctx.record(AttemptAssigned(ctx.now_us, task.id, fence, worker.id))
     options, queue = task.options, task.queue
     ctx.effects.append(
@@ -226,6 +238,18 @@ def _assign(ctx: Context, task: Task, worker: Worker) -> None:
     if worker.share is not None:
         for member in worker.share.members:
             member.place()
+
+
+def skip_reserved(ctx: Context) -> None:
+    """Give out no fence again that was reserved before the restart, and so may be in use."""
+    counters = ctx.book.counters
+    if counters.reserved > counters.fence:
+        _reserve(ctx, counters.reserved)
+
+
+def _reserve(ctx: Context, through: int) -> None:
+    if ctx.level >= SINCE[FencesReserved]:
+        ctx.record(FencesReserved(ctx.now_us, through))
 
 
 def _begin(ctx: Context, task: Task, worker: Worker, consumer: Consumer) -> None:

@@ -23,8 +23,8 @@ from jackalope.core.limits import (
     TAGS_PER_TASK_MAX,
     TIME_US_MAX,
 )
-from jackalope.core.namespaces import open_queue
-from jackalope.core.records import TaskSubmitted
+from jackalope.core.namespaces import not_kept, open_queue
+from jackalope.core.records import QueueDeclared, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import IDENTITY_BYTES, Same, how_run
 from jackalope.core.state.queue import Queue
@@ -87,7 +87,10 @@ def become(ctx: Context, task: Task, result: Body) -> None:
     if not target:
         return
     namespace = task.queue.namespace
-    # Declared with the policy that names it, and kept for as long as one does.
+    # Declared with the policy that names it, and kept for as long as one does. Earlier versions let
+    # it be one that a restart takes along.
+    if target not in namespace.queues:
+        ctx.record(QueueDeclared(ctx.now_us, namespace.name, target, ctx.default_policy, task.by))
     queue = namespace.queues[target]
     options = Options(headers=task.options.headers, tags=task.options.tags, parent=task.id)
     spec = TaskSpec(
@@ -116,13 +119,30 @@ def settle_dependents(ctx: Context, task: Task, dependents: tuple[TaskId, ...]) 
             ctx.move(dependent, Event.UNBLOCK, open_state(dependent, ctx.now_us))
 
 
+def settle_let_down(ctx: Context) -> None:
+    """Let go, or give up, the tasks that waited for a volatile one when the broker stopped."""
+    let_down, ctx.book.let_down = ctx.book.let_down, {}
+    for task_id in let_down:
+        task = ctx.book.tasks.get(task_id)
+        if task is None or task.state is not State.WAITING:
+            continue
+        if task.options.on_dependency is OnDependency.DEAD:
+            gone = next(filter(is_volatile, task.options.depends_on))
+            detail = f"{id_text(gone)} was not durable, and went with a restart of the broker"
+            ctx.move(task, Event.ABANDON, State.DEAD, reason=Reason.DEPENDENCY, detail=detail)
+        elif not task.waiting_for:
+            ctx.move(task, Event.UNBLOCK, open_state(task, ctx.now_us))
+
+
 def unfinished(ctx: Context, options: Options) -> list[TaskId]:
-    """Return the unfinished dependencies of a task."""
+    """Return the unfinished dependencies of a task whose end will be recorded."""
     tasks = ctx.book.tasks
     return [
         dependency
         for dependency in dict.fromkeys(options.depends_on)
-        if dependency in tasks and tasks[dependency].state not in ENDED
+        if dependency in tasks
+        and tasks[dependency].state not in ENDED
+        and not is_volatile(dependency)
     ]
 
 
@@ -180,6 +200,8 @@ def _serve_or_take_in(
 
 def _take_in(ctx: Context, command: SubmitTasks, spec: TaskSpec, queue: Queue) -> Refusal | None:
     """Accept a task as its own, if there is room."""
+    if queue.traits is not None and queue.is_volatile():
+        return not_kept(queue)
     limit = queue.policy.depth_limit
     if limit and queue.depth >= limit:
         serve(ctx)  # What was accepted just now may not have to wait.
@@ -300,11 +322,22 @@ def _check_links(ctx: Context, command: SubmitTasks, options: Options) -> Refusa
         if command.fence and (parent.attempt is None or parent.attempt.fence != command.fence):
             message = f"fence {command.fence} is not the lease of parent {options.parent.hex()}"
             return Refusal(Code.STALE_FENCE, message + "; stop working on it")
+    return _check_dependencies(ctx, command, options)
+
+
+def _check_dependencies(ctx: Context, command: SubmitTasks, options: Options) -> Refusal | None:
+    namespace = ctx.book.namespaces.get(command.namespace)
     for dependency in options.depends_on:
-        found = tasks.get(dependency)
+        found = ctx.book.tasks.get(dependency)
         if found is None or found.queue.namespace is not namespace or _is_hidden(found, command):
             message = f"dependency {dependency.hex()} is not a task of this namespace"
             return Refusal(Code.UNKNOWN_DEPENDENCY, message + "; submit it first")
+        if is_volatile(dependency):
+            message = (
+                f"dependency {dependency.hex()} is a message that is not durable, which a restart "
+                "takes along: nothing can wait for it; publish it as persistent, to a durable queue"
+            )
+            return Refusal(Code.INVALID, message)
     return None
 
 

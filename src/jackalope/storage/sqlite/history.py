@@ -24,9 +24,9 @@ from jackalope.core.lifecycle import State
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.changes import Changes, Counters, Entity
 from jackalope.core.task import TaskRow
-from jackalope.storage.ports import BadCursor, BatchSummary, Forgotten, Page, Snapshot, Sort
+from jackalope.storage.ports import BadCursor, BatchSummary, Page, Snapshot, Sort
 from jackalope.storage.sqlite.database import Value, execute_in
-from jackalope.storage.sqlite.history_writer import Writer, unowned
+from jackalope.storage.sqlite.history_writer import PAST, Writer, unowned
 from jackalope.storage.sqlite.schema import (
     IS_ENDED,
     WHOLE,
@@ -50,6 +50,8 @@ _BATCHES = """
     )
     GROUP BY batch, state ORDER BY batch DESC
 """
+
+OVERDUE = f"SELECT max(forget_us) FROM (SELECT forget_us {PAST} ORDER BY forget_us LIMIT ?)"
 
 _decode_counters = msgspec.json.Decoder(Counters).decode
 
@@ -76,7 +78,8 @@ class History:
         """Write changes in one transaction, together with the sequence of the last batch in them.
 
         Gone tasks and the tasks of gone queues are removed before rows are written, so that an id
-        in both ends up written. Ended tasks that are to be forgotten at once are not kept.
+        in both ends up written. Ended tasks that are to be forgotten at once are not kept, nor are
+        those up to the horizon, unless their results are kept as answers.
 
         Returns:
             The blobs that no stored row names any more, `changes.blobs` included. A task in memory
@@ -209,14 +212,14 @@ class History:
                 summary.counts[State(state)] = count
         return list(summaries.values())
 
-    def forget(self, before_us: int, limit: int) -> Forgotten:
-        """Remove ended tasks that were to be kept no longer than this, at most `limit` of them.
+    def overdue_us(self, now_us: int, limit: int) -> int:
+        """Return the horizon up to which about `limit` ended tasks are past their time; 0 if none.
 
         Those whose results are kept as answers stay until they are no longer.
-
-        As with `write`, a task in memory may still name one of the blobs.
         """
-        return self._writer.forget(before_us, limit)
+        with self._db.reading() as connection:
+            (found,) = connection.execute(OVERDUE, (now_us, limit)).fetchone()
+        return found or 0
 
     def unowned(self, blobs: Iterable[str]) -> list[str]:
         """Return those of the blobs that no stored row names."""

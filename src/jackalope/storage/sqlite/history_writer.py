@@ -23,7 +23,6 @@ from jackalope.core.ids import TaskId
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.changes import Changes, Counters, Entity
 from jackalope.core.task import TaskRow
-from jackalope.storage.ports import Forgotten
 from jackalope.storage.sqlite.database import Database, Value, chunks_of, execute_in, marks
 from jackalope.storage.sqlite.schema import (
     COLUMNS,
@@ -37,14 +36,13 @@ from jackalope.storage.sqlite.schema import (
 #: About how much a row adds to the WAL besides payload and result: columns and index pages.
 _ROW_BYTES = 1024
 
-FORGET = f"""
-    DELETE FROM tasks WHERE serial IN (
-        SELECT serial FROM tasks INDEXED BY tasks_to_forget
-        WHERE {IS_ENDED} AND forget_us <= ? AND id NOT IN (SELECT task FROM answers)
-        ORDER BY forget_us LIMIT ?
-    )
-    RETURNING id
+#: The ended tasks that were to be kept until a time at the latest, but for those that are answers.
+PAST = f"""
+    FROM tasks INDEXED BY tasks_to_forget
+    WHERE {IS_ENDED} AND forget_us <= ? AND id NOT IN (SELECT task FROM answers)
 """
+
+FORGET = f"DELETE FROM tasks WHERE serial IN (SELECT serial {PAST}) RETURNING id"
 
 _encode_json = msgspec.json.Encoder().encode
 
@@ -73,15 +71,9 @@ class Writer:
                 released += self._write_tasks(connection, rows)
             _write_entities(connection, changes.entities)
             _write_answers(connection, changes)
+            released += self._forget(connection, changes.counters.horizon_us)
             _write_meta(connection, sequence, changes.counters)
             return unowned(connection, released)
-
-    def forget(self, before_us: int, limit: int) -> Forgotten:
-        """Remove ended tasks that were to be kept no longer than this."""
-        with self._db.transaction() as connection:
-            ids = [task for (task,) in connection.execute(FORGET, (before_us, limit)).fetchall()]
-            self._db.wal_bytes += _ROW_BYTES * len(ids)
-            return Forgotten(len(ids), unowned(connection, _release_blobs(connection, ids)))
 
     def sync(self) -> None:
         """Make all that was written safe from a power failure."""
@@ -89,6 +81,12 @@ class Writer:
 
     def close(self) -> None:
         """No-op; the owner closes the file."""
+
+    def _forget(self, connection: sqlite3.Connection, horizon_us: int) -> list[str]:
+        """Remove ended tasks up to the horizon, and return the blobs that belonged to them."""
+        ids = [task for (task,) in connection.execute(FORGET, (horizon_us,)).fetchall()]
+        self._db.wal_bytes += _ROW_BYTES * len(ids)
+        return _release_blobs(connection, ids)
 
     def _write_tasks(self, connection: sqlite3.Connection, rows: list[TaskRow]) -> list[str]:
         """Write over what is stored of tasks, and return the blobs that they let go of."""

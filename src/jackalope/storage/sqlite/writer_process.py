@@ -35,7 +35,6 @@ from jackalope.core.assertions import must
 from jackalope.core.state.changes import Changes
 from jackalope.core.task import TaskRow
 from jackalope.storage.faults import StorageFault
-from jackalope.storage.ports import Forgotten
 from jackalope.storage.sqlite.history_writer import Writer
 from jackalope.storage.sqlite.schema import inline_bytes, open_history
 
@@ -69,13 +68,6 @@ class Write(msgspec.Struct, tag=True):
     changes: Changes
 
 
-class Forget(msgspec.Struct, tag=True):
-    """Remove ended tasks that were to be kept no longer than this."""
-
-    before_us: int
-    limit: int
-
-
 class Sync(msgspec.Struct, tag=True):
     """Make all that was written safe from a power failure."""
 
@@ -84,12 +76,11 @@ class Answer(msgspec.Struct):
     """The outcome of an order."""
 
     blobs: list[str] = []  # these have no owner any more
-    count: int = 0  # how many tasks were forgotten
     fault: str = ""  # the kind of fault that it failed with, if it did
     message: str = ""  # of the fault
 
 
-Order = Write | Forget | Sync
+Order = Write | Sync
 
 encode = msgspec.msgpack.Encoder().encode
 decode_answer = msgspec.msgpack.Decoder(Answer).decode
@@ -128,10 +119,6 @@ class WriterProcess:
     def write(self, sequence: int, changes: Changes) -> list[str]:
         order = Write(sequence, replace(changes, tasks=[]))
         return self._carry_out(order, changes.tasks).blobs
-
-    def forget(self, before_us: int, limit: int) -> Forgotten:
-        answer = self._carry_out(Forget(before_us, limit))
-        return Forgotten(answer.count, answer.blobs)
 
     def sync(self) -> None:
         self._carry_out(Sync())
@@ -288,9 +275,6 @@ def perform(writer: Writer, order: Order, pieces: Iterable[list[TaskRow]]) -> An
     """Carry out an order in this process; the rows of a write come in pieces."""
     if isinstance(order, Write):
         return Answer(writer.write(order.sequence, order.changes, pieces))
-    if isinstance(order, Forget):
-        forgotten = writer.forget(order.before_us, order.limit)
-        return Answer(forgotten.blobs, forgotten.count)
     writer.sync()
     return Answer()
 
