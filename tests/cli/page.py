@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from jackalope.cli.app import app
+from jackalope.cli.app import Deferred, app
 from jackalope.cli.base import Exit
 
 EVERYWHERE = ("broker", "namespace", "token", "ca", "skip_verify", "format", "help")
@@ -65,7 +65,8 @@ def page() -> str:
 
 
 def _commands(group: Any, path: str) -> Iterator[str]:
-    for name, command in getattr(group, "commands", {}).items():
+    for name, each in getattr(group, "commands", {}).items():
+        command = each.load() if isinstance(each, Deferred) else each
         full = f"{path} {name}"
         yield f"{'#' * full.count(' ')}# {full}\n"
         yield _prose(command.help or "")

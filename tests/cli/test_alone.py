@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from jackalope import __version__
-from jackalope.cli.app import app
+from jackalope.cli.app import PANELS, Deferred, app
 from jackalope.cli.commands.config import template
 from tests.cli.conftest import JACKALOPE, Cli, clean_environment
 
@@ -17,14 +17,27 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """List every command, groups included."""
     found = []
     for name, command in getattr(group, "commands", {}).items():
-        found += [(*path, name), *commands(command, (*path, name))]
+        found += [(*path, name), *commands(loaded(command), (*path, name))]
     return found
+
+
+def loaded(command: Any) -> Any:
+    """Return a command with its options, which are made when it is used."""
+    return command.load() if isinstance(command, Deferred) else command
 
 
 COMMANDS = commands(typer.main.get_command(app))
 
 #: Names that only gather other commands.
 GROUPS = (("aiida",), ("cache",), ("config",), ("journal",), ("keys",))
+
+
+def test_the_list_of_commands_says_what_each_says_itself() -> None:
+    for panel, summaries in PANELS.items():
+        for name, summary in summaries.items():
+            command = typer.main.get_command(app).commands[name].load()  # type: ignore[attr-defined]
+            assert command.help.partition("\n\n")[0] == summary
+            assert (command.name, command.rich_help_panel) == (name, panel)
 
 
 @pytest.mark.feature("D31")
@@ -103,14 +116,25 @@ def test_script_runs() -> None:
     assert __version__ in ran.stdout
 
 
-def test_completion_is_offered() -> None:
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("queue", ["queue-depth", "queues"]),
+        ("queues pa", ["pause"]),
+        ("limits ", ["remove", "set"]),
+        ("list --sta", ["--state"]),
+        ("list --format ", ["json", "table", "yaml"]),
+        ("--format j", ["json"]),
+    ],
+)
+def test_completion_is_offered(words: str, completed: list[str]) -> None:
     environment = clean_environment() | {
         "_JACKALOPE_COMPLETE": "complete_bash",
-        "COMP_WORDS": "jackalope queue",
-        "COMP_CWORD": "1",
+        "COMP_WORDS": f"jackalope {words}",
+        "COMP_CWORD": str(len(f"{words}x".split())),
     }
     ran = subprocess.run([JACKALOPE], env=environment, capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["queue-depth", "queues"]
+    assert sorted(ran.stdout.split()) == completed
 
 
 # The configuration.

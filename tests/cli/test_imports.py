@@ -7,9 +7,8 @@ would take it for.
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-
-import pytest
 
 from tests.cli.conftest import JACKALOPE, Serving, clean_environment
 
@@ -35,26 +34,50 @@ def loaded(log: str) -> set[str]:
     return {".".join(each[:depth]) for each in parts for depth in range(1, len(each) + 1)}
 
 
-def ran(*command: str, cwd: Path) -> set[str]:
-    environment = clean_environment() | PROFILE
+def ran(*command: str, cwd: Path, more: Mapping[str, str] | None = None) -> set[str]:
+    environment = clean_environment() | PROFILE | dict(more or {})
     done = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     return loaded(done.stderr)
 
 
+def commands(modules: set[str]) -> set[str]:
+    """Return the modules of commands among those that were loaded."""
+    within = "jackalope.cli.commands."
+    return {each.removeprefix(within) for each in modules if each.startswith(within)}
+
+
 def test_serving_natively(tmp_path: Path) -> None:
     serving = Serving("--no-http", cwd=tmp_path, environment=PROFILE)
     code, log = serving.stop()
     assert code == 0
+    modules = loaded(log)
     peers = {"jackalope.client", "jackalope.worker", "jackalope.doors.http"}
-    assert loaded(log) & {*HEAVY, *peers} == set()
+    # structlog would load rich, and that loads the others.
+    for_show = {"rich.console", "attr", "pygments", "jackalope.cli.output"}
+    assert modules & {*HEAVY, *peers, *for_show, "yaml", "jackalope.doors.amqp"} == set()
+    assert commands(modules) == {"serve"}
 
 
-@pytest.mark.parametrize("options", [["--help"], ["status", "x", "--broker", "127.0.0.1:1"]])
-def test_asking(tmp_path: Path, options: list[str]) -> None:
-    modules = ran(JACKALOPE, *options, cwd=tmp_path)
+def test_help_of_all_loads_no_command(tmp_path: Path) -> None:
+    modules = ran(JACKALOPE, "--help", cwd=tmp_path)
+    unused = {"structlog", "msgspec", "asyncio", "uvloop", "jackalope.worker", "jackalope.client"}
+    assert modules & {*HEAVY, *INSIDES, *unused, "jackalope.core"} == set()
+    assert commands(modules) == set()
+
+
+def test_completing_a_command_loads_no_command(tmp_path: Path) -> None:
+    words = {"_JACKALOPE_COMPLETE": "complete_bash", "COMP_WORDS": "jackalope q", "COMP_CWORD": "1"}
+    modules = ran(JACKALOPE, cwd=tmp_path, more=words)
+    assert "jackalope.cli.app" in modules
+    assert commands(modules) == set()
+
+
+def test_asking(tmp_path: Path) -> None:
+    modules = ran(JACKALOPE, "status", "x", "--broker", "127.0.0.1:1", cwd=tmp_path)
     assert modules & {*HEAVY, *INSIDES, "structlog", "jackalope.worker"} == set()
+    assert commands(modules) == {"tasks"}
 
 
 def test_working(tmp_path: Path) -> None:

@@ -1,9 +1,16 @@
-"""The command line as a whole: its commands, the options before them, and how it ends."""
+"""The command line as a whole: its commands, the options before them, and how it ends.
 
+The list of commands has what the help of the whole shows of each: its name, its panel and what it
+does. The module of a command is imported, and its options are made, when that command is called,
+completed or asked for its own help, since all of them together take longer than most commands do.
+"""
+
+from collections.abc import Callable
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from jackalope.cli.base import (
     COMMON,
@@ -20,33 +27,41 @@ from jackalope.cli.base import (
     opt,
     say_error,
 )
-from jackalope.cli.commands import (
-    actions,
-    aiida,
-    bench,
-    cache,
-    check,
-    config,
-    journal,
-    keys,
-    pools,
-    queues,
-    serve,
-    stats,
-    submit,
-    tasks,
-    worker,
-    workers,
-)
 
 if TYPE_CHECKING:
     from jackalope.cli.output import Screen
 
-_BROKER = "The broker"
-_OTHER = "Set up"
+Make = Callable[[Callable[..., Any]], Callable[..., None]]
+
+
+class Deferred(TyperCommand):
+    """A command or a group of which only the summary is known until it is used."""
+
+    def load(self) -> Any:
+        """Make the command itself."""
+        made = _find(self.name or "")
+        made.name, made.rich_help_panel = self.name, self.rich_help_panel
+        made.help = made.help or self.help
+        return made
+
+    def make_context(self, *args: Any, **more: Any) -> Any:
+        """Let the command itself parse what it is given; it is then the one that is invoked."""
+        return self.load().make_context(*args, **more)
+
+
+class Root(TyperGroup):
+    """The group of all commands."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for panel, commands in PANELS.items():
+            for name, about in commands.items():
+                self.commands[name] = Deferred(name, help=about, rich_help_panel=panel)
+
 
 app = typer.Typer(
     name="jackalope",
+    cls=Root,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -94,27 +109,6 @@ def version(screen: "Screen") -> None:
     screen.show(data, f"jackalope {__version__}, Python {python}, {platform.platform()}")
 
 
-def _add(target: typer.Typer, panel: str | None, make: Any, *commands: Any) -> None:
-    """Add commands under the names of their functions."""
-    for command in commands:
-        name = command.__name__.rstrip("_").replace("_", "-")
-        target.command(name, rich_help_panel=panel)(make(command))
-
-
-def _group(name: str, panel: str, about: str = "", alone: Any = None) -> typer.Typer:
-    """Add a group of commands: with its own help, or with what it does without a command."""
-    group = typer.Typer(
-        help=about or None,
-        rich_markup_mode="rich",
-        no_args_is_help=alone is None,
-        invoke_without_command=alone is not None,
-    )
-    if alone is not None:
-        call_without_command(group, alone)
-    app.add_typer(group, name=name, rich_help_panel=panel)
-    return group
-
-
 _version = Annotated[
     bool, opt("--version", "Show the version, and exit.", callback=_show_version, is_eager=True)
 ]
@@ -127,40 +121,185 @@ declare(
 )
 app.callback(help=help_text(root.__doc__ or ""))(root)
 
-_add(app, "Run", alone, serve.serve)
-_add(app, "Run", addressed, worker.worker)
-_add(app, "Run", connected, bench.bench)
-_add(app, "Tasks", connected, submit.submit, tasks.status, tasks.list_, tasks.wait)
-_add(app, "Tasks", connected, tasks.explain, tasks.history, tasks.tail)
-_add(app, "Act on tasks", connected, actions.cancel, actions.kill, actions.pause, actions.play)
-_add(app, "Act on tasks", connected, actions.hold, actions.retry, actions.purge)
-_add(app, _BROKER, connected, workers.workers, workers.drain, queues.batches)
-_add(app, _BROKER, connected, stats.stats, stats.queue_depth, stats.cluster_status)
-_add(app, _OTHER, local, check.check, version)
-_queues = _group("queues", _BROKER, alone=queues.list_queues)
-_add(_queues, None, connected, queues.show, queues.set_, queues.pause, queues.resume, queues.delete)
-_limits = _group("limits", _BROKER, alone=queues.list_limits)
-_limits.command("set")(connected(queues.set_limit))
-_limits.command("remove")(connected(queues.remove_limit))
-_pools = _group("pools", _BROKER, alone=pools.list_pools)
-_add(_pools, None, connected, pools.show, pools.set_, pools.start, pools.stop)
-_add(_pools, None, connected, pools.pin, pools.unpin, pools.delete)
-_cache = _group("cache", _BROKER, "List cached answers, pin them and purge them.")
-_add(_cache, None, connected, cache.list_, cache.show, cache.pin, cache.unpin, cache.purge)
-_keys = _group(
-    "keys", _OTHER, "Create, list and revoke API keys. Once there is one, every client needs a key."
+
+# Groups of commands.
+
+
+def _queues() -> typer.Typer:
+    from jackalope.cli.commands import queues
+
+    return _group(
+        *(queues.show, queues.set_, queues.pause, queues.resume, queues.delete),
+        by_itself=queues.list_queues,
+    )
+
+
+def _limits() -> typer.Typer:
+    from jackalope.cli.commands import queues
+
+    group = _group(by_itself=queues.list_limits)
+    group.command("set")(connected(queues.set_limit))
+    group.command("remove")(connected(queues.remove_limit))
+    return group
+
+
+def _pools() -> typer.Typer:
+    from jackalope.cli.commands import pools
+
+    return _group(
+        *(pools.show, pools.set_, pools.start, pools.stop, pools.pin, pools.unpin, pools.delete),
+        by_itself=pools.list_pools,
+    )
+
+
+def _cache() -> typer.Typer:
+    from jackalope.cli.commands import cache
+
+    return _group(cache.list_, cache.show, cache.pin, cache.unpin, cache.purge)
+
+
+def _keys() -> typer.Typer:
+    from jackalope.cli.commands import keys
+
+    group = _group(keys.create, keys.list_, keys.revoke)
+    return _add(group, local, keys.new, keys.hash_)
+
+
+def _config() -> typer.Typer:
+    from jackalope.cli.commands import config
+
+    return _group(config.show, config.check, config.init, make=local)
+
+
+def _journal() -> typer.Typer:
+    from jackalope.cli.commands import journal
+
+    return _group(journal.show, make=local)
+
+
+def _aiida() -> typer.Typer:
+    from jackalope.cli.commands import aiida
+
+    group = _group(aiida.use, aiida.new, make=addressed)
+    return _add(group, local, aiida.status, aiida.revert, aiida.env, aiida.stop)
+
+
+def _group(*commands: Any, make: Make = connected, by_itself: Any = None) -> typer.Typer:
+    """Make a group of commands, and what it does without one of them."""
+    group = typer.Typer(
+        rich_markup_mode="rich",
+        no_args_is_help=by_itself is None,
+        invoke_without_command=by_itself is not None,
+        add_completion=False,
+    )
+    if by_itself is not None:
+        call_without_command(group, by_itself)
+    return _add(group, make, *commands)
+
+
+def _add(group: typer.Typer, make: Make, *commands: Any) -> typer.Typer:
+    """Add commands under the names of their functions."""
+    for command in commands:
+        group.command(_name_of(command.__name__))(make(command))
+    return group
+
+
+# The list of commands.
+
+_GROUPS = {
+    "queues": _queues,
+    "limits": _limits,
+    "pools": _pools,
+    "cache": _cache,
+    "keys": _keys,
+    "config": _config,
+    "journal": _journal,
+    "aiida": _aiida,
+}
+
+#: What makes commands of functions, the module of these, and their names.
+_FUNCTIONS: tuple[tuple[Make, str, str], ...] = (
+    (alone, "commands.serve", "serve"),
+    (addressed, "commands.worker", "worker"),
+    (connected, "commands.bench", "bench"),
+    (connected, "commands.submit", "submit"),
+    (connected, "commands.tasks", "status list_ wait explain history tail"),
+    (connected, "commands.actions", "cancel kill pause play hold retry purge"),
+    (connected, "commands.workers", "workers drain"),
+    (connected, "commands.queues", "batches"),
+    (connected, "commands.stats", "stats queue_depth cluster_status"),
+    (local, "commands.check", "check"),
+    (local, "app", "version"),
 )
-_add(_keys, None, connected, keys.create, keys.list_, keys.revoke)
-_add(_keys, None, local, keys.new, keys.hash_)
-_config = _group("config", _OTHER, "Show, check or create the broker's configuration.")
-_add(_config, None, local, config.show, config.check, config.init)
-_journal = _group("journal", _OTHER, "Look into the journal of a data folder.")
-_add(_journal, None, local, journal.show)
-_aiida = _group(
-    "aiida", _OTHER, "Run AiiDA's daemon with this broker, in place of RabbitMQ or ZeroMQ."
-)
-_add(_aiida, None, addressed, aiida.use, aiida.new)
-_add(_aiida, None, local, aiida.status, aiida.revert, aiida.env, aiida.stop)
+
+#: What the help of the whole shows, panel by panel: the first sentences of the help of each.
+PANELS = {
+    "Run": {
+        "serve": "Run a broker, until SIGTERM or Ctrl-C.",
+        "worker": "Run the tasks of an application, until SIGTERM or Ctrl-C.",
+        "bench": "Measure a broker: submit tasks that do nothing, run them, "
+        "and print rates and latencies.",
+    },
+    "Tasks": {
+        "submit": "Submit a task, or one for each line of a file.",
+        "status": "Show everything about one task.",
+        "list": "List tasks, the newest first.",
+        "wait": "Wait until tasks have ended, and show how.",
+        "explain": "Explain why a task is not running, where it runs, or how it ended.",
+        "history": "Show what happened to a task: when, what, and by whom.",
+        "tail": "Show events as they happen.",
+    },
+    "Act on tasks": {
+        "cancel": "Cancel tasks that have not started.",
+        "kill": "Kill tasks and their children; workers are asked to stop those that run.",
+        "pause": "Pause tasks: those that run are asked to stop, "
+        "the others wait until they are played.",
+        "play": "Play tasks that are held or paused, so that they can run.",
+        "hold": "Hold tasks that have not started, until they are played.",
+        "retry": "Retry tasks that are dead or killed; "
+        "a task that waits for its next attempt starts at once.",
+        "purge": "Delete tasks that have ended, with their payloads and results.",
+    },
+    "The broker": {
+        "workers": "List workers: what they serve, and how busy they are.",
+        "drain": "Drain a worker: it gets no more tasks, finishes those it has, and leaves.",
+        "batches": "List the batches of a queue, the latest first.",
+        "stats": "Show an overview: tasks by state, workers, rates.",
+        "queue-depth": "Draw how many tasks wait, by queue and by priority.",
+        "cluster-status": "Show the nodes of the broker. Today there is one: "
+        "nothing is replicated.",
+        "queues": "List queues and their tasks by state, and change them.",
+        "limits": "List the limits of tags, and change them.",
+        "pools": "List pools, which start workers on demand by key, and change them.",
+        "cache": "List cached answers, pin them and purge them.",
+    },
+    "Set up": {
+        "check": "Look for damage in a data folder, without changing anything.",
+        "version": "Show the version.",
+        "keys": "Create, list and revoke API keys. Once there is one, every client needs a key.",
+        "config": "Show, check or create the broker's configuration.",
+        "journal": "Look into the journal of a data folder.",
+        "aiida": "Run AiiDA's daemon with this broker, in place of RabbitMQ or ZeroMQ.",
+    },
+}
+
+
+def _find(name: str) -> Any:
+    """Import the module of a command or a group, and make it."""
+    if name in _GROUPS:
+        return typer.main.get_group(_GROUPS[name]())
+    for make, module, functions in _FUNCTIONS:
+        for function in functions.split():
+            if _name_of(function) == name:
+                # Unlike `import_module`, `python -X importtime` sees it.
+                found = getattr(__import__(f"jackalope.cli.{module}", fromlist=[""]), function)
+                holder = typer.Typer(rich_markup_mode="rich", add_completion=False)
+                return typer.main.get_command(_add(holder, make, found))
+    raise LookupError(name)
+
+
+def _name_of(function: str) -> str:
+    return function.rstrip("_").replace("_", "-")
 
 
 def run(arguments: list[str]) -> int:

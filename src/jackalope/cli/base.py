@@ -335,6 +335,21 @@ def run_loop(work: Coroutine[Any, Any, Any]) -> Any:
     return uvloop.run(work)
 
 
+def load_structlog() -> None:
+    """Import structlog without rich.
+
+    If it finds rich it loads it, to print tracebacks; our log prints them itself. That is a fifth
+    of what a broker loads to start.
+    """
+    if "structlog" not in sys.modules and "rich" not in sys.modules:
+        # As Python documents, importing it fails then.
+        sys.modules["rich"] = None  # type: ignore[assignment]
+        try:
+            import structlog  # noqa: F401
+        finally:
+            del sys.modules["rich"]
+
+
 def finish(code: object) -> None:
     """End with the exit code that a command returned, if it did."""
     if isinstance(code, int) and code:

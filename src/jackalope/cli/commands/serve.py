@@ -1,12 +1,13 @@
 """The command that runs a broker, and the flags of its configuration."""
 
+import gc
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from jackalope.cli.base import Exit, Failure, Options, opt, run_loop
+from jackalope.cli.base import Exit, Failure, Options, load_structlog, opt, run_loop
 
 if TYPE_CHECKING:
     from jackalope.broker.config.loader import Loaded
@@ -145,12 +146,16 @@ def serve(
         jackalope serve --amqp
         jackalope serve --config jackalope.yaml --durability interval
     """
+    gc.disable()  # Nothing of what is loaded is garbage.
+    try:
+        load_structlog()
+        from jackalope.cli.serving.process import run_broker
+        from jackalope.log_setup import set_up
+    finally:
+        gc.enable()
     loaded = flags.load()
     _check_http(loaded)
     config = loaded.config
-    from jackalope.cli.serving.process import run_broker
-    from jackalope.log_setup import set_up
-
     close_log = set_up(config.log.level, config.log.format)
     _log_notes(loaded)
     try:
