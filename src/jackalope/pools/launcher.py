@@ -1,7 +1,8 @@
-"""The port of the pools: what a launcher is.
+"""The port of the pools: what a launcher is, and what launchers have in common.
 
 Owns the interface between the control loops, which decide what should run, and the launchers, which
-make it so with processes, units, containers or deployments. A launcher decides nothing: it starts
+make it so with processes, units, containers or deployments; the environment and the labels of what
+is started; and the watch over what is to end. A launcher decides nothing: it starts
 and stops what it is ordered to, and lists what there is. It knows nothing of tasks, groups' states
 or the broker.
 
@@ -20,20 +21,24 @@ The duties of a launcher, which one conformance suite holds:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 from urllib.parse import quote, urlsplit
 
-import msgspec
+import structlog
 
+from jackalope.core.assertions import must
+from jackalope.core.commands import Seen
 from jackalope.core.commands.base import DEFAULT_NAMESPACE
 from jackalope.core.effects import StartOrder
 from jackalope.core.shapes.exchange import activity_exchange, requests_queue
 from jackalope.core.shapes.pool import Phase
 
-__all__ = ["Launch", "LaunchFailed", "Launched", "Launcher", "Phase", "Scope", "WatchingLauncher"]
+log = structlog.get_logger(component="pools")
 
 
 class Scope(StrEnum):
@@ -45,35 +50,6 @@ class Scope(StrEnum):
 
     WORKER = "worker"
     GROUP = "group"
-
-
-class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """An order to start a worker (or, with `Scope.GROUP`, a group of them)."""
-
-    worker: str  # the id of what is started: 1 to 63 of `a-z`, `0-9` and `-`, never used again
-    namespace: str  # where the pool is
-    pool: str  # the pool's name
-    key: str  # the key of the group: any text, the empty one too
-    queue: str  # the queue that the pool serves
-    generation: int  # the generation of the group that asked for it
-    version: str = ""  # the version of the pool; what has another one is replaced
-    env: dict[str, str] = {}  # the environment that the worker gets beside the launcher's own
-    workers_min: int = 1  # for `Scope.GROUP`, how many workers there are at least
-    workers_max: int = 1  # for `Scope.GROUP`, how many workers there are at most
-
-
-class Launched(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that this launcher started, and its labels as they were given."""
-
-    worker: str
-    namespace: str
-    pool: str
-    key: str
-    generation: int
-    version: str = ""
-    phase: Phase = Phase.RUNNING  # how far it has come
-    external_id: str = ""  # what the backend calls it: a process id, a unit, a container
-    detail: str = ""  # for people; of something that ended by itself, how (exit code, last words)
 
 
 class LaunchFailed(Exception):
@@ -88,8 +64,12 @@ class Launcher(Protocol):
         """What one order starts."""
         ...
 
-    async def start(self, launch: Launch) -> None:
+    async def start(self, order: StartOrder, env: Mapping[str, str]) -> None:
         """Start a worker; change nothing if something with its id is there.
+
+        Args:
+            order: what to start; its id is 1 to 63 of `a-z`, `0-9` and `-`, and never used again.
+            env: the environment that the worker gets beside the launcher's own.
 
         Raises:
             LaunchFailed: it was not started, or that is unknown.
@@ -106,7 +86,7 @@ class Launcher(Protocol):
         """
         ...
 
-    async def list(self) -> list[Launched]:
+    async def list(self) -> list[Seen]:
         """Return what there is of all that was started.
 
         What ended by itself stays in the list, with how, until `stop` is called for it.
@@ -182,3 +162,152 @@ def environment_of(order: StartOrder, reach: Reach, scope: Scope) -> dict[str, s
         # Several workers come of one start: each goes by the name of its own host.
         variables["WORKER_ID_USE_HOSTNAME"] = "true"
     return variables
+
+
+# Labels: what a launched worker is known by, in whatever way its backend holds them.
+
+PREFIX = "jackalope."
+OWNER = f"{PREFIX}owner"
+WORKER = f"{PREFIX}worker"
+
+#: The names of the labels, and what they hold of an order.
+_LABELS = {
+    "worker": "launch",
+    "namespace": "namespace",
+    "pool": "queue",
+    "key": "key",
+    "generation": "generation",
+    "version": "version",
+}
+
+WORKER_LENGTH_MAX = 63
+_WORKER_SIGNS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+def named_labels(order: StartOrder) -> dict[str, str | int]:
+    """Return what an order is labelled with."""
+    return {label: getattr(order, field) for label, field in _LABELS.items()}
+
+
+def labels_of(order: StartOrder, owner: str, prefix: str = PREFIX) -> dict[str, str]:
+    """Return an order's labels, as text."""
+    labels = {f"{prefix}{label}": str(value) for label, value in named_labels(order).items()}
+    return {f"{prefix}owner": owner, **labels}
+
+
+def seen_of(order: StartOrder, phase: Phase = Phase.STARTING) -> Seen:
+    """Return the entry of what an order starts."""
+    return Seen(order.launch, order.namespace, order.queue, order.key, order.version, phase)
+
+
+def seen_with(
+    labels: Mapping[str, str | int],
+    phase: Phase,
+    external_id: str = "",
+    detail: str = "",
+    prefix: str = PREFIX,
+) -> Seen | None:
+    """Return the entry of something that has labels; None if they are not ours."""
+    of = {field: str(labels.get(f"{prefix}{label}", "")) for label, field in _LABELS.items()}
+    if not of["launch"] or not of.pop("generation").isdecimal():
+        return None
+    return Seen(**of, phase=phase, external_id=external_id, detail=detail)
+
+
+def env_of(worker: str, own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return a worker's environment: the launcher's own variables, and the pool's on top.
+
+    Raises:
+        LaunchFailed: a value holds what no environment can.
+    """
+    check_worker(worker)
+    env = {**own, **given}
+    for name, value in env.items():
+        if not name or "=" in name or "\0" in name or "\0" in value:
+            raise LaunchFailed(
+                f"the variable {name!r} of worker {worker} cannot be in an environment: "
+                "a name has no '=', and neither has a NUL; use another key"
+            )
+    return env
+
+
+def check_worker(worker: str) -> None:
+    """Stop if an id could be anything but a name: it becomes a folder, a unit, a container."""
+    must(
+        0 < len(worker) <= WORKER_LENGTH_MAX and _WORKER_SIGNS.issuperset(worker),
+        "a worker's id is 1 to 63 of a-z, 0-9 and -",
+        worker,
+    )
+
+
+# Graceful stop: workers that were asked to end are killed when their grace period is over.
+
+
+class Endings:
+    """Watches those that are to end, with one task that exists only while there are any.
+
+    It knows which they are and until when; how to check, to kill and to forget is the launcher's.
+    It outlives no launcher: what has not ended by then runs on, and the next one decides again.
+
+    Args:
+        look: which of these still run?
+        kill: end this one by force.
+        forget: remove what is left of these, which have ended.
+        every_s: how often to look.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[Collection[str]], Awaitable[Collection[str]]],
+        kill: Callable[[str], Awaitable[None]],
+        forget: Callable[[Collection[str]], Awaitable[None]],
+        every_s: float,
+    ) -> None:
+        self._look, self._kill, self._forget = look, kill, forget
+        self._every_s = every_s
+        self._kill_at: dict[str, float] = {}
+        self._watching: asyncio.Task[None] | None = None
+
+    def __contains__(self, worker: str) -> bool:
+        return worker in self._kill_at
+
+    def add(self, worker: str, grace_s: float) -> None:
+        """Watch one more."""
+        self._kill_at[worker] = time.monotonic() + grace_s
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.create_task(self._watch(), name="jackalope-endings")
+
+    def remove(self, worker: str) -> None:
+        """Watch one no more."""
+        self._kill_at.pop(worker, None)
+
+    async def close(self) -> None:
+        """Stop watching."""
+        self._kill_at.clear()
+        watching, self._watching = self._watching, None
+        if watching is not None:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        while self._kill_at:
+            try:
+                await self._look_round(tuple(self._kill_at))
+            except LaunchFailed as failure:
+                # It is tried again with the next look.
+                log.warning("cannot end workers yet", error=str(failure))
+            if self._kill_at:
+                await asyncio.sleep(self._every_s)
+
+    async def _look_round(self, workers: Collection[str]) -> None:
+        running = await self._look(workers)
+        if ended := [each for each in workers if each not in running]:
+            await self._forget(ended)
+            for worker in ended:
+                self.remove(worker)
+        now = time.monotonic()
+        due = [each for each in running if self._kill_at.get(each, float("inf")) <= now]
+        killing = [self._kill(worker) for worker in due]
+        for outcome in await asyncio.gather(*killing, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome

@@ -23,12 +23,11 @@ from jackalope.broker.access import THE_BROKER
 from jackalope.broker.local_session import LocalSession
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
-from jackalope.core.commands import FollowPools, ReportLaunches, Seen
+from jackalope.core.commands import FollowPools, ReportLaunches
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Message, Orders, OrdersDue, StartOrder, StopOrder
 from jackalope.core.limits import STARTS_PER_REPORT_MAX
 from jackalope.pools.launcher import (
-    Launch,
     Launcher,
     LaunchFailed,
     Reach,
@@ -172,7 +171,7 @@ class Rounds:
     async def _go_round(self, session: LocalSession) -> None:
         self._is_settled = False
         try:
-            seen = await self._list()
+            seen = await _careful(self.launcher.list())
         except LaunchFailed as error:
             self._wait_s = min(2 * self._wait_s, max(_TROUBLE_S_MAX, self._every_s))
             if str(error) != self._trouble:
@@ -190,37 +189,11 @@ class Rounds:
             starts = [self._start(order) for order in orders.start]
             await asyncio.gather(*starts, *[self._stop(order) for order in orders.stop])
 
-    async def _list(self) -> list[Seen]:
-        return [
-            Seen(
-                launch=each.worker,
-                namespace=each.namespace,
-                queue=each.pool,
-                key=each.key,
-                version=each.version,
-                phase=each.phase,
-                external_id=each.external_id,
-                detail=each.detail,
-            )
-            for each in await _careful(self.launcher.list())
-        ]
-
     async def _start(self, order: StartOrder) -> None:
-        launch = Launch(
-            worker=order.launch,
-            namespace=order.namespace,
-            pool=order.queue,
-            key=order.key,
-            queue=order.queue,
-            generation=order.generation,
-            version=order.version,
-            env=environment_of(order, self.reach, self.launcher.scope),
-            workers_min=order.workers_min,
-            workers_max=order.workers_max,
-        )
+        env = environment_of(order, self.reach, self.launcher.scope)
         about = {"queue": order.queue, "key": order.key, "worker_id": order.launch}
         try:
-            await _careful(self.launcher.start(launch))
+            await _careful(self.launcher.start(order, env))
         except LaunchFailed as error:
             log.warning("cannot start a worker", **about, why=str(error))
             self._failed[order.launch] = str(error)

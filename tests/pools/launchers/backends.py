@@ -12,7 +12,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from jackalope.pools.launcher import Launch, Launched, Launcher, Phase, WatchingLauncher
+from jackalope.core.commands import Seen
+from jackalope.core.effects import StartOrder
+from jackalope.core.shapes.pool import Phase
+from jackalope.pools.launcher import Launcher, WatchingLauncher
 from jackalope.pools.launchers import make_launcher
 
 #: Nothing takes that long; a machine that is busy with other tests may be slow.
@@ -111,29 +114,39 @@ def play(backend: Backend, scenario: Scenario) -> None:
 async def sweep(backend: Backend) -> None:
     launcher = backend.launcher()
     for each in await launcher.list():
-        await launcher.stop(each.worker, 0)
+        await launcher.stop(each.launch, 0)
     await until(lambda: is_empty(launcher), "the end of all workers")
     await launcher.close()
 
 
-def launch(worker: str, key: str = "42", **changes: object) -> Launch:
+def launch(worker: str, key: str = "42", **changes: object) -> StartOrder:
     given: dict[str, object] = {
-        "worker": worker,
+        "launch": worker,
         "namespace": "default",
-        "pool": "core",
+        "queue": "core",
         "key": key,
-        "queue": "requests",
         "generation": 2**63 + 1,
         "version": "v1.2+dirty",
-        "env": {
-            "WORKER_ID": worker,
-            "WORKER_KEY": key,
-            "WORKER_POOL": "core",
-            "WORKER_REQUESTS_QUEUE": f"core-req-{key}",
-        },
+        "workers_min": 1,
+        "workers_max": 1,
         **changes,
     }
-    return Launch(**given)  # type: ignore[arg-type]
+    return StartOrder(**given)  # type: ignore[arg-type]
+
+
+def env_for(order: StartOrder) -> dict[str, str]:
+    return {
+        "WORKER_ID": order.launch,
+        "WORKER_KEY": order.key,
+        "WORKER_POOL": order.queue,
+        "WORKER_REQUESTS_QUEUE": f"{order.queue}-req-{order.key}",
+    }
+
+
+def to_start(worker: str, key: str = "42", **changes: object) -> tuple[StartOrder, dict[str, str]]:
+    """Return an order and its environment, as `start` takes them."""
+    order = launch(worker, key, **changes)
+    return order, env_for(order)
 
 
 async def until(check: Callable[[], Awaitable[object]], what: str = "what is waited for") -> None:
@@ -144,15 +157,15 @@ async def until(check: Callable[[], Awaitable[object]], what: str = "what is wai
         await asyncio.sleep(0.05)
 
 
-async def find(launcher: Launcher, worker: str) -> Launched | None:
-    return next((each for each in await launcher.list() if each.worker == worker), None)
+async def find(launcher: Launcher, worker: str) -> Seen | None:
+    return next((each for each in await launcher.list() if each.launch == worker), None)
 
 
 async def is_empty(launcher: Launcher) -> bool:
     return not await launcher.list()
 
 
-async def reach(launcher: Launcher, worker: str, phase: Phase) -> Launched:
+async def reach(launcher: Launcher, worker: str, phase: Phase) -> Seen:
     """Wait until something is in a phase."""
 
     async def is_there() -> bool:
@@ -165,15 +178,15 @@ async def reach(launcher: Launcher, worker: str, phase: Phase) -> Launched:
     return found
 
 
-async def running(backend: Backend, launcher: Launcher, order: Launch) -> Launched:
+async def running(backend: Backend, launcher: Launcher, order: StartOrder) -> Seen:
     """Start something, and wait until it really runs."""
-    await launcher.start(order)
+    await launcher.start(order, env_for(order))
 
     async def is_dumped() -> bool:
-        return backend.env_of(order.worker) is not None
+        return backend.env_of(order.launch) is not None
 
-    await until(is_dumped, f"the environment of {order.worker}")
-    return await reach(launcher, order.worker, Phase.RUNNING)
+    await until(is_dumped, f"the environment of {order.launch}")
+    return await reach(launcher, order.launch, Phase.RUNNING)
 
 
 class Watched:

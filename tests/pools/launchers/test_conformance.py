@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.pools.launcher import Launcher, LaunchFailed, Phase
+from jackalope.core.shapes.pool import Phase
+from jackalope.pools.launcher import Launcher, LaunchFailed
 from tests.pools.launchers.backends import (
     Backend,
     Subprocess,
+    env_for,
     find,
     is_empty,
     launch,
     play,
     reach,
     running,
+    to_start,
     until,
     watched,
 )
@@ -66,19 +69,19 @@ def test_nothing_runs_at_first(backend: Backend) -> None:
 def test_started_is_listed_with_its_labels_and_has_its_environment(backend: Backend) -> None:
     async def scenario(launcher: Launcher) -> None:
         orders = [launch(f"w-{number}", key) for number, key in enumerate(KEYS)]
-        await asyncio.gather(*(launcher.start(order) for order in orders))
+        await asyncio.gather(*(launcher.start(order, env_for(order)) for order in orders))
         for order in orders:
             await running(backend, launcher, order)
-        listed = {each.worker: each for each in await launcher.list()}
+        listed = {each.launch: each for each in await launcher.list()}
         assert len(listed) == len(orders)
         for order in orders:
-            found = listed[order.worker]
-            for field in ("namespace", "pool", "key", "generation", "version"):
+            found = listed[order.launch]
+            for field in ("namespace", "queue", "key", "version"):
                 assert getattr(found, field) == getattr(order, field)
             assert found.external_id
-            env = backend.env_of(order.worker)
+            env = backend.env_of(order.launch)
             assert env is not None
-            assert env.items() >= order.env.items()
+            assert env.items() >= env_for(order).items()
 
     play(backend, scenario)
 
@@ -86,7 +89,7 @@ def test_started_is_listed_with_its_labels_and_has_its_environment(backend: Back
 def test_to_start_what_runs_changes_nothing(backend: Backend) -> None:
     async def scenario(launcher: Launcher) -> None:
         before = await running(backend, launcher, launch("w-1"))
-        await asyncio.gather(*(launcher.start(launch("w-1", generation=5)) for _ in range(5)))
+        await asyncio.gather(*(launcher.start(*to_start("w-1", generation=5)) for _ in range(5)))
         assert await launcher.list() == [before]
 
     play(backend, scenario)
@@ -94,7 +97,7 @@ def test_to_start_what_runs_changes_nothing(backend: Backend) -> None:
 
 def test_orders_at_once_start_one(backend: Backend) -> None:
     async def scenario(launcher: Launcher) -> None:
-        await asyncio.gather(*(launcher.start(launch("w-1")) for _ in range(5)))
+        await asyncio.gather(*(launcher.start(*to_start("w-1")) for _ in range(5)))
         await reach(launcher, "w-1", Phase.RUNNING)
         assert len(await launcher.list()) == 1
 
@@ -110,7 +113,7 @@ def test_stopped_is_gone(backend: Backend) -> None:
         found = await find(launcher, "w-1")
         assert found is None or found.phase is Phase.STOPPING
         await until(lambda: _is_gone(launcher, "w-1"))
-        assert [each.worker for each in await launcher.list()] == ["w-2"]
+        assert [each.launch for each in await launcher.list()] == ["w-2"]
 
     play(backend, scenario)
 
@@ -145,7 +148,7 @@ def test_to_stop_what_is_gone_or_going_changes_nothing(backend: Backend) -> None
 def test_stopped_at_once_after_the_start_is_gone(backend: Backend) -> None:
     async def scenario(launcher: Launcher) -> None:
         for number in range(5):
-            await launcher.start(launch(f"w-{number}"))
+            await launcher.start(*to_start(f"w-{number}"))
             await launcher.stop(f"w-{number}", 600)
         await until(lambda: is_empty(launcher))
 
@@ -154,7 +157,7 @@ def test_stopped_at_once_after_the_start_is_gone(backend: Backend) -> None:
 
 def test_what_ends_by_itself_is_told_until_it_is_stopped(backend: Backend) -> None:
     async def scenario(launcher: Launcher) -> None:
-        await launcher.start(launch("w-1", "crash"))
+        await launcher.start(*to_start("w-1", "crash"))
         if not backend.keeps_the_dead:
             await until(lambda: _says(launcher, "w-1", "out of cheese"))
             return
@@ -177,9 +180,9 @@ def test_what_runs_is_found_again(backend: Backend) -> None:
         await launcher.close()
         later = backend.launcher()
         try:
-            found = sorted(await later.list(), key=lambda each: each.worker)
+            found = sorted(await later.list(), key=lambda each: each.launch)
             assert found == before
-            await later.start(launch("w-0", KEYS[0]))
+            await later.start(*to_start("w-0", KEYS[0]))
             assert len(await later.list()) == len(before)
             await later.stop("w-1", 600)
             await until(lambda: _is_gone(later, "w-1"))
@@ -208,7 +211,7 @@ def test_what_another_owner_started_is_left_alone(backend: Backend) -> None:
 def test_what_no_environment_can_hold_is_refused(backend: Backend) -> None:
     async def scenario(launcher: Launcher) -> None:
         with pytest.raises(LaunchFailed, match=r"WORKER_KEY.*use another key"):
-            await launcher.start(launch("w-1", "nul\0"))
+            await launcher.start(*to_start("w-1", "nul\0"))
         assert await launcher.list() == []
 
     play(backend, scenario)
@@ -220,7 +223,7 @@ def test_failure_of_the_backend_is_told(backend: Backend) -> None:
         broken = backend.broken_launcher()
         try:
             with pytest.raises(LaunchFailed, match=";"):
-                await broken.start(launch("w-1"))
+                await broken.start(*to_start("w-1"))
             with pytest.raises(LaunchFailed, match=";"):
                 await broken.list()
         finally:
@@ -240,7 +243,7 @@ def test_watch_tells_what_becomes_of_workers(kind: type[Backend], tmp_path: Path
             await watch.next()
             await until(lambda: _has_ended(launcher, "w-1"))
         async with watched(launcher) as watch:
-            await launcher.start(launch("w-2"))
+            await launcher.start(*to_start("w-2"))
             await watch.next()
             await running(backend, launcher, launch("w-2"))
         async with watched(launcher) as watch:
@@ -262,7 +265,7 @@ def test_watch_tells_nothing_of_others(kind: type[Backend], tmp_path: Path) -> N
                 await other.stop("w-1", 600)
                 await until(lambda: is_empty(other))
                 assert not watch.told.is_set()
-                await launcher.start(launch("w-1"))
+                await launcher.start(*to_start("w-1"))
                 await watch.next()
         finally:
             await other.close()

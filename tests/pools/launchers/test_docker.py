@@ -6,10 +6,20 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from jackalope.pools.launcher import Launcher, LaunchFailed, Phase
+from jackalope.core.shapes.pool import Phase
+from jackalope.pools.launcher import Launcher, LaunchFailed
 from jackalope.pools.launchers.docker import container_config
 from jackalope.pools.launchers.settings import DockerSettings, read_settings
-from tests.pools.launchers.backends import find, is_empty, launch, play, reach, running, until
+from tests.pools.launchers.backends import (
+    find,
+    is_empty,
+    launch,
+    play,
+    reach,
+    running,
+    to_start,
+    until,
+)
 from tests.pools.launchers.docker import IMAGE, Docker
 from tests.pools.launchers.docker_server import error
 
@@ -27,7 +37,7 @@ def test_hanging_order_is_given_up_and_holds_up_no_other(backend: Docker) -> Non
     async def scenario(launcher: Launcher) -> None:
         backend.server.fault = hang
         hasty = backend.made(timeout="1s")
-        hanging = asyncio.create_task(hasty.start(launch("w-1")))
+        hanging = asyncio.create_task(hasty.start(*to_start("w-1")))
         await running(backend, launcher, launch("w-2"))
         with pytest.raises(LaunchFailed, match=r"did not respond within 1 s; check"):
             await hanging
@@ -45,7 +55,7 @@ def test_order_that_docker_carries_out_too_late_is_told(backend: Docker) -> None
         backend.server.fault = hang_at_start
         hasty = backend.made(timeout="3s")
         with pytest.raises(LaunchFailed, match="did not respond"):
-            await hasty.start(launch("w-1"))
+            await hasty.start(*to_start("w-1"))
         await hasty.close()
         found = await reach(launcher, "w-1", Phase.ENDED)
         assert found.detail == "its container was created but not started"
@@ -66,7 +76,7 @@ def test_error_of_docker_is_told(backend: Docker, status: int, advice: str) -> N
     async def scenario(launcher: Launcher) -> None:
         backend.server.fault = fail
         with pytest.raises(LaunchFailed, match=f"start worker w-1: .*out of cheese; .*{advice}"):
-            await launcher.start(launch("w-1"))
+            await launcher.start(*to_start("w-1"))
         await running(backend, launcher, launch("w-2"))
 
     play(backend, scenario)
@@ -79,7 +89,7 @@ def test_answer_that_is_none_is_told(backend: Docker) -> None:
     async def scenario(launcher: Launcher) -> None:
         backend.server.fault = babble
         with pytest.raises(LaunchFailed, match=r"start worker w-1: the server at .* is not Docker"):
-            await launcher.start(launch("w-1"))
+            await launcher.start(*to_start("w-1"))
 
     play(backend, scenario)
 
@@ -88,7 +98,7 @@ def test_worker_that_cannot_start_leaves_no_container(backend: Docker) -> None:
     async def scenario(launcher: Launcher) -> None:
         broken = backend.made(command=["/no/such/program"])
         with pytest.raises(LaunchFailed, match="OCI runtime create failed"):
-            await broken.start(launch("w-1"))
+            await broken.start(*to_start("w-1"))
         assert backend.server.containers == {}
         await broken.close()
 
@@ -98,11 +108,11 @@ def test_worker_that_cannot_start_leaves_no_container(backend: Docker) -> None:
 def test_missing_image_is_fetched_once_for_all(backend: Docker) -> None:
     async def scenario(launcher: Launcher) -> None:
         backend.server.images.clear()
-        await asyncio.gather(*(launcher.start(launch(f"w-{number}")) for number in range(3)))
+        await asyncio.gather(*(launcher.start(*to_start(f"w-{number}")) for number in range(3)))
         waiting = await launcher.list()
         assert [each.phase for each in waiting] == [Phase.STARTING] * 3
         assert waiting[0].detail == f"the image {IMAGE} is being pulled"
-        await launcher.start(launch("w-0"))
+        await launcher.start(*to_start("w-0"))
         await launcher.stop("w-2", 1)
         backend.server.may_pull.set()
         for worker in ("w-0", "w-1"):
@@ -118,7 +128,7 @@ def test_image_that_cannot_be_fetched_is_told(backend: Docker) -> None:
         backend.server.images.clear()
         backend.server.pull_says = [{"errorDetail": {"message": "denied"}, "error": "denied"}]
         backend.server.may_pull.set()
-        await launcher.start(launch("w-1"))
+        await launcher.start(*to_start("w-1"))
         detail = (await reach(launcher, "w-1", Phase.ENDED)).detail
         assert "pull the image" in detail
         assert "denied" in detail
@@ -126,7 +136,7 @@ def test_image_that_cannot_be_fetched_is_told(backend: Docker) -> None:
         assert await launcher.list() == []
         never = backend.made(pull="never")
         with pytest.raises(LaunchFailed, match=r"No such image.*check that the image"):
-            await never.start(launch("w-2"))
+            await never.start(*to_start("w-2"))
         await never.close()
 
     play(backend, scenario)
@@ -135,7 +145,7 @@ def test_image_that_cannot_be_fetched_is_told(backend: Docker) -> None:
 def test_close_leaves_an_image_on_its_way(backend: Docker) -> None:
     async def scenario(launcher: Launcher) -> None:
         backend.server.images.clear()
-        await launcher.start(launch("w-1"))
+        await launcher.start(*to_start("w-1"))
         await launcher.close()
         assert await launcher.list() == []
 
@@ -169,7 +179,7 @@ def test_container_is_made_as_set() -> None:
         }
     )
     assert isinstance(settings, DockerSettings)
-    config = container_config(settings, launch("w-1", "42", env={}), {"A": "b=c"}, "one")
+    config = container_config(settings, launch("w-1"), {"A": "b=c"}, "one")
     assert "Cmd" not in config
     assert config["Env"] == ["A=b=c"]
     assert config["User"] == "1000"

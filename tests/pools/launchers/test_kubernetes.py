@@ -10,7 +10,8 @@ from aiohttp import web
 from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.core_v1 import Pod
 
-from jackalope.pools.launcher import Launcher, LaunchFailed, Phase, Scope
+from jackalope.core.shapes.pool import Phase
+from jackalope.pools.launcher import Launcher, LaunchFailed, Scope
 from jackalope.pools.launchers import make_launcher
 from jackalope.pools.launchers.kubernetes import (
     NAME,
@@ -19,11 +20,11 @@ from jackalope.pools.launchers.kubernetes import (
     _troubles,
     autoscaler_of,
     deployment_of,
-    launch_of,
     name_of,
+    order_of,
 )
 from jackalope.pools.launchers.settings import KubernetesSettings, read_settings
-from tests.pools.launchers.backends import is_empty, launch, play, reach, running, until
+from tests.pools.launchers.backends import is_empty, launch, play, reach, running, to_start, until
 from tests.pools.launchers.kubernetes import Kubernetes, KubernetesHpa, KubernetesKeda
 from tests.pools.launchers.kubernetes_server import container_status, status
 
@@ -47,7 +48,7 @@ def test_hanging_order_is_given_up_and_holds_up_no_other(backend: Kubernetes) ->
     async def scenario(launcher: Launcher) -> None:
         backend.server.fault = hang
         hasty = backend.made(timeout="1s")
-        hanging = asyncio.create_task(hasty.start(launch("w-1")))
+        hanging = asyncio.create_task(hasty.start(*to_start("w-1")))
         await running(backend, launcher, launch("w-2"))
         with pytest.raises(LaunchFailed, match="did not respond within 1 s; check"):
             await hanging
@@ -76,7 +77,7 @@ def test_error_of_the_cluster_is_told(backend: Kubernetes, code: int, advice: st
         backend.server.fault = fail
         told = f"start w-1: the cluster reports out of cheese \\({code}\\); .*{advice}"
         with pytest.raises(LaunchFailed, match=told):
-            await launcher.start(launch("w-1"))
+            await launcher.start(*to_start("w-1"))
 
     play(backend, scenario)
 
@@ -137,7 +138,7 @@ def test_group_that_cannot_be_scaled_is_not_left(kind: type[Kubernetes], tmp_pat
     async def scenario(launcher: Launcher) -> None:
         backend.server.fault = no_scaling
         with pytest.raises(LaunchFailed, match="KEDA if it scales"):
-            await launcher.start(launch("w-1"))
+            await launcher.start(*to_start("w-1"))
         await until(lambda: is_empty(launcher))
 
     play(backend, scenario)
@@ -190,7 +191,7 @@ def test_group_of_nobody_runs(tmp_path: Path) -> None:
     backend = KubernetesKeda(tmp_path)
 
     async def scenario(launcher: Launcher) -> None:
-        await launcher.start(launch("w-1", workers_min=0, workers_max=5))
+        await launcher.start(*to_start("w-1", workers_min=0, workers_max=5))
         await reach(launcher, "w-1", Phase.RUNNING)
         assert backend.server.pods == {}
 
@@ -331,7 +332,7 @@ def test_keda_asks_an_address_of_the_group() -> None:
     made = autoscaler_of(settings_with(autoscaling=keda), order, "one", "uid-1")
     assert made is not None
     assert made["spec"]["triggers"][0]["metadata"] == {
-        "url": "http://broker:7421/default/requests/core?key=a%2Fb%3D%C3%BC",
+        "url": "http://broker:7421/default/core/core?key=a%2Fb%3D%C3%BC",
         "valueLocation": "ready",
         "targetValue": "10",
         "activationTargetValue": "0",
@@ -341,12 +342,10 @@ def test_keda_asks_an_address_of_the_group() -> None:
 def test_order_can_be_read_from_annotations() -> None:
     order = launch("w-1", "odd\nkey", workers_min=2, workers_max=4)
     made = deployment_of(settings_with(), order, {}, "one")
-    read = launch_of(made["metadata"]["annotations"])
-    for field in ("worker", "key", "queue", "generation", "version", "workers_min", "workers_max"):
-        assert getattr(read, field) == getattr(order, field)
-    assert read.env == {"WORKER_REQUESTS_QUEUE": "core-req-odd\nkey"}
+    read = order_of(made["metadata"]["annotations"])
+    assert read == order
     with pytest.raises(ValueError, match="invalid literal"):
-        launch_of({})
+        order_of({})
 
 
 @pytest.mark.parametrize("worker", ["w", "w" * 63, "ends-", "-begins", "-"])

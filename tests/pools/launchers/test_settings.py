@@ -8,7 +8,7 @@ import pytest
 from jackalope.pools.launcher import Scope
 from jackalope.pools.launchers import make_launcher
 from jackalope.pools.launchers.settings import SubprocessSettings, read_settings
-from tests.pools.launchers.backends import launch
+from tests.pools.launchers.backends import to_start
 
 
 def test_subprocess_is_the_default() -> None:
@@ -85,7 +85,7 @@ def test_missing_extra_is_told(
 def test_none_starts_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         launcher = make_launcher({"type": "none"}, tmp_path / "home", "one")
-        await launcher.start(launch("w-1"))
+        await launcher.start(*to_start("w-1"))
         assert await launcher.list() == []
         await launcher.stop("w-1", 1)
         await launcher.close()

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.pools.launcher import Launcher, LaunchFailed, Phase
-from jackalope.pools.launchers.labels import launched_of
+from jackalope.core.commands import Seen
+from jackalope.core.shapes.pool import Phase
+from jackalope.pools.launcher import Launcher, LaunchFailed
 from jackalope.pools.launchers.worker_state import WORDS_LINES_MAX, WorkerFolder, process_of
 from tests.pools.launchers.backends import (
     Subprocess,
@@ -21,13 +22,14 @@ from tests.pools.launchers.backends import (
     play,
     reach,
     running,
+    to_start,
     until,
 )
 
 LAUNCHING_PROCESS = """
 import asyncio, sys
 from pathlib import Path
-from tests.pools.launchers.backends import Subprocess, launch, running
+from tests.pools.launchers.backends import Subprocess, launch, running, to_start
 
 async def main():
     backend = Subprocess.__new__(Subprocess)
@@ -65,7 +67,7 @@ def test_workers_outlive_a_killed_broker_and_are_found(backend: Subprocess) -> N
 
     async def scenario(launcher: Launcher) -> None:
         found = await launcher.list()
-        assert [each.worker for each in found] == ["w-0", "w-1", "w-2"]
+        assert [each.launch for each in found] == ["w-0", "w-1", "w-2"]
         assert {each.phase for each in found} == {Phase.RUNNING}
         os.kill(int(found[0].external_id), signal.SIGKILL)
         assert "137 (SIGKILL)" in (await reach(launcher, "w-0", Phase.ENDED)).detail
@@ -133,7 +135,7 @@ def test_worker_without_its_shell_runs_on_and_can_be_stopped(backend: Subprocess
         assert process is not None
         process.send(signal.SIGKILL)
         await until(lambda: _is_dead(process.pid))
-        assert (await reach(launcher, "w-1", Phase.RUNNING)).worker == "w-1"
+        assert (await reach(launcher, "w-1", Phase.RUNNING)).launch == "w-1"
         await launcher.stop("w-1", 600)
         await until(lambda: is_empty(launcher))
         assert await _is_dead(int(found.external_id))
@@ -148,7 +150,7 @@ def test_what_a_worker_started_ends_with_it(backend: Subprocess) -> None:
     )
 
     async def scenario(launcher: Launcher) -> None:
-        await launcher.start(launch("w-1"))
+        await launcher.start(*to_start("w-1"))
         assert "exit code 5" in (await reach(launcher, "w-1", Phase.ENDED)).detail
         left = process_of(int(child.read_text()))
         assert left is not None
@@ -198,7 +200,7 @@ def test_log_is_bounded_and_last_words_are_short(backend: Subprocess) -> None:
 
     async def scenario(launcher: Launcher) -> None:
         small = backend.made(backend.folder / "home" / "one", log_bytes_max=4096)
-        await small.start(launch("w-1"))
+        await small.start(*to_start("w-1"))
         await reach(small, "w-1", Phase.ENDED)
         found = await find(small, "w-1")
         assert found is not None
@@ -216,7 +218,7 @@ def test_logs_of_the_past_are_kept_and_counted(backend: Subprocess) -> None:
     async def scenario(launcher: Launcher) -> None:
         few = backend.made(backend.folder / "home" / "one", logs_kept=2)
         for number in range(4):
-            await few.start(launch(f"w-{number}", "crash"))
+            await few.start(*to_start(f"w-{number}", "crash"))
             await reach(few, f"w-{number}", Phase.ENDED)
             await few.stop(f"w-{number}", 0)
             await until(lambda: is_empty(few))
@@ -231,11 +233,25 @@ def test_logs_of_the_past_are_kept_and_counted(backend: Subprocess) -> None:
     play(backend, scenario)
 
 
+def test_a_folder_of_an_earlier_version_is_listed(backend: Subprocess) -> None:
+    async def scenario(launcher: Launcher) -> None:
+        folder = WorkerFolder(backend.folder / "home" / "one", "w-1")
+        folder.path.mkdir(parents=True)
+        (folder.path / "labels").write_text(
+            '{"worker":"w-1","namespace":"default","pool":"core","key":"42","generation":7,'
+            '"version":"v1","phase":"starting","external_id":"","detail":""}'
+        )
+        found = await find(launcher, "w-1")
+        assert found == Seen("w-1", "default", "core", "42", "v1", Phase.STARTING)
+
+    play(backend, scenario)
+
+
 def test_order_that_a_crash_cut_short_is_told(backend: Subprocess) -> None:
     async def scenario(launcher: Launcher) -> None:
         folder = WorkerFolder(backend.folder / "home" / "one", "w-1")
         await running(backend, launcher, launch("w-0"))
-        assert folder.make(launched_of(launch("w-1")))
+        assert folder.make(launch("w-1"))
         listed = await launcher.list()
         assert [each.phase for each in listed] == [Phase.RUNNING, Phase.STARTING]
         os.utime(folder.path / "labels", (0, 0))
@@ -252,7 +268,7 @@ def test_damaged_folder_is_passed_over(backend: Subprocess) -> None:
         odd = backend.folder / "home" / "one" / "w-1"
         odd.mkdir()
         (odd / "labels").write_text("{")
-        assert [each.worker for each in await launcher.list()] == ["w-0"]
+        assert [each.launch for each in await launcher.list()] == ["w-0"]
 
     play(backend, scenario)
 
@@ -278,7 +294,7 @@ def test_missing_program_or_folder_is_told(backend: Subprocess) -> None:
         ):
             broken = backend.made(home, **changes)
             with pytest.raises(LaunchFailed, match=message):
-                await broken.start(launch("w-1"))
+                await broken.start(*to_start("w-1"))
             assert await broken.list() == []
 
     play(backend, scenario)
@@ -322,7 +338,7 @@ def test_workers_that_are_not_kept_end_with_the_broker(backend: Subprocess) -> N
 def test_many_at_once(backend: Subprocess) -> None:
     async def scenario(launcher: Launcher) -> None:
         names = {f"w-{number}" for number in range(50)}
-        await asyncio.gather(*(launcher.start(launch(name)) for name in names))
+        await asyncio.gather(*(launcher.start(*to_start(name)) for name in names))
         await until(lambda: _are_running(launcher, names))
         await asyncio.gather(*(launcher.stop(name, 600) for name in names))
         await until(lambda: is_empty(launcher))
@@ -337,12 +353,12 @@ def _stat_of(pid: int, began: int) -> str:
 
 
 async def _is_listed(launcher: Launcher, workers: set[str]) -> bool:
-    return {each.worker for each in await launcher.list()} == workers
+    return {each.launch for each in await launcher.list()} == workers
 
 
 async def _are_running(launcher: Launcher, workers: set[str]) -> bool:
     listed = await launcher.list()
-    return {each.worker for each in listed if each.phase is Phase.RUNNING} == workers
+    return {each.launch for each in listed if each.phase is Phase.RUNNING} == workers
 
 
 async def _is_dead(pid: int) -> bool:

@@ -6,9 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.pools.launcher import Launcher, LaunchFailed, Phase
+from jackalope.core.shapes.pool import Phase
+from jackalope.pools.launcher import Launcher, LaunchFailed
 from jackalope.pools.launchers.systemd import env_file, how_it_ended, phase_of, read_properties
-from tests.pools.launchers.backends import find, is_empty, launch, play, reach, running, until
+from tests.pools.launchers.backends import (
+    find,
+    is_empty,
+    launch,
+    play,
+    reach,
+    running,
+    to_start,
+    until,
+)
 from tests.pools.launchers.systemd import Systemd
 
 
@@ -26,7 +36,7 @@ def test_whole_life_with_the_stand_in(backend: Systemd) -> None:
         assert env["WORKER_KEY"] == 'odd "key"\n$HOME \\ `x`'
         secret = backend.env_folder / "w-1.env"
         assert stat.S_IMODE(secret.stat().st_mode) == 0o600
-        await launcher.start(launch("w-2", "crash"))
+        await launcher.start(*to_start("w-2", "crash"))
         detail = (await reach(launcher, "w-2", Phase.ENDED)).detail
         assert detail == "exit code 3 (exit-code); last output: out of cheese"
         await launcher.stop("w-1", 600)
@@ -42,14 +52,14 @@ def test_hanging_systemd_is_given_up(backend: Systemd) -> None:
         await running(backend, launcher, launch("w-1"))
         (backend.units / "hang").touch()
         hasty = backend.made("one", timeout="200ms")
-        orders = (hasty.start(launch("w-2")), hasty.stop("w-1", 1), hasty.list())
+        orders = (hasty.start(*to_start("w-2")), hasty.stop("w-1", 1), hasty.list())
         failures = await asyncio.gather(*orders, return_exceptions=True)
         for failure in failures:
             assert isinstance(failure, LaunchFailed)
             assert "took longer than 0.2 s; check systemd" in str(failure)
         (backend.units / "hang").unlink()
         assert await find(launcher, "w-2") is None
-        assert (await reach(launcher, "w-1", Phase.RUNNING)).worker == "w-1"
+        assert (await reach(launcher, "w-1", Phase.RUNNING)).launch == "w-1"
         await hasty.close()
 
     play(backend, scenario)
@@ -72,11 +82,11 @@ def test_missing_template_or_program_is_told(backend: Systemd) -> None:
     async def scenario(launcher: Launcher) -> None:
         other = backend.made("one", unit="nothing")
         with pytest.raises(LaunchFailed, match=r"nothing@w-1.service not found.*nothing@.service"):
-            await other.start(launch("w-1"))
+            await other.start(*to_start("w-1"))
         assert await other.list() == []
         missing = backend.made("one", systemctl="no-such-systemctl")
         with pytest.raises(LaunchFailed, match=r"cannot run no-such-systemctl.*systemd machine"):
-            await missing.start(launch("w-1"))
+            await missing.start(*to_start("w-1"))
 
     play(backend, scenario)
 
@@ -85,7 +95,7 @@ def test_damaged_labels_are_passed_over(backend: Systemd) -> None:
     async def scenario(launcher: Launcher) -> None:
         await running(backend, launcher, launch("w-1"))
         (backend.folder / "home" / "one" / "w-2.json").write_text("{")
-        assert [each.worker for each in await launcher.list()] == ["w-1"]
+        assert [each.launch for each in await launcher.list()] == ["w-1"]
 
     play(backend, scenario)
 

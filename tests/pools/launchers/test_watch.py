@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from jackalope.pools.launcher import Launcher, LaunchFailed, Phase, Reach
+from jackalope.core.shapes.pool import Phase
+from jackalope.pools.launcher import Launcher, LaunchFailed, Reach
 from jackalope.pools.reconciler import PoolService
 from tests.doors.http.harness import HttpHouse, open_http
 from tests.pools.launchers.backends import (
@@ -20,6 +21,7 @@ from tests.pools.launchers.backends import (
     play,
     reach,
     running,
+    to_start,
     until,
     watched,
 )
@@ -114,7 +116,7 @@ def test_moment_that_is_gone_ends_a_watch_and_the_next_begins_with_a_list(
             await watch.over()
         cluster.server.known_from = 0
         async with watched(launcher) as watch:
-            await launcher.start(launch("w-1"))
+            await launcher.start(*to_start("w-1"))
             await watch.next()
 
     play(cluster, scenario)
@@ -169,7 +171,7 @@ def test_image_that_cannot_be_fetched_is_told_by_a_watch(tmp_path: Path) -> None
         backend.server.images.clear()
         backend.server.pull_says = [{"errorDetail": {"message": "denied"}, "error": "denied"}]
         async with watched(launcher) as watch:
-            await launcher.start(launch("w-1"))
+            await launcher.start(*to_start("w-1"))
             assert not watch.told.is_set()
             backend.server.may_pull.set()
             await watch.next()
@@ -276,8 +278,8 @@ def test_without_a_watch_rounds_go_often_until_there_is_one(backend: Docker | Ku
 async def only_worker(launcher: Launcher) -> str:
     await until(lambda: has_one(launcher), "the worker")
     (found,) = await launcher.list()
-    await reach(launcher, found.worker, Phase.RUNNING)
-    return found.worker
+    await reach(launcher, found.launch, Phase.RUNNING)
+    return found.launch
 
 
 async def has_one(launcher: Launcher) -> bool:

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from jackalope.pools.launcher import Launch, Launched, Launcher, Scope
+from jackalope.core.commands import Seen
+from jackalope.core.effects import StartOrder
+from jackalope.pools.launcher import Launcher, Scope
 from jackalope.pools.launchers.settings import (
     DockerSettings,
     KubernetesSettings,
@@ -77,13 +79,13 @@ class NoneLauncher:
     def scope(self) -> Scope:
         return Scope.WORKER
 
-    async def start(self, launch: Launch) -> None:
+    async def start(self, order: StartOrder, env: Mapping[str, str]) -> None:
         pass
 
     async def stop(self, worker: str, grace_s: float) -> None:
         pass
 
-    async def list(self) -> list[Launched]:
+    async def list(self) -> list[Seen]:
         return []
 
     async def close(self) -> None:

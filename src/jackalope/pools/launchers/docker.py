@@ -25,17 +25,21 @@ import msgspec
 from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
 
+from jackalope.core.commands import Seen
 from jackalope.core.durations import MINUTE, SECOND
-from jackalope.pools.launcher import Launch, Launched, LaunchFailed, Phase, Scope
-from jackalope.pools.launchers.graceful_stop import Endings
-from jackalope.pools.launchers.labels import (
+from jackalope.core.effects import StartOrder
+from jackalope.core.shapes.pool import Phase
+from jackalope.pools.launcher import (
     OWNER,
     WORKER,
+    Endings,
+    LaunchFailed,
+    Scope,
     check_worker,
     env_of,
     labels_of,
-    launched_of,
-    launched_with,
+    seen_of,
+    seen_with,
 )
 from jackalope.pools.launchers.settings import DockerSettings, Pull
 
@@ -70,8 +74,8 @@ class DockerLauncher:
         self._owner = owner
         self._docker: Docker | None = None
         self._starting: set[str] = set()
-        self._coming: dict[str, tuple[Launched, asyncio.Task[None]]] = {}
-        self._failed: dict[str, Launched] = {}
+        self._coming: dict[str, tuple[Seen, asyncio.Task[None]]] = {}
+        self._failed: dict[str, Seen] = {}
         self._pull: asyncio.Task[None] | None = None
         self._words: dict[str, str] = {}
         self._changed: Callable[[], None] = _nobody_watches
@@ -82,22 +86,22 @@ class DockerLauncher:
         """Return what one order starts."""
         return Scope.WORKER
 
-    async def start(self, launch: Launch) -> None:
+    async def start(self, order: StartOrder, env: Mapping[str, str]) -> None:
         """Start a container for a worker; change nothing if there is one.
 
         Raises:
             LaunchFailed: Docker does not do it, or does not answer.
         """
-        env = env_of(launch, self._settings.env)
-        worker = launch.worker
+        worker = order.launch
+        whole = env_of(worker, self._settings.env, env)
         if worker in self._coming or worker in self._starting:
             return
         try:
-            await self._run(launch, env)
+            await self._run(order, whole)
         except _ImageMissing:
-            fetching = asyncio.create_task(self._fetch(launch, env), name=f"jackalope-{worker}")
+            fetching = asyncio.create_task(self._fetch(order, whole), name=f"jackalope-{worker}")
             waiting = msgspec.structs.replace(
-                launched_of(launch), detail=f"the image {self._settings.image} is being pulled"
+                seen_of(order), detail=f"the image {self._settings.image} is being pulled"
             )
             self._coming[worker] = (waiting, fetching)
 
@@ -123,7 +127,7 @@ class DockerLauncher:
             self._endings.remove(worker)
             raise
 
-    async def list(self) -> list[Launched]:
+    async def list(self) -> list[Seen]:
         """Return all containers that were made and not removed, and those to come.
 
         Raises:
@@ -131,8 +135,8 @@ class DockerLauncher:
         """
         found = [await self._entry(summary) for summary in await self._summaries()]
         coming = [waiting for waiting, _ in self._coming.values()]
-        known = {each.worker: each for each in [*self._failed.values(), *coming]}
-        known |= {each.worker: each for each in found if each is not None}
+        known = {each.launch: each for each in [*self._failed.values(), *coming]}
+        known |= {each.launch: each for each in found if each is not None}
         return [known[worker] for worker in sorted(known)]
 
     async def watch(self, changed: Callable[[], None]) -> None:
@@ -176,15 +180,15 @@ class DockerLauncher:
 
     # Starting.
 
-    async def _run(self, launch: Launch, env: Mapping[str, str]) -> None:
+    async def _run(self, order: StartOrder, env: Mapping[str, str]) -> None:
         """Make a container and start it, unless there is one."""
-        config = container_config(self._settings, launch, env, self._owner)
-        self._starting.add(launch.worker)
+        config = container_config(self._settings, order, env, self._owner)
+        self._starting.add(order.launch)
         try:
-            async with self._order(f"start worker {launch.worker}"):
+            async with self._order(f"start worker {order.launch}"):
                 try:
                     made = await self._client().containers.create(
-                        config, name=self._name(launch.worker)
+                        config, name=self._name(order.launch)
                     )
                 except DockerError as error:
                     if error.status == 409:
@@ -194,7 +198,7 @@ class DockerLauncher:
                     raise
                 await self._begin(made)
         finally:
-            self._starting.discard(launch.worker)
+            self._starting.discard(order.launch)
 
     async def _begin(self, made: DockerContainer) -> None:
         """Start a container that was made; one that does not start is not left behind."""
@@ -210,19 +214,19 @@ class DockerLauncher:
         is_missing = error.status == 404 and "image" in str(error.message).lower()
         return is_missing and self._settings.pull is Pull.MISSING
 
-    async def _fetch(self, launch: Launch, env: Mapping[str, str]) -> None:
+    async def _fetch(self, order: StartOrder, env: Mapping[str, str]) -> None:
         """Wait for the image, which all wait for together, and start the worker."""
         if self._pull is None or self._pull.done():
             self._pull = asyncio.create_task(self._pull_image(), name="jackalope-pull")
         try:
             await asyncio.shield(self._pull)
-            await self._run(launch, env)
+            await self._run(order, env)
         except (LaunchFailed, _ImageMissing) as failure:
             detail = str(failure) or f"image {self._settings.image} does not exist"
-            ended = launched_of(launch, Phase.ENDED)
-            self._failed[launch.worker] = msgspec.structs.replace(ended, detail=detail)
+            ended = seen_of(order, Phase.ENDED)
+            self._failed[order.launch] = msgspec.structs.replace(ended, detail=detail)
         finally:
-            self._coming.pop(launch.worker, None)
+            self._coming.pop(order.launch, None)
             self._changed()
 
     async def _pull_image(self) -> None:
@@ -238,7 +242,7 @@ class DockerLauncher:
             found = await self._client().containers.list(all=True, filters=wanted)
             return [dict(each._container) for each in found]  # noqa: SLF001  it has no other way
 
-    async def _entry(self, summary: Mapping[str, Any]) -> Launched | None:
+    async def _entry(self, summary: Mapping[str, Any]) -> Seen | None:
         labels = summary.get("Labels") or {}
         worker = labels.get(WORKER, "")
         phase = PHASES.get(summary.get("State", ""), Phase.ENDED)
@@ -250,7 +254,7 @@ class DockerLauncher:
                 phase, detail = Phase.ENDED, "its container was created but not started"
         elif phase is Phase.ENDED:
             detail = f"{_how_it_ended(summary)}{await self._last_words(worker)}"
-        return launched_with(labels, phase, str(summary.get("Id", ""))[:12], detail)
+        return seen_with(labels, phase, str(summary.get("Id", ""))[:12], detail)
 
     async def _last_words(self, worker: str) -> str:
         """Return what a worker printed last. Nothing hangs on it."""
@@ -362,7 +366,7 @@ def _nobody_watches() -> None:
 
 
 def container_config(
-    settings: DockerSettings, launch: Launch, env: Mapping[str, str], owner: str
+    settings: DockerSettings, order: StartOrder, env: Mapping[str, str], owner: str
 ) -> dict[str, Any]:
     """Describe a worker's container as Docker's API has it."""
     host: dict[str, Any] = {
@@ -382,7 +386,7 @@ def container_config(
     config: dict[str, Any] = {
         "Image": settings.image,
         "Env": [f"{name}={value}" for name, value in env.items()],
-        "Labels": {**settings.labels, **labels_of(launch, owner)},
+        "Labels": {**settings.labels, **labels_of(order, owner)},
         "User": settings.user,
         "HostConfig": host,
     }

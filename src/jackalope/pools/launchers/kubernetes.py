@@ -37,9 +37,12 @@ from lightkube.resources.autoscaling_v2 import HorizontalPodAutoscaler
 from lightkube.resources.core_v1 import Pod
 from lightkube.types import CascadeType
 
+from jackalope.core.commands import Seen
 from jackalope.core.durations import SECOND
-from jackalope.pools.launcher import Launch, Launched, LaunchFailed, Phase, Scope
-from jackalope.pools.launchers.labels import check_worker, env_of, labels_of, launched_with
+from jackalope.core.effects import StartOrder
+from jackalope.core.shapes.exchange import requests_queue
+from jackalope.core.shapes.pool import Phase
+from jackalope.pools.launcher import LaunchFailed, Scope, check_worker, env_of, labels_of, seen_with
 from jackalope.pools.launchers.settings import Fixed, Hpa, Keda, KubernetesSettings
 
 ScaledObject = create_namespaced_resource("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects")
@@ -71,17 +74,17 @@ class KubernetesLauncher:
         is_one = isinstance(self._settings.autoscaling, Fixed)
         return Scope.WORKER if is_one else Scope.GROUP
 
-    async def start(self, launch: Launch) -> None:
+    async def start(self, order: StartOrder, env: Mapping[str, str]) -> None:
         """Make the deployment of a worker or group; change nothing if it is there.
 
         Raises:
             LaunchFailed: the cluster does not do it, or does not answer.
         """
-        env = env_of(launch, self._settings.env)
+        whole = env_of(order.launch, self._settings.env, env)
         wanted: Deployment = msgspec.convert(
-            deployment_of(self._settings, launch, env, self._owner), Deployment
+            deployment_of(self._settings, order, whole, self._owner), Deployment
         )
-        async with self._order(f"start {launch.worker}") as client:
+        async with self._order(f"start {order.launch}") as client:
             try:
                 made = await client.create(wanted)
             except ApiError as error:
@@ -89,7 +92,7 @@ class KubernetesLauncher:
                     return
                 raise
             try:
-                await self._scale(client, launch, made)
+                await self._scale(client, order, made)
             except BaseException:
                 # Nothing would ever scale it.
                 with suppress(ApiError, httpx2.HTTPError):
@@ -117,7 +120,7 @@ class KubernetesLauncher:
                 with suppress(ApiError):  # It may be gone by now.
                     await client.delete(Pod, _name(pod.metadata), grace_period=round(grace_s))
 
-    async def list(self) -> list[Launched]:
+    async def list(self) -> list[Seen]:
         """Return what there is of all that was started.
 
         Raises:
@@ -134,7 +137,7 @@ class KubernetesLauncher:
                 pods = client.list(Pod, labels=mine, chunk_size=PAGE)
                 troubles = _troubles([pod async for pod in pods])
         entries = [_entry(each, troubles) for each in deployments]
-        return sorted((each for each in entries if each), key=lambda each: each.worker)
+        return sorted((each for each in entries if each), key=lambda each: each.launch)
 
     async def watch(self, changed: Callable[[], None]) -> None:
         """Report changes until the cluster ends the watch.
@@ -192,9 +195,9 @@ class KubernetesLauncher:
 
     # Autoscalers.
 
-    async def _scale(self, client: AsyncClient, launch: Launch, deployment: Deployment) -> None:
+    async def _scale(self, client: AsyncClient, order: StartOrder, deployment: Deployment) -> None:
         uid = (deployment.metadata and deployment.metadata.uid) or ""
-        wanted = autoscaler_of(self._settings, launch, self._owner, uid)
+        wanted = autoscaler_of(self._settings, order, self._owner, uid)
         if wanted is None:
             return
         try:
@@ -217,7 +220,7 @@ class KubernetesLauncher:
             metadata = there[name].metadata
             if metadata is not None and metadata.deletionTimestamp is None:
                 with suppress(ValueError):
-                    await self._scale(client, launch_of(metadata.annotations or {}), there[name])
+                    await self._scale(client, order_of(metadata.annotations or {}), there[name])
 
     # The cluster.
 
@@ -227,7 +230,7 @@ class KubernetesLauncher:
         Raises:
             ValueError: they do not.
         """
-        sample = Launch(worker="w", namespace="", pool="", key="", queue="", generation=0)
+        sample = StartOrder("w", "", "", "", 0, "", 1, 1)
         try:
             msgspec.convert(deployment_of(self._settings, sample, {}, self._owner), Deployment)
         except msgspec.ValidationError as error:
@@ -326,13 +329,13 @@ async def _until_one_ends(doing: Iterable[Coroutine[None, None, None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _entry(deployment: Deployment, troubles: Mapping[str, str]) -> Launched | None:
+def _entry(deployment: Deployment, troubles: Mapping[str, str]) -> Seen | None:
     metadata = deployment.metadata
     name = _name(metadata)
     phase = _phase_of(deployment)
     detail = troubles.get(name, "") or _refusal(deployment) if phase is Phase.STARTING else ""
     annotations = (metadata and metadata.annotations) or {}
-    return launched_with(annotations, phase, name, detail[:DETAIL_LENGTH_MAX], PREFIX)
+    return seen_with(annotations, phase, name, detail[:DETAIL_LENGTH_MAX], PREFIX)
 
 
 def _phase_of(deployment: Deployment) -> Phase:
@@ -399,8 +402,6 @@ OWNER = f"{PREFIX}owner"
 NAME = f"{PREFIX}name"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 
-REQUESTS_QUEUE = "WORKER_REQUESTS_QUEUE"
-
 #: KEDA puts nine signs in front, and the whole becomes a label, which has 63.
 NAME_LENGTH_MAX = 54
 
@@ -427,24 +428,24 @@ def selector(settings: KubernetesSettings, owner: str, worker: str) -> dict[str,
 
 
 def deployment_of(
-    settings: KubernetesSettings, launch: Launch, env: Mapping[str, str], owner: str
+    settings: KubernetesSettings, order: StartOrder, env: Mapping[str, str], owner: str
 ) -> dict[str, Any]:
     """Describe the deployment of a worker or group."""
-    chosen = selector(settings, owner, launch.worker)
+    chosen = selector(settings, owner, order.launch)
     is_one = isinstance(settings.autoscaling, Fixed)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": _metadata(settings, launch, owner),
+        "metadata": _metadata(settings, order, owner),
         "spec": {
-            "replicas": 1 if is_one else launch.workers_min,
+            "replicas": 1 if is_one else order.workers_min,
             "selector": {"matchLabels": chosen},
             # One worker is never two, not even while it is replaced.
             "strategy": {"type": "Recreate"},
             "template": {
                 "metadata": {
                     "labels": {**settings.labels, MANAGED_BY: "jackalope", **chosen},
-                    "annotations": _annotations(settings, launch, owner),
+                    "annotations": _annotations(settings, order, owner),
                 },
                 "spec": _pod(settings, env),
             },
@@ -453,44 +454,44 @@ def deployment_of(
 
 
 def autoscaler_of(
-    settings: KubernetesSettings, launch: Launch, owner: str, deployment_uid: str
+    settings: KubernetesSettings, order: StartOrder, owner: str, deployment_uid: str
 ) -> dict[str, Any] | None:
     """Describe what scales a group; None if the broker does. It goes when the deployment goes."""
     how = settings.autoscaling
     if isinstance(how, Fixed):
         return None
-    made = _hpa(how, launch) if isinstance(how, Hpa) else _scaled_object(how, launch)
-    name = name_of(settings, owner, launch.worker)
+    made = _hpa(how, order) if isinstance(how, Hpa) else _scaled_object(how, order)
+    name = name_of(settings, owner, order.launch)
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
     made["spec"]["scaleTargetRef"] = target
     made["metadata"] = {
-        **_metadata(settings, launch, owner),
+        **_metadata(settings, order, owner),
         "ownerReferences": [{**target, "uid": deployment_uid, "controller": True}],
     }
     return made
 
 
-def _metadata(settings: KubernetesSettings, launch: Launch, owner: str) -> dict[str, Any]:
-    chosen = selector(settings, owner, launch.worker)
+def _metadata(settings: KubernetesSettings, order: StartOrder, owner: str) -> dict[str, Any]:
+    chosen = selector(settings, owner, order.launch)
     return {
         "name": chosen[NAME],
         "labels": {**settings.labels, MANAGED_BY: "jackalope", **chosen},
-        "annotations": _annotations(settings, launch, owner),
+        "annotations": _annotations(settings, order, owner),
     }
 
 
-def _annotations(settings: KubernetesSettings, launch: Launch, owner: str) -> dict[str, str]:
+def _annotations(settings: KubernetesSettings, order: StartOrder, owner: str) -> dict[str, str]:
     return {
         **settings.annotations,
-        **labels_of(launch, owner, PREFIX),
-        f"{PREFIX}queue": launch.queue,
-        f"{PREFIX}requests-queue": _requests_queue(launch),
-        f"{PREFIX}workers-min": str(launch.workers_min),
-        f"{PREFIX}workers-max": str(launch.workers_max),
+        **labels_of(order, owner, PREFIX),
+        f"{PREFIX}queue": order.queue,
+        f"{PREFIX}requests-queue": requests_queue(order.queue, order.key),
+        f"{PREFIX}workers-min": str(order.workers_min),
+        f"{PREFIX}workers-max": str(order.workers_max),
     }
 
 
-def launch_of(annotations: Mapping[str, str]) -> Launch:
+def order_of(annotations: Mapping[str, str]) -> StartOrder:
     """Return the order that an object was made of, as far as scaling needs it.
 
     Raises:
@@ -500,15 +501,13 @@ def launch_of(annotations: Mapping[str, str]) -> Launch:
     def of(field: str) -> str:
         return annotations.get(f"{PREFIX}{field}", "")
 
-    return Launch(
-        worker=of("worker"),
+    return StartOrder(
+        launch=of("worker"),
         namespace=of("namespace"),
-        pool=of("pool"),
+        queue=of("pool"),
         key=of("key"),
-        queue=of("queue"),
         generation=int(of("generation")),
         version=of("version"),
-        env={REQUESTS_QUEUE: of("requests-queue")},
         workers_min=int(of("workers-min")),
         workers_max=int(of("workers-max")),
     )
@@ -542,54 +541,55 @@ def _without_references(text: str) -> str:
     return text.replace("$(", "$$(")
 
 
-def _hpa(hpa: Hpa, launch: Launch) -> dict[str, Any]:
+def _hpa(hpa: Hpa, order: StartOrder) -> dict[str, Any]:
     target = {"type": "Utilization", "averageUtilization": hpa.target_cpu_percent}
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
         "spec": {
             # It cannot scale to nothing: the broker stops the whole group then.
-            "minReplicas": max(1, launch.workers_min),
-            "maxReplicas": max(1, launch.workers_max),
+            "minReplicas": max(1, order.workers_min),
+            "maxReplicas": max(1, order.workers_max),
             "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
         },
     }
 
 
-def _scaled_object(keda: Keda, launch: Launch) -> dict[str, Any]:
+def _scaled_object(keda: Keda, order: StartOrder) -> dict[str, Any]:
     return {
         "apiVersion": "keda.sh/v1alpha1",
         "kind": "ScaledObject",
         "spec": {
             "pollingInterval": _seconds(keda.polling_interval_us),
             "cooldownPeriod": _seconds(keda.cooldown_us),
-            "minReplicaCount": launch.workers_min,
-            "maxReplicaCount": max(1, launch.workers_max),
+            "minReplicaCount": order.workers_min,
+            "maxReplicaCount": max(1, order.workers_max),
             "triggers": [
                 {
                     "metricType": keda.metric_type.value,
                     "useCachedMetrics": keda.use_cached_metrics,
-                    **_trigger(keda, launch),
+                    **_trigger(keda, order),
                 }
             ],
         },
     }
 
 
-def _trigger(keda: Keda, launch: Launch) -> dict[str, Any]:
+def _trigger(keda: Keda, order: StartOrder) -> dict[str, Any]:
     value, activation = f"{keda.value:g}", f"{keda.activation_value:g}"
     if keda.amqp_host:
         asked = {
             "host": keda.amqp_host,
-            "queueName": _requests_queue(launch),
+            "queueName": requests_queue(order.queue, order.key),
             "mode": keda.mode.value,
             "value": value,
             "activationValue": activation,
         }
         return {"type": "rabbitmq", "metadata": asked}
     url = keda.metrics_url
-    for field in ("namespace", "queue", "pool", "key"):
-        url = url.replace(f"{{{field}}}", quote(getattr(launch, field), safe=""))
+    places = {"namespace": order.namespace, "queue": order.queue, "key": order.key}
+    for name, text in {**places, "pool": order.queue}.items():
+        url = url.replace(f"{{{name}}}", quote(text, safe=""))
     asked = {
         "url": url,
         "valueLocation": keda.metrics_path,
@@ -597,11 +597,6 @@ def _trigger(keda: Keda, launch: Launch) -> dict[str, Any]:
         "activationTargetValue": activation,
     }
     return {"type": "metrics-api", "metadata": asked}
-
-
-def _requests_queue(launch: Launch) -> str:
-    """Return the queue as AMQP has it."""
-    return launch.env.get(REQUESTS_QUEUE, launch.queue)
 
 
 def _seconds(duration_us: int) -> int:

@@ -19,17 +19,18 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import msgspec
 
+from jackalope.core.commands import Seen
 from jackalope.core.durations import SECOND
-from jackalope.pools.launcher import Launch, Launched, LaunchFailed, Phase, Scope
-from jackalope.pools.launchers.graceful_stop import Endings
-from jackalope.pools.launchers.labels import check_worker, env_of, launched_of
+from jackalope.core.effects import StartOrder
+from jackalope.core.shapes.pool import Phase
+from jackalope.pools.launcher import Endings, LaunchFailed, Scope, check_worker, env_of
 from jackalope.pools.launchers.settings import SubprocessSettings
 from jackalope.pools.launchers.worker_state import Process, WorkerFolder, has_ended, session_members
 
@@ -85,15 +86,16 @@ class SubprocessLauncher:
         """Return what one order starts."""
         return Scope.WORKER
 
-    async def start(self, launch: Launch) -> None:
+    async def start(self, order: StartOrder, env: Mapping[str, str]) -> None:
         """Start a worker; change nothing if it is there.
 
         Raises:
             LaunchFailed: there is no such program or folder, or no room for a process.
         """
-        env = env_of(launch, {**self._inherited(), **self._settings.env})
-        env[MARK] = launch.worker
-        await self._in_time(f"start worker {launch.worker}", self._spawn, launch, env)
+        worker = order.launch
+        whole = env_of(worker, {**self._inherited(), **self._settings.env}, env)
+        whole[MARK] = worker
+        await self._in_time(f"start worker {worker}", self._spawn, order, whole)
 
     async def stop(self, worker: str, grace_s: float) -> None:
         """Ask a worker to end, and kill what is left after the grace; forget one that has ended.
@@ -109,7 +111,7 @@ class SubprocessLauncher:
             # Also one that has ended already: it is cleared away with the next look.
             self._endings.add(worker, grace_s)
 
-    async def list(self) -> list[Launched]:
+    async def list(self) -> list[Seen]:
         """Return all workers that were started and not stopped.
 
         Raises:
@@ -128,7 +130,7 @@ class SubprocessLauncher:
     async def _end_all(self) -> None:
         while running := await self.list():
             for each in running:
-                await self.stop(each.worker, CLOSE_GRACE_S)
+                await self.stop(each.launch, CLOSE_GRACE_S)
             await asyncio.sleep(POLL_S)
 
     async def _still_run(self, workers: Collection[str]) -> Collection[str]:
@@ -165,13 +167,13 @@ class SubprocessLauncher:
         # The broker's own settings and secrets are not the workers'.
         return {name: value for name, value in os.environ.items() if not name.startswith(_OWN)}
 
-    def _spawn(self, launch: Launch, env: dict[str, str]) -> None:
+    def _spawn(self, order: StartOrder, env: dict[str, str]) -> None:
         """Start the shell that starts the worker, unless it was started already."""
         where = Path(self._settings.folder or Path.cwd()).absolute()
         command = self._settings.command
         self._check_program(command[0], where, env)
-        folder = self._folder(launch.worker)
-        if not folder.make(launched_of(launch)):
+        folder = self._folder(order.launch)
+        if not folder.make(order):
             return
         log = (os.POSIX_SPAWN_OPEN, 1, str(folder.log), _APPEND, 0o600)
         nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
@@ -188,7 +190,7 @@ class SubprocessLauncher:
             folder.retire()
             folder.remove(0)
             raise
-        self._spawned[launch.worker] = pid
+        self._spawned[order.launch] = pid
         self._unreaped.add(pid)
 
     def _check_program(self, program: str, where: Path, env: dict[str, str]) -> None:
@@ -201,7 +203,7 @@ class SubprocessLauncher:
                 "path in `command`"
             )
 
-    def _look(self) -> Sequence[Launched]:
+    def _look(self) -> Sequence[Seen]:
         if not self._is_swept:
             self._clear(WorkerFolder.retired_in(self._home))
             self._is_swept = True
@@ -214,7 +216,7 @@ class SubprocessLauncher:
         seen = (self._look_at(self._folder(name)) for name in names)
         return [entry for entry in seen if entry is not None]
 
-    def _look_at(self, folder: WorkerFolder) -> Launched | None:
+    def _look_at(self, folder: WorkerFolder) -> Seen | None:
         labels = folder.labels()
         if labels is None:
             return None

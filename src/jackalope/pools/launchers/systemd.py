@@ -20,10 +20,19 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from jackalope.core.commands import Seen
 from jackalope.core.durations import SECOND
-from jackalope.pools.launcher import Launch, Launched, LaunchFailed, Phase, Scope
-from jackalope.pools.launchers.graceful_stop import Endings
-from jackalope.pools.launchers.labels import check_worker, env_of, launched_of
+from jackalope.core.effects import StartOrder
+from jackalope.core.shapes.pool import Phase
+from jackalope.pools.launcher import (
+    Endings,
+    LaunchFailed,
+    Scope,
+    check_worker,
+    env_of,
+    named_labels,
+    seen_with,
+)
 from jackalope.pools.launchers.settings import Manager, SystemdSettings
 
 PROPERTIES = (
@@ -74,26 +83,27 @@ class SystemdLauncher:
         """Return what one order starts."""
         return Scope.WORKER
 
-    async def start(self, launch: Launch) -> None:
+    async def start(self, order: StartOrder, env: Mapping[str, str]) -> None:
         """Start a worker's unit; change nothing if it was started.
 
         Raises:
             LaunchFailed: there is no such template, or systemd does not take the order.
         """
-        env = env_of(launch, self._settings.env)
+        worker = order.launch
+        whole = env_of(worker, self._settings.env, env)
         try:
-            is_new = self._write(launch, env)
+            is_new = self._write(order, whole)
         except OSError as error:
             raise LaunchFailed(
-                f"cannot write the environment of worker {launch.worker}: {error}; check "
+                f"cannot write the environment of worker {worker}: {error}; check "
                 "permissions, or set `env_folder`"
             ) from error
         if not is_new:
             return
         try:
-            await self._order("start", "--no-block", self._unit(launch.worker))
+            await self._order("start", "--no-block", self._unit(worker))
         except LaunchFailed:
-            self._forget(launch.worker)
+            self._forget(worker)
             raise
 
     async def stop(self, worker: str, grace_s: float) -> None:
@@ -108,7 +118,7 @@ class SystemdLauncher:
         await self._order("stop", "--no-block", self._unit(worker))
         self._endings.add(worker, grace_s)
 
-    async def list(self) -> list[Launched]:
+    async def list(self) -> list[Seen]:
         """Return all workers that were started and not stopped.
 
         Raises:
@@ -144,24 +154,26 @@ class SystemdLauncher:
             raise LaunchFailed("XDG_RUNTIME_DIR is not set, so there is no %t; set `env_folder`")
         return Path(runtime) / "jackalope" / "workers"
 
-    def _write(self, launch: Launch, env: Mapping[str, str]) -> bool:
+    def _write(self, order: StartOrder, env: Mapping[str, str]) -> bool:
         """Write a worker's files; return whether it had none."""
-        labels = self._labels_of(launch.worker)
+        labels = self._labels_of(order.launch)
         if labels.exists():
             return False
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._env_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write_private(self._env_of(launch.worker), env_file(env))
+        _write_private(self._env_of(order.launch), env_file(env))
         new = labels.with_suffix(".new")
-        _write_private(new, msgspec.json.encode(launched_of(launch)).decode())
+        _write_private(new, msgspec.json.encode(named_labels(order)).decode())
         new.rename(labels)
         return True
 
-    def _known(self) -> dict[str, Launched]:
+    def _known(self) -> dict[str, Seen]:
         found = {}
         for path in sorted(self._home.glob("*.json")):
             with suppress(OSError, msgspec.DecodeError):
-                found[path.stem] = msgspec.json.decode(path.read_bytes(), type=Launched)
+                labels = msgspec.json.decode(path.read_bytes(), type=dict[str, str | int])
+                if seen := seen_with(labels, Phase.STARTING, prefix=""):
+                    found[path.stem] = seen
         return found
 
     def _forget(self, worker: str) -> None:
@@ -186,7 +198,7 @@ class SystemdLauncher:
             states |= {worker: by_unit.get(self._unit(worker), {}) for worker in some}
         return states
 
-    async def _entry(self, worker: str, labels: Launched, state: State) -> Launched:
+    async def _entry(self, worker: str, labels: Seen, state: State) -> Seen:
         phase = phase_of(state)
         detail = ""
         if worker in self._endings:

@@ -22,7 +22,10 @@ from pathlib import Path
 
 import msgspec
 
-from jackalope.pools.launcher import Launched
+from jackalope.core.commands import Seen
+from jackalope.core.effects import StartOrder
+from jackalope.core.shapes.pool import Phase
+from jackalope.pools.launcher import named_labels, seen_with
 
 # Folders with a dot are no worker's: its id has none.
 _NEW = ".new-"
@@ -45,7 +48,7 @@ class WorkerFolder:
         self.log = self.path / "log"
         self._home = home
         # What never changes once it is there is read once.
-        self._labels: Launched | None = None
+        self._labels: Seen | None = None
         self._process: Process | None = None
 
     @staticmethod
@@ -65,18 +68,18 @@ class WorkerFolder:
             folder.log = folder.path / "log"
         return found
 
-    def make(self, labels: Launched) -> bool:
+    def make(self, order: StartOrder) -> bool:
         """Make the folder; return whether there was none."""
         with _making:
-            return self._make(labels)
+            return self._make(order)
 
-    def _make(self, labels: Launched) -> bool:
+    def _make(self, order: StartOrder) -> bool:
         if self.path.exists():
             return False
         new = self._home / f"{_NEW}{self.worker}"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(mode=0o700, parents=True)
-        (new / "labels").write_bytes(msgspec.json.encode(labels))
+        (new / "labels").write_bytes(msgspec.json.encode(named_labels(order)))
         try:
             new.rename(self.path)
         except OSError:
@@ -86,15 +89,16 @@ class WorkerFolder:
             return False
         return True
 
-    def labels(self) -> Launched | None:
+    def labels(self) -> Seen | None:
         """Return who it is; None if it is forgotten, or damaged."""
         if self._labels is None:
             try:
                 text = (self.path / "labels").read_bytes()
-                self._labels = msgspec.json.decode(text, type=Launched)
+                labels = msgspec.json.decode(text, type=dict[str, str | int])
             except (OSError, msgspec.DecodeError):
                 return None
-        return self._labels if self._labels.worker == self.worker else None
+            self._labels = seen_with(labels, Phase.STARTING, prefix="")
+        return self._labels if self._labels and self._labels.launch == self.worker else None
 
     def is_there(self) -> bool:
         """Return whether it was launched and not forgotten."""
