@@ -7,8 +7,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 import trustme
 
-from jackalope.broker.config.network import server_context
-from jackalope.broker.config.schema import TlsConfig
+from jackalope.broker.config.schema import TlsConfig, server_context
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from jackalope.aiida.process_communicator import ProcessCommunicator
-from jackalope.kiwipy.task_traits import TaskTraits
+from jackalope.kiwipy.queue import TaskTraits
 from tests.acceptance.harness import House, wait_until
 from tests.aiida.test_processes import continue_
 from tests.kiwipy.harness import PATIENCE_S
@@ -31,7 +31,7 @@ WORKER = """
 import sys, threading, time
 import kiwipy
 from jackalope.aiida.process_communicator import ProcessCommunicator
-from jackalope.kiwipy.task_traits import TaskTraits
+from jackalope.kiwipy.queue import TaskTraits
 
 address, path, lease_s = sys.argv[1:]
 

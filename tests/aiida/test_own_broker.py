@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jackalope.aiida.local_broker import HOST, LocalBroker, own_folder
-from jackalope.aiida.reviver import Reviver
+from jackalope.aiida.local_broker import HOST, LocalBroker, Reviver, own_folder
 from jackalope.client.app import Jackalope
 from jackalope.errors import ConfigError, ConnectionLost, Rejected
 from jackalope.kiwipy.communicator import JackalopeCommunicator

@@ -12,7 +12,7 @@ import pytest
 
 from jackalope.aiida.process_communicator import QUEUE, ProcessCommunicator, pid_of, traits_of
 from jackalope.client.app import Jackalope
-from jackalope.kiwipy.task_traits import PLAIN, TaskTraits
+from jackalope.kiwipy.queue import PLAIN, TaskTraits
 from tests.acceptance.harness import wait_until
 from tests.kiwipy.harness import PATIENCE_S, Inbox, result_of
 

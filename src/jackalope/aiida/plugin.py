@@ -14,9 +14,8 @@ from typing import Any
 
 from aiida.brokers.broker import Broker, BrokerConfigField
 
-from jackalope.aiida.local_broker import LocalBroker
+from jackalope.aiida.local_broker import LocalBroker, Reviver
 from jackalope.aiida.process_communicator import QUEUE, Lookup, ProcessCommunicator
-from jackalope.aiida.reviver import Reviver
 from jackalope.client.app import Jackalope
 from jackalope.core.lifecycle import ENDED, LEASED, State
 from jackalope.core.policy import OnLost

@@ -16,8 +16,8 @@ from typing import Any
 from jackalope.core.limits import NAME_CHARS_MAX, TAG_CHARS_MAX
 from jackalope.core.task import PRIORITY_DEFAULT
 from jackalope.kiwipy.communicator import JackalopeCommunicator
-from jackalope.kiwipy.futures import levels_of
-from jackalope.kiwipy.task_traits import PLAIN, TaskTraits
+from jackalope.kiwipy.queue import PLAIN, TaskTraits
+from jackalope.kiwipy.threads import levels_of
 
 log = logging.getLogger("jackalope.aiida")
 

@@ -17,7 +17,6 @@ from jackalope.broker.access import Principal, acting, sees
 from jackalope.broker.engine import Engine
 from jackalope.broker.service import Broker
 from jackalope.broker.telemetry.gauges import BadSpan, chart, count_tiers, oldest_ready_us
-from jackalope.broker.views.pools import pool_views
 from jackalope.broker.views.tasks import (
     explanation_of,
     find_answer,
@@ -26,7 +25,7 @@ from jackalope.broker.views.tasks import (
     view_of_row,
     view_of_task,
 )
-from jackalope.broker.views.workers import Leases, gone_view, worker_view
+from jackalope.broker.views.workers import Leases, gone_view, pool_views, worker_view
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import Held
 from jackalope.core.commands.base import Scope

@@ -29,13 +29,10 @@ from jackalope.client.session.session import Session
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code
 from jackalope.errors import ConnectionLost, JackalopeError, Rejected
-from jackalope.kiwipy.futures import Reply, is_pending, levels_of
-from jackalope.kiwipy.loop_thread import LoopThread
-from jackalope.kiwipy.queue import Queue
+from jackalope.kiwipy.queue import PLAIN, Queue, TaskTraits
 from jackalope.kiwipy.serialization import DECODER, ENCODER, Coding, Decoder, Encoder
-from jackalope.kiwipy.subscribers import at_home
 from jackalope.kiwipy.task_queue import ListedTask, TaskQueue, listed_tasks
-from jackalope.kiwipy.task_traits import PLAIN, TaskTraits
+from jackalope.kiwipy.threads import LoopThread, Reply, at_home, is_pending, levels_of
 from jackalope.log_setup import follow_host
 from jackalope.wire.messages import CallReplied, CallStage, Heard, Interest
 

@@ -34,12 +34,10 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.limits import COUNT_MAX, SLOTS_PER_WORKER_MAX
 from jackalope.core.refusals import Code
-from jackalope.core.task import BlobRef, Error, TaskSpec
+from jackalope.core.task import NO_OPTIONS, PRIORITY_DEFAULT, BlobRef, Error, Options, TaskSpec
 from jackalope.errors import ConnectionLost, JackalopeError, Rejected
-from jackalope.kiwipy.futures import Reply, levels_of
 from jackalope.kiwipy.serialization import Coding, Envelope, Response
-from jackalope.kiwipy.subscribers import at_home
-from jackalope.kiwipy.task_traits import PARENT_HEADER, PLAIN, TASK_NAME, TaskTraits
+from jackalope.kiwipy.threads import Reply, at_home, levels_of
 from jackalope.task_ids import new_task_id
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.transport.address import Address
@@ -79,6 +77,37 @@ _SENDS_MAX = 5
 #: as long, and so on up to the most.
 _AGAIN_US = 100 * MILLISECOND
 _AGAIN_TIMES_MAX = 50
+
+
+# What a sender knows about a task besides its body. kiwipy's tasks have none of this; a sender that
+# knows the kind of its tasks, as AiiDA's plugin does, adds it, and the broker can name, order and
+# limit its tasks.
+
+#: What tasks are called of which nothing is known.
+TASK_NAME = "kiwipy"
+
+#: The header of a task that, once begun, waits for tasks that it sends itself.
+PARENT_HEADER = "parent"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTraits:
+    """What is known about a task."""
+
+    # a name of its own. While a task with it is unfinished, another one is not sent.
+    alias: str = ""
+    name: str = TASK_NAME  # what kind of task it is
+    priority: int = PRIORITY_DEFAULT  # what is higher comes first
+    tags: tuple[str, ...] = ()  # labels whose number in flight can be limited
+    is_parent: bool = False  # it waits for tasks that it sends
+
+    def options(self) -> Options | None:
+        headers = {PARENT_HEADER: True} if self.is_parent else {}
+        options = Options(alias=self.alias, headers=headers, tags=self.tags)
+        return None if options == NO_OPTIONS else options
+
+
+PLAIN = TaskTraits()
 
 
 class Queue:

@@ -15,8 +15,8 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.refusals import Code
 from jackalope.errors import Rejected
-from jackalope.kiwipy.loop_thread import LoopThread
 from jackalope.kiwipy.queue import Queue
+from jackalope.kiwipy.threads import LoopThread
 from jackalope.wire.views import TaskView
 from jackalope.worker.attempt import Attempt
 

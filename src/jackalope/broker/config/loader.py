@@ -2,7 +2,7 @@
 
 Owns the merging and the places that values come from; `schema` owns the shapes. Values come from
 the defaults there, then one file, then the environment, then the flags of the command; later wins.
-Everything that is wrong is found at once.
+Everything that is wrong is found at once, also in the queues, pools and limits that are declared.
 
 How one value is written, checked and shown is the same for all settings: `jackalope.core.settings`.
 """
@@ -26,9 +26,19 @@ from jackalope.broker.config.schema import (
     QueueConfig,
 )
 from jackalope.broker.config.task_queue_file import Note, translate
+from jackalope.core import Core
+from jackalope.core.admin.configuration import refusals_of
 from jackalope.core.api_key import ApiKey, Permission, api_key_problems
-from jackalope.core.commands import DEFAULT_NAMESPACE
+from jackalope.core.commands import (
+    DEFAULT_NAMESPACE,
+    AnyCommand,
+    DeclareAll,
+    DeclarePool,
+    DeclareQueue,
+    LimitTag,
+)
 from jackalope.core.policy import PRESETS, Policy
+from jackalope.core.refusals import Refusal
 from jackalope.core.settings import Field, find_field, keys_of, plain, read
 from jackalope.core.shapes.pool import PoolSettings
 
@@ -489,3 +499,54 @@ def _from_flags(flags: Mapping[str, tuple[str, Any]]) -> Iterator[Given]:
     for flag, (key, value) in flags.items():
         if value is not None:
             yield Given(tuple(key.split(".")), value, Origin(Place.FLAG, flag), is_text=True)
+
+
+# What a configuration declares, as one command, and what is wrong with it.
+
+_BY = "configuration"
+
+
+class Declarations:
+    """All that a configuration declares."""
+
+    def __init__(self, config: Config) -> None:
+        wanted = _declarations(config)
+        self.keys = [key for key, _ in wanted]
+        # what declares it
+        self.command = DeclareAll(declarations=[command for _, command in wanted])
+
+    def problems(self, refused: list[tuple[int, Refusal]]) -> list[str]:
+        """Return what is wrong, each with the key of the setting."""
+        return [f"{self.keys[place]}: {refusal.message}" for place, refusal in refused]
+
+
+def declaration_problems(config: Config) -> list[str]:
+    """Return what a broker without any queue would refuse of a configuration."""
+    core = Core()
+    core.default_policy = config.queue_defaults.policy()
+    core.pools.launchers = tuple(config.launchers)
+    wanted = Declarations(config)
+    return wanted.problems(refusals_of(core, wanted.command.declarations))
+
+
+def _declarations(config: Config) -> list[tuple[str, AnyCommand]]:
+    """Return the commands that declare what is configured, each with its key."""
+    commands: list[tuple[str, AnyCommand]] = []
+    for namespace, ns in config.namespaces.items():
+        for queue, settings in ns.queues.items():
+            declare = DeclareQueue(
+                queue=queue,
+                changes=dict(settings.changes),
+                preset=settings.preset,
+                namespace=namespace,
+                by=_BY,
+            )
+            commands.append((key_of(("namespaces", namespace, "queues", queue)), declare))
+        for queue, wanted in ns.pools.items():
+            changes = dict(wanted.changes)
+            pool = DeclarePool(queue=queue, changes=changes, namespace=namespace, by=_BY)
+            commands.append((key_of(("namespaces", namespace, "pools", queue)), pool))
+        for tag, limit in ns.limits.items():
+            command = LimitTag(tag=tag, limit=limit, namespace=namespace, by=_BY)
+            commands.append((key_of(("namespaces", namespace, "limits", tag)), command))
+    return commands

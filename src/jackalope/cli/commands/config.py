@@ -84,7 +84,7 @@ def check(screen: "Screen", flags: Flags) -> None:
     Examples:
         jackalope config check --config jackalope.yaml
     """
-    from jackalope.broker.config.declarations import declaration_problems
+    from jackalope.broker.config.loader import declaration_problems
     from jackalope.cli.formatting import plural
 
     loaded = flags.load()

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from jackalope.broker.access import ANYONE, Access, Principal, acting, present
-from jackalope.broker.config.network import is_loopback
+from jackalope.broker.config.schema import is_loopback
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.refusals import Code, Refusal

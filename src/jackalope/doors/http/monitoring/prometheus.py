@@ -26,7 +26,7 @@ from jackalope import __version__
 from jackalope.broker.access import acting
 from jackalope.broker.telemetry.gauges import Census, take_census
 from jackalope.broker.telemetry.meter import TIMES, Histogram, Machine, QueueName, Reading
-from jackalope.broker.views.pools import PoolCensus, count_pools
+from jackalope.broker.views.workers import PoolCensus, count_pools
 from jackalope.core.durations import SECOND
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import Rejected
