@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
-from jackalope.doors.http.dashboard.page import FOLDER, INDEX
+from jackalope.doors.http.dashboard import FOLDER, INDEX
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 

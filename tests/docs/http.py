@@ -4,11 +4,10 @@ from functools import cache
 from typing import Any
 
 from jackalope.broker.service import Broker
-from jackalope.doors.http.app import build
+from jackalope.doors.http.app import HttpDoor, build
 from jackalope.doors.http.errors import STATUS
-from jackalope.doors.http.openapi.spec import describe
+from jackalope.doors.http.openapi import describe
 from jackalope.doors.http.rest.schemas import STATES
-from jackalope.doors.http.server import HttpDoor
 from jackalope.storage import Level, Storage
 from tests.docs.blocks import Table
 

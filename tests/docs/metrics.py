@@ -6,8 +6,8 @@ from collections import Counter
 
 from jackalope.broker.telemetry.gauges import Census
 from jackalope.broker.telemetry.meter import Machine
-from jackalope.doors.http.middleware.request_metrics import Traffic
-from jackalope.doors.http.monitoring.prometheus import Exposition, Numbers
+from jackalope.doors.http.prometheus import Exposition, Numbers
+from jackalope.doors.http.traffic import Traffic
 from tests.docs.blocks import Table
 from tests.docs.wording import code
 

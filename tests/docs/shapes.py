@@ -40,7 +40,7 @@ from jackalope.core.task import (
     TaskRow,
     TaskSpec,
 )
-from jackalope.doors.http import event_feed
+from jackalope.doors.http import session
 from jackalope.storage.data_folder import HISTORY, SERIES, Storage
 from jackalope.storage.journals import DATABASE, JournalKind
 from tests.docs.attributes import attributes_of
@@ -186,8 +186,8 @@ def broker_limits() -> Table:
         "UNWRITTEN_TASKS_MAX": inbox.UNWRITTEN_TASKS_MAX,
         "PAGE_ROWS_MAX": queries.PAGE_ROWS_MAX,
         "OFFSET_ROWS_MAX": queries.OFFSET_ROWS_MAX,
-        "EVENTS_WAITING_MAX": event_feed.EVENTS_WAITING_MAX,
-        "TOPICS_MAX": event_feed.TOPICS_MAX,
+        "EVENTS_WAITING_MAX": session.EVENTS_WAITING_MAX,
+        "TOPICS_MAX": session.TOPICS_MAX,
         "TRIM_BATCHES_DEFAULT": engine.TRIM_BATCHES_DEFAULT,
         "FORGET_AT_ONCE": engine.FORGET_AT_ONCE,
         "DELETES_MAX": manager.DELETES_MAX,

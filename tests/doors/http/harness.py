@@ -17,7 +17,7 @@ import httpx
 from jackalope.broker.access import Access
 from jackalope.broker.config.schema import GridlikeConfig, HttpConfig
 from jackalope.broker.service import Broker
-from jackalope.doors.http.server import HttpDoor
+from jackalope.doors.http.app import HttpDoor
 from jackalope.storage import Blobs, Level, Storage
 
 JACKALOPE = str(Path(sys.executable).with_name("jackalope"))

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jackalope.core.limits import DEPTH_MAX
-from jackalope.doors.http.transport.listener import PatientProtocol
+from jackalope.doors.http.listener import PatientProtocol
 from tests.doors.harness import run
 from tests.doors.http.harness import HttpHouse, open_http
 from tests.profiles import examples

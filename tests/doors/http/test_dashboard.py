@@ -15,8 +15,8 @@ import websockets
 from jackalope.broker.access import Access, Principal, hash_of, id_of, new_token
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import CreateApiKey, RevokeApiKey
-from jackalope.doors.http.dashboard.login_sessions import VISIT_US_MAX, VISITS_MAX, Visits
-from jackalope.doors.http.dashboard.page import FOLDER, INDEX, Page
+from jackalope.doors.http.auth import VISIT_US_MAX, VISITS_MAX, Visits
+from jackalope.doors.http.dashboard import FOLDER, INDEX, Page
 from jackalope.doors.http.errors import Rejected
 from tests.doors.http.harness import HttpHouse, open_http
 

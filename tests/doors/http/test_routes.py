@@ -24,13 +24,12 @@ from jackalope.core.commands import ClaimTasks, DeclareQueue, JoinWorker, Submit
 from jackalope.core.effects import Effect
 from jackalope.core.ids import id_text
 from jackalope.core.task import Options, TaskSpec
-from jackalope.doors.http.app import Application, application, build
+from jackalope.doors.http.app import Application, HttpDoor, application, build
 from jackalope.doors.http.asgi import WEBSOCKET
+from jackalope.doors.http.auth import Gate
 from jackalope.doors.http.management.conventions import Context
 from jackalope.doors.http.management.server import _gate
 from jackalope.doors.http.management.server import build as build_management
-from jackalope.doors.http.middleware.auth import Gate
-from jackalope.doors.http.server import HttpDoor
 from jackalope.storage import Level, Storage
 from tests.core.driving import task_id
 

@@ -11,13 +11,13 @@ import httpx
 import pytest
 
 from jackalope.broker.backlog import COUNTED_BYTES_MIN
-from jackalope.doors.http.transport.listener import Counted, PatientProtocol, PieceProtocol
+from jackalope.doors.http.listener import Counted, PatientProtocol, PieceProtocol
 from tests.acceptance.harness import _answers, wait_until
 from tests.cli.conftest import Serving
 from tests.doors.harness import run
 from tests.doors.http.harness import HttpHouse, open_http
-from tests.doors.http.monitoring.test_health import free_port
 from tests.doors.http.rest.test_worker_api import until
+from tests.doors.http.test_health import free_port
 
 MIB = 1024 * 1024
 EVENTS = "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n"

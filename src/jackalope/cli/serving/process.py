@@ -42,8 +42,8 @@ from jackalope.transport.address import Address
 if TYPE_CHECKING:
     from jackalope.broker.telemetry.tracing import Tracer
     from jackalope.doors.amqp import AmqpDoor
+    from jackalope.doors.http.app import HttpDoor
     from jackalope.doors.http.management.server import ManagementDoor
-    from jackalope.doors.http.server import HttpDoor
 
 log = structlog.get_logger(component="broker")
 
@@ -245,7 +245,7 @@ async def _open_http(broker: Broker, config: Config, tls: ssl.SSLContext | None)
     if not has_http():
         log.info("the HTTP door is disabled", hint=HOW_TO_HAVE_HTTP)
         return None
-    from jackalope.doors.http.server import HttpDoor
+    from jackalope.doors.http.app import HttpDoor
 
     door = HttpDoor(broker, http, gridlike=config.gridlike, tls=tls if http.tls else None)
     try:

@@ -1,17 +1,23 @@
-"""The application: every part of the HTTP door, put together.
+"""The HTTP door: all of its parts, put together.
 
-Owns the list of routes, and the way of a request: its route is found, its permission checked, its
-handler called, and every error answered. No part knows another.
+Owns the list of routes, its application, and its life from start to stop; and the way of a request:
+its route is found, its permission checked, its handler called, and every error answered. No part
+knows another.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
+import ssl
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uvicorn.protocols.utils import ClientDisconnected
 
+from jackalope.broker.config.schema import GridlikeConfig, HttpConfig
+from jackalope.broker.service import Broker
+from jackalope.doors.http import dashboard, health, openapi, prometheus
 from jackalope.doors.http.asgi import (
     HTTP,
     WEBSOCKET,
@@ -22,18 +28,16 @@ from jackalope.doors.http.asgi import (
     Scope,
     Send,
 )
-from jackalope.doors.http.dashboard import live_state, page
+from jackalope.doors.http.auth import Gate, Visits, guard
 from jackalope.doors.http.errors import Rejected, error_response
 from jackalope.doors.http.gridlike import jobs, worker_socket
-from jackalope.doors.http.middleware.auth import guard
-from jackalope.doors.http.monitoring import health, prometheus
-from jackalope.doors.http.openapi import spec
+from jackalope.doors.http.gridlike.context import Grid
+from jackalope.doors.http.listener import Listener
 from jackalope.doors.http.request import Connection, Request, WebSocket
 from jackalope.doors.http.rest import (
     actions,
     api_keys,
     events,
-    pools,
     queues,
     requests,
     stats,
@@ -43,16 +47,16 @@ from jackalope.doors.http.rest import (
     workers,
 )
 from jackalope.doors.http.router import Found, OnError, Route, Router
-
-if TYPE_CHECKING:
-    from jackalope.doors.http.server import HttpDoor
+from jackalope.doors.http.session import ClientSession, Feed
+from jackalope.doors.http.traffic import Traffic
+from jackalope.doors.http.workers import Fleet
 
 #: Every route of the door but those of GridLike.
 ROUTES: list[Route] = [
-    *(*page.routes, *live_state.routes, *spec.routes),
+    *(*dashboard.routes, *openapi.routes),
     *(*health.routes, *prometheus.routes, *health.of_pools),
     *(*tasks.routes, *requests.routes, *upload_links.routes, *actions.routes, *queues.routes),
-    *(*pools.routes, *workers.routes, *worker_api.routes, *stats.routes),
+    *(*workers.routes, *worker_api.routes, *stats.routes),
     *(*events.routes, *events.updates, *api_keys.routes),
 ]
 
@@ -224,3 +228,71 @@ class Cors:
             added[b"access-control-allow-origin"] = origin.encode("latin-1")
             added[b"vary"] = b"Origin"
         return list(added.items())
+
+
+# The door: the application, its server, and what its parts share.
+
+
+class HttpDoor:
+    """A door for HTTP and WebSocket."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: HttpConfig | None = None,
+        *,
+        gridlike: GridlikeConfig | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.broker = broker  # what it opens to
+        self.settings = settings or HttpConfig()  # its part of the configuration
+        self.gridlike = gridlike or GridlikeConfig()  # the part of GridLike's jobs and workers
+        self.port = self.settings.port  # where it listens, once started
+        self.client_session = ClientSession(broker)  # the session of all actioners
+        self.fleet = Fleet(broker)  # the sessions of workers that have nothing but HTTP
+        self.feeds: set[Feed] = set()  # the open subscriptions to events
+        self.grid = Grid(self)  # GridLike's jobs and workers
+        self.traffic = Traffic()  # how many requests come
+        self.visits = Visits(broker.access)  # browsers that have signed in
+        # set when the door closes; waiting and streaming requests end then
+        self.closing = asyncio.Event()
+        self._listener = Listener(self.settings, broker.backlog, tls)
+
+    async def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        self.port = self.visits.port = await self._listener.listen(self.settings.port)
+        if self.settings.monitoring_port:
+            await self._listen_to_watchers(self.settings.monitoring_port)
+        await self._listener.start(self.traffic.over(Gate(self._application(), self)))
+
+    async def stop(self) -> None:
+        """Accept no more connections, end what waits, finish what is under way, and close."""
+        self.closing.set()
+        self.client_session.close()
+        self.fleet.close()
+        for feed in list(self.feeds):
+            feed.close()
+        await self._listener.stop()
+
+    def _application(self) -> ASGIApp:
+        """Return what answers: on the port for monitoring, to those who watch alone."""
+        everything, port = application(self), self.settings.monitoring_port
+        if not port:
+            return everything
+        watching = application(self, is_watching=True)
+
+        async def by_port(scope: Scope, receive: Receive, send: Send) -> None:
+            is_watching = scope["server"] is not None and scope["server"][1] == port
+            await (watching if is_watching else everything)(scope, receive, send)
+
+        return by_port
+
+    async def _listen_to_watchers(self, port: int) -> None:
+        try:
+            await self._listener.listen(port)
+        except OSError as error:
+            raise OSError(f"http.monitoring_port {port}: {error.strerror}") from None

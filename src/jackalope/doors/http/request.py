@@ -25,8 +25,7 @@ from jackalope.doors.http.asgi import JSON, WEBSOCKET, Message, Receive, Respons
 from jackalope.doors.http.errors import Rejected
 
 if TYPE_CHECKING:
-    from jackalope.doors.http.app import Application
-    from jackalope.doors.http.server import HttpDoor
+    from jackalope.doors.http.app import Application, HttpDoor
 
 OnChunk = Callable[[], None]
 

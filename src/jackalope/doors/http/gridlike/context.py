@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from jackalope.broker.views.workers import Leases
     from jackalope.core.ids import TaskId
     from jackalope.core.task import Body
-    from jackalope.doors.http.server import HttpDoor
+    from jackalope.doors.http.app import HttpDoor
     from jackalope.wire.views import TaskView
 
 T = TypeVar("T")

@@ -75,9 +75,9 @@ from jackalope.doors.http.gridlike.context import (
 )
 from jackalope.doors.http.gridlike.schemas import Code, problem_response, read_message
 from jackalope.doors.http.gridlike.worker_session import Goodbye, Job, WorkerSession
+from jackalope.doors.http.listener import EXTENSION
 from jackalope.doors.http.request import Request, WebSocket, answer
 from jackalope.doors.http.router import Routes
-from jackalope.doors.http.transport.listener import EXTENSION
 from jackalope.storage import StorageFault
 
 routes = Routes(on_error=problem_response)

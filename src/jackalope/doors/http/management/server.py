@@ -19,18 +19,18 @@ from jackalope.broker.service import Broker
 from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http.app import Application
 from jackalope.doors.http.asgi import ASGIApp, Receive, Response, Scope, Send
+from jackalope.doors.http.auth import admitted
 from jackalope.doors.http.errors import Rejected
-from jackalope.doors.http.management import connections, messages, overview, resources
+from jackalope.doors.http.listener import Listener
+from jackalope.doors.http.management import messages, overview, resources
 from jackalope.doors.http.management.conventions import Context, Problem, not_found
-from jackalope.doors.http.middleware.auth import admitted
 from jackalope.doors.http.request import Connection, answer
 from jackalope.doors.http.router import routable
-from jackalope.doors.http.transport.listener import Listener
 from jackalope.storage import StorageFault
 
 log = structlog.get_logger(component="management")
 
-_NOUNS = (overview, connections, resources, messages)
+_NOUNS = (overview, resources, messages)
 _UNAVAILABLE = "unavailable"
 _CHALLENGE = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 

@@ -16,10 +16,10 @@ from jackalope.core.ids import NO_TASK, as_task_id, id_text
 from jackalope.core.lifecycle import State
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import ErrorBody, refusal_body
-from jackalope.doors.http.event_feed import Feed, Wanted
 from jackalope.doors.http.request import Request, WebSocket, door_of, namespace_of, read_query
 from jackalope.doors.http.rest.schemas import STATUS, Id, MaybeName, Status, Time, about, to_time
 from jackalope.doors.http.router import Routes, Spec
+from jackalope.doors.http.session import Feed, Wanted
 from jackalope.wire.messages import Happened
 
 routes = Routes("/api/v1", has_namespace=True)

@@ -15,9 +15,8 @@ from jackalope.broker.access import Access
 from jackalope.broker.config.schema import server_context
 from jackalope.broker.service import Broker
 from jackalope.core.api_key import Permission
-from jackalope.doors.http.app import build
-from jackalope.doors.http.middleware.auth import BUCKETS_MAX, Rates
-from jackalope.doors.http.server import HttpDoor
+from jackalope.doors.http.app import HttpDoor, build
+from jackalope.doors.http.auth import BUCKETS_MAX, Rates
 from jackalope.storage import Level, Storage
 from tests.certificates import certificates
 from tests.doors.harness import run

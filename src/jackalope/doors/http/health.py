@@ -17,8 +17,8 @@ from jackalope.broker.telemetry.gauges import count_connected, count_pending
 from jackalope.core.api_key import Permission
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.request import Request, answer, door_of, read_query
-from jackalope.doors.http.rest.pools import views
 from jackalope.doors.http.rest.schemas import MaybeName, about
+from jackalope.doors.http.rest.workers import views
 from jackalope.doors.http.router import Routes, Spec
 
 routes = Routes()

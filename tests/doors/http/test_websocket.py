@@ -11,7 +11,7 @@ import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 
 from jackalope.broker.backlog import Backlog
-from jackalope.doors.http.transport.listener import EXTENSION, PieceProtocol, probe
+from jackalope.doors.http.listener import EXTENSION, PieceProtocol, probe
 from tests.doors.harness import run
 from tests.doors.http.harness import PATIENCE_S
 

@@ -30,13 +30,13 @@ from jackalope.broker.views.workers import PoolCensus, count_pools
 from jackalope.core.durations import SECOND
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import Rejected
-from jackalope.doors.http.middleware.request_metrics import Traffic
 from jackalope.doors.http.request import Request, door_of
 from jackalope.doors.http.rest.schemas import Status
 from jackalope.doors.http.router import Routes
+from jackalope.doors.http.traffic import Traffic
 
 if TYPE_CHECKING:
-    from jackalope.doors.http.server import HttpDoor
+    from jackalope.doors.http.app import HttpDoor
 
 routes = Routes()
 

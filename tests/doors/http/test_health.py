@@ -14,7 +14,7 @@ from jackalope.broker.config.schema import HttpConfig
 from jackalope.broker.inbox import Admission
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import CreateApiKey, SubmitTasks
-from jackalope.doors.http.server import HttpDoor
+from jackalope.doors.http.app import HttpDoor
 from jackalope.wire.messages import Nack
 from tests.doors.harness import Peer, run, spec
 from tests.doors.http.harness import HttpHouse, Serving, open_http

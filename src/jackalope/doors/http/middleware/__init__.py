@@ -1,1 +1,0 @@
-"""Middleware: authentication, rate limits, request metrics."""

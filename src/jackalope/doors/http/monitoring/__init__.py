@@ -1,1 +1,0 @@
-"""Monitoring: `/health` and `/metrics`."""

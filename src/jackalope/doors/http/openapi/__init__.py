@@ -1,1 +1,0 @@
-"""OpenAPI: the description of the API, generated from its schemas."""

@@ -1,1 +1,0 @@
-"""Transport: uvicorn inside the broker's loop, with limits."""
