@@ -61,7 +61,7 @@ async def measure(
             )
             await worker.done(trips)
             round_trips = await _timed(
-                partial(session.run, timeout_s=client.timeout_s),
+                partial(session.serve, timeout_s=client.timeout_s),
                 _specs(queue, trips, payload_bytes),
                 advance,
             )

@@ -19,11 +19,7 @@ F = TypeVar("F", bound="asyncio.Future[Any]")
 
 
 class Within:
-    """A time for something to be done in: `async with Within(5, "no answer"): ...`.
-
-    Raises:
-        Timeout: the time is over; `what`, or what it returns, says what did not happen.
-    """
+    """A time for something to be done in: `async with Within(5, "no answer"): ...`."""
 
     __slots__ = ("_timeout", "_timeout_s", "_what")
 

@@ -34,11 +34,7 @@ _decode_headers = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 def one_of(what: str, check: Callable[[Any], T], value: object) -> T:
-    """Check a value that has a name, which the error then says.
-
-    Raises:
-        ConfigError: it cannot be used.
-    """
+    """Check a value that has a name, which the error then says."""
     try:
         return check(value)
     except ConfigError as error:
@@ -46,11 +42,7 @@ def one_of(what: str, check: Callable[[Any], T], value: object) -> T:
 
 
 def text(value: object, chars_max: int = NAME_CHARS_MAX, *, chars_min: int = 0) -> str:
-    """Return a text.
-
-    Raises:
-        ConfigError: it is none, or too short or long.
-    """
+    """Return a text."""
     if not isinstance(value, str):
         raise ConfigError(f"must be text, not {kind_of(value)}")
     plain = str.__str__(value)  # Of a subclass, which has no encoding.
@@ -69,11 +61,7 @@ def token(value: object) -> str:
 
 
 def file(value: object) -> str:
-    """Return the path of a file.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """Return the path of a file."""
     return text(str(value) if isinstance(value, PurePath) else value, _PATH_CHARS_MAX)
 
 
@@ -88,11 +76,7 @@ def name(value: object) -> str:
 
 
 def whole(value: object, least: int, most: int) -> int:
-    """Return a whole number.
-
-    Raises:
-        ConfigError: it is none, or out of bounds.
-    """
+    """Return a whole number."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"must be a whole number, not {kind_of(value)}")
     if not least <= value <= most:
@@ -101,11 +85,7 @@ def whole(value: object, least: int, most: int) -> int:
 
 
 def number(value: object, least: float, most: float) -> float:
-    """Return a number.
-
-    Raises:
-        ConfigError: it is none, or out of bounds.
-    """
+    """Return a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"must be a number, not {kind_of(value)}")
     if not least <= value <= most:
@@ -114,22 +94,14 @@ def number(value: object, least: float, most: float) -> float:
 
 
 def flag(value: object) -> bool:
-    """Return a truth value.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """Return a truth value."""
     if not isinstance(value, bool):
         raise ConfigError(f"must be True or False, not {kind_of(value)}")
     return value
 
 
 def word(value: object, words: tuple[str, ...]) -> str:
-    """Return one of a few words.
-
-    Raises:
-        ConfigError: it is none of them.
-    """
+    """Return one of a few words."""
     if not isinstance(value, str) or value not in words:
         known = " or ".join(words) if len(words) == 2 else f"one of {', '.join(words)}"
         raise ConfigError(f"{known}, not {shown(value)}")
@@ -137,11 +109,7 @@ def word(value: object, words: tuple[str, ...]) -> str:
 
 
 def duration_us(value: object) -> int:
-    """Return a duration, given in seconds or as a `timedelta`, in microseconds.
-
-    Raises:
-        ConfigError: it is none, negative, or too long to be meant.
-    """
+    """Return a duration, given in seconds or as a `timedelta`, in microseconds."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -154,11 +122,7 @@ def duration_us(value: object) -> int:
 
 
 def wait_s(value: object) -> float | None:
-    """Return how many seconds to wait; None, or without end, is as long as it takes.
-
-    Raises:
-        ConfigError: it is no duration.
-    """
+    """Return how many seconds to wait; None, or without end, is as long as it takes."""
     if value is None:
         return None
     if isinstance(value, timedelta):
@@ -171,11 +135,7 @@ def wait_s(value: object) -> float | None:
 
 
 def moment_us(value: object) -> int:
-    """Return a moment in microseconds.
-
-    Raises:
-        ConfigError: it is none, has no time zone, or is out of bounds.
-    """
+    """Return a moment in microseconds."""
     if not isinstance(value, datetime):
         raise ConfigError(f"must be a datetime, not {kind_of(value)}")
     if value.utcoffset() is None:
@@ -187,21 +147,13 @@ def moment_us(value: object) -> int:
 
 
 def task(value: object) -> TaskId:
-    """Return the id of a task that may be left out: a handle, an id, or nothing.
-
-    Raises:
-        ConfigError: it names no task.
-    """
+    """Return the id of a task that may be left out: a handle, an id, or nothing."""
     is_left_out = value is None or (isinstance(value, str | bytes) and not value)
     return NO_TASK if is_left_out else to_task_id(value)
 
 
 def several(value: object, check: Callable[[Any], T], what: str, most: int) -> tuple[T, ...]:
-    """Return a list whose items are checked one by one; nothing is an empty one.
-
-    Raises:
-        ConfigError: it is no list, an item cannot be used, or there are too many.
-    """
+    """Return a list whose items are checked one by one; nothing is an empty one."""
     if value is None:
         return ()
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
@@ -213,11 +165,7 @@ def several(value: object, check: Callable[[Any], T], what: str, most: int) -> t
 
 
 def headers(value: object) -> dict[str, Any]:
-    """Return headers as a worker will get them; nothing is none.
-
-    Raises:
-        ConfigError: they are no mapping of texts to what can be sent, or too large.
-    """
+    """Return headers as a worker will get them; nothing is none."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):

@@ -154,9 +154,8 @@ class Calling(Administration, Messaging):
         try:
             async with Within(wait_s, f"no answer to {_who(spec)}"):
                 with resting():
-                    return await self.session().run(
-                        spec, 0, wait_for_room=False, timeout_s=self.timeout_s
-                    )
+                    _, end = await self.session().serve(spec, timeout_s=self.timeout_s)
+                    return end
         except Rejected as error:
             if error.code == Code.QUEUE_FULL:
                 raise MaxLength(spec.id, error.message) from error

@@ -119,7 +119,7 @@ class Task(Generic[P, R]):
         plan = self.plan
         spec = self._spec(plan, args, kwargs)
         with resting():
-            end = await self.app.session().run(
+            _, end = await self.app.session().serve(
                 spec,
                 plan.fence,
                 wait_for_room=plan.wait_for_room,

@@ -67,11 +67,7 @@ class Address:
         )
 
     def at(self, place: str) -> Address:
-        """Return the same address at another `host:port`.
-
-        Raises:
-            ConfigError: that is none.
-        """
+        """Return the same address at another `host:port`."""
         host, port = _host_and_port(place, place)
         return replace(self, host=host, port=port, others=())
 

@@ -173,10 +173,6 @@ class Connection(asyncio.Protocol):
         """Send a request, and return the future of the body of its ACK.
 
         The future of a `Claim` is of the list of its assignments.
-
-        Raises, from the future:
-            Rejected: the broker said no.
-            ConnectionLost: the connection ended before the answer.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
 
@@ -212,12 +208,7 @@ class Connection(asyncio.Protocol):
             self._write(frame)
 
     def send(self, message: Request | Command) -> None:
-        """Send a message without waiting for an answer. Does nothing once the connection is over.
-
-        Raises:
-            Rejected: it is larger than what the broker takes.
-            ConfigError: something in it cannot be sent.
-        """
+        """Send a message without waiting for an answer, if the connection is not over."""
         try:
             frame = _codec.encode(message)
         except UNENCODABLE as error:
@@ -248,11 +239,7 @@ class Connection(asyncio.Protocol):
         return self._room is not None or self._out_bytes > CONGESTED_BYTES
 
     async def room(self) -> None:
-        """Return when there is room for more.
-
-        Raises:
-            ConnectionLost: there will never be.
-        """
+        """Return when there is room for more."""
         self.flush()
         while self._room is not None:
             await asyncio.shield(self._room)
@@ -516,12 +503,7 @@ _PART_BYTES = 256 * 1024
 
 
 async def send_parts(connection: Connection, chunks: AsyncIterator[bytes]) -> BlobRef:
-    """Upload a body, and return what a request of the same connection can name it by.
-
-    Raises:
-        Rejected: the broker does not take it.
-        ConnectionLost: the connection was lost, and the upload with it.
-    """
+    """Upload a body, and return what a request of the same connection can name it by."""
     most = _part_bytes(connection)
     upload = connection.new_upload()
     under_way: deque[asyncio.Future[Any]] = deque()
@@ -556,11 +538,6 @@ async def fetch_parts(
         task: whose.
         fence: proves that this worker runs the task; its payload is meant.
         payload: the payload, not the result.
-
-    Raises:
-        Rejected: there is no such body for us.
-        ConnectionLost: the connection was lost.
-        ProtocolError: what came is not what was stored.
     """
     length = _part_bytes(connection)
     hashed = blake2b(digest_size=16)

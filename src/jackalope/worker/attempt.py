@@ -178,11 +178,7 @@ class Attempt:
         return Held(self.assignment.task, self.assignment.fence)
 
     def call(self) -> Any:
-        """Call the function; a coroutine if it is async.
-
-        Raises:
-            DecodeFailed: the payload does not fit the function.
-        """
+        """Call the function; a coroutine if it is async."""
         body = self.assignment.payload
         # A body that is not here was fetched into a file before.
         payload = body if isinstance(body, bytes) else Stream(Path(body.blob))

@@ -110,13 +110,7 @@ class Reports:
             self._line.ask(StartAttempts(0, [attempt.held for attempt in part]), answered)
 
     async def fetch(self, attempt: Attempt) -> BlobRef:
-        """Fetch the payload of an attempt into a temporary file, and return where it is.
-
-        Raises:
-            Rejected: it cannot be had.
-            ConnectionLost: the connection was lost too often.
-            OSError: it cannot be written.
-        """
+        """Fetch the payload of an attempt into a temporary file, and return where it is."""
         with NamedTemporaryFile(prefix=SPOOL_PREFIX, delete=False) as file:
             attempt.files.append(file.name)
             for left in reversed(range(_FETCH_TRIES)):

@@ -2,8 +2,8 @@
 
 Owns the handlers of calls, broadcasts and events of this session, and its calls that wait for a
 reply. Bodies are bytes; sender and receiver define what they mean. Handlers are registered again
-over each new connection. A call is never repeated: if the connection is lost, its
-waiter is passed the error.
+over each new connection, as are those whose first registration had no answer in time. A call is
+never repeated: if the connection is lost, its waiter is passed the error.
 """
 
 from __future__ import annotations
@@ -48,11 +48,7 @@ class IncomingCall:
         self.body = called.body  # what it is about
 
     def reply(self, stage: CallStage, body: bytes = b"") -> None:
-        """Say how the call fares. Nobody hears it if the connection is over: the caller knows.
-
-        Raises:
-            Rejected: the body is larger than what the broker takes.
-        """
+        """Say how the call fares. Nobody hears it if the connection is over: the caller knows."""
         self._connection.send(CallReply(0, self._number, stage, body))
 
 
@@ -84,13 +80,7 @@ class Messages:
     # Listening.
 
     async def take_calls(self, recipient: str, taker: Taker, timeout_s: float | None) -> None:
-        """Take the calls for a recipient.
-
-        Raises:
-            ConfigError: this session takes them already.
-            Rejected: the broker said no.
-            Timeout: no answer came in time. It is tried again with the next connection.
-        """
+        """Take the calls for a recipient."""
         if recipient in self._takers:
             raise ConfigError(f"calls for {recipient!r} are taken here already")
         self._takers[recipient] = taker
@@ -101,22 +91,13 @@ class Messages:
             raise
 
     async def leave_calls(self, recipient: str, timeout_s: float | None) -> None:
-        """Take the calls for a recipient no more.
-
-        Raises:
-            ConfigError: this session does not take them.
-        """
+        """Take the calls for a recipient no more."""
         if self._takers.pop(recipient, None) is None:
             raise ConfigError(f"calls for {recipient!r} are not taken here")
         await self._session.request(Listen(0, (recipient,), (), begin=False), timeout_s=timeout_s)
 
     async def hear(self, interest: Interest, hearer: Hearer, timeout_s: float | None) -> None:
-        """Hear broadcasts. Each hearer has one interest.
-
-        Raises:
-            Rejected: the broker said no.
-            Timeout: no answer came in time. It is tried again with the next connection.
-        """
+        """Hear broadcasts. Each hearer has one interest."""
         self._hearers[hearer] = interest
         try:
             await self._session.request(Listen(0, (), (interest,)), timeout_s=timeout_s)
@@ -134,12 +115,7 @@ class Messages:
     async def subscribe(
         self, subscription: Subscribe, reader: Callable[[Events], None], timeout_s: float | None
     ) -> None:
-        """Have events sent, in place of those of an earlier subscription.
-
-        Raises:
-            Rejected: the broker said no.
-            Timeout: no answer came in time. It is tried again with the next connection.
-        """
+        """Have events sent, in place of those of an earlier subscription."""
         self._subscription = subscription, reader
         try:
             await self._session.request(subscription, timeout_s=timeout_s)
@@ -152,13 +128,7 @@ class Messages:
     async def call(
         self, recipient: str, body: bytes, waiter: Waiter, timeout_s: float | None
     ) -> None:
-        """Call a recipient, and return when the call is on its way. Replies come to the waiter.
-
-        Raises:
-            Rejected: nobody takes calls for it now (`unknown_recipient`), or another no.
-            ConnectionLost: it is not known whether the call has arrived.
-            Timeout: no answer of the broker came in time.
-        """
+        """Call a recipient, and return when the call is on its way. Replies come to the waiter."""
         async with Within(timeout_s, f"the call to {recipient!r} was not taken"):
             connection = await self._session.connected()
             message = Call(0, recipient, body)
@@ -184,13 +154,7 @@ class Messages:
         timeout_s: float | None,
         can_repeat: bool = False,
     ) -> int:
-        """Tell everybody who wants to hear it, and return how many sessions those are.
-
-        Raises:
-            Rejected: the broker said no.
-            ConnectionLost: the connection was lost and the broadcast must not be repeated.
-            Timeout: no answer came in time.
-        """
+        """Tell everybody who wants to hear it, and return how many sessions those are."""
         message = Broadcast(0, subject, sender, body)
         answer: dict[str, Any] = await self._session.request(
             message, timeout_s=timeout_s, can_repeat=can_repeat

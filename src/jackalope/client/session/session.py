@@ -177,37 +177,19 @@ class Session:
             Timeout: no answer came in time. It may have been accepted: submit it again under the
                 same id to be sure.
         """
-        if is_large(spec):
-            return await self._submit_large(spec, fence, wait_for_room, timeout_s)
-        if not wait_for_room:
+        if not wait_for_room and not is_large(spec):
             self._wake()
             return await self._deadlines.add(self._outbox.put(spec, fence), timeout_s, spec.id)
-        async with Within(timeout_s, lambda: self._no_answer(f"submit of {spec.id.hex()}")):
+        within_s = time_for(spec, timeout_s)
+        async with Within(within_s, lambda: self._no_answer(f"submit of {spec.id.hex()}")):
             while True:
                 self._wake()
+                whole = await self._with_body(spec) if is_large(spec) else spec
                 try:
-                    return await self._outbox.put(spec, fence)
+                    return await self._outbox.put(whole, fence)
                 except Rejected as error:
-                    await wait_for(error, wait_for_room)
-
-    async def run(
-        self,
-        spec: TaskSpec,
-        fence: int = 0,
-        *,
-        wait_for_room: bool = False,
-        timeout_s: float | None,
-        result_timeout_s: float | None = None,
-    ) -> TaskEnded:
-        """Submit a task and wait for its end; see `serve`."""
-        _, end = await self.serve(
-            spec,
-            fence,
-            wait_for_room=wait_for_room,
-            timeout_s=timeout_s,
-            result_timeout_s=result_timeout_s,
-        )
-        return end
+                    if not is_lost(error, spec):
+                        await wait_for(error, wait_for_room)
 
     async def serve(
         self,
@@ -221,10 +203,6 @@ class Session:
         """Submit a task and wait for the end of the one that serves it, mostly itself.
 
         The end is asked for together with the submit.
-
-        Raises:
-            Rejected: the broker did not accept it.
-            Timeout: it is not accepted, or has not ended, in time.
         """
         task_id, source = spec.id, spec
         served: Served | None = None
@@ -253,21 +231,6 @@ class Session:
         finally:
             self.unwatch(task_id, end)
 
-    async def _submit_large(
-        self, spec: TaskSpec, fence: int, wait_for_room: bool, timeout_s: float | None
-    ) -> Served | None:
-        """Submit a task whose payload goes before it in parts, as often as that takes."""
-        within_s = time_for(spec, timeout_s)
-        async with Within(within_s, lambda: self._no_answer(f"submit of {spec.id.hex()}")):
-            while True:
-                self._wake()
-                whole = await self._with_body(spec)
-                try:
-                    return await self._outbox.put(whole, fence)
-                except Rejected as error:
-                    if not is_lost(error, spec):
-                        await wait_for(error, wait_for_room)
-
     async def _with_body(self, spec: TaskSpec) -> TaskSpec:
         """Upload the payload of a task, and return the task that names it."""
         body = cast("bytes | Uploaded", spec.payload)
@@ -284,10 +247,6 @@ class Session:
         Args:
             uploaded: what.
             timeout_s: how long each connection may take to come about.
-
-        Raises:
-            Rejected: the broker does not take it, or it is lost and cannot be read again.
-            Timeout: the broker could not be reached in time.
         """
         while True:
             async with Within(timeout_s, lambda: self._no_answer("upload")):
@@ -303,12 +262,7 @@ class Session:
     async def parts_of(
         self, task_id: TaskId, *, payload: bool = False
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the body of a task in parts.
-
-        Raises:
-            Rejected: there is none.
-            ConnectionLost: the connection was lost half-way.
-        """
+        """Yield the body of a task in parts."""
         parts = fetch_parts(await self.connected(), task_id, payload=payload)
         async with aclosing(parts):
             async for part in parts:
@@ -321,13 +275,9 @@ class Session:
 
         Returns:
             The future of its end, once it is accepted; give it back to `unwatch`.
-
-        Raises:
-            Rejected: the broker did not accept it.
-            Timeout: no answer came in time.
         """
         if is_large(spec):
-            await self._submit_large(spec, 0, wait_for_room=False, timeout_s=timeout_s)
+            await self.submit(spec, timeout_s=timeout_s)
             return self.watch(spec.id, follower)
         self._wake()
         self._watches.follow(spec.id, follower)
@@ -387,12 +337,7 @@ class Session:
         return refused
 
     async def end_of(self, task_id: TaskId, timeout_s: float | None) -> TaskEnded:
-        """Wait for the end of a task.
-
-        Raises:
-            Rejected: the broker does not know the task.
-            Timeout: it has not ended in time.
-        """
+        """Wait for the end of a task."""
         end = self.watch(task_id)
         try:
             async with Within(timeout_s, f"task {task_id.hex()} did not end"):
@@ -444,12 +389,7 @@ class Session:
         return is_quiet and not self._callers
 
     async def connected(self) -> Connection:
-        """Return the connection as soon as there is one.
-
-        Raises:
-            Rejected: the broker does not want us.
-            ProtocolError: something else listens there.
-        """
+        """Return the connection as soon as there is one."""
         if self._connection is not None and self._connection.is_open:
             return self._connection
         caller: asyncio.Future[Connection] = self._loop.create_future()

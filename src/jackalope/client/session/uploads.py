@@ -36,11 +36,7 @@ class Uploaded(Stream):
         self._ref: BlobRef | None = None
 
     def open(self) -> IO[bytes]:
-        """Refuse: the bytes are the broker's.
-
-        Raises:
-            ConfigError: always.
-        """
+        """Refuse: the bytes are the broker's."""
         raise ConfigError("what was uploaded is read by the task that gets it")
 
     def read(self) -> bytes:
@@ -66,11 +62,7 @@ class Uploaded(Stream):
         self._connection, self._ref, self.size = connection, ref, ref.size
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Read the bytes, again if need be.
-
-        Raises:
-            Rejected: they can be read only once, and were.
-        """
+        """Read the bytes, again if need be."""
         source: Any = self._source
         if not self._is_read:
             self._is_read = True

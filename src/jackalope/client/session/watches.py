@@ -60,11 +60,7 @@ class Ends:
         self._wake()
 
     async def wait(self) -> None:
-        """Return when there is an end to take.
-
-        Raises:
-            JackalopeError: there is none, and one of them will not come.
-        """
+        """Return when there is an end to take."""
         while not self.came:
             if self._error is not None:
                 raise self._error

@@ -58,9 +58,6 @@ class Computation:
         Args:
             definition: the function.
             fixed: the arguments that are the same for all items, by name, encoded.
-
-        Raises:
-            DecodeFailed: they are not what the function takes.
         """
         self._definition = definition
         self._function: Callable[..., Any] = definition.function
@@ -174,13 +171,7 @@ class Run:
     """What is to be done with items."""
 
     def __init__(self, number: int, task: Any, fixed: dict[str, Any], ledger: Ledger) -> None:
-        """Begin a run.
-
-        Raises:
-            ConfigError: the function is no task, or takes no item.
-            TypeError: it does not take these arguments.
-            EncodeFailed: one of them cannot be sent.
-        """
+        """Begin a run."""
         definition = getattr(task, "definition", None)
         if not isinstance(definition, TaskDefinition):
             raise ConfigError(

@@ -14,8 +14,8 @@ import asyncio
 import os
 import ssl
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from hmac import compare_digest
 from queue import Empty, SimpleQueue
@@ -108,61 +108,43 @@ class HelpDefinition(TaskDefinition):
         self._functions = functions
 
     def call(self, payload: bytes | Stream, _: str = "") -> Any:
-        """Help, and return when that is over; a coroutine if the function is one.
-
-        Raises:
-            CannotHelp: the owner cannot be reached, or does not want this helper.
-        """
+        """Help, and return when that is over; a coroutine if the function is one."""
         data = payload.read() if isinstance(payload, Stream) else payload
         order = msgspec.msgpack.decode(data, type=Order)
-        session = _HelperSession(order, self, self._functions)
-        return session.serve_async() if self.is_async else session.serve()
+        line = Line(order, self, self._functions)
+        return _help_async(line) if self.is_async else _help(line)
 
     def encode_result(self, _: Any, __: str = "") -> bytes:
         """Return nothing: what came of it, the owner has."""
         return b""
 
 
-class _HelperSession:
-    """Computes what comes over the line."""
+def _help(line: Line) -> None:
+    """Compute what comes over the line."""
+    work: SimpleQueue[Work | None] = SimpleQueue()
+    with line.opened(work.put):
+        while (item := _next(work)) is not None:
+            computation, run, batch, data = item
+            if run == line.run:
+                watch = Stopwatch()
+                line.answer(run, batch, computation.run(data), watch.us())
 
-    def __init__(
-        self, order: Order, definition: TaskDefinition, functions: Mapping[str, TaskDefinition]
-    ) -> None:
-        self._line = Line(order, definition, functions)
 
-    def serve(self) -> None:
-        work: SimpleQueue[Work | None] = SimpleQueue()
-        line = self._line
-        line.start(work.put)
-        try:
-            while (item := _next(work)) is not None:
-                computation, run, batch, data = item
-                if run == line.run:
-                    watch = Stopwatch()
-                    line.answer(run, batch, computation.run(data), watch.us())
-        finally:
-            line.close()
-        line.raise_if_useless()
+async def _help_async(line: Line) -> None:
+    """Compute what comes over the line, on this loop."""
+    loop = asyncio.get_running_loop()
+    work: asyncio.Queue[Work | None] = asyncio.Queue()
 
-    async def serve_async(self) -> None:
-        loop, line = asyncio.get_running_loop(), self._line
-        work: asyncio.Queue[Work | None] = asyncio.Queue()
+    def put(item: Work | None) -> None:
+        with suppress(RuntimeError):  # The loop is closed: nothing waits any more.
+            loop.call_soon_threadsafe(work.put_nowait, item)
 
-        def put(item: Work | None) -> None:
-            with suppress(RuntimeError):  # The loop is closed: nothing waits any more.
-                loop.call_soon_threadsafe(work.put_nowait, item)
-
-        line.start(put)
-        try:
-            while (item := await work.get()) is not None:
-                computation, run, batch, data = item
-                if run == line.run:
-                    watch = Stopwatch()
-                    line.answer(run, batch, await computation.run_async(data), watch.us())
-        finally:
-            line.close()
-        line.raise_if_useless()
+    with line.opened(put):
+        while (item := await work.get()) is not None:
+            computation, run, batch, data = item
+            if run == line.run:
+                watch = Stopwatch()
+                line.answer(run, batch, await computation.run_async(data), watch.us())
 
 
 def _next(work: SimpleQueue[Work | None]) -> Work | None:
@@ -201,10 +183,18 @@ class Line(asyncio.Protocol):
 
     # From the thread that computes.
 
-    def start(self, put: Any) -> None:
+    @contextmanager
+    def opened(self, put: Callable[[Work | None], None]) -> Iterator[None]:
         """Connect. `put` is called with everything to compute, and with None at the end."""
         self._put = put
         self._thread.start()
+        try:
+            yield
+        finally:
+            self._call(self._finish)
+            self._thread.join(CONNECT_S)
+        if self._useless:
+            raise CannotHelp(self._useless)
 
     def answer(self, run: int, batch: int, parts: list[Part], busy_us: int) -> None:
         """Send results."""
@@ -223,16 +213,6 @@ class Line(asyncio.Protocol):
             for part in parts
         )
         self._call(self._write, frames)
-
-    def close(self) -> None:
-        """End the connection."""
-        self._call(self._finish)
-        self._thread.join(CONNECT_S)
-
-    def raise_if_useless(self) -> None:
-        """Say why nothing could be done."""
-        if self._useless:
-            raise CannotHelp(self._useless)
 
     def _call(self, act: Any, *arguments: Any) -> None:
         with suppress(RuntimeError):  # The loop is closed: the connection is over.

@@ -380,11 +380,7 @@ def _away(error: JackalopeError) -> None:
 
 
 def _host_towards(address: Address) -> str:
-    """Return the address of this machine from which a broker is reached.
-
-    Raises:
-        OSError: no member of the address has a known name.
-    """
+    """Return the address of this machine from which a broker is reached."""
     unknown: OSError | None = None
     for member in address.members:
         try:

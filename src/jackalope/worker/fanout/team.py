@@ -231,17 +231,9 @@ class TeamResults(Generic[R]):
         self._begin(news.set)
         try:
             while True:
-                self._fill(items)
-                results = self._take()
-                for result in results:
-                    yield result
-                    if self._has_news:
-                        self._has_news = False
-                        self._fill(items)
+                yield from self._ready(items)
                 if ledger.is_over:
                     return
-                if results:
-                    continue  # There may be more.
                 if not news.wait(_LOOK_S):
                     self._team.raise_if_cancelled()
                 news.clear()
@@ -275,17 +267,10 @@ class TeamResults(Generic[R]):
             items = iter(self._items)
         try:
             while True:
-                self._fill(items)
-                results = self._take()
-                for result in results:
+                for result in self._ready(items):
                     yield result
-                    if self._has_news:
-                        self._has_news = False
-                        self._fill(items)
                 if ledger.is_over:
                     return
-                if results:
-                    continue  # There may be more.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
                         await news.wait()
@@ -345,11 +330,21 @@ class TeamResults(Generic[R]):
 
     # Results out.
 
-    def _take(self) -> list[R]:
-        failure = self._ledger.failure
-        if failure is not None:
-            raise failure
-        return self._ledger.take_results()
+    def _ready(self, items: Iterator[Any]) -> Iterator[R]:
+        """Yield the results that are there, and give in items meanwhile."""
+        ledger = self._ledger
+        while True:
+            self._fill(items)
+            if ledger.failure is not None:
+                raise ledger.failure
+            results = ledger.take_results()
+            for result in results:
+                yield result
+                if self._has_news:
+                    self._has_news = False
+                    self._fill(items)
+            if not results or ledger.is_over:
+                return
 
     def _begin(self, wake: Any) -> None:
         if self._is_begun:
