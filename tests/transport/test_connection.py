@@ -19,7 +19,19 @@ from jackalope.task_ids import new_task_id
 from jackalope.transport import connection as link
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Connection
-from jackalope.wire.messages import Ack, AnyMessage, Assign, Ended, Hello, Nack, Notice, Query
+from jackalope.wire.frames import FRAME_BYTES_MAX, VERSION, FrameReader
+from jackalope.wire.messages import (
+    Ack,
+    AnyMessage,
+    Assign,
+    Ended,
+    Hello,
+    Nack,
+    Notice,
+    Query,
+    Welcome,
+    broker_codec,
+)
 from tests.client.peer import ScriptedBroker, run, until
 
 
@@ -53,6 +65,28 @@ def unused_port() -> int:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
         return port
+
+
+async def open_raw(owner: Owner) -> tuple[Connection, socket.socket]:
+    """Open a connection whose other end is a socket, past HELLO."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        address = Address("127.0.0.1", listener.getsockname()[1])
+        opening = asyncio.create_task(
+            Connection.open(address, Hello(), heard=owner.heard.append, lost=owner.lost.append)
+        )
+        end, _ = await loop.sock_accept(listener)
+    end.setblocking(False)
+    await loop.sock_recv(end, 4096)
+    welcome = Welcome(VERSION, 1, "", 0, FRAME_BYTES_MAX, "raw")
+    await loop.sock_sendall(end, broker_codec().encode(welcome))
+    return await opening, end
+
+
+def kinds(data: bytes) -> list[str]:
+    codec = broker_codec()
+    return [type(codec.decode(kind, body)).__name__ for kind, body in FrameReader().feed(data)]
 
 
 # Opening.
@@ -438,3 +472,40 @@ def test_watching_many_tasks_is_one_frame_each() -> None:
         await connection.close()
 
     with_broker(test)
+
+
+# Flushing.
+
+
+def test_flush_writes_at_once_what_was_gathered() -> None:
+    async def test() -> None:
+        connection, end = await open_raw(Owner())
+        connection.ask(ClaimTasks(0), print)
+        connection.ask(WatchTasks(0, ()), print)
+        with pytest.raises(BlockingIOError):
+            end.recv(4096)
+        assert connection.flush()
+        assert kinds(end.recv(4096)) == ["ClaimTasks", "WatchTasks"]
+        await connection.close()
+        end.close()
+
+    run(test())
+
+
+def test_flush_tells_whether_the_system_has_taken_everything() -> None:
+    async def test() -> None:
+        connection, end = await open_raw(Owner())
+        while connection.flush():  # The other end reads nothing.
+            connection.ask(Query(0, "x" * 100_000), print)
+        connection.ask(ClaimTasks(0), print)
+        assert not connection.flush()
+        reader, last = FrameReader(), ""
+        while last != "ClaimTasks":
+            data = await asyncio.get_running_loop().sock_recv(end, 1 << 20)
+            for kind, body in reader.feed(data):
+                last = type(broker_codec().decode(kind, body)).__name__
+        assert connection.flush()
+        await connection.close()
+        end.close()
+
+    run(test())

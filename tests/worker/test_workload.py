@@ -34,12 +34,18 @@ class Line:
     def __init__(self) -> None:
         self.asked: list[tuple[Any, Answered]] = []
         self.sent: list[ReportProgress] = []
+        self.is_taken = True  # the system takes what is written
+        self.written: list[int] = []
 
     def ask(self, message: Any, answered: Answered) -> None:
         self.asked.append((message, answered))
 
     def send(self, message: ReportProgress) -> None:
         self.sent.append(message)
+
+    def flush(self) -> bool:
+        self.written.append(len(self.asked))
+        return self.is_taken
 
     def take(self) -> list[Any]:
         """Return what was asked since the last time, answered with yes."""
@@ -64,8 +70,10 @@ class Puppet:
         self.runs: list[Attempt] = []
         self.stops: list[tuple[Attempt, int]] = []
         self.refusal = ""
+        self.on_run: Callable[[], None] = lambda: None
 
     def run(self, attempts: list[Attempt]) -> None:
+        self.on_run()
         self.runs += attempts
 
     def stop(self, attempt: Attempt, level: int) -> str:
@@ -140,13 +148,32 @@ def name_of(held: Held) -> tuple[Any, int]:
 
 def test_start_is_told_before_user_code_can_run() -> None:
     async def story(stage: Stage) -> None:
+        written: list[int] = []
+        stage.puppet.on_run = lambda: written.extend(stage.line.written)
+        stage.line.written.clear()
+        stage.workload.assign([assignment("add", 1, 2), assignment("add", 1, 2)])
+        assert written == [1]
+        stage.line.take()
+        stage.line.is_taken = False  # The broker does not read.
         stage.workload.assign([assignment("add", 1, 2)])
         assert len(stage.line.asked) == 1
-        assert stage.puppet.runs == []
+        assert len(stage.puppet.runs) == 2
         await stage.settle()
-        assert len(stage.puppet.runs) == 1
+        assert len(stage.puppet.runs) == 3
 
     on_stage(story)
+
+
+def test_start_leaves_with_the_ends_that_made_room() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.assign(2)
+        stage.line.take()
+        stage.line.written.clear()
+        await stage.end(Finished(b"1"))
+        assert stage.line.written[0] == 2
+        assert [type(asked) for asked in stage.line.take()] == [StartAttempts, Result]
+
+    on_stage(story, concurrency=1, prefetch=1)
 
 
 def test_assignment_that_is_repeated_runs_once() -> None:

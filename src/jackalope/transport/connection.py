@@ -217,17 +217,23 @@ class Connection(asyncio.Protocol):
             raise self._too_large(message, len(frame))
         self._write(frame)
 
-    def flush(self) -> None:
-        """Write what was sent in this round of the loop, without waiting for its end."""
-        if not self._out or self._transport is None or self._is_closing:
-            return
-        out, self._out, self._out_bytes = self._out, [], 0
-        self._transport.write(out[0] if len(out) == 1 else b"".join(out))
-        self._sent_at = self._loop.time()
-        if self._transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+    def flush(self) -> bool:
+        """Write what was sent in this round of the loop; return whether the system has all of it.
+
+        What the system has leaves even if this process ends.
+        """
+        if self._transport is None or self._is_closing:
+            return True
+        if self._out:
+            out, self._out, self._out_bytes = self._out, [], 0
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            self._sent_at = self._loop.time()
+        unsent = self._transport.get_write_buffer_size()
+        if unsent > UNSENT_BYTES_MAX:
             self._give_up(
                 ConnectionLost(f"{self.address} has {UNSENT_BYTES_MAX} bytes of unread data")
             )
+        return not unsent
 
     def new_upload(self) -> int:
         self._uploads += 1

@@ -62,6 +62,9 @@ class Line(Protocol):
     def send(self, message: ReportProgress) -> None:
         """Send a message without waiting for an answer."""
 
+    def flush(self) -> bool:
+        """Write what was sent; return whether it leaves even if this process ends."""
+
 
 class Owner(Protocol):
     """Who holds the attempts."""
@@ -97,17 +100,23 @@ class Reports:
         """Report nothing until the worker has joined again."""
         self._line = None
 
-    def start(self, attempts: list[Attempt]) -> None:
-        """Report that attempts begin. Without a line, `resume` will."""
-        if self._line is None or not attempts:
-            return
+    def start(self, attempts: list[Attempt]) -> bool:
+        """Report that attempts begin, and what else is to be reported.
+
+        Returns whether the report leaves even if the attempts end this process. Without a line,
+        `resume` will send it.
+        """
+        line = self._line
+        if line is None or not attempts:
+            return True
         for begin in range(0, len(attempts), ITEMS_PER_COMMAND_MAX):
             part = attempts[begin : begin + ITEMS_PER_COMMAND_MAX]
 
             def answered(body: Any, error: JackalopeError | None, part: Any = part) -> None:
                 self._on_started(part, body, error)
 
-            self._line.ask(StartAttempts(0, [attempt.held for attempt in part]), answered)
+            line.ask(StartAttempts(0, [attempt.held for attempt in part]), answered)
+        return self.flush()
 
     async def fetch(self, attempt: Attempt) -> BlobRef:
         """Fetch the payload of an attempt into a temporary file, and return where it is."""
@@ -161,10 +170,13 @@ class Reports:
             held = attempt.held
             self._line.send(ReportProgress(0, held.task, held.fence, percent, note))
 
-    def flush(self) -> None:
-        """Send the ends that have gathered."""
-        if self._line is None or not self._ends:
-            return
+    def flush(self) -> bool:
+        """Send the ends that have gathered, and write all that was sent; see `start`."""
+        if self._ends and self._line is not None:
+            self._send_ends()
+        return self._line is None or self._line.flush()
+
+    def _send_ends(self) -> None:
         ends, self._ends = self._ends, []
         frame = _Frame()
         for attempt in ends:

@@ -293,13 +293,15 @@ class Workload:
         if batch:
             if not self._left:
                 self.on_enough()
-            self._on_began([a for a in batch if self._executor_of(a).begins_at_once])
             # A task that kills its worker at once must be known to have begun, or it would be given
-            # out for ever. What is reported now leaves in the next round of the loop at the latest,
-            # so user code runs in the one after that.
-            self._loop.call_soon(self._loop.call_soon, self._hand_over, batch)
+            # out for ever. So user code runs when the system has the report; only where the broker
+            # does not take it, because it does not read, it runs a round of the loop later.
+            if self._on_began([a for a in batch if self._executor_of(a).begins_at_once]):
+                self._hand_over(batch)
+            else:
+                self._loop.call_soon(self._hand_over, batch)
 
-    def _on_began(self, attempts: list[Attempt]) -> None:
+    def _on_began(self, attempts: list[Attempt]) -> bool:
         for attempt in attempts:
             attempt.has_begun = True
             definition = attempt.definition
@@ -309,7 +311,7 @@ class Workload:
             if definition.soft_timeout_us:
                 time_out_softly = self._executor_of(attempt).time_out_softly
                 self._later(definition.soft_timeout_us / SECOND, attempt, time_out_softly)
-        self.reports.start(attempts)
+        return self.reports.start(attempts)
 
     def _hand_over(self, batch: list[Attempt]) -> None:
         by_kind: dict[str, list[Attempt]] = {}
@@ -519,7 +521,7 @@ class Mailbox(Listener):
         self,
         loop: asyncio.AbstractEventLoop,
         on_ended: Callable[[list[Ended]], None],
-        on_began: Callable[[list[Attempt]], None],
+        on_began: Callable[[list[Attempt]], object],
         on_acknowledged: Callable[[Attempt], None],
         on_progressed: Callable[[dict[Attempt, tuple[float | None, str]]], None],
         *,
