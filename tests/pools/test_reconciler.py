@@ -9,6 +9,7 @@ import pytest
 
 from jackalope.broker.engine import Turn
 from jackalope.broker.service import Broker
+from jackalope.core import Core
 from jackalope.pools.launcher import Reach
 from jackalope.pools.launchers import make_launcher
 from jackalope.pools.reconciler import PoolService
@@ -18,7 +19,7 @@ from jackalope.storage import Level, Storage
 def test_pools_stop_in_the_moment_in_which_their_broker_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(turn: Turn, store_us: int) -> None:
+    def fail(turn: Turn, store_us: int, core: Core) -> None:
         raise RuntimeError("a bug")
 
     async def run() -> None:

@@ -6,8 +6,8 @@ Owns the reading of the system's clocks. The core has none: each turn is given i
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
+from time import monotonic_ns, time_ns
 
 from jackalope.core.durations import SECOND
 
@@ -24,12 +24,12 @@ class Clock:
     __slots__ = ("_ahead_us",)
 
     def __init__(self) -> None:
-        self._ahead_us = _wall_us() - _monotonic_us()
+        self._ahead_us = time_ns() // 1_000 - monotonic_ns() // 1_000
 
     def now_us(self) -> int:
         """Return the time, never less than before."""
-        now_us = _monotonic_us() + self._ahead_us
-        wall_us = _wall_us()
+        now_us = monotonic_ns() // 1_000 + self._ahead_us
+        wall_us = time_ns() // 1_000
         if wall_us > now_us + _STEP_US:
             self._ahead_us += wall_us - now_us
             return wall_us
@@ -49,15 +49,7 @@ class Clock:
 
     def steady_us(self) -> int:
         """Return a time to measure how long something took; setting the clock does not move it."""
-        return _monotonic_us()
-
-
-def _wall_us() -> int:
-    return time.time_ns() // 1_000
-
-
-def _monotonic_us() -> int:
-    return time.monotonic_ns() // 1_000
+        return monotonic_ns() // 1_000
 
 
 class Alarm:
@@ -65,7 +57,7 @@ class Alarm:
 
     def __init__(self, ring: Callable[[], object]) -> None:
         self._ring = ring
-        self._at_us = 0
+        self.at_us = 0  # when it rings; 0 if it is not set
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, now_us: int, at_us: int | None) -> None:
@@ -73,20 +65,22 @@ class Alarm:
         if at_us is None:
             return
         if self._timer is not None:
-            if now_us < self._at_us <= at_us:
+            if now_us < self.at_us <= at_us:
                 return
             # One whose time is over has missed a step of the clock, and rings now.
-            at_us = min(at_us, self._at_us)
+            at_us = min(at_us, self.at_us)
             self._timer.cancel()
         loop = asyncio.get_running_loop()
-        self._at_us = at_us
+        self.at_us = at_us
         self._timer = loop.call_later(max(0, at_us - now_us) / SECOND, self._sound)
 
     def cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self.at_us = 0
 
     def _sound(self) -> None:
         self._timer = None
+        self.at_us = 0
         self._ring()

@@ -25,12 +25,39 @@ ITEMS_PER_TURN_MAX = 2_000
 _PATIENCE_S = 0.002
 
 
+class Bell:
+    """Wakes the one coroutine that waits for it."""
+
+    __slots__ = ("_is_rung", "_waiter")
+
+    def __init__(self) -> None:
+        self._is_rung = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def ring(self) -> None:
+        """Let the waiting coroutine go on, now or as soon as it waits."""
+        self._is_rung = True
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def clear(self) -> None:
+        """Forget that it rang."""
+        self._is_rung = False
+
+    async def wait(self) -> None:
+        """Return when it rings, or at once if it rang since `clear`."""
+        if not self._is_rung:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+
 class Inbox:
     """What waits for the next turn."""
 
     def __init__(self) -> None:
         self.items = 0  # tasks, results and others that wait
-        self.wake = asyncio.Event()  # set when there may be something to do
+        self.wake = Bell()  # rings when there may be something to do
         self.is_urgent = False  # there must be a turn now
         self._commands: list[AnyCommand] = []
         self._actions: list[Callable[[], None]] = []
@@ -41,20 +68,20 @@ class Inbox:
         self._commands.append(command)
         self.items += items
         if type(command) is not StartAttempts:
-            self._hurry()
+            self.is_urgent = True
+            self.wake.ring()
         elif self._patience is None and not self.is_urgent:
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(_PATIENCE_S, self._hurry)
 
     def _hurry(self) -> None:
         self.is_urgent = True
-        if not self.wake.is_set():
-            self.wake.set()
+        self.wake.ring()
 
     def take(self) -> list[AnyCommand]:
         """Take what makes one turn."""
         items = 0
-        for count, command in enumerate(self._commands):
+        for count, command in enumerate(self._commands if len(self._commands) > 1 else ()):
             many = getattr(command, "tasks", None) or getattr(command, "messages", None)
             items += len(many) if many else 1
             if items >= ITEMS_PER_TURN_MAX:
@@ -71,7 +98,7 @@ class Inbox:
     def after_turn(self, action: Callable[[], None]) -> None:
         """Do something once, after the present turn, or soon if there is none."""
         self._actions.append(action)
-        self.wake.set()
+        self.wake.ring()
 
     def end_turn(self) -> None:
         """Do what was to be done after the turn."""

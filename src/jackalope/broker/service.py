@@ -117,8 +117,10 @@ class Broker:
         self._default_policy = default_policy
         self._limits = limits or LimitsConfig()
         self._clock = clock or Clock()
+        # returns a time by which silence is judged: it does not jump when a clock is set
+        self.steady_us = self._clock.steady_us
         self._inbox = Inbox()
-        self._alarm = Alarm(self._inbox.wake.set)
+        self._alarm = Alarm(self._inbox.wake.ring)
         # large payloads and results, for the doors to read and write
         self.blobs = BlobKeeper(storage.blobs, storage.history, self.flush, self._unnamed)
         # the durable heart. Touch it only through `read`.
@@ -131,7 +133,7 @@ class Broker:
         )
         self.meter = Meter()  # how much happened, and how long it took
         self._writer = JournalWriter(self.engine, self._clock)
-        self._flusher = Flusher(self.engine, self._clock, self.meter.machine, self._inbox.wake)
+        self._flusher = Flusher(self.engine, self._clock, self.meter, self._inbox.wake)
         admission = Admission(storage.room_bytes, free_bytes_min)
         self.health = Health(self.engine, self._clock, self._writer, admission)
         self.access = access or Access()  # who may come in, and what they may do
@@ -139,6 +141,9 @@ class Broker:
         self._handlers: dict[int, SessionHandler] = {}
         self._sessions = 0
         self._settled_core: object = None
+        self._instructed_core: object = None
+        self._now_us = 0  # when the present turn began
+        self._deadline_us: int | None = None  # of the core, as it was after the last turn
         self._is_stopping, self._is_idle = False, True
         self._task: asyncio.Task[None] | None = None
         self._placed: asyncio.Task[None] | None = None
@@ -167,7 +172,7 @@ class Broker:
     async def stop(self) -> None:
         """Finish what has arrived, write everything behind, and close the storage."""
         self._is_stopping, self.health.down = True, "the broker is shutting down"
-        self._inbox.wake.set()
+        self._inbox.wake.ring()
         try:
             if self._task is not None:
                 await self._task
@@ -274,10 +279,6 @@ class Broker:
         """Return the broker's time."""
         return self._clock.now_us()
 
-    def steady_us(self) -> int:
-        """Return a time by which silence is judged: it does not jump when a clock is set."""
-        return self._clock.steady_us()
-
     def session_count(self) -> int:
         """Return how many sessions are open."""
         return len(self._handlers)
@@ -294,9 +295,10 @@ class Broker:
             while not (self._is_stopping and not self._inbox.has_commands()):
                 await self._gather()
                 await self._turn()
-                self.access.look(self._clock.now_us())
+                if self._now_us >= self.access.next_end_us:
+                    self.access.look(self._now_us)
                 self._inbox.end_turn()
-                if not self._flusher.step():
+                if not self._flusher.step(self._now_us):
                     self._end_sessions()
                 if (command := self.engine.forgetting()) is not None:
                     self._inbox.put(command, 0)
@@ -309,34 +311,40 @@ class Broker:
 
     async def _gather(self) -> None:
         """Wait until there is something to do: a command, a read, a deadline or a flush."""
-        now_us, inbox, flusher = self._clock.now_us(), self._inbox, self._flusher
-        has_work = inbox.is_urgent or inbox.has_actions() or flusher.is_wanted(now_us)
+        inbox, flusher, alarm = self._inbox, self._flusher, self._alarm
+        deadline_us = self._deadline_us = self.engine.core.next_deadline_us()
+        has_work = inbox.is_urgent or inbox.has_actions() or flusher.is_wanted()
         if has_work or self._is_stopping:
             await asyncio.sleep(0)  # Let the doors put in what has arrived meanwhile.
             self._is_idle = False
             return
         self._is_idle = True
         inbox.wake.clear()
-        core, access = self.engine.core, self.access
-        deadlines = [core.next_deadline_us(), access.next_end_us, flusher.next_us()]
+        at_us = self.access.next_end_us
+        for other_us in (deadline_us, flusher.next_us()):
+            if other_us is not None and other_us < at_us:
+                at_us = other_us
         if self.engine.fault is not None:
-            deadlines.append(now_us + _HEAL_EVERY_US)
-        self._alarm.set(now_us, min((at for at in deadlines if at is not None), default=None))
+            at_us = min(at_us, self._now_us + _HEAL_EVERY_US)
+        if not self._now_us < alarm.at_us <= at_us:  # It is rarely set anew.
+            alarm.set(self._clock.now_us(), at_us)
         await inbox.wake.wait()
 
     async def _turn(self) -> None:
-        engine = self.engine
+        engine, meter = self.engine, self.meter
         commands = self._inbox.take()
         if engine.heal() and engine.core is not self._settled_core:
             self._settled_core = engine.core
             commands.insert(0, self._recover())
-        now_us = self._clock.now_us()
-        deadline_us = engine.core.next_deadline_us()
-        if deadline_us is not None and deadline_us <= now_us:
+        now_us = self._now_us = self._clock.now_us()
+        if self._deadline_us is not None and self._deadline_us <= now_us:
             commands.append(Tick())
         if not commands:
             return
-        self._instruct(engine.core)  # A fault replaces the core.
+        if engine.core is not self._instructed_core:  # A fault replaces it.
+            self._instruct(engine.core)
+        if meter.must_settle(commands, engine.core):
+            meter.settle()
         turn = engine.decide(now_us, commands)
         try:
             store_us = await self._writer.store(turn, is_idle=self._is_idle)
@@ -345,9 +353,7 @@ class Broker:
             return
         self._release(engine.settle(turn))
         self.access.follow(engine.core.book)  # A client that is cut off has had its reply.
-        self.meter.count_turn(turn, store_us)
-        if turn.records:
-            self.meter.take(turn.records, engine.core)
+        meter.count_turn(turn, store_us, engine.core)
         for listener in self._listeners:
             listener.take(turn, engine.core)
 
@@ -362,6 +368,7 @@ class Broker:
 
     def _instruct(self, core: Core) -> None:
         """Set what the core takes from the configuration."""
+        self._instructed_core = core
         core.default_policy = self._default_policy
         core.namespaces_by_use_max = self._limits.namespaces_by_use
         core.queues_by_use_max = self._limits.queues_by_use
@@ -398,6 +405,7 @@ class Broker:
         """Refuse a batch that could not be stored; go on without writing, or stop for good."""
         log.error("storage failed", fault=str(fault), commands=len(turn.commands))
         self.meter.machine.faults += 1
+        self.meter.settle()
         refusals = self.engine.fail(turn, fault)
         self.meter.count_refusals(turn, refusals)
         self._release(refusals)

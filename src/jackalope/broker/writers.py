@@ -16,7 +16,8 @@ import structlog
 
 from jackalope.broker.clock import Clock
 from jackalope.broker.engine import Engine, Flush, Turn
-from jackalope.broker.telemetry.meter import Machine
+from jackalope.broker.inbox import Bell
+from jackalope.broker.telemetry.meter import Meter
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.storage import DiskFull
 
@@ -62,11 +63,12 @@ class JournalWriter:
         if not turn.body:
             self._engine.store(turn)
             return 0
-        self._since_us = self._clock.steady_us()
+        self._since_us = since_us = self._clock.steady_us()
         try:
             is_small = len(turn.body) <= _SMALL_BODY_BYTES
             if is_idle and is_small and self._usual_us < _QUICK_DISK_US:
-                took_us = self._store_timed(turn)
+                self._engine.store(turn)
+                took_us = self._clock.steady_us() - since_us
             else:
                 loop = asyncio.get_running_loop()
                 took_us = await loop.run_in_executor(self._thread, self._store_timed, turn)
@@ -93,10 +95,11 @@ class JournalWriter:
 class Flusher:
     """Writes history behind the journal: now and then, and soon where a reader waits for it."""
 
-    def __init__(self, engine: Engine, clock: Clock, machine: Machine, wake: asyncio.Event) -> None:
+    def __init__(self, engine: Engine, clock: Clock, meter: Meter, wake: Bell) -> None:
         self._engine = engine
         self._clock = clock
-        self._machine = machine
+        self._meter = meter
+        self._machine = meter.machine
         self._machine.flushed = engine.history.applied()
         self._wake = wake
         self._thread = ThreadPoolExecutor(1, "jackalope-history")
@@ -110,7 +113,7 @@ class Flusher:
         """Return when history has everything that has happened by now."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wanted.append(written)
-        self._wake.set()
+        self._wake.ring()
         await written
 
     async def off_loop(self, job: Callable[[], T]) -> T:
@@ -126,11 +129,13 @@ class Flusher:
         has_changes = self._engine.core.book.has_changes()
         return self._next_us if has_changes else self._engine.next_forget_us
 
-    def is_wanted(self, now_us: int) -> bool:
+    def is_wanted(self) -> bool:
         """Return whether a reader waits for a flush that can begin now."""
-        return bool(self._wanted) and self._flush is None and now_us >= self._rested_us
+        if not self._wanted or self._flush is not None:
+            return False
+        return self._clock.now_us() >= self._rested_us
 
-    def step(self) -> bool:
+    def step(self, now_us: int) -> bool:
         """End a flush that is written, and begin the next when it is time. Between turns.
 
         Returns whether the core is still the same: a full disk has it rebuilt.
@@ -138,10 +143,9 @@ class Flusher:
         Raises:
             StorageFault: history cannot be written, for another reason than a full disk.
         """
-        is_same = self._end()
-        now_us = self._clock.now_us()
+        is_same = self._flush is None or self._end()
         is_due = now_us >= self._next_us or len(self._engine.core.book.dirty) >= _FLUSH_TASKS
-        if self._flush is None and (is_due or self.is_wanted(now_us)):
+        if self._flush is None and (is_due or (self._wanted and self.is_wanted())):
             self._next_us = now_us + _FLUSH_EVERY_US
             self._awaited, self._wanted = self._wanted, []
             self._begin(now_us)
@@ -156,7 +160,7 @@ class Flusher:
                 self._begin(self._clock.now_us())
             if self._written is not None:
                 await asyncio.wait([self._written])
-            self.step()
+            self.step(self._clock.now_us())
 
     def close(self) -> None:
         """End the thread."""
@@ -171,12 +175,13 @@ class Flusher:
         self._written = asyncio.get_running_loop().run_in_executor(
             self._thread, self._engine.write_flush, flush
         )
-        self._written.add_done_callback(lambda _: self._wake.set())
+        self._written.add_done_callback(lambda _: self._wake.ring())
 
     def _end(self) -> bool:
         if self._flush is None or self._written is None or not self._written.done():
             return True
         flush, self._flush = self._flush, None
+        self._meter.settle()  # It looks at tasks that now leave memory.
         fault = self._written.exception()
         if fault is None:
             self._engine.end_flush(flush)

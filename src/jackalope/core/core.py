@@ -112,6 +112,8 @@ class Core(Context):
         """Return when the next `Tick` is due, or None."""
         deadline_us = None
         for timers in self._timers:
+            if not timers.heap:
+                continue  # As nearly all are, and this is asked for in every turn.
             at_us = timers.next_us()
             if at_us is not None and (deadline_us is None or at_us < deadline_us):
                 deadline_us = at_us

@@ -13,7 +13,6 @@ write costs one of them. Nothing grows, so that a full disk does not matter.
 import os
 import struct
 import zlib
-from contextlib import suppress
 from pathlib import Path
 
 from jackalope.storage.faults import Corrupt, naming_faults
@@ -46,8 +45,10 @@ class Witness:
             return
         self.highest = sequence
         self._turn ^= 1
-        with suppress(OSError):  # The batch is stored: it must not fail for this.
+        try:  # noqa: SIM105  spelt out, as every acknowledgement waits for it
             os.pwrite(self._descriptor, _write(sequence), _OFFSETS[self._turn])
+        except OSError:
+            pass  # The batch is stored: it must not fail for this.
 
     def refuse_damaged(self) -> None:
         """Refuse a file that has no valid slot any more."""

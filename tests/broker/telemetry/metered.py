@@ -23,6 +23,8 @@ class Metered(Driver):
         self._turn = Turn([], [], [])
 
     def send(self, command: AnyCommand) -> Answered | None:
+        if not self.is_gathering and self.meter.must_settle([command], self.core):
+            self.meter.settle()
         answer = super().send(command)
         self._turn.commands.append(command)
         self._turn.records += self.records
@@ -35,8 +37,7 @@ class Metered(Driver):
         """End the turn."""
         turn, self._turn = self._turn, Turn([], [], [])
         turn.body = b"x" if turn.records else b""
-        self.meter.count_turn(turn, 1_000)
-        self.meter.take(turn.records, self.core)
+        self.meter.count_turn(turn, 1_000, self.core)
 
     def reading(self, name: QueueName = Q) -> Reading:
         return self.meter.totals().get(name, Reading())

@@ -139,6 +139,38 @@ def test_purge_in_the_same_turn_does_no_harm() -> None:
     assert driver.reading().submitted == 1
 
 
+def test_small_turns_are_gathered_and_counted_before_anyone_reads() -> None:
+    driver = Metered()
+    driver.join("w1", 1)
+    meter = driver.meter
+    for number in range(1, 4):
+        driver.submit(number)
+        driver.start(number)
+        driver.finish(number)
+    assert len(meter._gathered) > 5
+    reading = driver.reading()
+    assert (reading.submitted, reading.succeeded, reading.started.number()) == (3, 3, 3)
+    assert meter._gathered == []
+    assert meter.machine.turns == 10
+    for number in range(100, 200):
+        driver.submit(number)
+    assert len(meter._gathered) < 100
+
+
+def test_what_removes_tasks_finds_them_counted() -> None:
+    driver = Metered()
+    driver.join("w1", 1)
+    driver.submit(1)
+    driver.finish(1)
+    driver.act(Action.PURGE, 1)
+    reading = driver.reading()
+    assert (reading.submitted, reading.succeeded) == (1, 1)
+    driver.submit(2)
+    assert not driver.meter.must_settle([SubmitTasks(ref=1, tasks=[spec(3)])], driver.core)
+    driver.core.book.has_volatile = True  # Then any command may remove one.
+    assert driver.meter.must_settle([SubmitTasks(ref=1, tasks=[spec(3)])], driver.core)
+
+
 def test_refusals_by_command() -> None:
     driver = Metered()
     driver.declare(depth_limit=1)

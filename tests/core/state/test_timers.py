@@ -86,7 +86,7 @@ def test_what_is_not_popped_stays() -> None:
 
 
 def heap_size(timers: Timers[int]) -> int:
-    return len(timers._heap)
+    return len(timers.heap)
 
 
 def test_moving_a_deadline_for_ever_keeps_the_heap_small() -> None:

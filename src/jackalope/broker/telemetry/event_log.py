@@ -119,6 +119,12 @@ _BY_EVENT: dict[Event, tuple[int, str]] = {
 }
 
 
+#: Where the level and the text depend on what happened.
+_UNSURE = (_WARN, "")
+
+#: Up to so many records are not sorted by kind first.
+_FEW_RECORDS = 8
+
 #: What happens to every task that nothing happens to.
 _ROUTINE = frozenset({TaskSubmitted, AttemptAssigned, AttemptStarted, AttemptFinished})
 
@@ -151,10 +157,24 @@ class EventLog:
                 return
         if records[-1].at_us - self._since_us >= SECOND:
             self.settle(records[-1].at_us)
+        if len(records) < _FEW_RECORDS:
+            for record in records:
+                self._tell_or_count(record, core)
+            return
         wanted = self._wanted(records)
         for record in records if wanted else ():
             if type(record) in wanted:
                 self._tell(record, core)
+
+    def _tell_or_count(self, record: AnyRecord, core: Core) -> None:
+        """Log a record, or count it if only the limit keeps it out."""
+        level, message = _WORDS.get(type(record), _UNSURE)
+        if level > self._rank and not self._slow_us:
+            return
+        if message and not self._slow_us and not self._has_room(level):
+            self._left_out[message] += 1
+        else:
+            self._tell(record, core)
 
     def _wanted(self, records: list[AnyRecord]) -> set[type]:
         """Return the kinds of records to look at one by one; count what only the limit keeps out.
@@ -163,7 +183,7 @@ class EventLog:
         """
         wanted = set()
         for kind, count in Counter(map(type, records)).items():
-            level, message = _WORDS.get(kind, (_WARN, ""))
+            level, message = _WORDS.get(kind, _UNSURE)
             if level > self._rank and not (self._slow_us and kind is AttemptFinished):
                 continue
             if message and not self._slow_us and not self._has_room(level):

@@ -4,9 +4,13 @@ Owns the counters, all of them since the start of the process. It receives the d
 each turn, and how long turns and flushes took. Knows nothing of how the numbers are shown or kept.
 
 It stands on the path of every task, so it only adds to plain integers, by queue and name of the
-task, and sorts the records of a turn by kind first to do so in tight loops. Of an attempt it looks
-at the assignment and at the end; when the attempt began it learns from the history of the task,
-which spares it a look at every start.
+task, and sorts the records by kind first to do so in tight loops. Of an attempt it looks at the
+assignment and at the end; when the attempt began it learns from the history of the task, which
+spares it a look at every start.
+
+Small turns are gathered and counted together: a client that submits one task after the other does
+not wait for the counting of the last. All is counted before anyone reads, and before a task leaves
+memory that it must look at (`must_settle`).
 """
 
 from __future__ import annotations
@@ -19,6 +23,15 @@ import msgspec
 
 from jackalope.broker.engine import Turn
 from jackalope.core import Core
+from jackalope.core.commands import (
+    AnyCommand,
+    FailAttempts,
+    FinishAttempts,
+    Heartbeat,
+    StartAttempts,
+    SubmitTasks,
+    WatchTasks,
+)
 from jackalope.core.effects import Accepted, Effect, Reply
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, State
@@ -234,7 +247,8 @@ class Meter:
     """Counts."""
 
     def __init__(self) -> None:
-        self.machine = Machine()  # what the broker itself did
+        self._machine = Machine()
+        self._gathered: list[tuple[Turn, int]] = []  # Turns that are not counted yet.
         self._open: Readings = {}  # Since the last `close`.
         self._closed: Readings = {}  # Before that.
         self._types: set[str] = set()
@@ -244,11 +258,44 @@ class Meter:
 
     # The path of every task.
 
-    def take(self, records: list[AnyRecord], core: Core) -> None:
-        """Count the records of a turn that is durable."""
+    def count_turn(self, turn: Turn, store_us: int, core: Core) -> None:
+        """Take a turn that is durable, which took so long to store, to be counted before long."""
         if core is not self._core:
+            self.settle()
             self._core, self._tasks = core, core.book.tasks
             self._readings.clear()
+        gathered = self._gathered
+        gathered.append((turn, store_us))
+        if len(gathered) >= _GATHERED_TURNS_MAX or len(turn.records) > _GATHERED_RECORDS_MAX:
+            self.settle()
+
+    def must_settle(self, commands: list[AnyCommand], core: Core) -> bool:
+        """Return whether these commands may remove a task that was not looked at yet."""
+        if not self._gathered:
+            return False
+        if core.book.has_volatile:
+            return True  # Such tasks leave memory with the next turn.
+        return not _HARMLESS.issuperset(map(type, commands))
+
+    def settle(self) -> None:
+        """Count what is gathered."""
+        if not self._gathered:
+            return
+        gathered, self._gathered = self._gathered, []
+        machine, records = self._machine, list[AnyRecord]()
+        for turn, store_us in gathered:
+            machine.turns += 1
+            if turn.body:
+                machine.append.count(store_us)
+                machine.batch.count(len(turn.records))
+                machine.records += len(turn.records)
+                machine.bytes += len(turn.body)
+            self.count_refusals(turn, turn.effects)
+            records += turn.records
+        if records:
+            self._count(records)
+
+    def _count(self, records: list[AnyRecord]) -> None:
         by_kind: defaultdict[type, list[Any]] = defaultdict(list)
         for record in records:
             by_kind[type(record)].append(record)
@@ -402,16 +449,6 @@ class Meter:
 
     # The other paths.
 
-    def count_turn(self, turn: Turn, store_us: int) -> None:
-        machine = self.machine
-        machine.turns += 1
-        if turn.body:
-            machine.append.count(store_us)
-            machine.batch.count(len(turn.records))
-            machine.records += len(turn.records)
-            machine.bytes += len(turn.body)
-        self.count_refusals(turn, turn.effects)
-
     def count_refusals(self, turn: Turn, effects: list[Effect]) -> None:
         refusing = [
             effect
@@ -435,17 +472,25 @@ class Meter:
 
     def refuse(self, command: str, code: Code) -> None:
         """Count one refusal."""
-        self.machine.refused[command, code.value] += 1
+        self._machine.refused[command, code.value] += 1
 
     # What was counted.
 
     @property
+    def machine(self) -> Machine:
+        """What the broker itself did."""
+        self.settle()
+        return self._machine
+
+    @property
     def open(self) -> dict[QueueName, Reading]:
         """What happened in each queue since the last `close`."""
+        self.settle()
         return _by_queue(self._open)
 
     def totals(self) -> dict[QueueName, Reading]:
         """Return what happened in each queue since the start."""
+        self.settle()
         return _by_queue(self._closed, self._open)
 
     def types(self) -> dict[str, Reading]:
@@ -453,6 +498,7 @@ class Meter:
 
         Tasks without a name go by that of their queue.
         """
+        self.settle()
         totals: dict[str, Reading] = {}
         for readings in (self._closed, self._open):
             for (_, queue), by_type in readings.items():
@@ -462,6 +508,7 @@ class Meter:
 
     def close(self) -> dict[QueueName, Reading]:
         """Return what happened in each queue since the last call, and reset it."""
+        self.settle()
         opened, self._open = self._open, {}
         self._readings.clear()
         for queue, by_type in opened.items():
@@ -470,6 +517,16 @@ class Meter:
                 closed.setdefault(name, Reading()).add(reading)
         return _by_queue(opened)
 
+
+#: Turns are gathered up to this many, none of them with more records than this: they keep alive
+#: what their commands and effects hold.
+_GATHERED_TURNS_MAX = 64
+_GATHERED_RECORDS_MAX = 50
+
+#: Commands after which every task that was in memory before still is, unless it is volatile.
+_HARMLESS = frozenset(
+    {SubmitTasks, StartAttempts, FinishAttempts, FailAttempts, WatchTasks, Heartbeat}
+)
 
 #: Who counts what, in the order in which it can happen to a task in one turn.
 _COUNTERS: tuple[tuple[type, Callable[[Meter, list[Any]], None]], ...] = (

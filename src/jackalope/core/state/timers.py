@@ -19,11 +19,11 @@ _STALE_ENTRIES_FREE = 1_024
 class Timers(Generic[Key]):
     """A set of deadlines, each with a key."""
 
-    __slots__ = ("_at_us", "_heap")
+    __slots__ = ("_at_us", "heap")
 
     def __init__(self) -> None:
         self._at_us: dict[Key, int] = {}
-        self._heap: list[tuple[int, Key]] = []
+        self.heap: list[tuple[int, Key]] = []  # empty if nothing is set; else perhaps stale
 
     def __len__(self) -> int:
         return len(self._at_us)
@@ -34,10 +34,10 @@ class Timers(Generic[Key]):
     def set(self, key: Key, at_us: int) -> None:
         """Set or move the deadline of a key."""
         self._at_us[key] = at_us
-        heappush(self._heap, (at_us, key))
-        if len(self._heap) > 2 * len(self._at_us) + _STALE_ENTRIES_FREE:
-            self._heap = [(at, key) for key, at in self._at_us.items()]
-            heapify(self._heap)
+        heappush(self.heap, (at_us, key))
+        if len(self.heap) > 2 * len(self._at_us) + _STALE_ENTRIES_FREE:
+            self.heap = [(at, key) for key, at in self._at_us.items()]
+            heapify(self.heap)
 
     def cancel(self, key: Key) -> None:
         self._at_us.pop(key, None)
@@ -49,7 +49,7 @@ class Timers(Generic[Key]):
             self.set(key, at_us)
 
     def next_us(self) -> int | None:
-        heap, at_us = self._heap, self._at_us
+        heap, at_us = self.heap, self._at_us
         while heap:
             at, key = heap[0]
             if at_us.get(key) == at:
@@ -63,7 +63,7 @@ class Timers(Generic[Key]):
         Due deadlines that are set meanwhile are included.
         """
         while (at := self.next_us()) is not None and at <= now_us:
-            key = heappop(self._heap)[1]
+            key = heappop(self.heap)[1]
             del self._at_us[key]
             yield key
 

@@ -89,6 +89,9 @@ def commands_of(
     Raises:
         Refused: the message names something that does not exist.
     """
+    if type(message) is SubmitTasks:
+        message.session, message.namespace, message.by, message.only = session, namespace, name, ()
+        return [message], None
     if isinstance(message, Result):
         return _result(message, session)
     command: Any = _managed(message) if isinstance(message, Manage) else message
@@ -169,23 +172,31 @@ def bodies_of(command: AnyCommand) -> list[Body]:
     return []
 
 
-def unfit(bodies: list[Body], body_bytes_max: int) -> Refusal | None:
-    """Refuse bodies that could not be delivered."""
-    for body in bodies:
-        if type(body) is bytes and len(body) > body_bytes_max:
-            message = f"a body of {len(body)} bytes; this door accepts at most {body_bytes_max}"
-            return Refusal(Code.TOO_LARGE, message)
-    return None
+def weigh(commands: list[AnyCommand]) -> tuple[int, bool]:
+    """Return the size of the largest body in commands, and whether one was uploaded before."""
+    largest, is_uploaded = 0, False
+    for command in commands:
+        if type(command) is SubmitTasks:
+            for spec in command.tasks:
+                body = spec.payload
+                if type(body) is not bytes:
+                    is_uploaded = True
+                elif len(body) > largest:
+                    largest = len(body)
+        elif type(command) is FinishAttempts:
+            for finish in command.attempts:
+                body = finish.result
+                if type(body) is not bytes:
+                    is_uploaded = True
+                elif len(body) > largest:
+                    largest = len(body)
+    return largest, is_uploaded
 
 
-def has_uploaded(bodies: list[Body]) -> bool:
-    """Return whether one of the bodies names what was uploaded before."""
-    return any(type(body) is not bytes for body in bodies)
-
-
-def has_large(bodies: list[Body]) -> bool:
-    """Return whether one of the bodies must go to the blob store."""
-    return any(type(body) is bytes and len(body) > INLINE_BYTES_MAX for body in bodies)
+def unfit(body_bytes: int, body_bytes_max: int) -> Refusal:
+    """Refuse a body that could not be delivered."""
+    message = f"a body of {body_bytes} bytes; this door accepts at most {body_bytes_max}"
+    return Refusal(Code.TOO_LARGE, message)
 
 
 async def spill(broker: Broker, commands: list[AnyCommand]) -> None:

@@ -23,7 +23,7 @@ from jackalope.core.api_key import Permission
 from jackalope.core.commands import AnyCommand, Heartbeat, JoinWorker, SubmitTasks
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Effect, Reply
-from jackalope.core.limits import NAME_CHARS_MAX
+from jackalope.core.limits import INLINE_BYTES_MAX, NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef
 from jackalope.doors.native.commands import (
@@ -31,11 +31,10 @@ from jackalope.doors.native.commands import (
     Gathering,
     bodies_of,
     commands_of,
-    has_large,
-    has_uploaded,
     refuse_oversized,
     spill,
     unfit,
+    weigh,
     without_body,
 )
 from jackalope.doors.native.messages import Listening, Messages, Messaging
@@ -222,6 +221,10 @@ class Connection(asyncio.Protocol):
 
     def deliver(self, effects: list[Effect]) -> None:
         """Send the effects of the core, in as few frames as their order allows."""
+        effect = effects[0] if len(effects) == 1 else None
+        if type(effect) is Reply and not (self._gatherings or self._outgoing.is_loading):
+            self._write(answer(effect.ref, effect.body))
+            return
         blob = self._outgoing.add(effects, self._gather)
         self._write_bytes(self._outgoing.take())
         if blob is not None:
@@ -265,7 +268,9 @@ class Connection(asyncio.Protocol):
         self._requests_left -= 1
         if getattr(message, "ref", 0) < 0:
             raise FrameError("a ref must not be negative")
-        if type(message) is Malformed:
+        if type(message) is SubmitTasks and self.session:
+            self._on_request(message)
+        elif type(message) is Malformed:
             self._on_malformed(message)
         elif type(message) is Heartbeat:
             self._on_heartbeat(message)
@@ -388,10 +393,11 @@ class Connection(asyncio.Protocol):
         except Refused as refused:
             self._refuse(ref, refused.refusal)
             return
-        bodies = [body for command in commands for body in bodies_of(command)]
-        refusal = unfit(bodies, self._outgoing.body_bytes_max)
-        is_large, is_uploaded = has_large(bodies), has_uploaded(bodies)
+        largest, is_uploaded = weigh(commands)
+        is_large, most = largest > INLINE_BYTES_MAX, self._outgoing.body_bytes_max
+        refusal = None if largest <= most else unfit(largest, most)
         if is_uploaded:
+            bodies = [body for command in commands for body in bodies_of(command)]
             refusal = refusal or self._streams.unknown(bodies)
         if (refusal is not None or is_large or is_uploaded) and self._principal.key is not None:
             # Nothing is stored for a peer, nor sent to it, before it is known that it may send it.

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from jackalope.core.effects import (
+    Accepted,
     Answered,
     Assignment,
     DrainAsked,
@@ -58,7 +59,7 @@ class Outgoing:
         self.body_bytes_max = frame_bytes_max - _OVERHEAD_BYTES
         self.is_fetching = False  # the peer fetches payloads that do not
         self._waiting: list[Effect] = []
-        self._is_loading = False
+        self.is_loading = False  # an effect waits for its body, and others behind it
         self._frames: list[bytes] = []
         # The list of tasks that is being made: of one kind, and no longer than half a frame.
         self._tasks: list[Any] = []
@@ -69,7 +70,7 @@ class Outgoing:
     def add(self, effects: list[Effect], gather: Callable[[Reply], Reply | None]) -> BlobRef | None:
         """Take effects up to the first whose body is a blob, and return that blob."""
         self._waiting += effects
-        if self._is_loading:
+        if self.is_loading:
             return None
         for number, effect in enumerate(self._waiting):
             if isinstance(effect, Reply):
@@ -90,7 +91,7 @@ class Outgoing:
                 self.is_fetching or type(message) is TaskEnded
             ):
                 self._waiting = self._waiting[number:]
-                self._is_loading = True
+                self.is_loading = True
                 return body
             if self._bytes + size > self._list_bytes_max or type(message) is not self._kind:
                 self._end_list()
@@ -102,7 +103,7 @@ class Outgoing:
 
     def loaded(self, body: bytes) -> Effect:
         """Put the bytes of the blob that was asked for into the effect that waits for them."""
-        self._is_loading = False
+        self.is_loading = False
         effect = self._waiting[0]
         if isinstance(effect, Reply):
             return effect
@@ -116,7 +117,7 @@ class Outgoing:
 
     def drop(self) -> Effect:
         """Give up the effect that waits for its blob, and return it."""
-        self._is_loading = False
+        self.is_loading = False
         return self._waiting.pop(0)
 
     def take(self) -> bytes:
@@ -150,6 +151,8 @@ class Outgoing:
 
 def answer(ref: int, body: Answered) -> Message:
     """Put the answer to a request into a message."""
+    if type(body) is Accepted:
+        return Ack(ref, body)
     if isinstance(body, Refusal):
         return Nack(ref, body.code, body.message, body.retry_after_us)
     if isinstance(body, NothingToClaim):
