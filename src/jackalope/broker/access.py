@@ -49,7 +49,7 @@ class Principal:
         self.queues = () if key is None else key.queues
 
     def signed(self, name: str) -> str:
-        """Return who acts, for histories: the name that a client claims comes after its key."""
+        """Return the actor for histories: the key, then the name that the client claims."""
         if self.key is None:
             return name
         return f"{self.key.name}/{name}" if name else self.key.name
@@ -60,11 +60,11 @@ class Principal:
         return permission in self.key.permissions or Permission.ADMIN in self.key.permissions
 
     def is_limited(self) -> bool:
-        """Return whether it acts in some queues or in one namespace alone."""
+        """Return whether the key is limited to queues or a namespace."""
         return self.key is not None and bool(self.key.queues or self.key.namespace)
 
     def refuse(self, permission: Permission, namespace: str | None = None) -> Refusal | None:
-        """Refuse what needs a permission that is not there, or another namespace."""
+        """Refuse a missing permission or another namespace."""
         if self.key is None:
             return None
         if not self.may(permission):
@@ -91,7 +91,7 @@ class Principal:
     def refuse_any(
         self, permissions: tuple[Permission, ...], namespace: str | None = None
     ) -> Refusal | None:
-        """Refuse what needs one of several permissions, or another namespace."""
+        """Refuse if none of several permissions is granted, or for another namespace."""
         if self.key is None:
             return None
         first = next(filter(self.may, permissions), None)
@@ -102,7 +102,7 @@ class Principal:
         return Refusal(Code.FORBIDDEN, message)
 
     def refuse_scope(self, scope: Scope) -> Refusal | None:
-        """Refuse what reaches further than the key."""
+        """Refuse a scope wider than the key's."""
         if scope is Scope.BROKER and self.is_limited():
             return Refusal(Code.FORBIDDEN, _NEEDS_NO_LIMITS)
         if scope is Scope.NAMESPACE and self.queues:
@@ -110,7 +110,6 @@ class Principal:
         return None
 
     def refuse_queues(self, queues: Iterable[str]) -> Refusal | None:
-        """Refuse queues that the key does not cover."""
         if not self.queues or self.key is None:
             return None
         others = sorted(set(queues) - set(self.queues))
@@ -138,12 +137,7 @@ def sees(queue: str) -> bool:
 
 
 class Stay:
-    """Something that goes on for a client, and ends when the client would not be let in again.
-
-    Attributes:
-        is_over: its client was sent away.
-        may_finish: it is left alone, because it is about to end with an answer of its own.
-    """
+    """Something that goes on for a client, and ends when the client would no longer be accepted."""
 
     __slots__ = ("_on_over", "is_over", "may_finish", "principal")
 
@@ -153,7 +147,7 @@ class Stay:
         self.is_over = self.may_finish = False
 
     def end(self) -> None:
-        """Send the client away."""
+        """Disconnect the client."""
         if not (self.is_over or self.may_finish):
             self.is_over = True
             self._on_over()
@@ -164,7 +158,7 @@ present: ContextVar[Stay | None] = ContextVar("present", default=None)
 
 
 class Access:
-    """The keys, and who has come in with them."""
+    """The keys, and the clients that use them."""
 
     def __init__(self, configured: Iterable[ApiKey] = (), *, may_be_open: bool = True) -> None:
         self._configured = {key.id: key for key in configured}
@@ -178,7 +172,7 @@ class Access:
         self.next_end_us = 0  # when the next key expires
 
     def follow(self, book: Book) -> None:
-        """Take on the keys of the book; at no cost if they are the same as before."""
+        """Adopt the keys of the book; free if they are unchanged."""
         if book.api_keys is self._stored:
             return
         self._stored = book.api_keys
@@ -186,20 +180,19 @@ class Access:
         self._change()
 
     def look(self, now_us: int) -> None:
-        """Send away who came with a key that has expired by now."""
+        """Disconnect clients whose keys have expired."""
         if now_us < self.next_end_us:
             return
         self._now_us = now_us
         self._change()
 
     def stay(self, principal: Principal, on_over: Callable[[], object]) -> Stay:
-        """Call `on_over` as soon as a client would not be let in again, until `leave`."""
+        """Call `on_over` as soon as a client would no longer be accepted, until `leave`."""
         stay = Stay(principal, on_over)
         self._stays[stay] = None
         return stay
 
     def leave(self, stay: Stay) -> None:
-        """Forget something that has ended."""
         self._stays.pop(stay, None)
 
     def _change(self) -> None:
@@ -215,15 +208,15 @@ class Access:
         return [*self._configured.values(), *self._stored.values()]
 
     def has_lasting_admin(self) -> bool:
-        """Return whether the configuration has a key that can always make others."""
+        """Return whether the configuration has a key that can always create others."""
         return self._has_admin
 
     def is_configured(self, key_id: str) -> bool:
-        """Return whether a key is of the configuration, and cannot be revoked here."""
+        """Return whether a key is in the configuration, and cannot be revoked here."""
         return key_id in self._configured
 
     def admit(self, token: str, now_us: int) -> Principal | Refusal:
-        """Let the bearer of a token in. An open broker looks at no token."""
+        """Authenticate a token. An open broker ignores it."""
         if self.is_open:
             return ANYONE
         if not token:
@@ -238,7 +231,7 @@ class Access:
         )
 
     def admit_certified(self, names: Collection[str], now_us: int) -> Principal | Refusal:
-        """Authenticate a client whose certificate has these names, as the key with one of them."""
+        """Authenticate a client certificate with these names, as the key with one of them."""
         if self.is_open:
             return ANYONE
         if not names:
@@ -252,7 +245,7 @@ class Access:
         return Refusal(Code.UNAUTHORISED, f"{which} the name of the certificate: {told}")
 
     def is_current(self, principal: Principal, now_us: int) -> bool:
-        """Return whether a client that was authenticated would be accepted again."""
+        """Return whether an authenticated client would be accepted again."""
         key = principal.key
         if key is None:
             return self.is_open
@@ -277,12 +270,11 @@ TOKEN_CHARS_MAX = 128
 
 
 def new_token() -> str:
-    """Make a unique token."""
     return f"jk_{secrets.token_hex(_ID_BYTES)}_{secrets.token_urlsafe(_SECRET_BYTES)}"
 
 
 def id_of(token: str) -> str:
-    """Return the id of the key that a token belongs to; empty if it is none of ours."""
+    """Return the key id in a token; empty if it is malformed."""
     if len(token) > TOKEN_CHARS_MAX:
         return ""
     found = _FORM.fullmatch(token)
@@ -294,5 +286,5 @@ def hash_of(token: str) -> str:
 
 
 def is_token_of(token: str, stored: str) -> bool:
-    """Return whether a token has this hash; compare in constant time."""
+    """Return whether a token has this hash; compares in constant time."""
     return hmac.compare_digest(hash_of(token), stored)

@@ -29,14 +29,14 @@ class Reader(Protocol):
     """A connection whose peer may not read."""
 
     def unread_bytes(self) -> int:
-        """Return how much the peer has not read."""
+        """Return how many bytes the peer has not read."""
 
     def abort(self) -> None:
         """Close at once, whatever is unsent."""
 
 
 class Backlog:
-    """What readers have not read, in sum."""
+    """The unread bytes of all readers."""
 
     def __init__(self, bytes_max: int) -> None:
         self._max = bytes_max
@@ -47,11 +47,10 @@ class Backlog:
 
     @property
     def unread_bytes(self) -> int:
-        """Return the sum, as far as it is known."""
         return self._sum
 
     def note(self, reader: Reader, size: int) -> None:
-        """Note how much a reader has not read; cut the slowest off if the sum is too large."""
+        """Update the unread bytes of a reader; disconnect the slowest if the sum is too large."""
         before = self._sizes.get(reader, 0)
         if size < COUNTED_BYTES_MIN:
             if before:
@@ -63,7 +62,6 @@ class Backlog:
             self._cut_off()
 
     def forget(self, reader: Reader) -> None:
-        """Forget a reader that has read everything, or is gone."""
         size = self._sizes.pop(reader, 0)
         self._sum -= size
         self._freed += size
@@ -88,7 +86,7 @@ class Backlog:
             slowest.abort()
 
     def _trim(self) -> None:
-        """Give memory back that C's allocator would keep for later."""
+        """Return memory to the system that C's allocator would keep."""
         self._trimming, self._freed = None, 0
         if sys.platform == "linux":
             trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -56,7 +56,7 @@ class Links(Protocol):
     """The connections of a door."""
 
     def all(self) -> list[Link]:
-        """Return every connection that is open."""
+        """Return every open connection."""
 
     def close(self, name: str, why: str) -> bool:
         """Close a connection, and return whether there was one of this name."""

@@ -41,7 +41,7 @@ Topic = tuple[str, str, TaskId]
 
 
 class Subscription:
-    """What one listener subscribes to: one task, one queue, or all of a namespace.
+    """A subscription to one task, one queue, or all of a namespace.
 
     It receives nothing of other queues than `queues`; by default those that the acting client sees.
     """
@@ -68,33 +68,31 @@ class Subscription:
         return self.namespace, self.queue, self.task
 
     def may_hear(self, event: Happened) -> bool:
-        """Return whether the queue of an event is visible to the listener."""
+        """Return whether the queue of an event is visible to the subscriber."""
         return not self.queues or event.queue in self.queues
 
 
 class Events:
     """Sends events to subscribers.
 
-    They are looked up by topic, so that an event without subscribers costs next to nothing,
-    however many subscribe to other topics.
+    They are indexed by topic, so that an event without subscribers costs next to nothing, however
+    many subscribe to other topics.
     """
 
     def __init__(self) -> None:
         self._subscriptions: dict[Topic, dict[Subscription, None]] = {}
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Begin to call a listener."""
         self._subscriptions.setdefault(subscription.topic, {})[subscription] = None
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Stop calling a listener."""
         listening = self._subscriptions.get(subscription.topic, {})
         listening.pop(subscription, None)
         if not listening:
             self._subscriptions.pop(subscription.topic, None)
 
     def take(self, turn: Turn, core: Core) -> None:
-        """Send the records of a turn that is durable to those who subscribe to them."""
+        """Send the records of a durable turn to their subscribers."""
         if not self._subscriptions:
             return
         told: dict[Subscription, list[Happened]] = {}
@@ -119,11 +117,10 @@ class Events:
             subscription.listener(events)
 
     def _listening(self, task: Task) -> list[Subscription]:
-        """Return all subscriptions to a task."""
         return self._listening_to(task.queue.namespace.name, task.queue.name, task.id)
 
     def _used(self, record: AnswerUsed, core: Core) -> tuple[Happened | None, list[Subscription]]:
-        """Return the event of an answer that was given out, and its subscriptions."""
+        """Return the event of a used answer, and its subscriptions."""
         answer = core.book.answers.by_task.get(record.task)
         if answer is None:
             return None, []  # Dropped by a later command of the same turn.

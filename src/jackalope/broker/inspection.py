@@ -29,7 +29,7 @@ from jackalope.storage.witness import read_witness
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What was looked at, how much there is of it, and what is wrong with it."""
+    """What was checked, how much there is of it, and what is wrong with it."""
 
     what: str  # the part of the folder
     count: int  # how many things were looked at
@@ -37,12 +37,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def inspect_folder(folder: Path) -> list[Finding]:
-    """Look at everything in a data folder.
-
-    Raises:
-        FolderBusy: a broker has it.
-        StorageFault: it is no data folder, or cannot be read.
-    """
+    """Check everything in a data folder; raises `FolderBusy` if a broker uses it."""
     place = JournalPlace(folder)
     if not (folder / LOCK).exists() and place.kind is None:
         raise StorageFault(f"{folder}: not a data folder")
@@ -63,7 +58,7 @@ def inspect_folder(folder: Path) -> list[Finding]:
 
 @contextmanager
 def _kept_out(folder: Path) -> Iterator[None]:
-    """Hold the lock of the folder, if it has one, so that no broker begins meanwhile."""
+    """Hold the lock of the folder, if it has one, so that no broker starts meanwhile."""
     path = folder / LOCK
     if not path.exists():
         yield
@@ -117,7 +112,7 @@ def _inspect_journal(place: JournalPlace) -> tuple[Finding, int, int]:
 
 
 def batches_of(place: JournalPlace, after: int) -> Iterator[tuple[int, bytes, bool]]:
-    """Yield every later batch that is there, and whether it is as it was written."""
+    """Yield every later batch, and whether it is intact."""
     if place.kind is JournalKind.SEGMENTS:
         with closing(SegmentJournal(place.segments, accepts_loss=True)) as journal:
             for sequence, found in journal.salvage(max(after, journal.trimmed())):
@@ -154,7 +149,7 @@ def _trimmed_of(place: JournalPlace) -> int:
 
 
 def _inspect_history(path: Path) -> tuple[Finding, int]:
-    """Read every task; return also the sequence of the last batch that history has."""
+    """Read every task; return also the sequence of the last batch in history."""
     count = applied = 0
     problems: list[str] = []
     if not path.exists():
@@ -175,7 +170,7 @@ def _inspect_history(path: Path) -> tuple[Finding, int]:
 
 
 def _inspect_sequences(folder: Path, last: int, trimmed: int, applied: int) -> Finding:
-    """Compare how far each file has come."""
+    """Compare the sequences of the files."""
     witnessed = read_witness(folder / WITNESS) or 0
     problems = []
     if applied > last:

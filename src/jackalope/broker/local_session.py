@@ -1,8 +1,8 @@
 """Sessions inside the broker's process: commands go out, replies come back to those who asked.
 
 Owns the number of one session, the references of its commands, and who waits for which reply.
-`LocalSession` is for whoever only asks; `LocalWorker` holds attempts as well. Both belong to doors
-and services that share the broker's loop. They know neither sockets nor requests.
+`LocalSession` only sends commands; `LocalWorker` holds attempts as well. Both belong to doors and
+services that share the broker's loop. They know neither sockets nor requests.
 
 A session is over when it is closed or when the broker ends it, because the core was rebuilt after a
 full disk. Everything that waits is refused then, and so is everything that is asked later.
@@ -53,14 +53,13 @@ class LocalSession:
         self._over = Refusal(Code.UNKNOWN_SESSION, "this session is not open")
 
     def open(self) -> None:
-        """Open the session, unless it is open."""
         if not self.session:
             self.session = self.broker.open_session(self)
 
     async def ask(
         self, command: AnyCommand, items: int = 1, who: Principal | None = None
     ) -> Answered:
-        """Hand a command to the broker, and return its answer once that is durable."""
+        """Send a command to the broker, and return its reply once it is durable."""
         answer = self._send(command, items, who)
         ref = command.ref
         try:
@@ -72,19 +71,19 @@ class LocalSession:
         return body
 
     def post(self, command: AnyCommand) -> None:
-        """Hand over what follows from a command that was admitted. Its reply is not awaited."""
+        """Send a command that follows from an admitted one. Its reply is not awaited."""
         if self.session:
             command.session = self.session
             self.broker.post(command, self.who or THE_BROKER)
 
     def close(self, why: str = "the session is closed") -> None:
-        """Close the session, and refuse what waits."""
+        """Close the session, and refuse pending requests."""
         if self.session:
             self.broker.close_session(self.session)
         self.end(why)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Refuse everything that waits, and from now on everything that is asked."""
+        """Refuse all pending and future requests."""
         self.session, self._over = 0, refusal
         for ref in self._asked:
             self._resolve(ref, refusal)
@@ -92,7 +91,7 @@ class LocalSession:
     def _send(
         self, command: AnyCommand, items: int = 1, who: Principal | None = None
     ) -> asyncio.Future[Answered]:
-        """Hand over a command; the caller takes its reference out of `_asked` in the end."""
+        """Send a command; the caller removes its reference from `_asked` in the end."""
         if not self.session:
             raise Refused(self._over)
         command.session, command.ref = self.session, next(self._refs)
@@ -121,16 +120,16 @@ class LocalSession:
         self.refuse(Refusal(Code.STORAGE_FAILED, why, SECOND))
 
     def on_message(self, message: Message) -> None:
-        """Take a message that is not a reply."""
+        """Handle a message that is not a reply."""
 
 
 class LocalWorker(LocalSession):
-    """One session of the broker that is given tasks."""
+    """One session of the broker that is assigned tasks."""
 
     _stay: Stay | None = None
 
     def stay(self, who: Principal) -> None:
-        """Stay for as long as a client would be let in again."""
+        """End the session when the client would no longer be accepted."""
         must(self._stay is None, "a worker comes in once")
         self._stay = self.broker.access.stay(who, self.on_sent_away)
 
@@ -138,7 +137,7 @@ class LocalWorker(LocalSession):
         self.post(Heartbeat())
 
     def release(self, attempts: Sequence[Assignment | Held]) -> None:
-        """Give attempts back that are not worked on."""
+        """Release attempts unfinished."""
         if attempts:
             held = [Held(each.task, each.fence) for each in attempts]
             self.post(ReleaseAttempts(attempts=held))
@@ -173,13 +172,13 @@ class LocalWorker(LocalSession):
         """Take a signal for a task."""
 
     def on_drain(self) -> None:
-        """Take note that it is given nothing more."""
+        """Handle that the worker is assigned nothing more."""
 
     def on_replaced(self) -> None:
-        """Take note that the worker has joined over another session."""
+        """Handle that the worker has joined over another session."""
 
     def on_lease_lost(self) -> None:
-        """Take note that the worker was silent for too long, and holds nothing any more."""
+        """Handle that the lease expired and the worker holds nothing any more."""
 
     def on_sent_away(self) -> None:
-        """Take note that its API key is over."""
+        """Handle that the API key expired or was revoked."""

@@ -37,24 +37,24 @@ _SLOW_RETRY_US = 500 * MILLISECOND
 
 
 class Line(Protocol):
-    """A session's end of the message_hub. None of this may block."""
+    """A session's end of the message hub. No method may block."""
 
     def is_slow(self) -> bool:
         """Return whether the session does not read what it is sent."""
 
     def called(self, call: int, recipient: str, body: bytes) -> None:
-        """Hand over a call for a recipient."""
+        """Deliver a call for a recipient."""
 
     def replied(self, ref: int, stage: CallStage, body: bytes) -> None:
-        """Hand over a word on a call of this session."""
+        """Deliver a reply to a call of this session."""
 
     def heard(self, subject: str, sender: str, body: bytes, missed: int) -> None:
-        """Hand over a broadcast."""
+        """Deliver a broadcast."""
 
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """What the message_hub knows of one session."""
+    """The subscriptions and calls of one session."""
 
     namespace: str  # where it is
     line: Line  # its end
@@ -77,7 +77,7 @@ class _Call:
 
 
 class MessageHub:
-    """Hands messages from session to session."""
+    """Forwards messages from session to session."""
 
     def __init__(self) -> None:
         self._recipients: dict[tuple[str, str], list[Seat]] = {}
@@ -86,11 +86,11 @@ class MessageHub:
         self._last_call = 0
 
     def sit(self, namespace: str, line: Line) -> Seat:
-        """Give a session its seat."""
+        """Register a session."""
         return Seat(namespace, line)
 
     def leave(self, seat: Seat) -> None:
-        """Forget a session. Callers that wait for its reply are notified that there is none."""
+        """Remove a session. Callers that wait for its reply are notified."""
         for recipient in seat.recipients:
             self._drop_recipient(seat, recipient)
         seat.recipients.clear()
@@ -107,7 +107,7 @@ class MessageHub:
     def listen(
         self, seat: Seat, recipients: tuple[str, ...], interests: tuple[Interest, ...]
     ) -> Refusal | None:
-        """Take calls for recipients and receive broadcasts, in addition to earlier ones."""
+        """Add subscriptions to recipients and broadcasts."""
         names = [*recipients, *(part for one in interests for part in (one.sender, one.subject))]
         if "" in recipients:
             return Refusal(Code.INVALID, "the name of the recipient must not be empty")
@@ -130,7 +130,7 @@ class MessageHub:
     def unlisten(
         self, seat: Seat, recipients: tuple[str, ...], interests: tuple[Interest, ...]
     ) -> None:
-        """Stop taking calls for these recipients, and stop receiving these broadcasts."""
+        """Remove subscriptions to recipients and broadcasts."""
         for recipient in seat.recipients.intersection(recipients):
             self._drop_recipient(seat, recipient)
         seat.recipients.difference_update(recipients)
@@ -176,7 +176,7 @@ class MessageHub:
         return None
 
     def reply(self, seat: Seat, number: int, stage: CallStage, body: bytes) -> Refusal | None:
-        """Forward the reply of a recipient. A reply that no caller waits for is no fault."""
+        """Forward the reply of a recipient. It is dropped if no caller waits for it."""
         call = self._calls.get(number)
         if call is None or call.callee is not seat:
             return None

@@ -67,7 +67,7 @@ OFFSET_ROWS_MAX = 100_000
 
 
 class Refused(Exception):
-    """The question cannot be answered."""
+    """The query cannot be answered."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -75,7 +75,7 @@ class Refused(Exception):
 
 
 class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a question may name. Each kind of question looks at what it needs."""
+    """The parameters of queries. Each kind of query uses those that it needs."""
 
     id: TaskId = TaskId(b"")
     alias: str = ""
@@ -112,7 +112,7 @@ Ask = Callable[[Broker, str, About], Coroutine[Any, Any, T]]
 
 
 class Question(Generic[T]):
-    """A kind of question. Call it to have the answer, in the name of the acting client."""
+    """A kind of query. Call it to get the answer, on behalf of the acting client."""
 
     def __init__(
         self,
@@ -127,11 +127,7 @@ class Question(Generic[T]):
         QUESTIONS[self.name] = self
 
     async def __call__(self, broker: Broker, namespace: str, about: About = NOTHING) -> T:
-        """Answer the question.
-
-        Raises:
-            Refused: the client may not ask it, or there is no such thing.
-        """
+        """Answer the query; raises `Refused`."""
         self.admit(namespace)
         numbers = (about.batch, about.older_than_us, about.before, about.offset)
         times = (about.since_us, about.until_us, about.step_s)
@@ -142,19 +138,18 @@ class Question(Generic[T]):
         return await self._ask(broker, namespace, about)
 
     def refuse(self, who: Principal, namespace: str) -> Refusal | None:
-        """Refuse a client that may not ask this."""
         where = None if self.scope is Scope.BROKER else namespace
         return who.refuse_any(self.needs, where) or who.refuse_scope(self.scope)
 
     def admit(self, namespace: str) -> None:
-        """Raise `Refused` if the acting client may not ask this."""
+        """Raise `Refused` if the acting client may not make this query."""
         refusal = self.refuse(acting.get(), namespace)
         if refusal is not None:
             raise Refused(refusal)
 
 
 async def answer_named(broker: Broker, namespace: str, what: str, about: dict[str, Any]) -> Any:
-    """Answer a question of the wire, which names it and its subject in words."""
+    """Answer a query of the wire, by the names of the query and its parameters."""
     question = QUESTIONS.get(what)
     if question is None:
         task.admit(namespace)  # Without the permission to ask, none is known.
@@ -175,11 +170,7 @@ async def task_and_bodies(
     about: About,
     needs: tuple[Permission, ...] = (Permission.READ_TASKS,),
 ) -> tuple[TaskView, tuple[Body, Body]]:
-    """Show a task, and name its payload and its result, wherever they are kept.
-
-    Raises:
-        Refused: there is no such task, or the client has none of the permissions for it.
-    """
+    """Return a task, and references to its payload and result; raises `Refused`."""
     refusal = acting.get().refuse_any(needs, namespace)
     if refusal is not None:
         raise Refused(refusal)
@@ -193,11 +184,7 @@ async def has_task(broker: Broker, namespace: str, task_id: TaskId) -> bool:
 
 
 async def leased_payload(broker: Broker, session: int, held: Held) -> Body:
-    """Return the payload of a task that the worker of a session has the lease on.
-
-    Raises:
-        Refused: the lease is not, or no longer, its own.
-    """
+    """Return the payload of a task that the worker of a session has the lease on."""
 
     def ask(engine: Engine) -> Body:
         worker = engine.core.roster.sessions.get(session)
@@ -213,11 +200,7 @@ async def leased_payload(broker: Broker, session: int, held: Held) -> Body:
 async def leases_of(
     broker: Broker, namespace: str, worker: str
 ) -> tuple[list[Held], tuple[str, ...]]:
-    """Return what a worker that is not connected holds, and the queues of that.
-
-    Raises:
-        Refused: it is connected.
-    """
+    """Return what a disconnected worker holds, and the queues of that; else raises `Refused`."""
 
     def ask(engine: Engine) -> tuple[list[Held], tuple[str, ...]]:
         known = engine.core.roster.workers.get((namespace, worker))
@@ -233,12 +216,12 @@ async def leases_of(
 
 
 async def read_leases(broker: Broker, namespace: str, look: Callable[[Leases], T]) -> T:
-    """Look at the leases of a namespace between two turns."""
+    """Read the leases of a namespace between two turns."""
     return await broker.read(lambda engine: look(Leases(engine.core, namespace)))
 
 
 async def policies(broker: Broker, namespace: str, queues: set[str]) -> dict[str, Policy]:
-    """Return the policies of those queues that there are."""
+    """Return the policies of those queues that exist."""
 
     def ask(engine: Engine) -> dict[str, Policy]:
         found = [engine.core.book.queue(namespace, name) for name in queues]
@@ -296,7 +279,7 @@ async def tasks(broker: Broker, namespace: str, about: About) -> TaskPage:
 
 
 def _queues_meant(about: About) -> tuple[str, ...]:
-    """Return the queues that are asked for and seen; the one without a name if there is none."""
+    """Return the queues that are requested and visible; the unnamed one if there is none."""
     seen = acting.get().queues
     if not seen or not about.queues:
         return seen or about.queues
@@ -489,7 +472,6 @@ api_keys = Question(_api_keys, (Permission.ADMIN,), Scope.BROKER)
 
 
 def _find(engine: Engine, namespace: str, about: About) -> Task:
-    """Find a task by its id or alias, in memory or else in history."""
     task = engine.find(namespace, about.id, about.alias)
     if task is None or not sees(task.queue.name):
         what = about.alias or about.id.hex()

@@ -54,7 +54,7 @@ Startup = Callable[[tuple[str, ...]], Any]
 
 DEFAULT_ADDRESS = "jackalope://localhost:7420"
 
-#: The variable that has the token of whoever gives none.
+#: The variable with the token, if none is given.
 TOKEN_VARIABLE = "JACKALOPE_TOKEN"  # noqa: S105  its name is no secret
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -182,7 +182,7 @@ class Jackalope(Requests, Calling):
         try:
             await self.connect()
         except BaseException:
-            await self.close()  # Nobody else does: the block is never entered.
+            await self.close()  # No other code does: the block is never entered.
             raise
         return self
 
@@ -471,7 +471,7 @@ class Sync:
         self.close()
 
     def close(self) -> None:
-        """Close the connection and end the thread. The next call begins anew."""
+        """Close the connection and end the thread. The next call opens a new one."""
         if self._process != os.getpid():
             self._begin()
         with self._lock:

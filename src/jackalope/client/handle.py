@@ -183,7 +183,7 @@ class Handle(Generic[R_co]):
         """Yield the task's progress as the worker tells it, until the task ends.
 
         Begins with what is known. Pushed, not polled: the worker tells its latest word about
-        twenty times a second at most, and another attempt begins anew. Whoever reads too slowly
+        twenty times a second at most, and starts over with another attempt. A slow reader
         misses the oldest steps.
 
         Raises:

@@ -75,13 +75,13 @@ class Messaging(SessionOwner):
         """Call a recipient, and return its answer.
 
         Args:
-            recipient: the name under which somebody answers: see `rpc_subscribe`.
+            recipient: the name of a recipient: see `rpc_subscribe`.
             value: what to say.
             timeout: how many seconds the answer may take; None for as long as it takes.
 
         Raises:
-            Rejected: nobody answers to this name now (`unknown_recipient`), or another no.
-            CallFailed: whoever answers raised an exception, or went away.
+            Rejected: there is no such recipient now (`unknown_recipient`), or another refusal.
+            CallFailed: the recipient raised an exception, or disconnected.
             ConnectionLost: the connection was lost before the answer came.
             Timeout: no answer came in time.
         """
@@ -105,7 +105,7 @@ class Messaging(SessionOwner):
             finally:
                 messages.forget(replied)
                 if not reply.cancel() and not reply.cancelled():
-                    reply.exception()  # Nobody will ask for it; that is no oversight.
+                    reply.exception()  # Retrieved on purpose: no caller waits for it.
 
     async def rpc_subscribe(self, recipient: str, function: Answerer) -> None:
         """Answer the calls to a recipient from now on, on this event loop, over reconnects too.

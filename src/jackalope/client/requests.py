@@ -158,7 +158,7 @@ class Requests(Administration):
             returns: the type that its answer has.
 
         Raises:
-            Rejected: nobody has sent it, or its answer is no longer kept: `unknown_request`.
+            Rejected: it was never sent, or its answer is no longer kept: `unknown_request`.
         """
         served = await self.find_served(to_identity(identity))
         return Asked(cast("Jackalope", self), served, partial(decode_value, content, kind=returns))

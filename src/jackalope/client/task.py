@@ -132,7 +132,7 @@ class Task(Generic[P, R]):
     async def request(self, *args: P.args, **kwargs: P.kwargs) -> Answer[R]:
         """Ask for what the function returns, and wait for it: run at most once for all who ask.
 
-        Whoever asks for the same while it is under way shares the run, and the answer is kept for
+        An equal request while it is running shares the run, and the answer is kept for
         who asks later, as the queue's policy says. `options(same="refresh")` asks for another run,
         `options(same="run")` for one of its own.
 
@@ -180,7 +180,7 @@ class Task(Generic[P, R]):
         """Return the request with these arguments that was sent before, here or elsewhere.
 
         Raises:
-            Rejected: nobody has sent it, or its answer is no longer kept: `unknown_request`.
+            Rejected: it was never sent, or its answer is no longer kept: `unknown_request`.
         """
         served = await self.app.find_served(self.identity(*args, **kwargs))
         return Asked(self.app, served, self.definition.result)

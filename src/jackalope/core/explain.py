@@ -120,7 +120,7 @@ def _why_resting(task: Task) -> Cause:
     if last.what == Event.LOSE:
         text = f"its worker {last.by} was lost while running it; play it to run it again"
     else:
-        text = f"paused by {last.by or 'somebody'}; play it to let it run"
+        text = f"paused by {last.by or 'an unknown client'}; play it to let it run"
     return Cause(Why.PAUSED, text, {"by": last.by, "since_us": last.at_us})
 
 
@@ -245,7 +245,7 @@ def _why_leased(ctx: Context, task: Task) -> list[Cause]:
         causes.append(Cause(Why.WORKER_AWAITED, text, facts))
     if attempt.request is not None:
         asked = attempt.request
-        text = f"{asked.signal} by {asked.by or 'somebody'}: {asked.stage}"
+        text = f"{asked.signal} by {asked.by or 'an unknown client'}: {asked.stage}"
         causes.append(Cause(Why.SIGNAL, text, {"signal": asked.signal, "stage": asked.stage}))
     return causes
 

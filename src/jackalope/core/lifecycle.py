@@ -18,7 +18,7 @@ happen and in which states each can leave the task. Two rules hold:
 
 The states fall into four groups::
 
-    resting     held       exists, and does not run until somebody plays it
+    resting     held       exists, and does not run until it is played
                 waiting    for other tasks to end
                 scheduled  for a time: a start in the future, or the wait before a retry
                 paused     was stopped or lost, and waits for a person
@@ -32,9 +32,9 @@ The states fall into four groups::
                 dead       with a reason: it failed, crashed, was interrupted too often, expired,
                            was rejected, was displaced by a newer one in a full
                            queue, or depended on a task that did not succeed
-                killed     somebody asked for it
+                killed     on request
 
-"Open" in the table is the set {waiting, scheduled, ready}: where a task goes when nobody holds it
+"Open" in the table is the set {waiting, scheduled, ready}: where a task goes when it is not held
 back. Which one follows from its dependencies and its time.
 
 A kill or a pause of a leased task does not change the state, because asking is not having: the

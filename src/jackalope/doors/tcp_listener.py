@@ -59,18 +59,14 @@ class Listener(ABC, Generic[G, C]):
 
     @abstractmethod
     def connect(self) -> asyncio.Protocol:
-        """Make a connection for a peer that has come."""
+        """Make a connection for a new peer."""
 
     @abstractmethod
     async def look(self) -> None:
-        """Wait a while, then look at every connection: who is silent, stuck, in need of a beat."""
+        """Wait a while, then check every connection: silence, stalls, heartbeats."""
 
     async def start(self) -> None:
-        """Begin to listen.
-
-        Raises:
-            OSError: the address cannot be had.
-        """
+        """Start listening; raises `OSError` if the address is unavailable."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
             self.connect,
@@ -104,14 +100,13 @@ class Listener(ABC, Generic[G, C]):
             connection.abort()
 
     def enter(self, connection: G) -> bool:
-        """Let a connection in, if there is room."""
+        """Register a connection, if the limit allows."""
         if len(self.connections) >= self.config.max_connections:
             return False
         self.connections[connection] = None
         return True
 
     def leave(self, connection: G) -> None:
-        """Forget a connection that is closed."""
         self.connections.pop(connection, None)
 
     async def _look_after(self) -> None:

@@ -231,7 +231,7 @@ class Queue:
         else:
             end = future.result()
             if end.state is not State.SUCCEEDED:
-                why = end.error.message if end.error is not None else end.reason or "by somebody"
+                why = end.error.message if end.error is not None else end.reason or "by a client"
                 reply.fail(kiwipy.RemoteException(f"the task is {end.state}: {why}"))
             elif isinstance(end.result, BlobRef):
                 self._keep(self._fetch_response(reply, end.task))

@@ -40,7 +40,7 @@ class Witness:
         self._turn = 0
 
     def note(self, sequence: int) -> None:
-        """Note that a batch is acknowledged. From any thread; what cannot be written is let be."""
+        """Record that a batch is acknowledged. From any thread; write errors are ignored."""
         if sequence <= self.highest:
             return
         self.highest = sequence
@@ -51,7 +51,7 @@ class Witness:
             pass  # The batch is stored: it must not fail for this.
 
     def refuse_damaged(self) -> None:
-        """Refuse a file that has no valid slot any more."""
+        """Raise if the file has no valid slot."""
         if self.is_damaged:
             raise Corrupt(
                 f"{self.path}: damaged, so the end of the journal cannot be verified. Run "

@@ -60,10 +60,10 @@ class Running(Protocol):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody wants the task to stop."""
+        """Whether the task was asked to stop."""
 
     def raise_if_cancelled(self) -> None:
-        """End the task here if somebody wants it to stop."""
+        """Raise if the task was asked to stop."""
 
     def progress(self, percent: float | None = None, note: str = "") -> None:
         """Say how far the task has come."""

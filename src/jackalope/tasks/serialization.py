@@ -159,7 +159,7 @@ _HOUSE = f"{Path(__file__).parent.parent}/"
 def error_of(exception: BaseException) -> Error:
     """Describe an exception: its type, its message and its traceback as text.
 
-    The traceback begins where the task's own code does: how the worker came there helps nobody. A
+    The traceback begins where the task's own code does: the worker's own frames are left out. A
     long one keeps its beginning and its end, which say where it began and what was raised.
     """
     return Error(

@@ -186,7 +186,7 @@ class VirtualBroker:
         self._line = VirtualLine(self)
         self._wires: dict[int, Wire] = {}
         self._waits: list[Wait] = []
-        # What follows belongs to whoever has the lock, as does the core.
+        # What follows belongs to the holder of the lock, as does the core.
         self._lock = threading.RLock()
         self._is_idle = threading.Condition(self._lock)
         self._busy = 0

@@ -119,7 +119,7 @@ Fields = list[tuple[str, str]]
 
 
 class Shape(NamedTuple):
-    """What a method looks like."""
+    """The name and the fields of a method."""
 
     class_id: int
     method_id: int
@@ -139,7 +139,7 @@ _BY_NUMBER = {(shape.class_id, shape.method_id): shape for shape in _BY_NAME.val
 
 
 class Method(NamedTuple):
-    """A method that was received."""
+    """A received method."""
 
     name: str
     class_id: int
@@ -148,7 +148,7 @@ class Method(NamedTuple):
 
 
 class BadMethod(FrameError):
-    """The arguments of a method cannot be read."""
+    """The arguments of a method cannot be decoded."""
 
     def __init__(self, class_id: int, method_id: int, problem: str) -> None:
         super().__init__(problem)
@@ -163,14 +163,13 @@ class UnknownMethod(BadMethod):
 
 
 class FrameReader:
-    """Takes bytes, and gives frames: kind, channel and payload."""
+    """Splits a byte stream into frames: kind, channel and payload."""
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max
         self._buffer = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """Yield every frame that is now whole."""
         buffer = self._buffer + data if self._buffer else data
         at, size = 0, len(buffer)
         while size - at >= 7:
@@ -190,7 +189,6 @@ class FrameReader:
 
 
 def decode_method(payload: bytes) -> Method:
-    """Read a method."""
     try:
         class_id, method_id = _METHOD.unpack_from(payload)
     except error as problem:
@@ -242,17 +240,11 @@ def _exactly(payload: bytes, begin: int, end: int) -> bytes:
 
 
 def decode_table(raw: bytes) -> dict[str, Any]:
-    """Read a table without its length.
-
-    Raises:
-        BadProperties: it is none.
-    """
     table: dict[str, Any] = readable({name: value(field) for name, field in entries(raw).items()})
     return table
 
 
 def encode_method(channel: int, name: str, **args: Any) -> bytes:
-    """Write a method as a whole frame."""
     shape = _BY_NAME[name]
     parts = [_METHOD.pack(shape.class_id, shape.method_id)]
     bits: list[bool] = []
@@ -284,7 +276,7 @@ def _pack_bits(bits: list[bool]) -> bytes:
 
 
 def short_string(raw: bytes) -> bytes:
-    """Write a short string, cut to its greatest length."""
+    """Encode a short string, truncated to its maximum length."""
     if len(raw) > 255:
         raw = raw[:255].decode(errors="ignore").encode()
     return bytes((len(raw),)) + raw
@@ -301,7 +293,7 @@ HEARTBEAT_FRAME = frame(HEARTBEAT, 0, b"")
 
 
 def decode_content_header(payload: bytes) -> tuple[int, int, bytes]:
-    """Read the header of a content: its class, the size of its body and its properties."""
+    """Return the class, the body size and the properties of a content header."""
     try:
         class_id, _, size = _CONTENT.unpack_from(payload)
     except error as problem:
@@ -310,7 +302,7 @@ def decode_content_header(payload: bytes) -> tuple[int, int, bytes]:
 
 
 def encode_content(channel: int, properties: bytes, body: bytes, frame_bytes_max: int) -> bytes:
-    """Write a content: its header and its body, in as many frames as it takes."""
+    """Encode a content header and body, in as many frames as necessary."""
     header = _CONTENT.pack(BASIC, 0, len(body)) + properties
     room = frame_bytes_max - FRAME_OVERHEAD
     if not body:
@@ -338,7 +330,7 @@ _PREFIX = _METHOD.pack(BASIC, 60)
 def encode_deliver(
     channel: int, consumer: bytes, tag: int, *, redelivered: bool, route: bytes
 ) -> bytes:
-    """Write `basic.deliver` for a consumer whose tag, and a route that, is encoded already."""
+    """Encode `basic.deliver` from a consumer tag and route that are already encoded."""
     payload = _PREFIX + consumer + _DELIVER.pack(tag, redelivered) + route
     return _FRAME.pack(METHOD, channel, len(payload)) + payload + b"\xce"
 

@@ -50,18 +50,16 @@ _CODES = {
 
 
 def reply_code(code: Code) -> int:
-    """Return the reply code: what is unknown is not found, and most else a failed precondition."""
+    """Return the AMQP reply code of a refusal."""
     is_unknown = code.startswith("unknown_")
     return _CODES.get(code, 404 if is_unknown else 406)
 
 
 def namespace_of(vhost: str) -> str:
-    """Return the namespace of a virtual host."""
     return DEFAULT_NAMESPACE if vhost == DEFAULT_VHOST else vhost
 
 
 def vhost_of(namespace: str) -> str:
-    """Return the virtual host of a namespace."""
     return DEFAULT_VHOST if namespace == DEFAULT_NAMESPACE else namespace
 
 
@@ -127,7 +125,7 @@ _EXCHANGE_TYPES = ("direct", "fanout", "topic", "headers")
 
 
 def reply_text(refusal: Refusal, vhost: str = "") -> str:
-    """Return the reply text of a refusal to a peer that calls the virtual host so."""
+    """Return the reply text of a refusal, with the peer's name of the virtual host."""
     if not isinstance(refusal, AmqpRefusal):
         return refusal.message
     value, flaw = refusal.value, refusal.flaw
@@ -146,7 +144,7 @@ def reply_text(refusal: Refusal, vhost: str = "") -> str:
 
 
 def kind_of(value: object) -> str:
-    """Return the name of the type of an argument."""
+    """Return the AMQP type name of an argument."""
     return _KINDS.get(type(value), "long" if isinstance(value, int) else "binary")
 
 
@@ -181,11 +179,11 @@ class AmqpError(Exception):
 
 
 class ChannelFault(AmqpError):
-    """It ends the channel."""
+    """It closes the channel."""
 
 
 class ConnectionFault(AmqpError):
-    """It ends the connection."""
+    """It closes the connection."""
 
 
 def fault_of(refusal: Refusal, vhost: str = "") -> AmqpError:

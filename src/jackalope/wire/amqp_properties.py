@@ -68,7 +68,7 @@ class BadProperties(ValueError):
 
 
 class Headline(msgspec.Struct, gc=False):
-    """What the broker itself needs to know of the properties."""
+    """The properties that the broker itself uses."""
 
     is_persistent: bool = False  # whether the message must survive a restart
     priority: int = 0  # the priority that was asked for; 0 if none was
@@ -84,15 +84,10 @@ _SEEN = PRIORITY | REPLY_TO | EXPIRATION | TYPE | USER_ID
 
 
 def headline(properties: bytes, *, is_checked: bool = False) -> Headline:
-    """Read what the broker needs to know.
+    """Decode the properties that the broker uses; raises `BadProperties`.
 
-    Args:
-        properties: as they were sent.
-        is_checked: whether what is inside tables was checked before. What comes in is not; it is
-            read later, when it is too late to refuse it.
-
-    Raises:
-        BadProperties: the bytes are not properties, or nest too deep.
+    `is_checked` skips the validation of nested tables. Received properties must be validated now:
+    later it is too late to refuse them.
     """
     if properties == NOTHING:
         return _NO_HEADLINE
@@ -112,13 +107,13 @@ def headline(properties: bytes, *, is_checked: bool = False) -> Headline:
 
 
 def text(raw: Raw, flag: int) -> str:
-    """Return a property that is a short string; empty if it is not there."""
+    """Return a short-string property; empty if it is absent."""
     value = raw.get(flag)
     return value[1:].decode(errors="replace") if value else ""
 
 
 def split(properties: bytes, *, is_checked: bool = True) -> Raw:
-    """Take properties apart, each as the bytes that it was sent as."""
+    """Split properties into their encoded values."""
     try:
         (flags,) = _SHORT.unpack_from(properties)
         at, raw = 2, {}
@@ -141,11 +136,7 @@ def split(properties: bytes, *, is_checked: bool = True) -> Raw:
 
 
 def plain(properties: bytes) -> dict[str, Any]:
-    """Return properties by their names, and the headers among them as plain values.
-
-    Raises:
-        BadProperties: the bytes are not properties.
-    """
+    """Return properties by name, with the headers as plain values."""
     raw = split(properties)
     shown: dict[str, Any] = {name: text(raw, flag) for name, flag in TEXTS.items() if flag in raw}
     shown |= {name: raw[flag][0] for name, flag in OCTETS.items() if flag in raw}
@@ -157,7 +148,7 @@ def plain(properties: bytes) -> dict[str, Any]:
 
 
 def join(raw: Raw) -> bytes:
-    """Put properties together again."""
+    """Encode split properties."""
     flags = 0
     for flag in raw:
         flags |= flag
@@ -209,7 +200,7 @@ _NUMBERS = {
 
 
 def entries(table: bytes) -> dict[str, bytes]:
-    """Take a table, without its length, apart: each value with its type, as it was sent."""
+    """Split a table, without its length, into its encoded values."""
     found: dict[str, bytes] = {}
     at = 0
     try:
@@ -226,7 +217,7 @@ def entries(table: bytes) -> dict[str, bytes]:
 
 
 def _value_size(table: bytes, at: int) -> int:
-    """Return how many bytes a value has, its type included."""
+    """Return the size of an encoded value, including its type."""
     kind = table[at : at + 1]
     if kind in _FIXED:
         return 1 + _FIXED[kind]
@@ -239,7 +230,7 @@ def _value_size(table: bytes, at: int) -> int:
 
 
 def value(field: bytes, depth: int = 1) -> Any:
-    """Read one value with its type, which stands in a table of this depth."""
+    """Decode one value with its type, at this depth."""
     kind, body = field[:1], field[5:]
     if kind in _NESTED:
         if depth == DEPTH_MAX:
@@ -272,7 +263,7 @@ _OTHERS: dict[bytes, Callable[[bytes], Any]] = {
 
 
 def readable(plain: Any) -> Any:
-    """Return a value whose names can be written as text: those of AMQP are any bytes."""
+    """Replace names that are not text: AMQP's may be any bytes."""
     if isinstance(plain, dict):
         names = (name.encode(errors="surrogateescape").decode(errors="replace") for name in plain)
         return dict(zip(names, map(readable, plain.values()), strict=True))
@@ -280,7 +271,7 @@ def readable(plain: Any) -> Any:
 
 
 def items(array: bytes) -> list[bytes]:
-    """Take an array, without its length, apart: each value with its type, as it was sent."""
+    """Split an array, without its length, into its encoded values."""
     found, at = [], 0
     try:
         while at < len(array):
@@ -295,17 +286,17 @@ def items(array: bytes) -> list[bytes]:
 
 
 def headers_of(raw: Raw) -> dict[str, bytes]:
-    """Return the headers among properties, each as it was sent."""
+    """Return the headers among properties, still encoded."""
     return entries(raw[HEADERS][4:]) if HEADERS in raw else {}
 
 
 def put_headers(raw: Raw, headers: dict[str, bytes]) -> None:
-    """Put headers among properties, in place of those that are there."""
+    """Replace the headers among properties."""
     raw[HEADERS] = to_table(headers)
 
 
 def to_table(fields: dict[str, bytes]) -> bytes:
-    """Write a table of values that are written already."""
+    """Encode a table of encoded values."""
     body = b"".join(_name(name) + field for name, field in fields.items())
     return _LONG.pack(len(body)) + body
 
@@ -316,40 +307,35 @@ def _name(name: str) -> bytes:
 
 
 def short(string: str) -> bytes:
-    """Write a short string; what is too long for one is cut."""
+    """Encode a short string, truncated to its maximum length."""
     raw = string.encode(errors="surrogateescape")[:255]
     return bytes((len(raw),)) + raw
 
 
 def long_string(string: str) -> bytes:
-    """Write a long string as a value with its type."""
     raw = string.encode(errors="surrogateescape")
     return b"S" + _LONG.pack(len(raw)) + raw
 
 
 def long_number(number: int) -> bytes:
-    """Write a whole number of 64 bits as a value with its type."""
     return b"l" + _SIGNED_LONGLONG.pack(number)
 
 
 def timestamp(seconds: int) -> bytes:
-    """Write a time as a value with its type."""
     return b"T" + _LONGLONG.pack(seconds)
 
 
 def array_of(fields: list[bytes]) -> bytes:
-    """Write an array as a value with its type."""
     body = b"".join(fields)
     return b"A" + _LONG.pack(len(body)) + body
 
 
 def table_of(fields: dict[str, bytes]) -> bytes:
-    """Write a table as a value with its type."""
     return b"F" + to_table(fields)
 
 
 def field_of(plain: Any) -> bytes:
-    """Write any value that JSON or MessagePack know, with the type that fits it."""
+    """Encode any JSON or MessagePack value, with the AMQP type that fits it."""
     for kind, write in _WRITERS:
         if isinstance(plain, kind):
             return write(plain)

@@ -24,7 +24,7 @@ NONCE_BYTES = 16
 
 
 class FanoutKind(IntEnum):
-    """What a frame between owner and helper carries."""
+    """The kinds of frames between owner and helper."""
 
     GREET = 1
     WELCOME = 2
@@ -35,28 +35,28 @@ class FanoutKind(IntEnum):
 
 
 class Beat(Message):
-    """I am alive."""
+    """A heartbeat."""
 
 
 # From the owner.
 
 
 class Challenge(Message):
-    """The first frame: prove that you have the token."""
+    """The first frame: the helper must prove that it has the token."""
 
     version: int
     nonce: bytes
 
 
 class Welcome(Message):
-    """The owner has the token too. Send a message at least every `beat_us`."""
+    """The owner's proof that it has the token. Send a message at least every `beat_us`."""
 
     proof: bytes
     beat_us: int
 
 
 class Begin(Message):
-    """What to do from now on: call a function on items, each time with the same fixed arguments."""
+    """Start a map: call a function on items, each time with the same fixed arguments."""
 
     run: int  # the number of this piece of work; batches of an earlier one are no longer wanted
     function: str  # the name of the task
@@ -73,7 +73,7 @@ class Items(Message):
 
 
 class End(Message):
-    """There is nothing more to do, or the helper is not wanted."""
+    """There is nothing more to do, or the helper is rejected."""
 
     why: str = ""
 
@@ -82,7 +82,7 @@ class End(Message):
 
 
 class Greeting(Message):
-    """The answer to the challenge."""
+    """The response to the challenge."""
 
     version: int
     worker: str
@@ -91,14 +91,14 @@ class Greeting(Message):
 
 
 class Begun(Message):
-    """The helper can do it; or why not."""
+    """The helper accepts the map, or the reason why it cannot."""
 
     run: int
     refusal: str = ""
 
 
 class ItemFailed(Message):
-    """The item at this place of a batch failed."""
+    """The item at this index of a batch failed."""
 
     at: int
     error: Error
@@ -106,7 +106,7 @@ class ItemFailed(Message):
 
 
 class Results(Message):
-    """The results of a batch, or of its part from `begin` on, encoded; None for what failed."""
+    """The results of a batch, or of its part from `begin` on, encoded; None for failed items."""
 
     run: int
     batch: int
@@ -138,12 +138,12 @@ helper_codec = Codec(sends=FROM_HELPER, hears=FROM_OWNER)
 
 
 def proof_of_helper(token: str, challenge: bytes, nonce: bytes, worker: str) -> bytes:
-    """Prove to the owner that a helper of this name has the token."""
+    """Return the MAC that proves a helper's token to the owner."""
     return _mac(token, b"helper", challenge, nonce, worker.encode())
 
 
 def proof_of_owner(token: str, challenge: bytes, nonce: bytes) -> bytes:
-    """Prove to a helper that the owner has the token."""
+    """Return the MAC that proves the owner's token to a helper."""
     return _mac(token, b"owner", nonce, challenge)
 
 

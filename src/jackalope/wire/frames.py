@@ -31,7 +31,7 @@ _INTEGERS = {0xCC + at: Struct(f">{code}") for at, code in enumerate("BHIQbhiq")
 
 
 class Kind(IntEnum):
-    """What a frame carries. 1 to 7 as in the published task queue protocol, ours after that."""
+    """The kinds of frames. 1 to 7 as in the published task queue protocol, our own after that."""
 
     SUBMIT = 1
     CLAIM = 2
@@ -66,11 +66,11 @@ class Kind(IntEnum):
 
 
 class FrameError(ValueError):
-    """The peer sent bytes that are no frame; nothing after them can be trusted."""
+    """The peer sent bytes that are not a frame; the rest of the stream cannot be read."""
 
 
 class BodyError(FrameError):
-    """A whole frame whose body does not fit its kind; the frames after it can be read."""
+    """A complete frame whose body does not fit its kind; later frames can be read."""
 
     def __init__(self, message: str, ref: int | None) -> None:
         super().__init__(message)
@@ -78,7 +78,7 @@ class BodyError(FrameError):
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames."""
+    """Splits a byte stream into frames."""
 
     __slots__ = ("_buffer", "_bytes_max")
 
@@ -87,11 +87,7 @@ class FrameReader:
         self._bytes_max = bytes_max
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Take bytes, and yield each frame that is now whole, as its kind and body.
-
-        Raises:
-            FrameError: the length is impossible.
-        """
+        """Add bytes, and yield each complete frame as its kind and body."""
         buffer = self._buffer
         buffer += data
         begin, available = 0, len(buffer)
@@ -117,11 +113,11 @@ class FrameReader:
         return FrameError(f"a frame of {length} bytes; a frame has 1 to {self._bytes_max}")
 
     def allow(self, bytes_max: int) -> None:
-        """Take frames up to another size from now on."""
+        """Change the maximum frame size."""
         self._bytes_max = bytes_max
 
     def pending(self) -> int:
-        """Return how many bytes of an unfinished frame are held."""
+        """Return the size of the buffered incomplete frame."""
         return len(self._buffer)
 
 
@@ -130,7 +126,7 @@ def frame(kind: IntEnum, body: bytes) -> bytes:
 
 
 def ref_in(body: bytes) -> int | None:
-    """Return the reference at the beginning of a body, whatever follows it; None if there is none.
+    """Return the reference at the beginning of a body; None if there is none.
 
     Reads no further than the number, so that a request whose rest is damaged or nested too deeply
     can still be answered.

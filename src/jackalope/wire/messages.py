@@ -56,7 +56,7 @@ from jackalope.wire.frames import VERSION, BodyError, Kind, frame, ref_in
 
 
 class Interest(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The broadcasts that a session wants to hear; `*` stands for any text, also for none."""
+    """The broadcasts that a session subscribes to; `*` stands for any text, also for none."""
 
     sender: str = "*"
     subject: str = "*"
@@ -66,9 +66,9 @@ class Interest(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Tell whether a text fits a pattern.
+    """Return whether a text matches a pattern.
 
-    In one walk from left to right: no pattern of a peer can make it take long.
+    One pass from left to right: no pattern can make it slow.
     """
     if pattern in ("*", text):
         return True
@@ -104,7 +104,7 @@ class Message(msgspec.Struct, array_like=True, gc=False):
 
 
 class Request(Message):
-    """A message that asks for an answer."""
+    """A message that expects a reply."""
 
     ref: int
 
@@ -129,7 +129,7 @@ class Hello(Message):
 
 
 class Result(Request):
-    """How attempts ended. Answered by ACK with what was refused, counted over all three lists."""
+    """The ends of attempts. Answered by ACK with what was refused, counted over all three lists."""
 
     finished: list[Finish] = []
     failed: list[Fail] = []
@@ -137,35 +137,35 @@ class Result(Request):
 
 
 class Query(Request):
-    """A question that changes nothing. Answered by ACK with the answer."""
+    """A query, which changes nothing. Answered by ACK with the answer."""
 
     what: str
     about: dict[str, Any] = {}
 
 
 class Manage(Request):
-    """Change a queue, a tag or a worker: see the reference for what there is."""
+    """Change a queue, a tag or a worker: see the reference for the operations."""
 
     what: str
     about: dict[str, Any] = {}
 
 
 class Subscribe(Request):
-    """Send me what happens: to one task, in one queue, or everywhere."""
+    """Subscribe to events: of one task, of one queue, or of the namespace."""
 
     queue: str = ""
     task: TaskId = TaskId(b"")
 
 
 class Call(Request):
-    """Ask a recipient something. Answered by ACK once it is on its way, then by `CallReplied`."""
+    """Call a recipient. Answered by ACK when it is forwarded, then by `CallReplied`."""
 
     recipient: str
     body: bytes = b""
 
 
 class CallStage(StrEnum):
-    """How far a call has come."""
+    """The stages of a call."""
 
     PENDING = "pending"
     RESULT = "result"
@@ -175,7 +175,7 @@ class CallStage(StrEnum):
 
 
 class CallReply(Request):
-    """The recipient's word on a call; `pending` says that it will take longer."""
+    """The recipient's reply to a call; `pending` announces that it will take longer."""
 
     call: int
     stage: CallStage = CallStage.RESULT
@@ -183,7 +183,7 @@ class CallReply(Request):
 
 
 class Listen(Request):
-    """Take calls for these recipients, and hear these broadcasts; or no more."""
+    """Subscribe to calls for these recipients and to these broadcasts, or unsubscribe."""
 
     recipients: tuple[str, ...] = ()
     broadcasts: tuple[Interest, ...] = ()
@@ -191,7 +191,7 @@ class Listen(Request):
 
 
 class Broadcast(Request):
-    """Tell everybody who wants to hear it. Answered by ACK with how many sessions that were."""
+    """Send a broadcast. Answered by ACK with the number of sessions that received it."""
 
     subject: str = ""
     sender: str = ""
@@ -199,7 +199,7 @@ class Broadcast(Request):
 
 
 class Upload(Request):
-    """A part of a body that fits into no frame. Answered by ACK; the last one with what to name."""
+    """A part of a body that is too large for a frame. Answered by ACK; the last with its name."""
 
     upload: int  # the number of the upload, chosen by the sender
     data: bytes = b""  # the next bytes of it
@@ -208,7 +208,7 @@ class Upload(Request):
 
 
 class Fetch(Request):
-    """Send me a part of the body of a task. Answered by ACK with `Part`."""
+    """Request a part of the body of a task. Answered by ACK with `Part`."""
 
     task: TaskId
     fence: int = 0  # proves that the sender runs the task, and means its payload
@@ -229,7 +229,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Welcome(Message):
-    """The answer to HELLO."""
+    """The reply to HELLO."""
 
     version: int  # the protocol that will be spoken
     session: int  # the number of this session
@@ -250,14 +250,14 @@ class Moved(Message):
 
 
 class Ack(Message):
-    """Yes, and what came of it."""
+    """Success, with the result."""
 
     ref: int
     body: Any = None
 
 
 class Nack(Message):
-    """No, and why; `retry_after_us` says when asking again may help."""
+    """A refusal; `retry_after_us` is when repeating the request may help."""
 
     ref: int
     code: str
@@ -278,7 +278,7 @@ class Ended(Message):
 
 
 class Happened(Message):
-    """One line of what happens in the broker."""
+    """One event."""
 
     at_us: int
     what: str
@@ -290,21 +290,21 @@ class Happened(Message):
 
 
 class Events(Message):
-    """What happened, and how much was left out because this session reads too slowly."""
+    """Events, and how many were dropped because this session reads too slowly."""
 
     events: list[Happened]
     missed: int = 0
 
 
 class Notice(Message):
-    """Something the session must know: `drain`, `replaced`, `lease_lost`, `goodbye`, `error`."""
+    """A notice to the session: `drain`, `replaced`, `lease_lost`, `goodbye`, `error`."""
 
     what: str
     detail: str = ""
 
 
 class Called(Message):
-    """Somebody calls a recipient of this session. `call` is the number to reply under."""
+    """A call to a recipient of this session. `call` is the number to reply under."""
 
     call: int
     recipient: str
@@ -312,7 +312,7 @@ class Called(Message):
 
 
 class CallReplied(Message):
-    """The recipient's word on a call of this session. `call` is the ref of the call."""
+    """The reply of a recipient to a call of this session. `call` is the ref of the call."""
 
     call: int
     stage: CallStage = CallStage.RESULT
@@ -320,7 +320,7 @@ class CallReplied(Message):
 
 
 class Heard(Message):
-    """A broadcast, and how many before it were left out because this session reads too slowly."""
+    """A broadcast, and how many before it were dropped because this session reads too slowly."""
 
     subject: str = ""
     sender: str = ""
@@ -379,21 +379,21 @@ _COMMANDS = {shape: kind for kind, shape in TO_BROKER.items() if issubclass(shap
 
 
 def fields_of(shape: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Return the fields of a message that travel, in their order."""
+    """Return the encoded fields of a message, in order."""
     if not issubclass(shape, Command):
         return shape.__struct_fields__
     return tuple(name for name in shape.__struct_fields__ if name not in HIDDEN)
 
 
 def name_of(message: Request | Command) -> str:
-    """Return what errors call a request: a command is called as its frame."""
+    """Return the name of a request for errors: that of its frame kind."""
     if isinstance(message, Command):
         return _COMMANDS[type(message)].name.capitalize()
     return type(message).__name__
 
 
 class _CommandDecoder:
-    """Reads a command, without what a peer sends beyond the fields that it may set."""
+    """Decodes a command, ignoring what a peer sends beyond the fields that it may set."""
 
     def __init__(self, shape: type[Command]) -> None:
         names = fields_of(shape)
@@ -436,7 +436,7 @@ class Codec:
         return frame(kind, self._encode(message if getter is None else getter(message)))
 
     def decode(self, kind: int, body: bytes) -> AnyMessage:
-        """Return the message of a frame. In a command, a peer has set nothing that it must not."""
+        """Decode a frame. Fields of a command that a peer must not set have their defaults."""
         decode = self._decoders.get(kind)
         if decode is None:
             message = f"unexpected frame of kind {kind}"
@@ -453,19 +453,16 @@ class Codec:
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Return what takes some fields out of a message."""
     if len(names) == 1:
         return lambda message: [getattr(message, names[0])]
     return attrgetter(*names)
 
 
 def broker_codec() -> Codec:
-    """Return what the broker's end of a connection speaks."""
     return Codec(sends=FROM_BROKER, hears=TO_BROKER)
 
 
 def peer_codec() -> Codec:
-    """Return what a client's or worker's end of a connection speaks."""
     return Codec(sends=TO_BROKER, hears=FROM_BROKER)
 
 
@@ -473,5 +470,5 @@ def peer_codec() -> Codec:
 
 
 def subject_of(task: TaskId) -> str:
-    """Return the subject of the broadcasts that carry the parts of the answer to a task."""
+    """Return the subject of the broadcasts that carry the parts of a task's streamed answer."""
     return f"jackalope.answer.{task.hex()}"

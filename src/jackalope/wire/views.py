@@ -1,4 +1,4 @@
-"""Views: what the broker shows of itself to whoever asks. Shared by every door and by the client.
+"""Views: what the broker shows of its state. Shared by every door and by the client.
 
 Times are microseconds since the epoch, 0 where something has not happened.
 """
@@ -21,13 +21,13 @@ V = TypeVar("V", bound=msgspec.Struct)
 
 
 def view_as(shape: type[V], source: object, **more: Any) -> V:
-    """Make a view of something whose fields have the same names, except for those in `more`."""
+    """Make a view from an object with the same field names, except for those in `more`."""
     names = [name for name in shape.__struct_fields__ if name not in more]
     return shape(**{name: getattr(source, name) for name in names}, **more)
 
 
 class ProgressView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far an attempt has come, in the words of its worker."""
+    """The progress of an attempt, as reported by its worker."""
 
     at_us: int
     percent: float | None = None
@@ -35,7 +35,7 @@ class ProgressView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RequestView(msgspec.Struct, frozen=True):
-    """A signal on its way to a running task."""
+    """A pending signal to a running task."""
 
     signal: Signal
     stage: Stage
@@ -44,7 +44,7 @@ class RequestView(msgspec.Struct, frozen=True):
 
 
 class ErrorView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What went wrong."""
+    """An error."""
 
     type: str
     message: str = ""
@@ -52,7 +52,7 @@ class ErrorView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AnswerView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request: the task that has its answer or will have it, and who had use of that."""
+    """A request: the task that has or will have its answer, and its uses."""
 
     identity: bytes  # what was asked for, as a hash
     queue: str  # where
@@ -72,7 +72,7 @@ class AnswerView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task as anybody may see it. `payload` and `result` are there only if asked for."""
+    """A task. `payload` and `result` are present only on request."""
 
     id: TaskId
     namespace: str
@@ -119,7 +119,7 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TaskPage(msgspec.Struct, frozen=True):
-    """Some tasks of a list; a cursor that is not empty asks for the next ones."""
+    """A page of tasks; a cursor that is not empty requests the next one."""
 
     tasks: list[TaskView]
     cursor: str = ""
@@ -127,7 +127,7 @@ class TaskPage(msgspec.Struct, frozen=True):
 
 
 class HistoryEntryView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of a task's history."""
+    """One entry of a task's history."""
 
     at_us: int
     what: str
@@ -136,7 +136,7 @@ class HistoryEntryView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CauseView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One reason why a task is as it is."""
+    """One cause of a task's state."""
 
     why: str
     text: str
@@ -144,7 +144,7 @@ class CauseView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ExplanationView(msgspec.Struct, frozen=True):
-    """Why a task is as it is."""
+    """Why a task is in its state."""
 
     task: TaskId
     state: State
@@ -152,7 +152,7 @@ class ExplanationView(msgspec.Struct, frozen=True):
 
 
 class QueueView(msgspec.Struct, frozen=True):
-    """A queue: what is in it by state, and its rules."""
+    """A queue: its policy, and its tasks by state."""
 
     queue: str
     counts: dict[State, int]
@@ -188,7 +188,7 @@ class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LimitView(msgspec.Struct, frozen=True):
-    """A tag with a limit, and how much of it is used."""
+    """A tag with a limit, and its usage."""
 
     tag: str
     limit: int
@@ -196,7 +196,7 @@ class LimitView(msgspec.Struct, frozen=True):
 
 
 class ApiKeyView(msgspec.Struct, frozen=True):
-    """An API key, without anything that would let anybody in."""
+    """An API key, without its token or hash."""
 
     id: str  # names the key
     name: str  # who has it
@@ -211,7 +211,7 @@ class ApiKeyView(msgspec.Struct, frozen=True):
 
 
 class BatchView(msgspec.Struct, frozen=True):
-    """A batch of a queue. It is stable once it is full."""
+    """A batch of a queue. It is final once it is full."""
 
     queue: str
     number: int
@@ -220,7 +220,7 @@ class BatchView(msgspec.Struct, frozen=True):
 
 
 class StatsView(msgspec.Struct, frozen=True):
-    """The broker in numbers."""
+    """The statistics of the broker."""
 
     counts: dict[State, int]  # unfinished tasks by state
     # waiting tasks of high (200 and up), normal and low (below 100) priority
@@ -239,7 +239,7 @@ class StatsView(msgspec.Struct, frozen=True):
 
 
 class SpreadView(msgspec.Struct, frozen=True):
-    """How long something took, in seconds. The parts are right to a factor of two at worst."""
+    """A distribution of durations, in seconds. Quantiles are correct to a factor of two."""
 
     number: int
     mean_s: float
@@ -249,7 +249,7 @@ class SpreadView(msgspec.Struct, frozen=True):
 
 
 class PointView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What happened from `at_us` on, for the length of a step."""
+    """What happened in the step that begins at `at_us`."""
 
     at_us: int
     submitted: int = 0
@@ -271,14 +271,14 @@ class PointView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SeriesView(msgspec.Struct, frozen=True):
-    """What happened over time. There is a point for each step in which the broker ran."""
+    """A time series. It has a point for each step in which the broker ran."""
 
     step_s: int
     points: list[PointView]
 
 
 class LaunchView(msgspec.Struct, frozen=True):
-    """Something that was started for a group."""
+    """A launched worker or group."""
 
     launch: str
     # `starting` until it joins, `loading` until it is ready, `ready`, `draining`, `stopping`,
@@ -304,7 +304,7 @@ class GroupView(msgspec.Struct, frozen=True):
     launches: tuple[LaunchView, ...]
     is_pinned: bool
     active_us: int
-    rate: float  # how many attempts a second its workers ended of late
+    rate: float  # how many attempts a second its workers ended recently
     failures: int
     trouble: str  # why its workers cannot be started, if they cannot
 

@@ -96,7 +96,7 @@ class TaskContext:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody wants the task to stop. Long loops in plain functions look here."""
+        """Whether the task was asked to stop, for long loops in plain functions."""
         attempt = self._attempt
         if attempt.cause is None:
             return False
@@ -104,10 +104,10 @@ class TaskContext:
         return True
 
     def raise_if_cancelled(self) -> None:
-        """End the task here if somebody wants it to stop.
+        """Raise if the task was asked to stop.
 
         Raises:
-            Cancelled: somebody does.
+            Cancelled: it was.
         """
         if self.is_cancelled:
             raise Cancelled(self._attempt.why())
@@ -165,7 +165,7 @@ class TaskContext:
             progress: tell the progress of the task by its items.
 
         Raises:
-            ConfigError: nobody would be left to compute.
+            ConfigError: neither helpers nor the task could compute.
         """
         from jackalope.worker.fanout.team import Team  # noqa: PLC0415  most tasks have no items
 

@@ -71,7 +71,7 @@ _ID_CHARS = 32
 
 
 class BlobKeeper(Blobs):
-    """A blob store that knows what is in flight. See `jackalope.storage.ports.Blobs`."""
+    """A blob store that tracks uploads in flight. See `jackalope.storage.ports.Blobs`."""
 
     def __init__(
         self,
@@ -80,14 +80,10 @@ class BlobKeeper(Blobs):
         flush: Callable[[], Awaitable[None]],
         unnamed: Callable[[Iterable[str]], list[str]],
     ) -> None:
-        """Keep the blobs of a broker.
+        """Manage the blobs of a broker.
 
-        Args:
-            store: where they are.
-            history: finds the rows that name them.
-            flush: returns when history has everything that has happened by now.
-            unnamed: returns those of some blobs that no task in memory names; none while memory
-                and history cannot be relied on.
+        `flush` returns when history is up to date. `unnamed` returns those of some blobs that no
+        task in memory names; none while memory and history cannot be relied on.
         """
         self._store = store
         self._history = history
@@ -112,11 +108,10 @@ class BlobKeeper(Blobs):
         return HeldDraft(self._store.begin(), self._flight)
 
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return the bytes of a blob in chunks."""
         return self._store.read(ref, offset, length)
 
     def delete(self, name: str) -> None:
-        """Remove a blob soon. Never fails; call it from the loop."""
+        """Delete a blob in the background. Never fails; call it from the loop."""
         if self._flight.is_shared(name):
             self._doubt(name)
             return
@@ -128,34 +123,29 @@ class BlobKeeper(Blobs):
         return self._store.names()
 
     def clear(self) -> int:
-        """Remove what crashed writes left behind."""
         return self._store.clear()
 
     def close(self) -> None:
-        """Do nothing: the store is closed with the storage."""
+        """No-op: the store is closed with the storage."""
 
     # For the doors.
 
     async def off_loop(self, work: Callable[[], T]) -> T:
-        """Do something with the store in one of the threads that are there for it."""
+        """Run work on the store in one of its threads."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def load(self, body: Body) -> bytes:
-        """Return a body as bytes, wherever it is kept.
-
-        Raises:
-            StorageFault: it cannot be read.
-        """
+        """Return a body as bytes, inline or from the store."""
         if isinstance(body, bytes):
             return body
         return await self.off_loop(lambda: b"".join(self.read(body)))
 
     async def begin_off_loop(self) -> HeldDraft:
-        """Begin to write a blob. A caller that is cancelled leaves nothing behind."""
+        """Begin to write a blob. Cancelling the caller leaves nothing behind."""
         return await self._off_loop_or(self.begin, self.abandon)
 
     async def finish_off_loop(self, draft: Draft) -> BlobRef:
-        """Finish a draft. A caller that is cancelled leaves nothing behind."""
+        """Finish a draft. Cancelling the caller leaves nothing behind."""
         return await self._off_loop_or(draft.finish, lambda ref: self.delete(ref.blob))
 
     async def _off_loop_or(self, work: Callable[[], T], undo: Callable[[T], None]) -> T:
@@ -168,7 +158,7 @@ class BlobKeeper(Blobs):
             raise
 
     def admit(self) -> Refusal | None:
-        """Refuse an upload for which there is no room just now."""
+        """Refuse an upload while too many are open."""
         drafts = self.draft_count()
         if drafts < self.drafts_max:
             return None
@@ -176,35 +166,34 @@ class BlobKeeper(Blobs):
         return Refusal(Code.OVERLOADED, message, _FULL_RETRY_US)
 
     def draft_count(self) -> int:
-        """Return how many blobs are being written."""
         return len(self._flight.writing)
 
     def leaving_count(self) -> int:
-        """Return how many blobs are to be deleted."""
+        """Return how many blobs wait for deletion."""
         return len(self._leaving)
 
     def abandon(self, draft: Draft) -> None:
-        """Abort a draft, after what it is just writing. Returns at once."""
+        """Abort a draft after its current write. Returns at once."""
         with suppress(RuntimeError):  # The threads have ended: what is left is cleared next time.
             self._threads.submit(draft.abort)
 
     def is_leaving(self, name: str) -> bool:
-        """Return whether a blob is about to be deleted."""
+        """Return whether a blob waits for deletion."""
         return name in self._leaving
 
     def hold(self, ref: BlobRef) -> None:
-        """Hold a blob that waits for a request to name it. It counts as one being written."""
+        """Hold a blob that waits for a request to name it. It counts as an open upload."""
         self._flight.begin(ref.blob)
 
     def let_go(self, ref: BlobRef) -> None:
-        """Hold a blob only for a while yet: a request names it, or none ever will."""
+        """Hold a blob for a limited time: a request names it, or none ever will."""
         self._flight.finish(ref.blob)
 
     @contextmanager
     def holding(self, name: str) -> Iterator[None]:
-        """Hold a blob that comes in by another way, and for a while after.
+        """Hold a blob that arrives by another way, and for a while after.
 
-        A task may have named it before, and let it go just now: it is not deleted meanwhile.
+        A task may have named and released it just now: it is not deleted meanwhile.
         """
         self._flight.begin(name, is_shared=True)
         try:
@@ -213,7 +202,7 @@ class BlobKeeper(Blobs):
             self._flight.finish(name)
 
     def doubt(self, ref: BlobRef) -> None:
-        """Remove a blob after a while unless a task names it: its writer gave up half-way."""
+        """Delete a blob after a while unless a task names it: its writer was interrupted."""
         self._doubt(ref.blob)
 
     def _doubt(self, name: str) -> None:
@@ -223,12 +212,12 @@ class BlobKeeper(Blobs):
     # Life.
 
     def start(self) -> None:
-        """Begin to delete and to sweep."""
+        """Start deleting and sweeping."""
         for work in (self._delete_on(), self._sweep_on()):
             self._tasks.append(asyncio.create_task(work, name="jackalope-blobs"))
 
     async def stop(self) -> None:
-        """Delete what is to be deleted, if the store answers, and end the threads."""
+        """Delete what is pending, if the store responds, and end the threads."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -238,14 +227,7 @@ class BlobKeeper(Blobs):
         self._threads.shutdown()
 
     async def sweep(self) -> int:
-        """Remove every blob that has no owner, in the background.
-
-        Returns:
-            How many were removed.
-
-        Raises:
-            StorageFault: the store cannot be listed.
-        """
+        """Delete every unowned blob in the background, and return how many."""
         removed = await self.off_loop(self._store.clear)
         names = self._store.names()
         while some := await self.off_loop(lambda: list(islice(names, SWEEP_NAMES))):
@@ -282,8 +264,8 @@ class BlobKeeper(Blobs):
     async def _remove_unnamed(self, names: list[str]) -> int:
         """Delete those of the blobs that have no owner.
 
-        The order matters: owners are looked up in the order in which a blob comes to them, so that
-        none is missed that changes hands meanwhile; and memory once more at the end, as a dead
+        The order matters: owners are looked up in the order in which a blob passes between them, so
+        that none is missed that changes hands meanwhile; and memory once more at the end, as a dead
         letter may have its blob from a row.
         """
         unknown = await self.off_loop(lambda: self._history.unowned(names))
@@ -324,7 +306,7 @@ class BlobKeeper(Blobs):
 
 
 class Flight:
-    """The blobs that no task names yet. Touched from any thread."""
+    """The blobs that no task names yet. Used from any thread."""
 
     def __init__(self) -> None:
         self.writing: set[str] = set()  # the ids of those that are being written
@@ -332,23 +314,21 @@ class Flight:
         self._shared: set[str] = set()
 
     def begin(self, name: str, *, is_shared: bool = False) -> None:
-        """Hold a blob from now on. A task may have a shared one already."""
+        """Hold a blob from now on. A shared one may already belong to a task."""
         self.writing.add(name[:_ID_CHARS])
         if is_shared:
             self._shared.add(name[:_ID_CHARS])
 
     def is_shared(self, name: str) -> bool:
-        """Return whether a blob is held that a task may have already."""
         return name[:_ID_CHARS] in self._shared
 
     def finish(self, name: str) -> None:
-        """Hold a blob that is written for some time yet."""
+        """Hold a written blob for a limited time."""
         # In this order: it must not be missing in between.
         self._held[name[:_ID_CHARS]] = monotonic() + HOLD_S
         self.writing.discard(name[:_ID_CHARS])
 
     def drop(self, name: str) -> None:
-        """Hold a blob no longer."""
         self.writing.discard(name[:_ID_CHARS])
         self._held.pop(name[:_ID_CHARS], None)
         self._shared.discard(name[:_ID_CHARS])
@@ -358,7 +338,7 @@ class Flight:
         return name in self.writing or self._held.get(name, 0.0) > monotonic()
 
     def forget(self) -> None:
-        """Forget holds that are over."""
+        """Remove expired holds."""
         now = monotonic()
         for name, until in list(self._held.items()):
             if until <= now:
@@ -387,7 +367,6 @@ class HeldDraft(Draft):
                 raise
 
     def finish(self) -> BlobRef:
-        """Make the blob of it; durable when this returns."""
         with self._lock:
             self._refuse_ended()
             try:
@@ -400,7 +379,6 @@ class HeldDraft(Draft):
             return ref
 
     def abort(self) -> None:
-        """Leave nothing behind."""
         with self._lock:
             if not self._is_ended:
                 self._draft.abort()
@@ -421,7 +399,7 @@ def _undo(done: asyncio.Future[T], undo: Callable[[T], None]) -> None:
 
 
 def _delete_all(store: Blobs, names: Iterable[str]) -> tuple[list[str], StorageFault | None]:
-    """Delete blobs, and return those that are gone and what went wrong last."""
+    """Delete blobs, and return the deleted ones and the last error."""
     deleted: list[str] = []
     last: StorageFault | None = None
     for name in names:
@@ -445,10 +423,10 @@ STORE_AWAY_US = 5 * SECOND
 def without_payload(
     session: int, given: Assignment, fault: StorageFault
 ) -> ReleaseAttempts | FailAttempts:
-    """Return the command for an attempt whose payload its worker cannot be sent.
+    """Return the command for an attempt whose payload cannot be sent to its worker.
 
-    While the store is away the attempt is handed back for a while, through no fault of the task;
-    the worker has its slot for others. When the payload is lost, trying again would not help.
+    While the store is unreachable the attempt is released for a while, which frees the slot and
+    does not count as a failure. If the payload is lost, a retry would not help.
     """
     if isinstance(fault, OutOfReach):
         held = Held(given.task, given.fence)

@@ -46,7 +46,7 @@ KeyPath = tuple[str, ...]
 
 
 class Place(StrEnum):
-    """Kinds of places that values come from, the weakest first."""
+    """The sources of values, the weakest first."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -55,7 +55,7 @@ class Place(StrEnum):
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a value came from: the kind of place, and its name."""
+    """The source of a value: its kind and name."""
 
     place: Place
     name: str = ""
@@ -65,7 +65,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Given(msgspec.Struct, frozen=True):
-    """A value as it was written. `is_text` if its source has nothing but text."""
+    """A value as written. `is_text` if its source has only text."""
 
     path: KeyPath
     value: Any
@@ -74,7 +74,7 @@ class Given(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something wrong with the configuration."""
+    """A problem of the configuration."""
 
     key: str
     message: str
@@ -85,7 +85,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; it lists everything that is wrong."""
+    """The configuration is invalid; it lists every problem."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = list(problems)
@@ -101,7 +101,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """A configuration, where each of its values came from, and what was translated for it."""
+    """A configuration, the origin of each value, and what was translated for it."""
 
     config: Config
     settings: list[Setting]
@@ -115,7 +115,7 @@ _LAUNCHERS = "must map the name of each launcher to its settings, `type` among t
 
 
 def merge(given: Iterable[Given], problems: Iterable[Problem] = ()) -> Loaded:
-    """Make a configuration of all that was given, the weakest first."""
+    """Merge all given values, the weakest first, into a configuration."""
     found = list(problems)
     latest: dict[KeyPath, Given] = {}
     values: dict[KeyPath, Any] = {}
@@ -135,16 +135,16 @@ def merge(given: Iterable[Given], problems: Iterable[Problem] = ()) -> Loaded:
 
 
 def key_of(path: KeyPath) -> str:
-    """Return a key as people write it: the default namespace is not named."""
+    """Format a key as in a file: the default namespace is not named."""
     if path[:2] == ("namespaces", DEFAULT_NAMESPACE) and len(path) > 2:
         path = path[2:]
     return ".".join(path)
 
 
 def _full_path(path: KeyPath) -> KeyPath:
-    """Give `queues`, `limits` and `pools` the namespace that they mean when they name none.
+    """Add the default namespace to `queues`, `limits` and `pools`.
 
-    `limits` has settings of the broker too: they go before tags of the same name.
+    `limits` has settings of the broker too: they take precedence over tags of the same name.
     """
     is_short = path[0] in NamespaceConfig.__struct_fields__
     if is_short and path[0] in COMPONENTS and len(path) > 1:
@@ -176,11 +176,7 @@ def _is_branch(shape: Any) -> bool:
 
 
 def _below(shape: Any, key: str, owner: str = "") -> Any:
-    """Return what is below a key of a branch: another branch, or a field.
-
-    Raises:
-        ValueError: there is no such key.
-    """
+    """Return what is below a key: another branch, or a field; raises `ValueError`."""
     if shape is QueueConfig and key == "preset":
         return _PRESET
     if shape in _CHANGED:
@@ -198,7 +194,7 @@ def _also(shape: Any) -> Iterable[str]:
 
 
 def _find(path: KeyPath) -> Any:
-    """Return the field of a setting, or the branch that is there."""
+    """Return the field or the branch at a path."""
     shape: Any = Config
     for depth, key in enumerate(path):
         if isinstance(shape, Field):
@@ -209,7 +205,7 @@ def _find(path: KeyPath) -> Any:
 
 
 def read_value(path: KeyPath, value: Any, *, is_text: bool = False) -> Any:
-    """Check a value, and return it as the configuration holds it."""
+    """Validate a value, and return it as the configuration holds it."""
     if path == ("auth", "keys"):
         return read_api_keys(value)
     place = _find(path)
@@ -223,7 +219,7 @@ def read_value(path: KeyPath, value: Any, *, is_text: bool = False) -> Any:
 
 
 def _build(shape: Any, tree: Any) -> Any:
-    """Make what a branch stands for of the values below it."""
+    """Make the struct of a branch from the values below it."""
     if shape in _CHANGED:
         fixed = {"preset": tree["preset"]} if "preset" in tree else {}
         changes = {_below(shape, key).name: tree[key] for key in tree if key not in fixed}
@@ -265,7 +261,7 @@ def _settings(values: dict[KeyPath, Any], given: dict[KeyPath, Given]) -> list[S
 
 
 def known_settings() -> Iterable[tuple[str, str, str, str]]:
-    """Yield component, key, name in the code and meaning of every setting that has a fixed key."""
+    """Yield component, key, field name and description of every setting with a fixed key."""
     for component, shape in COMPONENTS.items():
         for key, field in keys_of(shape).items():
             (meta,) = field.hint.__metadata__
@@ -273,13 +269,12 @@ def known_settings() -> Iterable[tuple[str, str, str, str]]:
 
 
 def is_secret(component: str, name: str) -> bool:
-    """Return whether a setting is never to be shown."""
     hint = keys_of(COMPONENTS[component])[name.removesuffix("_us")].hint
     return bool((hint.__metadata__[0].extra or {}).get("secret"))
 
 
 def shown(name: str, value: Any) -> Any:
-    """Show a value as it would be written in a file; of an API key only which one it is."""
+    """Format a value as in a file; an API key is shown by its id only."""
     if isinstance(value, tuple):
         return [
             f"{each.id} ({each.name})" if isinstance(each, ApiKey) else without_credentials(each)
@@ -289,7 +284,7 @@ def shown(name: str, value: Any) -> Any:
 
 
 def without_credentials(value: Any) -> Any:
-    """Show a value with the credentials removed from the addresses in it."""
+    """Format a value with the credentials removed from addresses."""
     if isinstance(value, str):
         return _PARAMETER.sub(rf"\1{HIDDEN}", _USER.sub(rf"\1{HIDDEN}@", value))
     if isinstance(value, dict):
@@ -310,7 +305,7 @@ _PARAMETER = re.compile(
 
 
 class _ApiKeyWritten(msgspec.Struct, forbid_unknown_fields=True):
-    """An API key as a file has it."""
+    """An API key as written in a file."""
 
     id: str
     hash: str
@@ -321,7 +316,7 @@ class _ApiKeyWritten(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_api_keys(value: Any) -> tuple[ApiKey, ...]:
-    """Read a list of API keys, or the JSON of one. Never repeats what it was given."""
+    """Parse a list of API keys, or the JSON of one. Never repeats its input in errors."""
     try:
         written: list[_ApiKeyWritten] = (
             msgspec.json.decode(value, type=list[_ApiKeyWritten])
@@ -356,16 +351,10 @@ def load(
     flags: Mapping[str, tuple[str, Any]] | None = None,
     folder: Path | None = None,
 ) -> Loaded:
-    """Read the configuration from every place.
+    """Load the configuration from all sources; raises `ConfigError` with every problem.
 
-    Args:
-        file: the file to read, in place of the one that the environment names or that lies there.
-        environment: variables.
-        flags: by their name on the command line: the key, and the value, None if not given.
-        folder: where to look for a file if none is named.
-
-    Raises:
-        ConfigError: with every problem of every place.
+    `flags` maps option names to a key and a value, None if not given. `folder` is searched for a
+    file if none is named.
     """
     variables = environment or {}
     problems: list[Problem] = []
@@ -382,7 +371,7 @@ def load(
 def find_file(
     file: Path | None, environment: Mapping[str, str], folder: Path | None = None
 ) -> Path | None:
-    """Return the file that is read, or None: it is then done without."""
+    """Return the file to read, or None."""
     if file is not None:
         return file
     if environment.get(FILE_VARIABLE):
@@ -416,12 +405,7 @@ def _from_file(file: Path, problems: list[Problem], notes: list[Note]) -> Iterat
 
 
 def _parse(file: Path) -> dict[str, Any]:
-    """Read a file by its ending.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is not of the format of its ending.
-    """
+    """Parse a file by its suffix."""
     if file.suffix not in {".yaml", ".yml", ".toml"}:
         raise ValueError("must end in .yaml, .yml or .toml")
     text = file.read_text(encoding="utf-8")
@@ -445,7 +429,7 @@ def _parse(file: Path) -> dict[str, Any]:
 def _flatten(
     tree: Mapping[Any, Any], shape: Any = Config, path: KeyPath = ()
 ) -> Iterator[tuple[KeyPath, Any]]:
-    """Yield each setting of a tree. What is not where a setting can be is left for `merge`."""
+    """Yield each setting of a tree. `merge` reports what is misplaced."""
     for key, value in tree.items():
         here, inner = (*path, key), _place(shape, key)
         if not _is_branch(inner):
@@ -471,10 +455,10 @@ def _place(shape: Any, key: Any) -> Any:
 
 
 def _from_environment(variables: Mapping[str, str], problems: list[Problem]) -> Iterator[Given]:
-    """Take every variable with a double underscore, which all settings have and nothing else has.
+    """Take every variable with a double underscore, which exactly the settings have.
 
     Others with our prefix belong to other programs: Kubernetes sets `JACKALOPE_PORT` for a service
-    of that name. Only one that differs from ours by an underscore is taken for a slip.
+    of that name. Only one that differs from ours by an underscore is reported as a typo.
     """
     slips = {
         f"{PREFIX}{component}_{key}".upper(): f"{PREFIX}{component}__{key}".upper()

@@ -28,7 +28,7 @@ MEBIBYTE = 1024 * 1024
 
 
 class LogLevel(StrEnum):
-    """How much is logged: each level includes those before it."""
+    """Log levels: each includes those before it."""
 
     ERROR = "error"
     WARN = "warn"
@@ -38,7 +38,7 @@ class LogLevel(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """How a line of the log looks."""
+    """Log formats."""
 
     AUTO = "auto"
     JSON = "json"
@@ -46,7 +46,7 @@ class LogFormat(StrEnum):
 
 
 class Store(StrEnum):
-    """Kinds of stores for blobs."""
+    """Kinds of blob stores."""
 
     FOLDER = "folder"
     S3 = "s3"
@@ -62,7 +62,7 @@ def _secret(text: str) -> Meta:
 
 
 class DataConfig(msgspec.Struct, frozen=True):
-    """Where the broker keeps what it must not forget, and how surely."""
+    """The data folder and its durability."""
 
     folder: Annotated[
         str, _about("The data folder. Only one broker can use it at a time.", min_length=1)
@@ -101,7 +101,7 @@ class DataConfig(msgspec.Struct, frozen=True):
 
 
 class BlobsConfig(msgspec.Struct, frozen=True):
-    """Where payloads and results above 64 KiB are kept."""
+    """The store of payloads and results above 64 KiB."""
 
     store: Annotated[
         Store,
@@ -145,7 +145,7 @@ Port = Annotated[int, _about("The port to listen on; 0 for any free one.", ge=0,
 
 
 class ListenConfig(msgspec.Struct, frozen=True):
-    """What every door has: where it listens, and how many it lets in."""
+    """The settings that all doors share."""
 
     host: Annotated[
         str, _about("The address to listen on; `0.0.0.0` for all interfaces.", min_length=1)
@@ -310,7 +310,7 @@ class AmqpConfig(ListenConfig, frozen=True):
 
 
 class TlsConfig(msgspec.Struct, frozen=True):
-    """Encryption of both doors: TLS 1.2 or later."""
+    """TLS of all doors, version 1.2 or later."""
 
     cert: Annotated[
         str, _about("The certificate file, in PEM format, with the chain of its authorities.")
@@ -319,7 +319,7 @@ class TlsConfig(msgspec.Struct, frozen=True):
 
 
 class AuthConfig(msgspec.Struct, frozen=True):
-    """Who may come in. Without any key a broker is open, and that only on its own machine."""
+    """Authentication. Without any API key a broker is open, and only on loopback."""
 
     keys: Annotated[
         tuple[ApiKey, ...],
@@ -335,7 +335,7 @@ class AuthConfig(msgspec.Struct, frozen=True):
 
 
 class LimitsConfig(msgspec.Struct, frozen=True):
-    """What all clients together may use up."""
+    """Limits over all clients."""
 
     namespaces_by_use: Annotated[
         int,
@@ -429,7 +429,7 @@ class GridlikeConfig(msgspec.Struct, frozen=True):
 
 
 class LogConfig(msgspec.Struct, frozen=True):
-    """What is logged, on the standard error."""
+    """The log, on the standard error."""
 
     level: Annotated[
         LogLevel,
@@ -451,7 +451,7 @@ class LogConfig(msgspec.Struct, frozen=True):
 
 
 class TelemetryConfig(msgspec.Struct, frozen=True):
-    """Traces of tasks, for those whose submitters trace them. It needs `jackalope[telemetry]`."""
+    """Traces of tasks whose submitters trace them. It needs `jackalope[telemetry]`."""
 
     endpoint: Annotated[
         str,
@@ -463,7 +463,7 @@ class TelemetryConfig(msgspec.Struct, frozen=True):
 
 
 class ShutdownConfig(msgspec.Struct, frozen=True):
-    """How the broker stops."""
+    """Shutdown of the broker."""
 
     deadline_us: Annotated[
         int,
@@ -476,7 +476,7 @@ class ShutdownConfig(msgspec.Struct, frozen=True):
 
 
 class LaunchConfig(msgspec.Struct, frozen=True):
-    """How workers are started for pools, whatever the launcher."""
+    """Settings of all launchers."""
 
     address: Annotated[
         str,

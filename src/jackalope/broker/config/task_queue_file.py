@@ -27,7 +27,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Translated(msgspec.Struct):
-    """A tree of our settings, the notes on it, and what is wrong: keys and messages."""
+    """A tree of our settings, the notes on it, and the problems: keys and messages."""
 
     tree: dict[Any, Any]
     notes: list[Note] = []
@@ -109,7 +109,7 @@ _SECTIONS = ("broker", "persistence", "raft", "api", "monitoring", "worker")
 
 
 def translate(tree: Mapping[Any, Any]) -> Translated:
-    """Return the same configuration in our settings; whatever is ours already stays as it is."""
+    """Translate a configuration to our settings; keys of ours stay as they are."""
     found = Translated({name: value for name, value in tree.items() if name not in _SECTIONS}, [])
     found.problems = []
     if isinstance(tree.get("auth"), dict):
@@ -171,7 +171,7 @@ def _translate(path: KeyPath, value: Any, found: Translated) -> None:
 def _put(
     tree: dict[Any, Any], path: KeyPath, value: Any, found: Translated | None = None, key: str = ""
 ) -> None:
-    """Set a value of our tree. What is set there already counts if the file itself has set it."""
+    """Set a value of our tree. A value that the file itself has set takes precedence."""
     section = tree.setdefault(path[0], {})
     if not isinstance(section, dict):
         return

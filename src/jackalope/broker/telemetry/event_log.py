@@ -130,7 +130,7 @@ _ROUTINE = frozenset({TaskSubmitted, AttemptAssigned, AttemptStarted, AttemptFin
 
 
 class EventLog:
-    """Logs what happens in turns, and what becomes of workers and queues."""
+    """Logs what happens in turns, and changes of workers and queues."""
 
     def __init__(self, config: LogConfig) -> None:
         self._rank = _RANKS[config.level]
@@ -143,7 +143,6 @@ class EventLog:
         self._filling: set[tuple[str, str]] = set()
 
     def take(self, turn: Turn, core: Core) -> None:
-        """Log a turn that is durable."""
         if self._rank == _TRACE:
             _trace(turn)
         records = turn.records
@@ -177,7 +176,7 @@ class EventLog:
             self._tell(record, core)
 
     def _wanted(self, records: list[AnyRecord]) -> set[type]:
-        """Return the kinds of records to look at one by one; count what only the limit keeps out.
+        """Return the kinds of records to log one by one; count those beyond the limit.
 
         Under load this is all that is done: counting kinds takes a fraction of what a line takes.
         """
@@ -223,7 +222,7 @@ class EventLog:
     # Workers and queues.
 
     async def watch(self, broker: Broker) -> None:
-        """Look at workers and queues once a second, until cancelled."""
+        """Check workers and queues once a second, until cancelled."""
         while True:
             await asyncio.sleep(_WATCH_EVERY_S)
             self.settle(broker.now_us())
@@ -275,7 +274,7 @@ _METHODS = {_WARN: "warning", _INFO: "info", _DEBUG: "debug"}
 
 
 def _trace(turn: Turn) -> None:
-    """Log what reached the core in a turn, and what leaves it. Bodies are not shown."""
+    """Log the commands and effects of a turn, without bodies."""
     for command in turn.commands:
         items = [getattr(command, name, None) for name in ("tasks", "attempts", "messages")]
         count = next((len(many) for many in items if many), 0)
@@ -296,7 +295,7 @@ def _words(record: AnyRecord) -> tuple[int, str]:
 
 
 def _facts(record: AnyRecord, core: Core) -> dict[str, Any]:
-    """Return the ids and the circumstances of a record, as far as they are known."""
+    """Return the ids and the details of a record, as far as they are known."""
     facts: dict[str, Any] = {}
     task_id = task_of(record)
     if task_id:
@@ -326,7 +325,7 @@ def _facts(record: AnyRecord, core: Core) -> dict[str, Any]:
 
 
 def _parties(letter: Any, what: Any) -> dict[str, Any]:
-    """Return what a command or effect is, which session it is of, and which task it is about."""
+    """Return the name, the session and the task of a command or effect."""
     facts = {"kind": type(what).__name__, "session": letter.session}
     facts["ref"] = getattr(letter, "ref", 0)
     for name in ("worker", "queue", "code", "namespace"):
@@ -347,6 +346,5 @@ def _facts_of_topology(record: AnyRecord) -> dict[str, Any]:
 
 
 def _took_us(task: Task) -> int:
-    """Return how long the last attempt of a task ran."""
     ended_us = task.outcome.ended_us if task.outcome else 0
     return max(0, ended_us - (last_start_us(task) or ended_us))

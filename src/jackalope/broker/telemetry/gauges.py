@@ -30,7 +30,7 @@ TIERS = {"high": 200, "normal": 100, "low": 0}
 
 
 class QueueCensus(msgspec.Struct):
-    """What is in a queue, or in several that are counted as one."""
+    """The contents of a queue, or of several that are counted as one."""
 
     counts: Counter[State]  # unfinished tasks by state
     depth: int = 0  # those that wait, and so count against the limit
@@ -41,7 +41,7 @@ class QueueCensus(msgspec.Struct):
 
 
 class Census(msgspec.Struct):
-    """How full the broker is."""
+    """The current gauges of the broker."""
 
     queues: dict[QueueName, QueueCensus]  # by the name under which the meter counts them
     pending: int  # tasks that wait
@@ -57,12 +57,12 @@ class Census(msgspec.Struct):
     shortage: str  # why no new task is taken in; empty if all is well
 
     def in_progress(self) -> int:
-        """Return how many tasks workers have."""
+        """Return how many tasks are assigned or running."""
         return sum(queue.counts[state] for queue in self.queues.values() for state in LEASED)
 
 
 def take_census(broker: Broker) -> Census:
-    """Count what is there now."""
+    """Read all gauges."""
     core, meter = broker.engine.core, broker.meter
     queues: dict[QueueName, QueueCensus] = {}
     there = [
@@ -89,7 +89,6 @@ def take_census(broker: Broker) -> Census:
 
 
 def count_pending(broker: Broker) -> int:
-    """Return how many tasks wait."""
     return sum(
         queue.depth
         for namespace in broker.engine.core.book.namespaces.values()
@@ -98,12 +97,11 @@ def count_pending(broker: Broker) -> int:
 
 
 def count_connected(broker: Broker) -> int:
-    """Return how many workers are there."""
     return sum(1 for worker in broker.engine.core.roster.workers.values() if worker.session)
 
 
 def count_tiers(queues: Iterable[Queue]) -> dict[str, int]:
-    """Return how many tasks of each tier of priority are ready."""
+    """Count ready tasks by priority tier."""
     tiers = dict.fromkeys(TIERS, 0)
     for queue in queues:
         for lane in queue.line.lanes.values():
@@ -135,7 +133,7 @@ SPAN_S_DEFAULT = 3_600
 
 
 class BadSpan(ValueError):
-    """No points can be made of this."""
+    """The requested time range or step is invalid."""
 
 
 async def chart(

@@ -46,7 +46,7 @@ _decoder = msgspec.msgpack.Decoder(Reading)
 
 
 class Recent(msgspec.Struct):
-    """What is remembered of an interval of the last hour, for one queue."""
+    """A queue's summary of one interval of the last hour."""
 
     at_s: int
     namespace: str
@@ -66,7 +66,7 @@ class LastHour(msgspec.Struct, frozen=True):
 
 
 class Series:
-    """Keeps readings."""
+    """Stores readings over time."""
 
     def __init__(self, store: SeriesStore, meter: Meter, now_us: int) -> None:
         self.store = store  # where they are kept
@@ -82,7 +82,7 @@ class Series:
             log.warning("time series cannot be read", fault=str(fault))
 
     def _load(self) -> None:
-        """Remember the last hour, and what was written of the present interval."""
+        """Load the last hour, and what was written of the current interval."""
         for point in self.store.read(FINE_S, self._at_s - HOUR_S, self._at_s + FINE_S):
             name, reading = (point.namespace, point.queue), _reading(point)
             self._remember(point.at_s, name, reading)
@@ -91,7 +91,7 @@ class Series:
                 self._begun[name].follow(reading)
 
     async def run(self, broker: Broker) -> None:
-        """Close intervals as they end and measure how late the loop is, until cancelled."""
+        """Close intervals as they end and measure the loop lag, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _LOOK_EVERY_S
@@ -102,7 +102,7 @@ class Series:
                 await broker.off_loop(lambda points=points: self.write(points))  # type: ignore[misc]
 
     def close(self, now_us: int, core: Core) -> list[Point]:
-        """End the present interval and begin the next; return what there is to write."""
+        """End the current interval and begin the next; return the points to write."""
         at_s, self._at_s = self._at_s, _begin(now_us, FINE_S)
         readings = self._meter.close()
         self._look(readings, core)
@@ -117,7 +117,7 @@ class Series:
         return [_point(FINE_S, at_s, name, reading) for name, reading in readings.items()]
 
     def write(self, points: list[Point]) -> None:
-        """Store points, add complete intervals up, and drop what is old. In a thread of storage.
+        """Store points, aggregate complete intervals, and drop old ones. In a storage thread.
 
         A failure does not stop the broker: it is logged once, and the points are lost.
         """
@@ -135,10 +135,7 @@ class Series:
             self._is_failing = False
 
     def last_hour(self, namespace: str, sees: Callable[[str], bool]) -> LastHour:
-        """Return the outcomes of tasks in the last hour, what has just happened included.
-
-        Only of the queues that the caller may see.
-        """
+        """Return the outcomes of tasks in the last hour up to now, in the visible queues."""
         succeeded = dead = attempts = ran_us = 0
         for past in self._recent:
             is_recent = past.at_s >= self._at_s - HOUR_S
@@ -158,7 +155,7 @@ class Series:
     def rates(
         self, namespace: str, now_us: int, since_us: int, sees: Callable[[str], bool]
     ) -> dict[str, float]:
-        """Return how many tasks a second ended well in each queue, in the last minute or so.
+        """Return the tasks a second that succeeded in each queue, over the last minute or so.
 
         `since_us` is when the broker started: before that there was nothing to count.
         """
@@ -191,7 +188,7 @@ class Series:
     ) -> list[tuple[int, Reading]]:
         """Return readings of a namespace or of one queue, each of `step_s` seconds, oldest first.
 
-        In a thread of storage. `step_s` is a multiple of one of the steps that are kept.
+        In a storage thread. `step_s` is a multiple of one of the stored steps.
         """
         kept_s = COARSE_S if step_s % COARSE_S == 0 else FINE_S
         found: dict[int, dict[int, Reading]] = {}
@@ -202,7 +199,7 @@ class Series:
         return [(at_s, _in_order(interval)) for at_s, interval in sorted(found.items())]
 
     def _look(self, readings: dict[QueueName, Reading], core: Core) -> None:
-        """Note how full the queues are, and how many workers each namespace has."""
+        """Add the depths of queues and the workers of namespaces to readings."""
         for ns in core.book.namespaces.values():
             for queue in ns.queues.values():
                 leased = sum(queue.counts[state] for state in LEASED)
@@ -224,7 +221,7 @@ class Series:
             )
 
     def _add_up(self, now_s: int) -> list[Point]:
-        """Make long intervals of the short ones, as far as they are complete and not yet made."""
+        """Aggregate short intervals into long ones, as far as they are complete."""
         last_s, end_s = self.store.last(COARSE_S), now_s // COARSE_S * COARSE_S
         first_s = end_s - KEPT_S[FINE_S] if last_s is None else last_s + COARSE_S
         first_s = max(first_s, end_s - KEPT_S[FINE_S])
@@ -247,7 +244,7 @@ def _in_order(interval: dict[int, Reading]) -> Reading:
 
 
 def _reading(point: Point) -> Reading:
-    """Return the content of a point; nothing if it cannot be decoded."""
+    """Decode a point; empty if it cannot be decoded."""
     try:
         return _decoder.decode(point.body)
     except msgspec.DecodeError:
@@ -259,7 +256,7 @@ def _point(step_s: int, at_s: int, name: QueueName, reading: Reading) -> Point:
 
 
 def _trimmed(reading: Reading) -> Reading:
-    """Leave out the empty buckets at the end of each spread."""
+    """Drop the empty buckets at the end of each histogram."""
     times = {name: _without_tail(getattr(reading, name)) for name in TIMES}
     return msgspec.structs.replace(reading, **times)
 

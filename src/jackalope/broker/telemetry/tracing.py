@@ -36,7 +36,7 @@ _STOP_MS = 3_000
 
 
 class Tracer:
-    """Makes spans of the attempts of tasks, and sends them."""
+    """Creates spans of attempts, and exports them."""
 
     def __init__(self, endpoint: str) -> None:
         resource = Resource.create({"service.name": "jackalope", "service.version": __version__})
@@ -48,7 +48,6 @@ class Tracer:
         self._propagator = TraceContextTextMapPropagator()
 
     def take(self, turn: Turn, core: Core) -> None:
-        """Make spans of the attempts that ended in a turn."""
         for record in turn.records:
             if isinstance(record, AttemptFinished | AttemptEnded):
                 task = core.book.tasks.get(record.task)
@@ -56,7 +55,7 @@ class Tracer:
                     self._tell(record, task)
 
     def stop(self) -> None:
-        """Send what waits, for a little while. Blocks; not for the loop."""
+        """Export what is pending, within a time limit. Blocks; not for the loop."""
         self._provider.force_flush(_STOP_MS)
         self._provider.shutdown()
 

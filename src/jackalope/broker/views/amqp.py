@@ -34,14 +34,14 @@ _DURABLE = AmqpTraits()
 
 
 def place_of(engine: Engine, namespace: str, name: str) -> tuple[str, str | None]:
-    """Return the queue that a name means, and the key if it means the requests of a pool."""
+    """Return the queue of a name, and the key if it stands for the requests of a pool."""
     found = engine.core.book.namespaces.get(namespace)
     lane = None if found is None or name in found.queues else lane_of(found.queues, name)
     return (name, None) if lane is None else lane
 
 
 def takes_requests(engine: Engine, namespace: str, exchange: str) -> bool:
-    """Return whether what is published to an exchange are requests to a pool."""
+    """Return whether messages to an exchange are requests to a pool."""
     found = engine.core.book.namespaces.get(namespace) if exchange else None
     return found is not None and exchange in found.topology.requests
 
@@ -58,7 +58,6 @@ def is_quorum(engine: Engine, namespace: str, name: str) -> bool:
 
 
 def ready_in(engine: Engine, namespace: str, name: str) -> int:
-    """Return how many tasks of a queue wait for a consumer."""
     queue = _queue(engine, namespace, name)
     return 0 if queue is None else queue.line.size
 
@@ -68,7 +67,7 @@ def _queue(engine: Engine, namespace: str, name: str) -> Queue | None:
 
 
 class ConsumerView(NamedTuple):
-    """What the core knows of a consumer."""
+    """The core's state of a consumer."""
 
     slots: int = 0
     priority: int = 0
@@ -77,7 +76,7 @@ class ConsumerView(NamedTuple):
 
 
 def view_of_consumer(engine: Engine, session: int) -> ConsumerView:
-    """Show the consumer of a session; one that is gone has no slots."""
+    """Return the view of a session's consumer; one that is gone has no slots."""
     worker = engine.core.roster.sessions.get(session)
     if worker is None:
         return ConsumerView()
@@ -91,7 +90,7 @@ def view_of_consumer(engine: Engine, session: int) -> ConsumerView:
 
 
 class AmqpQueueView(msgspec.Struct, frozen=True):
-    """A queue, or the requests of a key of a pool as the queue that they look like."""
+    """A queue, or the requests of a key of a pool as a queue."""
 
     namespace: str
     name: str
@@ -110,7 +109,7 @@ class AmqpQueueView(msgspec.Struct, frozen=True):
 
 
 class Totals(NamedTuple):
-    """How much there is in a namespace."""
+    """The totals of a namespace."""
 
     queues: int
     exchanges: int
@@ -119,7 +118,6 @@ class Totals(NamedTuple):
 
 
 def namespaces(engine: Engine) -> set[str]:
-    """Return the names of all namespaces."""
     return set(engine.core.book.namespaces)
 
 
@@ -135,7 +133,7 @@ def totals(engine: Engine, namespace: str) -> Totals:
 
 
 def queues_in(engine: Engine, namespace: str) -> list[AmqpQueueView]:
-    """Show the queues of a namespace by name, each before the keys of its pool."""
+    """Return views of the queues of a namespace by name, each before the keys of its pool."""
     shown = []
     for name, queue in sorted(_namespace(engine, namespace).queues.items()):
         if sees(name):
@@ -145,7 +143,7 @@ def queues_in(engine: Engine, namespace: str) -> list[AmqpQueueView]:
 
 
 def queue_in(engine: Engine, namespace: str, name: str) -> AmqpQueueView | None:
-    """Show the queue that a name means."""
+    """Return the view of the queue that a name stands for."""
     home, key = place_of(engine, namespace, name)
     queue = _queue(engine, namespace, home)
     if queue is None or not sees(home):
@@ -162,7 +160,7 @@ def rules_in(engine: Engine, namespace: str) -> list[Rule]:
 
 
 def bindings_in(engine: Engine, namespace: str) -> list[Binding]:
-    """Return every binding, those of the default exchange to each queue included."""
+    """Return every binding, including those of the default exchange to each queue."""
     found = _namespace(engine, namespace)
     return [
         *(Binding(DEFAULT_EXCHANGE, name, key=name) for name in sorted(found.queues) if sees(name)),
@@ -175,7 +173,7 @@ def bindings_in(engine: Engine, namespace: str) -> list[Binding]:
 
 
 def _namespace(engine: Engine, name: str) -> Namespace:
-    """Return a namespace. It need not be made: it is empty until something is in it."""
+    """Return a namespace; an unknown one is empty and is not created."""
     return engine.core.book.namespaces.get(name) or Namespace(name)
 
 
@@ -201,7 +199,7 @@ def _show_queue(core: Core, queue: Queue) -> AmqpQueueView:
 
 
 def _keys_of(core: Core, queue: Queue) -> list[AmqpQueueView]:
-    """Show the keys of a pool that have requests or workers."""
+    """Return views of the keys of a pool that have requests or workers."""
     if queue.pool is None:
         return []
     pool = core.pools.by_name.get((queue.namespace.name, queue.name))
@@ -211,7 +209,7 @@ def _keys_of(core: Core, queue: Queue) -> list[AmqpQueueView]:
 
 
 def _show_key(core: Core, queue: Queue, key: str) -> AmqpQueueView:
-    """Show the requests of a key as the queue that osrdyne would have for them."""
+    """Return the view of a key's requests as the queue that osrdyne would have for them."""
     consumers = consumers_of(core, queue, key)
     ready = sum(lane.size for lane in queue.line.of_key(key))
     leased = sum(

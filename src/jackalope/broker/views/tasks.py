@@ -35,7 +35,7 @@ _CALENDAR_END_US = 253_402_300_800 * SECOND
 
 
 def view_of_task(core: Core, task: Task) -> TaskView:
-    """Show a task with what only memory knows: how far it is, and who has use of its answer."""
+    """Return the view of a task, with what only memory has: progress and uses of its answer."""
     progress = core.progress.get(task.id)
     return _view(
         task,
@@ -47,7 +47,7 @@ def view_of_task(core: Core, task: Task) -> TaskView:
 
 
 def view_of_row(row: TaskRow) -> TaskView:
-    """Show a task as it is stored, without its bodies."""
+    """Return the view of a stored task, without its bodies."""
     return _view(row, row.namespace, row.queue)
 
 
@@ -105,12 +105,10 @@ def _view(
 
 
 def history_of(core: Core, task: Task) -> list[HistoryEntryView]:
-    """Show what happened to a task."""
     return [view_as(HistoryEntryView, entry) for entry in whole_history(core, task)]
 
 
 def explanation_of(core: Core, task: Task) -> ExplanationView:
-    """Show why a task is where it is."""
     explained = explain(core, task)
     causes = (
         view_as(CauseView, cause, text=_readable(cause.text, cause.facts))
@@ -120,7 +118,7 @@ def explanation_of(core: Core, task: Task) -> ExplanationView:
 
 
 def _readable(text: str, facts: Mapping[str, str | int]) -> str:
-    """Write the moments in a text as people do; the core knows them as numbers alone."""
+    """Replace the timestamps in a text by readable times."""
     for name, fact in facts.items():
         if name.endswith("_us") and isinstance(fact, int) and 0 < fact < _CALENDAR_END_US:
             moment = datetime.fromtimestamp(fact / SECOND, UTC)
@@ -134,7 +132,7 @@ def _readable(text: str, facts: Mapping[str, str | int]) -> str:
 def list_answers(
     core: Core, namespace: str, *, queue: str, name: str, version: str, limit: int
 ) -> list[AnswerView]:
-    """Show the answers that are kept, queue by queue, the most recently used first."""
+    """Return views of cached answers, queue by queue, the most recently used first."""
     ns = core.book.namespaces.get(namespace)
     queues = [] if ns is None else sorted(ns.queues.values(), key=lambda each: each.name)
     found = (
@@ -150,7 +148,7 @@ def list_answers(
 def find_answer(
     core: Core, namespace: str, *, identity: bytes = b"", task: TaskId = NO_TASK
 ) -> AnswerView | None:
-    """Show a request by its identity or its task: the task that is under way, or the answer."""
+    """Return the view of a request by its identity or its task."""
     ns = core.book.namespaces.get(namespace)
     if ns is None:
         return None
@@ -175,7 +173,7 @@ def _in_queue(core: Core, queue: Queue, identity: bytes) -> AnswerView | None:
 
 
 def answer_of(core: Core, task: Task) -> AnswerView | None:
-    """Show who has use of a task's result, or is waiting for it; None if it is not shared."""
+    """Return the uses and waiters of a task's result; None if it is not shared."""
     answer = core.book.answers.by_task.get(task.id)
     if answer is not None:
         return view_as(AnswerView, answer)

@@ -29,7 +29,7 @@ TOTALS_MAX = 100
 
 
 class Totals:
-    """Counts of history. Not to be used by two threads at once."""
+    """Cached counts of history. Not thread-safe."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Totals:
         self._known: OrderedDict[tuple[str, Filter], tuple[float, int]] = OrderedDict()
 
     def count(self, history: History, namespace: str, wanted: Filter) -> int:
-        """Return how many tasks match, or did a short while ago if counting takes long."""
+        """Return how many tasks match, possibly cached for a short while if counting is slow."""
         name = (namespace, wanted)
         until_s, total = self._known.get(name, (0.0, 0))
         if self._now_s() < until_s:
@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """Questions, by what they ask."""
+    """Running queries, by their parameters."""
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, asyncio.Future[T]] = {}
@@ -77,7 +77,7 @@ class Shared(Generic[T]):
         job: Callable[[], T],
         off_loop: Callable[[Callable[[], T]], Awaitable[T]],
     ) -> T:
-        """Return what the job returns, or the one that waits to find out the same."""
+        """Run the job, or wait for the equal one that is running."""
         waiting = self._waiting.get(what)
         if waiting is None:
 
@@ -94,7 +94,7 @@ class Shared(Generic[T]):
         return answer
 
     def _end(self, what: Hashable, done: asyncio.Future[T]) -> None:
-        """Forget a question, also one that could not begin; its callers may be gone by now."""
+        """Remove a query, even if it could not start; its callers may be gone by now."""
         if self._waiting.get(what) is done:
             del self._waiting[what]
         if not done.cancelled():

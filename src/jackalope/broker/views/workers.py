@@ -47,7 +47,7 @@ def gone_view(left: Departure, tally: Tally) -> WorkerView:
 
 
 def worker_view(worker: Worker, helped: Fanout | None) -> WorkerView:
-    """Show a worker that is there, or that is waited for."""
+    """Return the view of a worker that is connected or awaited."""
     tally = worker.namespace.tallies.get(worker.id, NO_TALLY)
     return WorkerView(
         worker=worker.id,
@@ -67,14 +67,13 @@ def worker_view(worker: Worker, helped: Fanout | None) -> WorkerView:
 
 
 class Leases:
-    """Who holds which tasks of a namespace: for one look between two turns."""
+    """The leases of a namespace by worker, for use between two turns."""
 
     def __init__(self, core: Core, namespace: str) -> None:
         self._core = core
         self._namespace = core.book.namespaces.get(namespace) or Namespace(namespace)
 
     def is_connected(self, worker: str) -> bool:
-        """Return whether a worker of this name is there."""
         known = self._core.roster.workers.get((self._namespace.name, worker))
         return known is not None and known.session != 0
 
@@ -85,7 +84,7 @@ class Leases:
         return held, {task.queue.name for task in tasks}
 
     def holder(self, held: Held) -> tuple[str, str]:
-        """Return which worker holds a task by this fence, and the task's queue; empty for none."""
+        """Return the worker that holds a task by this fence, and its queue; empty for none."""
         task = self._core.book.tasks.get(held.task)
         if task is None or task.attempt is None or task.queue.namespace is not self._namespace:
             return "", ""
@@ -93,7 +92,7 @@ class Leases:
         return (task.attempt.worker, task.queue.name) if is_same else ("", "")
 
     def tally(self, worker: str) -> Tally | None:
-        """Return what a worker has done."""
+        """Return the counters of a worker."""
         return self._namespace.tallies.get(worker)
 
 

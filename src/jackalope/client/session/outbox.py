@@ -94,7 +94,7 @@ class Parcel:
         self.futures: list[asyncio.Future[Served | None]] = []
         self.bulk = bulk  # the bulk submit that the parcel is a part of
         self.begin = 0  # where that part begins
-        self.watched: list[TaskId] = []  # tasks whose end somebody already waits for
+        self.watched: list[TaskId] = []  # tasks whose end is already awaited
         # it was under way when the broker closed a connection that it could not read
         self.is_suspect = False
 
@@ -109,13 +109,13 @@ class Parcel:
         )
 
     def is_wanted(self) -> bool:
-        """Tell whether somebody waits for the answer."""
+        """Return whether the answer is awaited."""
         if self.bulk is not None:
             return not self.bulk.future.done()
         return any(not future.done() for future in self.futures)
 
     def drop_unwanted(self) -> None:
-        """Forget tasks that nobody waits for any more: their submitter was told so."""
+        """Forget tasks that are no longer awaited: their submitter was notified."""
         if not self.is_wanted():
             self.specs = []
         elif self.bulk is None and any(future.done() for future in self.futures):
@@ -216,7 +216,7 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nobody waits for an answer."""
+        """Return whether no answer is awaited."""
         return not any(parcel.is_wanted() for parcel in chain(self._sent, self._queue))
 
     def connected(self, connection: Connection) -> set[TaskId]:
@@ -303,7 +303,7 @@ class Outbox:
 
 
 def copy_of(error: E) -> E:
-    """Return the error anew, because an exception that is raised twice mixes its tracebacks."""
+    """Copy an error, because an exception that is raised twice mixes its tracebacks."""
     copy = type(error)(*error.args)
     copy.__cause__ = error.__cause__
     return copy

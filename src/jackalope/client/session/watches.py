@@ -34,14 +34,14 @@ Follower = Callable[[ProgressView], None]
 class Ends:
     """The ends of many tasks, waited for together.
 
-    Stands where a future for each of them would, at a fraction of the cost: whoever waits is woken
+    Stands where a future for each of them would, at a fraction of the cost: the waiter is woken
     once for all that came meanwhile.
     """
 
     __slots__ = ("_error", "_news", "came")
 
     def __init__(self) -> None:
-        self.came: deque[TaskEnded] = deque()  # those that nobody has taken yet
+        self.came: deque[TaskEnded] = deque()  # those that were not taken yet
         self._error: BaseException | None = None
         self._news: asyncio.Future[None] | None = None
 
@@ -114,7 +114,7 @@ class Watches:
                 self._ask_soon(task_id)
 
     def discard(self, task_id: TaskId, waiter: Waiter) -> None:
-        """Stop waiting. The broker may still tell the end; then nobody listens."""
+        """Stop waiting. If the broker still reports the end, it is ignored."""
         waiting = self._waiting.get(task_id)
         if waiting is not None and waiter in waiting:
             waiting.remove(waiter)
@@ -123,7 +123,7 @@ class Watches:
         if isinstance(waiter, Ends):
             return
         if not waiter.cancel() and not waiter.cancelled():
-            waiter.exception()  # Nobody will ask for it; that is no oversight.
+            waiter.exception()  # Retrieved on purpose: no caller waits for it.
 
     def follow(self, task_id: TaskId, follower: Follower) -> None:
         """Hear how far a task comes, beginning with what is known, as long as its end is awaited.
@@ -135,7 +135,7 @@ class Watches:
             self._ask_soon(task_id)  # It was asked for before, without its progress.
 
     def unfollow(self, task_id: TaskId, follower: Follower) -> None:
-        """Hear no more; the broker is told if nobody else listens."""
+        """Stop receiving, and unsubscribe at the broker if this was the last one."""
         followers = self._followers.get(task_id)
         if followers is not None:
             followers.remove(follower)
@@ -145,7 +145,7 @@ class Watches:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nobody waits."""
+        """Return whether there is no waiter."""
         return not self._waiting
 
     def connected(self, connection: Connection, but: AbstractSet[TaskId] = _NONE) -> None:
@@ -175,13 +175,13 @@ class Watches:
                 self._ask(connection, part, progress=wanted is followed)
 
     def progressed(self, message: TaskProgressed) -> None:
-        """Tell whoever follows."""
+        """Notify the followers."""
         step = ProgressView(message.at_us, message.percent, message.note)
         for follower in list(self._followers.get(message.task, ())):
             follower(step)
 
     def ended(self, message: Ended) -> None:
-        """Tell whoever waits."""
+        """Notify the waiters."""
         for end in message.tasks:
             if self._followers:
                 self._followers.pop(end.task, None)

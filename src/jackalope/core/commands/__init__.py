@@ -186,7 +186,7 @@ class JoinWorker(Limited, array_like=True):
     # grows with every connection of the worker (its clock will do), so that a join that was
     # overtaken by a later one is told apart; 0 if the worker cannot tell
     generation: int = 0
-    # whether it takes tasks just now. One that is not ready still counts as somebody who may take
+    # whether it takes tasks just now. One that is not ready still counts as one that may take
     # what failed elsewhere; it joins again, over the same session, to change this.
     ready: bool = True
     # the fence of the task that it helps, 0 for none; negative if it cannot help anybody. Only the

@@ -273,7 +273,7 @@ class Publication(msgspec.Struct, gc=False):
     properties: bytes
     body: bytes
     mandatory: bool = False  # whether the sender wants to know if it leads nowhere
-    persistent: bool = False  # whether it shall survive a restart, in queues that do
+    persistent: bool = False  # whether it survives a restart, in durable queues
     priority: int = 0  # as the message has it
     expires_us: int = -1  # how long it may wait; negative for as long as the queue allows
     name: str = ""  # the name of the tasks

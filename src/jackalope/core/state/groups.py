@@ -46,7 +46,7 @@ class Launch:
         self.detail = ""
         self.workers: dict[str, Worker] = {}  # those that came of it and are there
         # consumers of the group's queue that do not say which launch they came of, and are taken
-        # for this one's. They are not drained with it: they may be another's, or nobody's.
+        # for this one's. They are not drained with it: they may be another's, or no launch's.
         self.nameless: dict[str, Worker] = {}
 
     def is_ready(self) -> bool:
@@ -172,7 +172,7 @@ class Pools:
         self.by_name: dict[tuple[str, str], Pool] = {}  # each pool by namespace and queue
         self.launches: dict[tuple[str, str], Launch] = {}  # each launch by namespace and id
         self.timers: Timers[GroupName] = Timers()  # when to look at a group again
-        self.session = 0  # who carries out orders; 0 if nobody does
+        self.session = 0  # the session that carries out orders; 0 for none
         self.launchers: tuple[str, ...] = ()  # which launchers that is for
         self.troubles: dict[str, str] = {}  # why a launcher cannot tell what runs
         # launchers that were told of orders and have not come for them yet

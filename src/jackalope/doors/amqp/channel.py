@@ -64,11 +64,6 @@ class Channel:
     # For the connection.
 
     def on_frame(self, kind: int, payload: bytes) -> None:
-        """Act on a frame.
-
-        Raises:
-            AmqpError: the peer did something wrong.
-        """
         if self._is_closing:
             self._on_closing(kind, payload)
         elif kind == amqp.METHOD:
@@ -88,7 +83,7 @@ class Channel:
         yield from self._stopped
 
     def close(self) -> None:
-        """Give everything back that the channel holds."""
+        """Release everything that the channel holds."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -122,19 +117,18 @@ class Channel:
     # For receivers and declarations.
 
     def is_closed(self) -> bool:
-        """Return whether nothing more may be sent on the channel."""
         return self._is_closed
 
     def wait(self) -> None:
-        """Act on no further method of the peer until `go_on`."""
+        """Process no further method of the peer until `go_on`."""
         self.connection.awaiting.add(self.number)
 
     def go_on(self) -> None:
-        """Act on what the peer sent behind a method that is answered now."""
+        """Process what the peer sent behind a method that is answered now."""
         self.connection.answered(self.number)
 
     def retire(self, subscription: Subscription) -> None:
-        """Forget a consumer that stops; its session stays until everything is answered."""
+        """Remove a cancelled consumer; its session stays until everything is acknowledged."""
         del self.subscriptions[subscription.tag]
         self._stopped = [receiver for receiver in self._stopped if not receiver.is_over]
         self._stopped.append(subscription)
@@ -146,7 +140,7 @@ class Channel:
         self.connection.write(amqp.encode_method(self.number, name, **args))
 
     def refuse(self, refusal: Refusal, class_id: int = 0, method_id: int = 0) -> None:
-        """Close the channel or the connection because the broker refuses something."""
+        """Close the channel or the connection because of a refusal."""
         fault = fault_of(refusal, self.connection.vhost)
         fault.class_id, fault.method_id = class_id, method_id
         self.fail(fault)
@@ -154,7 +148,7 @@ class Channel:
     def ask(
         self, command: AnyCommand, method: amqp.Method, done: Callable[[Answered], None]
     ) -> None:
-        """Ask something of the broker; a refusal ends the channel."""
+        """Send a command to the broker; a refusal closes the channel."""
 
         def answered(body: Answered) -> None:
             if self._is_closed:
@@ -169,7 +163,6 @@ class Channel:
         self.connection.ask(command, answered)
 
     def drop_taker(self, taker: Taker) -> None:
-        """Forget who took tasks of a queue that is not there."""
         self._takers = {name: each for name, each in self._takers.items() if each is not taker}
         taker.close()
 
@@ -237,7 +230,7 @@ class Channel:
         self.send("basic.qos-ok")
 
     def _join_share(self) -> None:
-        """Let the consumers that are there already have the slots of the channel too."""
+        """Move the existing consumers to the shared slots of the channel."""
         for subscription in self.subscriptions.values():
             number, slots = self.share
             command = LimitShare(session=subscription.session, share=number, slots=slots)
@@ -337,7 +330,7 @@ class Channel:
             self.wait()
 
     def _taker(self, queue: str, *, no_ack: bool) -> Taker:
-        """Find or make the one who takes tasks of a queue; one that has nothing may have to go."""
+        """Find or make the receiver for `basic.get` of a queue; an idle one may be evicted."""
         taker = self._takers.get((queue, no_ack))
         if taker is None:
             if len(self._takers) >= TAKERS_PER_CHANNEL_MAX:
@@ -355,7 +348,6 @@ class Channel:
             self.ack(args["delivery_tag"], args["multiple"])
 
     def ack(self, tag: int, multiple: bool) -> None:
-        """Report that deliveries are done."""
         for delivery in self._answered(tag, is_multiple=multiple):
             receiver, task, fence, answer = delivery
             if answer is not None:
@@ -372,7 +364,7 @@ class Channel:
             self.nack(tag, multiple, requeue)
 
     def nack(self, tag: int, multiple: bool, requeue: bool) -> None:
-        """Give deliveries back, or up."""
+        """Requeue or reject deliveries."""
         self._give(self._answered(tag, is_multiple=multiple), is_back=requeue)
 
     def _on_recover(self, method: amqp.Method) -> None:
@@ -383,7 +375,7 @@ class Channel:
             self.send("basic.recover-ok")
 
     def _give(self, deliveries: list[Delivery], *, is_back: bool) -> None:
-        """Give tasks back to their place, or up as rejected."""
+        """Requeue tasks, or end them as rejected."""
         self.connection.flush()
         by_receiver: dict[Receiver, list[Delivery]] = {}
         for delivery in deliveries:
@@ -403,7 +395,7 @@ class Channel:
                 receiver.answered()
 
     def _answered(self, tag: int, *, is_multiple: bool) -> list[Delivery]:
-        """Take out the deliveries that an answer is about."""
+        """Remove and return the deliveries that an acknowledgement covers."""
         unanswered = self.unanswered
         if not is_multiple:
             delivery = unanswered.pop(tag, None)

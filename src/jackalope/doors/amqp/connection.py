@@ -108,7 +108,6 @@ class Connection(asyncio.Protocol):
     # The transport's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let the peer in, if there is room."""
         self._transport = transport  # type: ignore[assignment]
         self.peer = (transport.get_extra_info("peername") or ("", 0))[:2]
         self.certificate = transport.get_extra_info("peercert") or {}
@@ -121,7 +120,6 @@ class Connection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)  # type: ignore[attr-defined]
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Forget the peer, and take back what it has not answered."""
         self.door.leave(self)
         self.broker.backlog.forget(self)
         self._transport = None
@@ -134,7 +132,6 @@ class Connection(asyncio.Protocol):
             self.session = 0
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes, and act on each frame that is now whole."""
         self._is_heard = True
         if len(self._head) < len(amqp.HEADER):
             missing = len(amqp.HEADER) - len(self._head)
@@ -151,13 +148,12 @@ class Connection(asyncio.Protocol):
             self._go_on()
 
     def pause_writing(self) -> None:
-        """Give a peer that does not read no further task, and do not read from it either."""
+        """Suspend deliveries to a peer that does not read, and reading from it."""
         self._stuck_since_us = self.broker.steady_us()
         self._hold_consumers(is_held=True)
         self.hold("stuck")
 
     def resume_writing(self) -> None:
-        """Go on with a peer that reads again."""
         self._stuck_since_us = 0
         self.broker.backlog.note(self, self.unread_bytes())
         self._hold_consumers(is_held=False)
@@ -169,7 +165,6 @@ class Connection(asyncio.Protocol):
     # The broker's side.
 
     def deliver(self, effects: list[Effect]) -> None:
-        """Take the answers of the broker."""
         for effect in effects:
             if isinstance(effect, Reply):
                 done = self._asked.pop(effect.ref, None)
@@ -182,7 +177,7 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def ask(self, command: AnyCommand, done: Done, who: Principal | None = None) -> None:
-        """Put a command into the inbox, after all earlier ones; pass the answer to `done`."""
+        """Put a command into the inbox, after all earlier ones; pass the reply to `done`."""
         self.flush()
         command.session, command.ref = self.session, self.new_ref(done)
         if self._publishing:
@@ -196,26 +191,26 @@ class Connection(asyncio.Protocol):
             self._asked.pop(command.ref)(refusal)
 
     def answered(self, number: int) -> None:
-        """Act on what came behind the method that a channel had to wait for."""
+        """Process what arrived behind the method that a channel had to wait for."""
         self.awaiting.discard(number)
         if _ANSWER in self._holds:
             # Not at once: the broker has more effects for this connection, and they come first.
             asyncio.get_running_loop().call_soon(self.release, _ANSWER)
 
     def new_ref(self, done: Done) -> int:
-        """Return the ref of a command whose answer is passed to `done`."""
+        """Return the ref of a command whose reply is passed to `done`."""
         self._refs += 1
         self._asked[self._refs] = done
         return self._refs
 
     def drop_ref(self, ref: int) -> None:
-        """Wait no longer for the answer to a command that the broker did not take."""
+        """Forget the ref of a command that the broker did not accept."""
         self._asked.pop(ref, None)
 
     # The door's side.
 
     def look(self, now_us: int, shortage: str) -> None:
-        """See whether the peer is silent, stuck, in need of a heartbeat, or need wait no longer."""
+        """Check for silence, stalls and due heartbeats, and whether the peer is still blocked."""
         if self._greeting is not None:
             if now_us - self._begun_us > self.door.hello_us:
                 self.abort()
@@ -243,23 +238,20 @@ class Connection(asyncio.Protocol):
             self.release(_SHORTAGE)
 
     def check_access(self) -> None:
-        """Let the peer go if it would not be let in any more."""
         if self.session and not self.broker.access.is_current(self.principal, self.broker.now_us()):
             self.end("the API key expired or was revoked, or one is now required")
 
     def end(self, why: str) -> None:
-        """Report the reason to the peer, and close."""
         self.fail(ConnectionFault(320, why))
 
     def abort(self) -> None:
-        """Close without notice."""
         if self._transport is not None:
             self._transport.abort()
 
     # Frames.
 
     def _go_on(self) -> None:
-        """Act on the frames that have arrived, unless the connection is held."""
+        """Process received frames, unless the connection is held."""
         while self._frames and not self._holds:
             kind, number, payload = self._frames[0]
             if self.awaiting and (number in self.awaiting or not number):
@@ -363,7 +355,7 @@ class Connection(asyncio.Protocol):
         self._items_left -= 1
 
     def flush(self) -> None:
-        """Hand what has gathered to the broker, and send what is to be sent."""
+        """Send gathered commands to the broker, and pending data to the peer."""
         if self._publishing and not self._post_messages():
             self._send()
             return
@@ -411,7 +403,7 @@ class Connection(asyncio.Protocol):
         return True
 
     async def _store_bodies(self, messages: list[Publication]) -> None:
-        """Put large bodies into the blob store, before the messages are handed to the broker."""
+        """Write large bodies to the blob store, before the messages are submitted."""
         blobs = self.broker.blobs
         try:
             for message in messages:
@@ -424,7 +416,7 @@ class Connection(asyncio.Protocol):
         self.release(_BODIES)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside, as long as the connection is there."""
+        """Run something concurrently, as long as the connection exists."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -432,13 +424,13 @@ class Connection(asyncio.Protocol):
     # Flow.
 
     def hold(self, why: str) -> None:
-        """Read and act on nothing more until `release`."""
+        """Stop reading and processing until `release`."""
         self._holds.add(why)
         if self._transport is not None:
             self._transport.pause_reading()
 
     def release(self, why: str) -> None:
-        """Go on, unless something else holds the connection."""
+        """Continue, unless something else holds the connection."""
         self._holds.discard(why)
         if self._transport is None:
             return
@@ -448,7 +440,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _hold_for(self, shortage: str) -> None:
-        """Wait until there is room again; `look` sees when that is."""
+        """Block the peer until resources are available again; `look` checks that."""
         self.hold(_SHORTAGE)
         self._tell_blocked(shortage)
 
@@ -474,20 +466,18 @@ class Connection(asyncio.Protocol):
     # Writing.
 
     def unread_bytes(self) -> int:
-        """Return how much the peer has not read."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def is_read(self) -> bool:
-        """Return whether the peer reads what it is sent."""
         return not self._stuck_since_us
 
     def can(self, capability: str) -> bool:
-        """Return whether the peer has a capability that is not in the specification."""
+        """Return whether the peer announced a capability."""
         capabilities = self.properties.get("capabilities")
         return isinstance(capabilities, dict) and bool(capabilities.get(capability))
 
     def write(self, data: bytes) -> None:
-        """Send something with the next `flush`."""
+        """Queue data for the next `flush`."""
         self._unsent.append(data)
 
     def _send(self) -> None:
@@ -531,7 +521,7 @@ class Connection(asyncio.Protocol):
         self.channels.clear()
 
     def hang_up(self) -> None:
-        """Send what is to be sent, and close."""
+        """Send pending data, and close."""
         self._is_closing = True
         self._send()
         if self._transport is not None:

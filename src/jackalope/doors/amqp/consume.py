@@ -22,16 +22,12 @@ PREFETCH_MAX = 65_535
 
 
 def place_of(connection: Connection, name: str) -> tuple[str, str | None]:
-    """Return the queue that a name means, and the key if it means the requests of a pool."""
+    """Return the queue of a name, and the key if it stands for the requests of a pool."""
     return views.place_of(connection.broker.engine, connection.namespace, name)
 
 
 def consumer_of(channel: Channel, name: str, tag: str, args: dict[str, Any]) -> Consume:
-    """Return the command that lets a consumer in.
-
-    Raises:
-        AmqpError: an argument is wrong, or the queue cannot have such a consumer.
-    """
+    """Return the command that registers a consumer; raises `AmqpError`."""
     no_ack, connection = args["no_ack"], channel.connection
     queue, key = place_of(connection, name)
     labels = {"door": "amqp", "tag": tag, "peer": f"{connection.peer[0]}:{connection.peer[1]}"}

@@ -34,7 +34,7 @@ AnyShape = TypeVar("AnyShape", bound=msgspec.Struct)
 
 
 def _plain(channel: Channel, method: Method, answer: str) -> Callable[[Answered], None]:
-    """Return a callback that sends an empty confirmation, unless none is wanted."""
+    """Return a callback that sends an empty confirmation, unless `no-wait` is set."""
 
     def done(_: Answered) -> None:
         if not method.args.get("no_wait", False):
@@ -44,7 +44,7 @@ def _plain(channel: Channel, method: Method, answer: str) -> Callable[[Answered]
 
 
 def _counted(channel: Channel, method: Method, answer: str) -> Callable[[Answered], None]:
-    """Return a callback that sends an answer with the number of messages removed."""
+    """Return a callback that sends a confirmation with the number of messages removed."""
 
     def done(body: Answered) -> None:
         if isinstance(body, Dropped) and not method.args["no_wait"]:
@@ -54,7 +54,7 @@ def _counted(channel: Channel, method: Method, answer: str) -> Callable[[Answere
 
 
 def _command(channel: Channel, method: Method, shape: type[AnyShape], **fields: Any) -> AnyShape:
-    """Make a command, or a part of one, of the arguments that its fields have the names of."""
+    """Make a command from the arguments that have the names of its fields."""
     connection = channel.connection
     known = {
         **method.args,
@@ -89,7 +89,6 @@ def delete_exchange(channel: Channel, method: Method) -> None:
 
 
 def bind_exchange(channel: Channel, method: Method) -> None:
-    """Bind an exchange to another, or undo that."""
     args = method.args
     _bind(channel, method, args["destination"], is_to_exchange=True, key=args["routing_key"])
 
@@ -145,7 +144,6 @@ def _declare_reply_to(channel: Channel, method: Method) -> None:
 
 
 def bind_queue(channel: Channel, method: Method) -> None:
-    """Bind a queue to an exchange, or undo that."""
     queue, key = method.args["queue"], method.args["routing_key"]
     if not queue:
         queue = _last_queue(channel)
@@ -162,7 +160,7 @@ def delete_queue(channel: Channel, method: Method) -> None:
 
 
 def _remove(channel: Channel, method: Method, shape: type[PurgeQueue | RemoveQueue]) -> None:
-    """Remove what is in a queue, or the queue with it."""
+    """Delete or purge a queue."""
     queue, key = place_of(channel.connection, method.args["queue"] or _last_queue(channel))
     command = _command(channel, method, shape, queue=queue, key=key)
     channel.ask(command, method, _counted(channel, method, f"{method.name}-ok"))

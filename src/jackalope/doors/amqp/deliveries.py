@@ -47,7 +47,7 @@ NO_ACK_WINDOW = 1_000
 
 
 class Delivery(NamedTuple):
-    """A task that a channel has and has not answered yet."""
+    """A task delivered on a channel and not acknowledged yet."""
 
     receiver: Receiver
     task: TaskId
@@ -79,7 +79,6 @@ class Receiver:
         self._loading: asyncio.Task[None] | None = None
 
     def deliver(self, effects: list[Effect]) -> None:
-        """Take what the broker has for this session."""
         for effect in effects:
             if isinstance(effect, Reply):
                 self.on_reply(effect)
@@ -93,7 +92,7 @@ class Receiver:
         self.channel.connection.flush()
 
     def refill(self) -> None:
-        """Ask for more once half of what may be on its way to the peer was sent to it."""
+        """Grant more credit once half of what may be in flight to the peer was sent."""
         if self._spent >= NO_ACK_WINDOW // 2 and self.channel.connection.is_read():
             command = GrantCredit(session=self.session, credit=self._spent)
             self.broker.post(command, THE_BROKER)
@@ -104,19 +103,19 @@ class Receiver:
         self.channel.connection.end(why)
 
     def close(self) -> None:
-        """Give the session up, and with it what is not answered."""
+        """Close the session, which releases what is not acknowledged."""
         self.is_over = True
         if self._loading is not None:
             self._loading.cancel()
         self.broker.close_session(self.session)
 
     def answered(self) -> None:
-        """Note that a delivery was answered; close the session if it is no longer needed."""
+        """Count an acknowledgement; close the session if it is no longer needed."""
         self.unanswered -= 1
         self.close_if_done()
 
     def close_if_done(self) -> None:
-        """Close the session if nothing comes out any more and everything was answered."""
+        """Close the session if it is stopped and everything is acknowledged."""
         if self.is_stopped and not self.unanswered:
             self.channel.connection.flush()
             self.close()
@@ -136,10 +135,10 @@ class Receiver:
         """Handle the removal of the queue."""
 
     def on_loaded(self) -> None:
-        """Continue after the last large body was handed over."""
+        """Continue after the last large body was delivered."""
 
     def on_given_back(self) -> None:
-        """Continue after a task was handed back whose body cannot be loaded."""
+        """Continue after a task whose body cannot be loaded was released."""
 
     def send(self, tag: int, given: Assignment, envelope: Envelope, body: bytes) -> None:
         """Write a delivery."""
@@ -174,7 +173,7 @@ class Receiver:
         self.send(tag, given, envelope, body)
 
     async def _load(self) -> None:
-        """Load large bodies, one after the other, and hand over what waited behind them."""
+        """Load large bodies one by one, and deliver what waited behind them."""
         while self._waiting:
             given = self._waiting[0]
             try:
@@ -194,7 +193,7 @@ class Receiver:
         return bool(self._waiting)
 
     def _give_back(self, given: Assignment, fault: StorageFault) -> None:
-        """Hand a task back whose body cannot be had just now; or give it up if it is lost."""
+        """Release a task whose body is unavailable, or end it if the body is lost."""
         self.broker.post(without_payload(self.session, given, fault), THE_BROKER)
         self.on_given_back()
 
@@ -232,7 +231,7 @@ class Subscription(Receiver):
                 self.on_loaded()
 
     def on_loaded(self) -> None:
-        """Report that the consumer has stopped, once everything it was given is sent."""
+        """Report that the consumer has stopped, once everything is delivered."""
         if not self._is_stopping:
             return
         self._is_stopping, self.is_stopped = False, True
@@ -242,7 +241,7 @@ class Subscription(Receiver):
         self.close_if_done()
 
     def on_cancelled(self) -> None:
-        """Notify the peer that the queue is gone, if it supports that notification."""
+        """Notify the peer that the queue was deleted, if it supports that."""
         channel = self.channel
         if channel.subscriptions.get(self.tag) is self:
             channel.retire(self)
@@ -252,7 +251,6 @@ class Subscription(Receiver):
             self.close_if_done()
 
     def send(self, tag: int, given: Assignment, envelope: Envelope, body: bytes) -> None:
-        """Write `basic.deliver`."""
         channel = self.channel
         exchange, key, route = self._route
         if envelope.exchange != exchange or envelope.key != key or not route:
@@ -267,10 +265,10 @@ class Subscription(Receiver):
 
 
 class Taker(Receiver):
-    """Who takes the tasks of a queue one by one."""
+    """The receiver of a queue for `basic.get`."""
 
     def on_reply(self, reply: Reply) -> None:
-        """Report to the peer that there is no message, or the reason for a refusal."""
+        """Report to the peer that there is no message, or the refusal."""
         if isinstance(reply.body, Refusal):
             self.channel.drop_taker(self)
             self.channel.refuse(reply.body, BASIC, 70)
@@ -283,7 +281,6 @@ class Taker(Receiver):
         self.channel.go_on()
 
     def send(self, tag: int, given: Assignment, envelope: Envelope, body: bytes) -> None:
-        """Write `basic.get-ok`."""
         channel = self.channel
         most = channel.connection.frame_bytes_max
         channel.connection.write(

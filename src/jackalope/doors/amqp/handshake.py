@@ -45,14 +45,14 @@ _NAMES = ("DNS", "email", "URI")
 
 
 class Greeting:
-    """The beginning of a connection, step by step."""
+    """The handshake of a connection, step by step."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._expected = "connection.start-ok"
 
     def hear(self, head: bytes) -> bool:
-        """Answer the first bytes of a peer, and return whether it speaks this protocol."""
+        """Answer the protocol header, and return whether it is that of this protocol."""
         if head != amqp.HEADER:
             if len(head) == len(amqp.HEADER) or not amqp.HEADER.startswith(head):
                 self._connection.write(amqp.HEADER)
@@ -83,7 +83,7 @@ class Greeting:
         )
 
     def take(self, method: amqp.Method) -> bool:
-        """Take the next step, and return whether the connection is open."""
+        """Process the next step, and return whether the connection is open."""
         if method.name == "connection.close":
             self._connection.write(amqp.encode_method(0, "connection.close-ok"))
             self._connection.hang_up()
@@ -124,11 +124,7 @@ class Greeting:
         self._expected = "connection.tune-ok"
 
     def _admit(self, mechanism: str, response: bytes) -> tuple[str, Principal | Refusal]:
-        """Return who the peer is, and whether it is let in.
-
-        Raises:
-            ConnectionFault: the peer proves it in a way that is not known, or not at all.
-        """
+        """Authenticate the peer; raises `ConnectionFault`."""
         access, now_us = self._connection.broker.access, self._connection.broker.now_us()
         if mechanism != _EXTERNAL:
             user, token = _credentials(mechanism, response)
@@ -178,7 +174,7 @@ def _credentials(mechanism: str, response: bytes) -> tuple[str, str]:
 
 
 def _names_of(certificate: dict[str, Any]) -> list[str]:
-    """Return the names that a certificate has: its common name, then those beside it."""
+    """Return the names of a certificate: its common name, then its alternative names."""
     subject = [pair for part in certificate.get("subject", ()) for pair in part]
     common = [value for kind, value in subject if kind == "commonName"]
     beside = [value for kind, value in certificate.get("subjectAltName", ()) if kind in _NAMES]

@@ -41,7 +41,7 @@ _BEGINNING = f"{REPLY_TO}.answer."
 
 
 class Answer:
-    """What is known of the answer to one delivery."""
+    """The state of the answer to one delivery."""
 
     __slots__ = ("address", "body", "error", "is_given", "parts")
 
@@ -55,12 +55,7 @@ class Answer:
 
 
 def take(connection: Connection, message: Publication) -> bool:
-    """Store a message if it answers a delivery of this connection, and return whether it does.
-
-    Raises:
-        ChannelFault: the channel keeps too much already.
-        ConnectionFault: the headers cannot be read.
-    """
+    """Store a message if it answers a delivery of this connection, and return whether it does."""
     if not message.key.startswith(_BEGINNING):
         return False
     channel, delivery = _place_of(connection, message.key)
@@ -115,7 +110,7 @@ def _keep(channel: Channel, answer: Answer, status: str, body: bytes) -> None:
 
 
 def _pass_on(connection: Connection, delivery: Delivery, answer: Answer, body: bytes) -> None:
-    """Pass a part on; one that cannot be makes the answer an error, so that nothing is missing."""
+    """Forward a part; if that fails the answer becomes an error, so that nothing is missing."""
     part = msgspec.msgpack.encode((answer.parts, body))
     told = connection.broker.message_hub.broadcast(
         connection.namespace, subject_of(delivery.task), "", part
@@ -138,7 +133,7 @@ def _told(raw: bytes) -> tuple[str, bool]:
 
 
 class _OsrdyneError(msgspec.Struct):
-    """An error as osrdyne's workers write it; other fields are not read."""
+    """An error in osrdyne's format; other fields are ignored."""
 
     type: str
     message: str
@@ -153,7 +148,7 @@ def _error(status: str, body: bytes) -> Error:
 
 
 async def _give_large(connection: Connection, delivery: Delivery, answer: Answer) -> None:
-    """Hand over an answer that is too large for a record; the peer is not read from meanwhile."""
+    """Store an answer that is too large for a record; the peer is not read from meanwhile."""
     blobs, receiver = connection.broker.blobs, delivery.receiver
     try:
         ref = await blobs.off_loop(lambda: blobs.write([answer.body]))
@@ -180,7 +175,6 @@ def hand_over(waiting: Channel, reply: DirectReply) -> None:
 
 
 def write(waiting: Channel, address: str, properties: bytes, body: bytes) -> None:
-    """Write a reply to the channel that waits for it."""
     number, connection = waiting.number, waiting.connection
     consumer = amqp.short_string(waiting.reply_to[1].encode())
     route = amqp.encode_route("", address)
@@ -192,7 +186,7 @@ def write(waiting: Channel, address: str, properties: bytes, body: bytes) -> Non
 
 
 async def _load(waiting: Channel, reply: DirectReply, ref: BlobRef) -> None:
-    """Hand a reply over whose body is in the blob store."""
+    """Deliver a reply whose body is in the blob store."""
     try:
         body = await waiting.connection.broker.blobs.load(ref)
     except StorageFault as fault:

@@ -65,11 +65,7 @@ class Publisher:
         self._method, self._size, self.is_arriving = args, -1, True
 
     def on_content(self, kind: int, payload: bytes) -> None:
-        """Take the next part of a message.
-
-        Raises:
-            AmqpError: it is out of order, or too large.
-        """
+        """Process the next frame of a message; raises `AmqpError`."""
         if not self.is_arriving:
             raise ConnectionFault(505, "expected method frame, got non method frame instead")
         if (kind == amqp.CONTENT_HEADER) != (self._size < 0):
@@ -97,7 +93,7 @@ class Publisher:
             self._take(body)
 
     def _take(self, body: bytes) -> None:
-        """Take a message that is complete."""
+        """Process a complete message."""
         message = self._message(body)
         if self.is_transacting:
             if len(self._held_messages) >= TRANSACTION_ITEMS_MAX:
@@ -138,7 +134,7 @@ class Publisher:
         return views.takes_requests(connection.broker.engine, connection.namespace, exchange)
 
     def _with_address(self, properties: bytes) -> bytes:
-        """Put the address under which this channel waits for replies into properties."""
+        """Replace the pseudo-queue in properties by this channel's reply address."""
         address = self._channel.reply_to[0]
         if not address:
             raise ChannelFault(406, "fast reply consumer does not exist")
@@ -191,7 +187,7 @@ class Publisher:
             self._channel.refuse(refusal, amqp.BASIC, 40)
 
     def _tell(self, messages: list[Publication], first: int, body: Answered) -> None:
-        """Report the outcome of its messages to the peer."""
+        """Report the outcomes of its messages to the peer."""
         channel = self._channel
         if isinstance(body, Refusal):
             channel.refuse(body, amqp.BASIC, 40)
@@ -234,21 +230,19 @@ class Publisher:
     # Confirmations and transactions.
 
     def confirm(self) -> None:
-        """Confirm messages from now on."""
         if self.is_transacting:
             raise ChannelFault(406, "cannot switch from tx to confirm mode")
         self._connection.flush()
         self.is_confirming = True
 
     def begin_transaction(self) -> None:
-        """Hold messages and answers back from now on."""
         if self.is_confirming:
             raise ChannelFault(406, "cannot switch from confirm to tx mode")
         self._connection.flush()
         self.is_transacting = True
 
     def hold_back(self, answer: Callable[..., None], *args: Any) -> bool:
-        """Hold back an answer to deliveries in a transaction, and return whether there is one."""
+        """Defer an acknowledgement if a transaction is open, and return whether it is."""
         if self.is_transacting:
             if len(self._held_answers) >= TRANSACTION_ITEMS_MAX:
                 raise ChannelFault(406, f"more than {TRANSACTION_ITEMS_MAX} in one transaction")
@@ -256,7 +250,7 @@ class Publisher:
         return self.is_transacting
 
     def commit(self) -> None:
-        """Submit what was held back, and answer the peer once it is durable."""
+        """Submit what was deferred, and answer the peer once it is durable."""
         self._refuse_without_transaction()
         messages, self._held_messages = self._held_messages, []
         answers, self._held_answers = self._held_answers, []
@@ -277,7 +271,6 @@ class Publisher:
         self._connection.ask(barrier, done, THE_BROKER)
 
     def roll_back(self) -> None:
-        """Forget what was held back."""
         self._refuse_without_transaction()
         self._held_messages.clear()
         self._held_answers.clear()
@@ -288,13 +281,13 @@ class Publisher:
 
 
 def unexpected() -> ConnectionFault:
-    """Return the fault of a frame that comes where the header of a message is expected."""
+    """Return the error for a frame other than the expected content header."""
     text = "expected content header for class 60, got non content header frame instead"
     return ConnectionFault(505, text, amqp.BASIC, 40)
 
 
 def _expiration_us(text: str) -> int:
-    """Return how long a message may wait; negative if not specified."""
+    """Return the expiration of a message; negative if it has none."""
     if not text:
         return -1
     if text.isascii() and text[0] == "-" and text[1:].isdigit():

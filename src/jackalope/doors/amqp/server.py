@@ -45,16 +45,14 @@ class AmqpDoor(Listener[Connection, AmqpConfig]):
         self._shares = 0
 
     def connect(self) -> Connection:
-        """Make a connection for a peer that has come."""
         return Connection(self)
 
     def next_share(self) -> int:
-        """Return a number for slots that the consumers of a channel have together."""
+        """Return a new id for slots that the consumers of a channel share."""
         self._shares += 1
         return self._shares
 
     async def look(self) -> None:
-        """Wait a while, then look at every connection."""
         await asyncio.sleep(_LOOK_EVERY_S)
         now_us = self.broker.steady_us()
         shortage = self.broker.health.shortage()
@@ -74,11 +72,9 @@ class ConnectionRegistry:
         self._door = door
 
     def all(self) -> list[Link]:
-        """Return every connection that is open."""
         return [self._link(each) for each in self._door.connections if each.session]
 
     def close(self, name: str, why: str) -> bool:
-        """Close a connection, and return whether there was one of this name."""
         for each in list(self._door.connections):
             if each.session and self._name(each) == name:
                 each.end(why)

@@ -82,7 +82,7 @@ _CLOSE_S = 2.0
 
 
 class Malformed(Message):
-    """A request that could not be read, but for its reference."""
+    """A request of which only the reference could be decoded."""
 
     ref: int
     why: str
@@ -126,7 +126,6 @@ class Connection(asyncio.Protocol):
     # The transport's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept the peer, or refuse it because there is no room."""
         self._transport = transport  # type: ignore[assignment]
         if not self._door.enter(self):
             most = self._door.config.max_connections
@@ -136,7 +135,7 @@ class Connection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)  # type: ignore[attr-defined]
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Forget the peer. Its worker, if it is one, may come back within its grace."""
+        """Close the session. Its worker, if there is one, may resume within its grace."""
         self._door.leave(self)
         self._broker.backlog.forget(self)
         self._listening.end(self._broker.events)
@@ -149,7 +148,6 @@ class Connection(asyncio.Protocol):
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes, and act on each frame that is now whole."""
         self._heard_us = self._broker.steady_us()
         try:
             for kind, body in self._reader.feed(data):
@@ -170,13 +168,12 @@ class Connection(asyncio.Protocol):
             self._go_on()
 
     def pause_writing(self) -> None:
-        """Stop reading from a peer that does not read: its answers would only pile up."""
+        """Stop reading from a peer that does not read: its replies would accumulate."""
         self._stuck_since_us = self._broker.steady_us()
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Go on with a peer that reads again."""
         self._stuck_since_us = 0
         self._broker.backlog.note(self, self.unread_bytes())
         self._read_on()
@@ -184,7 +181,7 @@ class Connection(asyncio.Protocol):
     # The door's side.
 
     def look(self, now_us: int) -> None:
-        """See whether the peer is silent, stuck or in need of a heartbeat."""
+        """Check whether the peer is silent, stuck or needs a heartbeat."""
         door, heartbeat_us = self._door, self._door.config.heartbeat_us
         if not self.session and self._beats_for is None:
             if now_us - self._opened_us > door.hello_us:
@@ -199,7 +196,6 @@ class Connection(asyncio.Protocol):
             self._write(Heartbeat())
 
     def check_access(self) -> None:
-        """Let the peer go if it would not be let in any more."""
         if self.session and not self._broker.access.is_current(
             self._principal, self._broker.now_us()
         ):
@@ -208,12 +204,11 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def end(self, why: str, notice: str = "goodbye") -> None:
-        """Report the reason to the peer, and close."""
         self._write(Notice(notice, why))
         self._close()
 
     def touch(self) -> bool:
-        """Take a heartbeat that came over the pulse; return whether the session still exists."""
+        """Process a heartbeat of the pulse; return whether the session still exists."""
         if self._transport is not None:
             self._heard_us = self._broker.steady_us()
             self._broker.post(Heartbeat(session=self.session), self._principal)
@@ -233,7 +228,7 @@ class Connection(asyncio.Protocol):
     # Messages of the peer.
 
     def _go_on(self) -> None:
-        """Act on what has arrived, as far as this turn allows."""
+        """Process received frames, as far as this turn allows."""
         try:
             while self._waiting and not self._is_holding and self._transport is not None:
                 if self._requests_left <= 0 or self._tasks_left <= 0:
@@ -249,7 +244,7 @@ class Connection(asyncio.Protocol):
         self._release()
 
     def _hold(self) -> None:
-        """Read and act on nothing more until `_release`."""
+        """Stop reading and processing until `_release`."""
         self._is_holding = True
         if self._transport is not None:
             self._transport.pause_reading()
@@ -260,7 +255,7 @@ class Connection(asyncio.Protocol):
         self._read_on()
 
     def _read_on(self) -> None:
-        """Read from the peer again, unless something holds the connection."""
+        """Resume reading, unless the connection is held."""
         if self._transport is not None and not self._is_holding and not self._stuck_since_us:
             self._transport.resume_reading()
 
@@ -288,7 +283,7 @@ class Connection(asyncio.Protocol):
             self._on_other(message)
 
     def _on_other(self, message: AnyMessage) -> None:
-        """Act on what is neither for the core nor for other sessions."""
+        """Process what is neither for the core nor for other sessions."""
         if type(message) is Query:
             self._on_query(message)
         elif type(message) is Subscribe:
@@ -301,7 +296,7 @@ class Connection(asyncio.Protocol):
             raise FrameError(f"unexpected {type(message).__name__}")
 
     def _on_malformed(self, message: Malformed) -> None:
-        """Refuse a request that cannot be read; those before and after it are not concerned."""
+        """Refuse a malformed request; other requests are not affected."""
         if not self.session:
             raise FrameError(message.why)
         if message.ref:
@@ -342,7 +337,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _let_in(self, hello: Hello) -> bool:
-        """Open a session for a peer that is authorized, and return whether it is."""
+        """Open a session for an authorized peer, and return whether it is."""
         found = self._broker.access.admit(hello.token, self._broker.now_us())
         if isinstance(found, Principal):
             key = found.key
@@ -374,7 +369,7 @@ class Connection(asyncio.Protocol):
             self._broker.post(beat, self._principal)
 
     def _is_beat_due(self) -> bool:
-        """Return whether to pass a beat on to the core: once a second is enough."""
+        """Return whether to forward a heartbeat to the core: once a second is enough."""
         if self._heard_us - self._beat_us < SECOND:
             return False
         self._beat_us = self._heard_us
@@ -486,7 +481,7 @@ class Connection(asyncio.Protocol):
             self._run(self._upload(message))
 
     async def _upload(self, message: Upload) -> None:
-        """Write a part. What came after waits, to keep its order."""
+        """Write a part. Later frames wait, to keep their order."""
         try:
             body = await self._streams.add(message, self._principal)
         except Refused as refused:
@@ -522,7 +517,7 @@ class Connection(asyncio.Protocol):
     async def _spill(
         self, ref: int, commands: list[AnyCommand], gathering: Gathering | None
     ) -> None:
-        """Put large bodies into the blob store first. What came after waits, to keep its order."""
+        """Write large bodies to the blob store first. Later frames wait, to keep their order."""
         try:
             await spill(self._broker, commands)
         except StorageFault as fault:
@@ -533,7 +528,7 @@ class Connection(asyncio.Protocol):
         self._release()
 
     async def _load(self, blob: BlobRef) -> None:
-        """Load the body that what goes out waits for, and go on with it."""
+        """Load the body that outgoing effects wait for, and continue."""
         try:
             refuse_oversized(blob, self._outgoing.body_bytes_max)
             body = await self._broker.blobs.load(blob)
@@ -545,7 +540,7 @@ class Connection(asyncio.Protocol):
         self.deliver([])
 
     async def _do_without(self, effect: Effect, fault: StorageFault) -> None:
-        """Go on without a body that cannot be had: for good, or for a while."""
+        """Continue without a body that cannot be read: for good, or for a while."""
         command = without_body(self.session, effect, fault)
         if command is not None:
             self._broker.post(command, THE_BROKER)
@@ -556,7 +551,7 @@ class Connection(asyncio.Protocol):
     # Writing.
 
     def _gather(self, reply: Reply) -> Reply | None:
-        """Make one answer of several, where one request became several commands."""
+        """Combine the replies of a request that became several commands."""
         gathering = self._gatherings.pop(reply.ref, None)
         if gathering is None:
             return reply
@@ -587,7 +582,6 @@ class Connection(asyncio.Protocol):
         self.abort()
 
     def unread_bytes(self) -> int:
-        """Return how much the peer has not read."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def _close(self) -> None:
@@ -597,7 +591,6 @@ class Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_later(_CLOSE_S, self.abort)
 
     def abort(self) -> None:
-        """Close at once, whatever is unsent."""
         if self._transport is not None:
             self._transport.abort()
 

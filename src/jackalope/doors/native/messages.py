@@ -51,7 +51,7 @@ class Messaging:
         self._seat: Seat | None = None
 
     def take(self, message: Messages, principal: Principal, namespace: str) -> int:
-        """Act on a message of the peer, and return how many frames that made for others."""
+        """Process a message of the peer, and return how many frames it caused for others."""
         if self._seat is None:
             self._seat = self._switchboard.sit(namespace, self)
         outcome = _refuse(principal, message) or self._act(self._seat, message)
@@ -61,7 +61,6 @@ class Messaging:
         return 0 if isinstance(outcome, Refusal) else outcome
 
     def end(self) -> None:
-        """Take and send nothing any more."""
         if self._seat is not None:
             self._switchboard.leave(self._seat)
 
@@ -86,19 +85,15 @@ class Messaging:
     # From the message_hub.
 
     def is_slow(self) -> bool:
-        """Return whether the peer does not read what it is sent."""
         return self._is_stuck()
 
     def called(self, call: int, recipient: str, body: bytes) -> None:
-        """Hand over a call for a recipient."""
         self._write(Called(call, recipient, body))
 
     def replied(self, ref: int, stage: CallStage, body: bytes) -> None:
-        """Send the peer a reply to one of its calls."""
         self._write(CallReplied(ref, stage, body))
 
     def heard(self, subject: str, sender: str, body: bytes, missed: int) -> None:
-        """Hand over a broadcast."""
         self._write(Heard(subject, sender, body, missed))
 
 
@@ -128,7 +123,7 @@ def _needs(message: Messages) -> list[Permission]:
 
 
 class Listening:
-    """The subscription of one connection, if it has one."""
+    """The event subscription of one connection, if it has one."""
 
     def __init__(self, write: Callable[[Message], None], is_stuck: Callable[[], bool]) -> None:
         self._write = write
@@ -139,7 +134,7 @@ class Listening:
     def begin(
         self, events: Happenings, principal: Principal, namespace: str, message: Subscribe
     ) -> None:
-        """Subscribe to what the message asks for, in place of the earlier subscription."""
+        """Subscribe as requested, replacing the earlier subscription."""
         self.end(events)
         self._subscription = Subscription(
             self._take, namespace, message.queue, message.task, queues=principal.queues
@@ -147,7 +142,6 @@ class Listening:
         events.subscribe(self._subscription)
 
     def end(self, events: Happenings) -> None:
-        """End the subscription."""
         if self._subscription is not None:
             events.unsubscribe(self._subscription)
 

@@ -35,22 +35,19 @@ class NativeDoor(Listener[Connection, NativeConfig]):
         self.pulses: dict[str, Connection] = {}  # the connection of each pulse
 
     def connect(self) -> Connection:
-        """Make a connection for a peer that has come."""
         return Connection(self)
 
     def leave(self, connection: Connection) -> None:
-        """Forget a connection that is closed."""
         super().leave(connection)
         self.pulses.pop(connection.pulse, None)
 
     def give_pulse(self, connection: Connection) -> str:
-        """Make the secret by which another connection can keep this one's session alive."""
+        """Return a secret with which another connection can keep this one's session alive."""
         pulse = secrets.token_hex(16)
         self.pulses[pulse] = connection
         return pulse
 
     async def look(self) -> None:
-        """Wait a while, then look at every connection."""
         await asyncio.sleep(self.config.heartbeat_us / SECOND / _LOOKS_PER_HEARTBEAT)
         now_us = self.broker.steady_us()
         for connection in list(self.connections):

@@ -35,7 +35,7 @@ _MAY_UPLOAD = (Permission.SUBMIT_TASKS, Permission.WORK)
 
 
 class Streams:
-    """The uploads of one connection, and what it fetches."""
+    """The uploads and downloads of one connection."""
 
     def __init__(self, broker: Broker, part_bytes_max: int) -> None:
         self._broker = broker
@@ -45,7 +45,7 @@ class Streams:
         self.fetches = 0
 
     def end(self) -> None:
-        """Leave nothing behind of what no request has named."""
+        """Remove every upload that no request has used."""
         for draft, _ in self._open.values():
             self._broker.blobs.abandon(draft)
         self._open.clear()
@@ -57,14 +57,9 @@ class Streams:
     # In.
 
     async def add(self, message: Upload, who: Principal) -> BlobRef | int:
-        """Take a part of an upload.
+        """Write a part of an upload; return its name with the last part, else the bytes so far.
 
-        Returns:
-            What is uploaded now, with the last part; before that how many bytes have come.
-
-        Raises:
-            Refused: the upload is over: it is not permitted, too large, or one too many.
-            StorageFault: it could not be written. The upload is over.
+        Raises `Refused` or `StorageFault`, which both end the upload.
         """
         draft, size = self._open.pop(message.upload, (None, 0))
         try:
@@ -88,13 +83,13 @@ class Streams:
         return ref
 
     def abort(self, upload: int) -> None:
-        """Give up an upload; nothing happens if it is not open."""
+        """Abort an upload, if it is open."""
         draft, _ = self._open.pop(upload, (None, 0))
         if draft is not None:
             self._broker.blobs.abandon(draft)
 
     def unknown(self, bodies: list[Body]) -> Refusal | None:
-        """Refuse bodies that name something other than an upload of this connection."""
+        """Refuse bodies that do not name an upload of this connection."""
         named = [body.blob for body in bodies if isinstance(body, BlobRef)]
         if all(name in self._whole for name in named) and len(set(named)) == len(named):
             return None
@@ -102,7 +97,7 @@ class Streams:
         return Refusal(Code.UNKNOWN_BLOB, message)
 
     def claim(self, commands: list[AnyCommand]) -> None:
-        """Put what was uploaded into commands that name it. It is theirs from now on."""
+        """Put uploads into the commands that name them, which own them from now on."""
         for command in commands:
             if type(command) is SubmitTasks:
                 for spec in command.tasks:
@@ -139,12 +134,7 @@ class Streams:
     # Out.
 
     async def read(self, message: Fetch, session: int, namespace: str) -> Part:
-        """Read a part of a body.
-
-        Raises:
-            Refused: there is no such body for this peer.
-            StorageFault: it cannot be read.
-        """
+        """Read a part of a body; raises `Refused` if the peer may not see it."""
         if message.fence:
             lease = Held(message.task, message.fence)
             held = await leased_payload(self._broker, session, lease)

@@ -44,7 +44,6 @@ class FolderBlobs(Blobs):
         return FolderDraft(self._folder, self._unfinished, self._drafts)
 
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return the bytes of a blob in chunks."""
         must(offset >= 0 and (length is None or length >= 0), "not a range", offset, length)
         path = self._path(ref.blob)
         with naming_faults(path):
@@ -57,13 +56,11 @@ class FolderBlobs(Blobs):
         return self._read(path, offset, end, is_whole=offset == 0 and end == size)
 
     def delete(self, name: str) -> None:
-        """Remove a blob; nothing happens if it is not there."""
         path = self._path(name)
         with naming_faults(path):
             path.unlink(missing_ok=True)
 
     def names(self) -> Iterator[str]:
-        """Yield the name of every blob, one folder after the other."""
         with naming_faults(self._folder):
             folders = [path for path in self._folder.glob("??") if path.is_dir()]
         for folder in folders:
@@ -72,7 +69,6 @@ class FolderBlobs(Blobs):
             yield from names
 
     def clear(self) -> int:
-        """Remove what crashed writes left behind."""
         removed = 0
         with naming_faults(self._unfinished):
             # Named first, looked up after: a draft is noted before it has a file.
@@ -83,7 +79,7 @@ class FolderBlobs(Blobs):
         return removed
 
     def close(self) -> None:
-        """Do nothing: no file stays open."""
+        """No-op: no file stays open."""
 
     def _path(self, name: str) -> Path:
         # A name comes from a record, and a record from a client: it must not lead elsewhere.
@@ -145,7 +141,6 @@ class FolderDraft(Draft):
         self._digest.update(chunk)
 
     def finish(self) -> BlobRef:
-        """Make the blob of it; durable when this returns."""
         file = self._open()
         name = f"{self.id}-{self._checksum:08x}"
         path = path_of(self._folder, name)
@@ -168,7 +163,6 @@ class FolderDraft(Draft):
         return BlobRef(name, self._size, self._digest.hexdigest())
 
     def abort(self) -> None:
-        """Leave nothing behind."""
         if self.id in self._drafts:
             with suppress(OSError):  # What cannot be removed now is cleared later.
                 self._path.unlink(missing_ok=True)
@@ -201,5 +195,5 @@ def _damaged(path: Path, what: str) -> Corrupt:
 
 
 def _private(path: str, flags: int) -> int:
-    """Open a file that is its owner's alone."""
+    """Open a file with access for its owner only."""
     return os.open(path, flags, 0o600)

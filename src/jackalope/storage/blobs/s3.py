@@ -58,7 +58,7 @@ _UPLOAD_ID = re.compile(r"<UploadId>(.*?)</UploadId>", re.DOTALL)
 
 @dataclass(frozen=True)
 class Keys:
-    """What lets a broker into a store. Never shown."""
+    """The credentials of a store. Never shown."""
 
     id: str  # which keys these are
     secret: str = field(repr=False)  # what signs requests
@@ -67,16 +67,12 @@ class Keys:
 
 
 class Parts:
-    """Finds and removes the parts of uploads that never ended."""
+    """Finds and removes the parts of incomplete uploads."""
 
     def __init__(self, bucket: str, prefix: str, region: str, keys: Keys | None) -> None:
-        """Prepare to look for parts.
+        """Prepare to list uploads whose keys begin with `prefix`, followed by the id of a draft.
 
-        Args:
-            bucket: the address of the bucket.
-            prefix: what the keys of such uploads begin with; the rest is the id of a draft.
-            region: that of the bucket.
-            keys: what lets us in; without them nothing is ever found.
+        Without `keys` nothing is ever found.
         """
         self._bucket = bucket
         self._prefix = prefix
@@ -84,11 +80,7 @@ class Parts:
         self._keys = keys
 
     def clear(self, drafts: Container[str]) -> int:
-        """Abort every upload below the prefix but those of the drafts, and return how many.
-
-        Raises:
-            OSError: the store does not do as asked.
-        """
+        """Abort every upload below the prefix except those of the drafts, and return how many."""
         if self._keys is None:
             return 0
         query = {"uploads": "", "prefix": self._prefix}
@@ -116,7 +108,7 @@ class Parts:
 def sign(
     method: str, address: str, query: dict[str, str], region: str, keys: Keys, *, now: datetime
 ) -> str:
-    """Return an address with a signature in it: AWS Signature Version 4, in the query."""
+    """Return a presigned URL: AWS Signature Version 4, in the query."""
     day, moment = now.strftime("%Y%m%d"), now.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{day}/{region}/s3/aws4_request"
     query = query | {
@@ -165,7 +157,7 @@ _ETAG = "etag:"
 
 @dataclass(frozen=True)
 class S3Place:
-    """Where a broker keeps its blobs in S3-compatible storage."""
+    """The location of a broker's blobs in S3-compatible storage."""
 
     bucket: str  # its bucket, which must be there
     prefix: str  # what all its keys begin with
@@ -197,15 +189,9 @@ class S3Blobs(Blobs, Links):
     drafts_max = 32
 
     def __init__(self, place: S3Place, owner: str, link_life_s: int = LINK_LIFE_S) -> None:
-        """Prepare to use a place; nothing is asked of it yet.
+        """Prepare to use a place, without contacting it.
 
-        Args:
-            place: where.
-            owner: what identifies this broker; the same each time it starts.
-            link_life_s: how long a link is to be good for.
-
-        Raises:
-            StorageFault: the place cannot be one.
+        `owner` identifies this broker across restarts.
         """
         self._place = place
         self._owner = owner
@@ -230,12 +216,7 @@ class S3Blobs(Blobs, Links):
         self._parts = Parts(bucket, f"{place.prefix}/blobs/", place.region, place.keys)
 
     def claim(self) -> None:
-        """Make sure that the prefix belongs to this broker.
-
-        Raises:
-            OutOfReach: that cannot be found out now.
-            StorageFault: it belongs to another.
-        """
+        """Ensure that the prefix belongs to this broker; raises `OutOfReach` or `StorageFault`."""
         if self._is_claimed:
             return
         with naming_store_faults(self._place):
@@ -256,7 +237,6 @@ class S3Blobs(Blobs, Links):
         return S3Draft(self._store, self._place, self._drafts)
 
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Return the bytes of a blob in chunks."""
         must(offset >= 0 and (length is None or length >= 0), "not a range", offset, length)
         key = self._key(ref.blob)
         end = ref.size if length is None else min(ref.size, offset + length)
@@ -280,7 +260,6 @@ class S3Blobs(Blobs, Links):
         return self._read(ref, chunks, end - offset, is_whole=is_whole)
 
     def delete(self, name: str) -> None:
-        """Remove a blob; nothing happens if it is not there."""
         key = self._key(name)
         self.claim()
         with naming_store_faults(self._place):
@@ -293,7 +272,7 @@ class S3Blobs(Blobs, Links):
                 yield key
 
     def clear(self) -> int:
-        """Remove parts that crashed uploads left behind, and unclaimed uploads over links."""
+        """Remove parts of crashed uploads, and unclaimed uploads over links."""
         self.claim()
         removed = 0
         for key in list(self._keys("incoming")):
@@ -308,7 +287,6 @@ class S3Blobs(Blobs, Links):
     # Links.
 
     def link_in(self, name: str, until_s: int) -> str:
-        """Return the address to which one object can be sent until then."""
         self.claim()
         with naming_store_faults(self._place):
             return obstore.sign(
@@ -337,13 +315,12 @@ class S3Blobs(Blobs, Links):
         return BlobRef(name, found["size"], f"{_ETAG}{found['e_tag']}")
 
     def link_out(self, ref: BlobRef, for_s: int) -> str:
-        """Return the address from which a blob can be had for so long."""
         with naming_store_faults(self._place):
             key = self._key(ref.blob)
             return obstore.sign(self._store, "GET", key, timedelta(seconds=for_s))
 
     def close(self) -> None:
-        """Do nothing: connections end by themselves."""
+        """No-op: connections end by themselves."""
 
     def _key(self, name: str) -> str:
         # A name comes from a record, and a record from a client: it must not lead elsewhere.
@@ -407,7 +384,6 @@ class S3Draft(Draft):
         self._digest.update(chunk)
 
     def finish(self) -> BlobRef:
-        """Make the blob of it; durable when this returns."""
         writer = self._open()
         try:
             with naming_store_faults(self._place):
@@ -419,7 +395,7 @@ class S3Draft(Draft):
         return BlobRef(self.id, self._size, self._digest.hexdigest())
 
     def abort(self) -> None:
-        """Leave nothing behind; parts that cannot be removed now are cleared later."""
+        """Abort the upload; parts that cannot be removed now are cleared later."""
         writer = self._writer
         if writer is None:
             return
@@ -443,7 +419,7 @@ class S3Draft(Draft):
 
 @contextmanager
 def naming_store_faults(place: S3Place) -> Iterator[None]:
-    """Turn errors of a store into faults that name it."""
+    """Convert errors of a store into faults that name it."""
     try:
         yield
     except FileNotFoundError as error:
@@ -468,7 +444,7 @@ def _incoming(name: str, until_s: int) -> str:
 
 
 def keys_from(file: Path) -> Keys:
-    """Return the keys of the default profile of a file, as Amazon's tools write it."""
+    """Return the keys of the default profile of an AWS credentials file."""
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read_string(file.read_text())

@@ -112,7 +112,6 @@ class SegmentJournal:
         self._syncer = Syncer(self._sync, interval_us) if level is Level.INTERVAL else None
 
     def claim(self) -> int:
-        """Become the writer, and return the new epoch."""
         if self._writer < 0:
             with naming_faults(self.folder):
                 make_folder(self.folder)
@@ -134,7 +133,6 @@ class SegmentJournal:
         return self._epoch
 
     def append(self, body: bytes) -> int:
-        """Store one batch and return its sequence."""
         must(self._epoch, "append before claim")
         self._refuse_broken()
         sequence = self._last + 1
@@ -160,32 +158,26 @@ class SegmentJournal:
         return sequence
 
     def sync(self) -> None:
-        """Return when every batch appended before is durable."""
         if self._syncer is not None and self._epoch:
             self._sync()
 
     def spare_bytes(self) -> int:
-        """Return how much of the files is free to be written over."""
         with naming_faults(self.folder):
             return self._size - self._offset + sum(spare_sizes(self.folder))
 
     def last(self) -> int:
-        """Return the sequence of the last batch ever appended."""
         return self._last if self._epoch else self._end(numbers_in(self.folder)).last
 
     def trimmed(self) -> int:
-        """Return the sequence through which batches have been removed."""
         return self._trimmed if self._epoch else self._end(numbers_in(self.folder)).trimmed
 
     def read(self, after: int) -> Iterator[tuple[int, bytes]]:
-        """Return every later batch with its sequence, in order."""
         trimmed = self.trimmed()
         if after < trimmed:
             raise begins_later(self.folder, trimmed + 1, after + 1)
         return self._read(after)
 
     def salvage(self, after: int) -> Iterator[tuple[int, bytes | None]]:
-        """Return every later batch up to the last, with None for those missing or damaged."""
         for entry in self._sound():
             if entry.kind == Kind.BATCH and entry.sequence > after:
                 yield from ((lost, None) for lost in range(after + 1, entry.sequence))
@@ -206,7 +198,6 @@ class SegmentJournal:
         self._note(after)
 
     def trim(self, through: int) -> None:
-        """Remove the batches up to and including a sequence."""
         must(through <= self._last, "trim of batches that do not exist", through, self._last)
         with self._writing():
             self._refuse_fenced()
@@ -256,7 +247,7 @@ class SegmentJournal:
             self._spare_maker.start()
 
     def _begin(self, number: int, size: int) -> None:
-        """Begin a segment behind the last batch."""
+        """Begin a segment after the last batch."""
         header = Header(
             mark=os.urandom(MARK_BYTES),
             number=number,
@@ -276,7 +267,7 @@ class SegmentJournal:
             self._spare_maker = None
 
     def _make_spare(self) -> None:
-        """Make the next segment's file while this one is written; who needs it makes it if not."""
+        """Prepare the next segment's file in the background, else it is made on demand."""
         size = min(2 * self._size, SEGMENT_BYTES_MAX)
         with suppress(OSError):
             if not any(have >= size for have in spare_sizes(self.folder)):
@@ -328,7 +319,7 @@ class SegmentJournal:
             raise self._fault_of(error) from error
 
     def _fault_of(self, error: OSError | StorageFault) -> StorageFault:
-        """Name a fault, and write no more if it leaves in doubt what is stored."""
+        """Classify an error, and stop writing if it is unknown what is stored."""
         fault = fault_of_system(error, self.folder) if isinstance(error, OSError) else error
         if not fault.is_settled:
             self._broken = fault
@@ -363,7 +354,7 @@ class SegmentJournal:
         return End(header.epoch, last, max(trimmed, first - 1), digest, not scan.entries)
 
     def _end_of_damaged(self, numbers: list[int]) -> End:
-        """Return where the log seems to end, by everything in it that is sound."""
+        """Return where the log seems to end, by everything in it that is intact."""
         headers = []
         for number in numbers:
             with suppress(Corrupt):

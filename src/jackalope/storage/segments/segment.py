@@ -38,7 +38,7 @@ _UNFINISHED = "unfinished-"
 
 
 class Header(NamedTuple):
-    """What is known of a segment before its entries are read."""
+    """The header of a segment."""
 
     mark: bytes
     number: int
@@ -56,12 +56,10 @@ class Scan(NamedTuple):
 
 
 def path_of(folder: Path, number: int) -> Path:
-    """Return the file of a segment."""
     return folder / f"{number:012d}{_SUFFIX}"
 
 
 def numbers_in(folder: Path) -> list[int]:
-    """Return the numbers of the segments in a folder, in order."""
     with naming_faults(folder):
         names = [path.stem for path in folder.glob(f"*{_SUFFIX}")]
     return sorted(int(name) for name in names if name.isdecimal())
@@ -71,7 +69,7 @@ def numbers_in(folder: Path) -> list[int]:
 
 
 def begin_segment(folder: Path, header: Header, size: int) -> tuple[int, int]:
-    """Make a segment, durable when this returns; return its descriptor and its size."""
+    """Create a segment, durable when this returns; return its descriptor and its size."""
     file = _spare(folder, size) or make_spare(folder, size)
     descriptor = os.open(file, os.O_RDWR)
     try:
@@ -87,13 +85,13 @@ def begin_segment(folder: Path, header: Header, size: int) -> tuple[int, int]:
 
 
 def write_frame(descriptor: int, mark: bytes, entry: bytes, offset: int) -> int:
-    """Write an entry, and return the offset behind it."""
+    """Write an entry, and return the offset after it."""
     _write_all(descriptor, mark + entry, offset)
     return offset + MARK_BYTES + len(entry)
 
 
 def make_spare(folder: Path, size: int) -> Path:
-    """Make a file that a segment can use."""
+    """Create a file for a later segment."""
     unfinished = folder / f"{_UNFINISHED}{uuid4().hex}"
     descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -109,7 +107,7 @@ def make_spare(folder: Path, size: int) -> Path:
 
 
 def spare_segments(folder: Path, numbers: Iterable[int], most: int) -> None:
-    """Keep the files of segments that are not needed any more for others, but only so many."""
+    """Keep the files of obsolete segments for reuse, up to a limit."""
     for number in numbers:
         path_of(folder, number).rename(folder / f"{_SPARE}{uuid4().hex}")
     spares = sorted(folder.glob(f"{_SPARE}*"), key=lambda path: -path.stat().st_size)
@@ -120,18 +118,18 @@ def spare_segments(folder: Path, numbers: Iterable[int], most: int) -> None:
 
 
 def spare_sizes(folder: Path) -> list[int]:
-    """Return the sizes of the files that can be used again."""
+    """Return the sizes of the files that can be reused."""
     return [path.stat().st_size for path in folder.glob(f"{_SPARE}*")]
 
 
 def drop_unfinished(folder: Path) -> None:
-    """Remove what a writer that was killed has left behind."""
+    """Remove the temporary files of a killed writer."""
     for path in folder.glob(f"{_UNFINISHED}*"):
         path.unlink()
 
 
 def _spare(folder: Path, size: int) -> Path | None:
-    """Return the smallest file to use again that is large enough."""
+    """Return the smallest reusable file that is large enough."""
     spares = [(path.stat().st_size, path) for path in folder.glob(f"{_SPARE}*")]
     return min(((have, path) for have, path in spares if have >= size), default=(0, None))[1]
 
@@ -146,7 +144,6 @@ def _write_all(descriptor: int, data: bytes, offset: int) -> None:
 
 
 def read_header(path: Path) -> Header:
-    """Read the header of a segment."""
     with naming_faults(path), path.open("rb") as file:
         header = _header_of(file.read(HEADER_BYTES))
     if header is None or path_of(path.parent, header.number) != path:
@@ -175,7 +172,7 @@ def read_segment(path: Path, header: Header, end: int | None = None) -> Scan:
 
 
 def salvage_segment(path: Path) -> Iterator[Entry]:
-    """Yield every sound entry of a segment, also behind damage, and without a sound header."""
+    """Yield every intact entry of a segment, also after damage or without a valid header."""
     with naming_faults(path):
         raw = path.read_bytes()
     header = _header_of(raw[:HEADER_BYTES])
@@ -184,12 +181,12 @@ def salvage_segment(path: Path) -> Iterator[Entry]:
 
 
 def _lost(raw: bytes, mark: bytes, offset: int, sequence: int) -> int:
-    """Return a batch that cannot be read if an entry behind it states that it was durable."""
+    """Return an unreadable batch if a later entry states that it was durable."""
     return sequence if any(e.durable >= sequence for e in _frames(raw, mark, offset)) else 0
 
 
 def _frames(raw: bytes, mark: bytes, offset: int) -> Iterator[Entry]:
-    """Yield every sound entry behind a mark from an offset on, in whatever order they are."""
+    """Yield every intact entry after a mark from an offset on, in any order."""
     while any(mark) and (offset := raw.find(mark, offset)) >= 0:
         entry = decode(raw, offset + MARK_BYTES)
         if entry is not None:

@@ -458,7 +458,7 @@ async def work(socket: WebSocket, job_type: str = "") -> None:
 @routes.get("/api/worker", "")
 @routes.get("/api/worker/{job_type}", "")
 async def not_a_socket(request: Request, **_: str) -> Response:
-    """Tell whoever does not ask for a WebSocket to do so."""
+    """Answer a request that is not a WebSocket handshake."""
     message = f"{request.path} is for workers; connect with a WebSocket"
     headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
     return answer({"problem": message}, 426, headers)

@@ -115,7 +115,7 @@ async def _act(request: Request, command: ActOnTasks) -> Acted:
 
 
 class TermsGiven(msgspec.Struct, forbid_unknown_fields=True):
-    """What shall be otherwise when a task is tried again; what is left out stays."""
+    """Overrides for a retried task; omitted fields stay."""
 
     max_retries: Annotated[Count | None, about("How many failures are retried.")] = None
     timeout_seconds: Annotated[Seconds | None, about("The time limit of an attempt.")] = None

@@ -66,7 +66,7 @@ PolicyGiven: Any = given(Policy, "PolicyGiven", __name__)
 
 
 class QueueWanted(msgspec.Struct, forbid_unknown_fields=True):
-    """A queue as it shall be: a preset is a whole policy, fields beside it change it."""
+    """The policy of a queue: a preset, with fields that change it."""
 
     preset: Annotated[
         str, about("The preset to start from.", pattern=f"^({'|'.join(PRESETS)})?$")

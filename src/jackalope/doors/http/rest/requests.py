@@ -148,7 +148,7 @@ async def unpin_answers(request: Request) -> Response:
 
 @routes.post("/cache/purge", "cancel_tasks", Spec(AnswersChanged, body=AnswersMeant))
 async def purge_answers(request: Request) -> Response:
-    """Drop answers. Whoever asks next has them made again."""
+    """Drop answers. The next request runs again."""
     return await _act(request, AnswerAction.PURGE)
 
 

@@ -59,8 +59,8 @@ class DownloadLink(msgspec.Struct):
 async def make_upload_link(request: Request) -> Response:
     """Return a link to send a large payload to, past the broker.
 
-    The ticket that comes with it stands for the body, in one submit (`payload_ticket`) of whoever
-    asked for it. Not every store makes links.
+    Its ticket stands for the body in one submit (`payload_ticket`) of the same client. Not every
+    store supports links.
     """
     return await upload_link(request)
 

@@ -101,7 +101,7 @@ class HeldAttempt(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class JoinAsked(msgspec.Struct, forbid_unknown_fields=True):
-    """A worker that begins anew."""
+    """A worker that joins without earlier attempts."""
 
     queues: _Queues
     keys: _Keys = ()
@@ -189,7 +189,7 @@ class BeatAsked(msgspec.Struct, forbid_unknown_fields=True):
 
 @routes.post("/workers/{worker}/join", "work", Spec(JoinDone, body=JoinAsked, errors=(409,)))
 async def join_worker(request: Request, worker: str) -> Response:
-    """Begin anew as a worker. What it does not say it holds is given to others.
+    """Join as a worker. Attempts that it does not list as held are given up.
 
     Only needed by a worker that was stopped and uses the same name again: any claim lets a new
     name in.
@@ -324,7 +324,7 @@ class ProgressTold(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FailureTold(msgspec.Struct, forbid_unknown_fields=True):
-    """What went wrong, and what shall be done about it."""
+    """The error, and how to handle it."""
 
     message: Annotated[str, Meta(max_length=ERROR_CHARS_MAX // 4)] = ""
     type: Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)] = "Failure"
