@@ -38,7 +38,7 @@ Patch = pytest.MonkeyPatch
 
 
 def test_fence_not_checked(monkeypatch: Patch) -> None:
-    """Anybody may report on a task that somebody holds."""
+    """Any worker may report on a task that another holds."""
     original = attempts.lease
 
     def careless(worker: Worker, task_id: TaskId, fence: int) -> Task | Refusal:
@@ -174,7 +174,7 @@ def test_requests_not_joined(monkeypatch: Patch) -> None:
 
 
 def test_errors_are_answers(monkeypatch: Patch) -> None:
-    """What failed is given to whoever asks later."""
+    """A failure is returned to later requests."""
     monkeypatch.setattr(StoredAnswer, "is_good", lambda self, now_us: True)
     assert "an error is no answer" in _caught()
 
@@ -191,7 +191,7 @@ def test_history_loses_answers(monkeypatch: Patch) -> None:
 
 
 def test_helpers_not_freed(monkeypatch: Patch) -> None:
-    """A worker says that it helps no more, and nobody listens."""
+    """The report of a worker that it has stopped helping is ignored."""
     monkeypatch.setitem(broker.ROOMS.reports, EndHelp, lambda core, command, worker: Accepted())
     assert "has its slot back" in _caught()
 
