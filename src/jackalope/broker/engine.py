@@ -69,7 +69,7 @@ FORGET_EVERY_US = 30 * SECOND
 
 
 class Turn(msgspec.Struct):
-    """A batch of commands on its way: what was decided, and what to send once it is durable."""
+    """A batch of commands: what was decided, and what to send once it is durable."""
 
     commands: list[AnyCommand]
     records: list[AnyRecord]
@@ -79,7 +79,7 @@ class Turn(msgspec.Struct):
 
 
 class Flush(msgspec.Struct):
-    """Changes on their way to history, with the last batch that is in them."""
+    """Changes on their way to history, with the sequence of the last batch in them."""
 
     sequence: int
     changes: Changes
@@ -128,7 +128,7 @@ class Engine:
         self._flush: Flush | None = None
 
     def _accept(self, witnessed: int, losses: list[str]) -> None:
-        """Go on with what is left, and make that what is stored."""
+        """Continue with the remaining data, and make it the stored state."""
         found = recover_what_is_left(self._journal, self.history, witnessed, losses)
         self.core, self.sequence = found
         for loss in losses:
@@ -144,7 +144,7 @@ class Engine:
     # Turns.
 
     def decide(self, now_us: int, commands: list[AnyCommand]) -> Turn:
-        """Let the core decide about a batch of commands."""
+        """Let the core decide a batch of commands."""
         must(not self.is_turning, "one turn at a time")
         if self.fault is not None:
             return Turn(commands, [], _refuse_all(commands, self.fault))
@@ -171,11 +171,7 @@ class Engine:
         return Turn(commands, records, effects, body)
 
     def store(self, turn: Turn) -> None:
-        """Make a turn durable. May run in another thread.
-
-        Raises:
-            StorageFault: it is not; call `fail`.
-        """
+        """Make a turn durable. May run in another thread. On `StorageFault` call `fail`."""
         if turn.body:
             if self._synced - self._journal.trimmed() >= self._trim_batches:
                 # Before the append: a turn whose batch is on disk must not fail any more.
@@ -184,7 +180,7 @@ class Engine:
         turn.is_stored = True
 
     def settle(self, turn: Turn) -> list[Effect]:
-        """End a turn that is durable, and return the effects that may now be sent."""
+        """End a durable turn, and return the effects that may now be sent."""
         must(turn.is_stored, "nothing is told before it is stored")
         self.is_turning = False
         return turn.effects
@@ -193,9 +189,7 @@ class Engine:
         """End a turn that could not be stored, and return the refusals.
 
         Memory is ahead of the disk: it is rebuilt, so that reads return only what is durable.
-
-        Raises:
-            StorageFault: the disk cannot even be read; the node must stop.
+        Raises `StorageFault` if the disk cannot even be read; the node must stop.
         """
         self.is_turning = False
         self.fault = fault
@@ -228,8 +222,7 @@ class Engine:
     def begin_flush(self, now_us: int) -> Flush | None:
         """Take what history lacks; None if that is nothing or a flush is under way.
 
-        Now and then there is a flush without changes, which only looks for what has been kept for
-        long enough.
+        Periodically there is a flush without changes, which only removes expired tasks.
         """
         must(not self.is_turning, "flushes begin between turns")
         if self._flush is not None or self.fault is not None:
@@ -241,12 +234,9 @@ class Engine:
         return self._flush
 
     def write_flush(self, flush: Flush) -> None:
-        """Write changes to history, and look for what has been kept for long enough.
+        """Write changes to history, and remove tasks whose retention is over.
 
-        May run in another thread, during turns.
-
-        Raises:
-            StorageFault: call `fail_flush`.
+        May run in another thread, during turns. On `StorageFault` call `fail_flush`.
         """
         self._journal.sync()  # History must never be ahead of a journal that can still be lost.
         flush.blobs = self.history.write(flush.sequence, flush.changes)
@@ -256,7 +246,7 @@ class Engine:
             self._synced = self.history.sync()
 
     def end_flush(self, flush: Flush) -> None:
-        """Remove ended tasks from memory, and delete blobs that have no owner any more."""
+        """Evict ended tasks from memory, and delete unreferenced blobs."""
         if self._flush is not flush:
             return  # A fault has replaced the core meanwhile.
         self._flush = None
@@ -292,7 +282,7 @@ class Engine:
         return unnamed(self.core.book, blobs) if self.fault is None else []
 
     def find(self, namespace: str, task_id: TaskId, alias: str = "") -> Task | None:
-        """Find a task by its id or alias, in memory or else in history; change neither."""
+        """Find a task by its id or alias, in memory or else in history. Changes neither."""
         book = self.core.book
         ns = book.namespaces.get(namespace)
         if ns is None:
@@ -305,7 +295,7 @@ class Engine:
         return task if task is not None and task.queue.namespace is ns else None
 
     def _recall(self, command: AnyCommand) -> None:
-        """Put ended tasks back into memory that the command names and storage has."""
+        """Load the ended tasks that the command names back into memory."""
         missing = self.core.missing(command)
         if missing is None:
             return
@@ -319,7 +309,7 @@ class Engine:
     def _recall_matching(self, namespace: str, wanted: Filter) -> None:
         """Recall as many ended tasks as one command may change, and one more to detect more.
 
-        Pages are skipped over rows that history does not yet know to be changed or gone.
+        Skips rows that memory knows to be changed or gone.
         """
         wanting, cursor = TASKS_PER_FILTER_MAX + 1, ""
         while wanting > 0:
@@ -357,11 +347,7 @@ _DEEP = 5_000
 
 
 def recover(journal: Journal, history: History) -> tuple[Core, int]:
-    """Return the core as it was, and the sequence of the last batch in it.
-
-    Raises:
-        StorageFault: what is stored cannot be read; nothing is skipped.
-    """
+    """Return the recovered core and the sequence of its last batch; nothing is skipped."""
     core, applied = _load(history)
     sequence = applied
     for sequence, records in _batches(journal, applied):
@@ -379,19 +365,12 @@ def recover(journal: Journal, history: History) -> tuple[Core, int]:
 def recover_what_is_left(
     journal: Journal, history: History, witnessed: int, losses: list[str]
 ) -> tuple[Core, int]:
-    """Return the core without what is damaged or missing, and the sequence to go on behind.
+    """Return the core without what is damaged or missing, and the sequence to continue after.
 
-    No number is given out again: the sequence is beyond every batch that was acknowledged, and
-    fences go on far beyond those that the lost batches may have had.
-
-    Args:
-        journal: what is left of it.
-        history: must be sound.
-        witnessed: the highest sequence that was acknowledged, as far as is known.
-        losses: what is lost is added to this.
-
-    Raises:
-        StorageFault: what is left does not hold together, or history cannot be read.
+    No number is reused: the sequence is beyond every batch that was acknowledged (`witnessed`, as
+    far as known), and fences continue far beyond those that the lost batches may have had. Adds
+    what is lost to `losses`. Raises `StorageFault` if the rest is inconsistent or history
+    unreadable.
     """
     core, applied = _load(history)
     lost = list(_left_out(core, journal, applied))
@@ -436,7 +415,7 @@ def _left_out(core: Core, journal: Journal, applied: int) -> Iterator[str]:
 
 
 def _sound_records(body: bytes) -> tuple[list[AnyRecord], int]:
-    """Decode a batch, without records that nest too deep; return also how many those are."""
+    """Decode a batch without records that nest too deep; return also how many those are."""
     try:
         return decode_batch(body), 0
     except RecursionError:
@@ -457,7 +436,7 @@ def _is_decodable(record: AnyRecord) -> bool:
 
 
 def _load(history: History) -> tuple[Core, int]:
-    """Return the core as history has it, and the sequence of the last batch in it."""
+    """Return the core as history has it, and the sequence of its last batch."""
     core = Core()
     with _collecting_no_garbage():
         snapshot = history.load()
@@ -467,7 +446,7 @@ def _load(history: History) -> tuple[Core, int]:
 
 @contextmanager
 def _collecting_no_garbage() -> Iterator[None]:
-    """Spare a million new objects, none of them garbage, being looked through again and again."""
+    """Suspend garbage collection, which would scan a million live objects repeatedly."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
