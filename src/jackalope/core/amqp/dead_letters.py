@@ -79,7 +79,7 @@ def _publish(
             continue
         is_volatile = not known.is_persistent or target.is_volatile()
         following = TaskSpec(
-            successor_in(spec.id, target, is_volatile=is_volatile),
+            successor_in(ctx, spec.id, target, is_volatile=is_volatile),
             name,
             spec.name,
             place_key,

@@ -230,9 +230,17 @@ def _is_full(queue: Queue, body: Body) -> bool:
     return bool((length_max is not None and queue.depth >= length_max) or is_heavy)
 
 
-def successor_in(task_id: TaskId, queue: Queue, *, is_volatile: bool) -> TaskId:
+def successor_in(ctx: Context, task_id: TaskId, queue: Queue, *, is_volatile: bool) -> TaskId:
+    """Return the id of what follows a task in a queue.
+
+    It may be in use: by the copy of the same message in another queue, or by what followed the task
+    when it died before. Then it is the id of what would follow that one.
+    """
     following = successor_id(task_id, queue.name)
-    return volatile_id(following) if is_volatile else following
+    following = volatile_id(following) if is_volatile else following
+    if following in ctx.book.tasks:
+        return successor_in(ctx, following, queue, is_volatile=is_volatile)
+    return following
 
 
 # Activity: what the workers of a pool report over AMQP, in osrdyne's manner.
