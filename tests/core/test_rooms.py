@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
 from jackalope.core.commands import AnyCommand, CloseSession, Tick
 from jackalope.core.commands.base import Command
-from jackalope.core.context import Context, Deadline, Room, Rooms, TaskEnd, each
+from jackalope.core.context import Context, Deadline, Ending, Room, Rooms, each
 from jackalope.core.core import ROOMS, Core
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, LeaseLost, Reply, SendToSession
@@ -16,7 +17,6 @@ from jackalope.core.records import TagLimited
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.state.roster import Worker
 from jackalope.core.state.timers import Timers
-from jackalope.core.task import Attempt, Task
 from tests.core.driving import NOW_US, Driver, task_id
 
 
@@ -60,9 +60,10 @@ def settle(ctx: Context) -> None:
         ctx.send(session, LeaseLost())
 
 
-def count(ctx: Context, task: Task, _: TaskEnd, attempt: Attempt | None) -> None:
-    assert attempt is not None
-    ctx.own(Bells).ended.append(task.id)
+def count(ctx: Context, endings: Sequence[Ending]) -> None:
+    for task, _, attempt in endings:
+        assert attempt is not None
+        ctx.own(Bells).ended.append(task.id)
 
 
 BELLS = Room(
@@ -70,7 +71,7 @@ BELLS = Room(
     reports={Polish: polish},
     deadlines=(Deadline(lambda ctx: ctx.own(Bells).timers, each(strike)),),
     settle=settle,
-    task_ended=count,
+    tasks_ended=count,
     session_ended=lambda ctx, session: ctx.own(Bells).timers.cancel(session),
 )
 

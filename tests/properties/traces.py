@@ -354,5 +354,6 @@ class Trace:
         self.storage.journal = self.batches
         self.storage.take(self.core)
         changes = self.storage.write()
+        changes.tasks.sort(key=lambda row: row.id)  # A set of rows: their order means nothing.
         self._sum.update(_encode(changes))
         self.core.book.stored(changes)

@@ -351,14 +351,13 @@ def recover(journal: Journal, history: History) -> tuple[Core, int]:
     core, applied = _load(history)
     sequence = applied
     for sequence, records in _batches(journal, applied):
-        for record in records:
-            try:
-                core.apply(record)
-            except (BrokenInvariant, KeyError) as error:
-                raise Corrupt(
-                    f"batch {sequence} of the journal does not follow from the batches before "
-                    f"it: {type(error).__name__}: {error}. {WAY_OUT}"
-                ) from error
+        try:
+            core.apply(*records)
+        except (BrokenInvariant, KeyError) as error:
+            raise Corrupt(
+                f"batch {sequence} of the journal does not follow from the batches before "
+                f"it: {type(error).__name__}: {error}. {WAY_OUT}"
+            ) from error
     return core, sequence
 
 

@@ -11,7 +11,7 @@ when one is added.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,6 +37,9 @@ from jackalope.core.task import Attempt, Task
 
 #: A record by which a task ends.
 TaskEnd = AttemptFinished | AttemptEnded | TaskMoved
+
+#: A task that has ended, the record by which it did, and the attempt that it had then.
+Ending = tuple[Task, TaskEnd, Attempt | None]
 
 Own = TypeVar("Own")
 
@@ -88,8 +91,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     settle: Callable[[Context], None] | None = None
     # looks at the lanes and workers of the agenda before tasks are assigned
     before_assign: Callable[[Context], None] | None = None
-    # a task has ended by a record; the attempt is the one that it had then
-    task_ended: Callable[[Context, Task, TaskEnd, Attempt | None], None] | None = None
+    tasks_ended: Callable[[Context, Sequence[Ending]], None] | None = None
     session_ended: Callable[[Context, int], None] | None = None
     worker_joined: Callable[[Context, Worker], None] | None = None
     worker_left: Callable[[Context, Worker], None] | None = None
@@ -112,7 +114,7 @@ class Rooms:
         self.deadlines = [deadline for room in rooms for deadline in room.deadlines]
         self.settle = [room.settle for room in rooms if room.settle]
         self.before_assign = [room.before_assign for room in rooms if room.before_assign]
-        self.task_ended = [room.task_ended for room in rooms if room.task_ended]
+        self.tasks_ended = [room.tasks_ended for room in rooms if room.tasks_ended]
         self.session_ended = [room.session_ended for room in rooms if room.session_ended]
         self.worker_joined = [room.worker_joined for room in rooms if room.worker_joined]
         self.worker_left = [room.worker_left for room in rooms if room.worker_left]
@@ -212,8 +214,14 @@ class Context:
 
     def record(self, record: AnyRecord) -> None:
         """Record a fact and apply it to the book."""
-        APPLIERS[type(record)](self.book, record)
+        APPLIERS[type(record)](self.book, (record,))
         self.records.append(record)
+
+    def record_all(self, records: Sequence[AnyRecord]) -> None:
+        """Record facts of one kind and apply them to the book."""
+        if records:
+            APPLIERS[type(records[0])](self.book, records)
+            self.records += records
 
     def move(
         self,
@@ -228,26 +236,28 @@ class Context:
         """Record a state change that is not the result of an attempt."""
         record = TaskMoved(self.now_us, task.id, event, to, by, reason, detail)
         if to in ENDED:
-            self.end_task(record)
+            self.end_tasks((record,))
             return
         self.agenda.offer(task)  # Its pool looks at the lane that it leaves.
         self.record(record)
         self.agenda.offer(task)
 
-    def end_task(self, record: TaskEnd) -> None:
-        """Record the end of a task. Its watchers and dependents are notified after the command."""
-        task_id = record.task
-        task = self.book.tasks[task_id]
-        attempt, lane = task.attempt, task.lane
-        dependents = self.book.dependents.get(task_id)
-        waiting = tuple(dependents) if dependents else ()
-        self.record(record)
-        if lane is not None:
-            self.agenda.lanes[lane] = None
-        if waiting or task_id in self.watches.by_task:
-            self.agenda.ended.append((task, waiting))
-        for ended in self.rooms.task_ended:
-            ended(self, task, record, attempt)
+    def end_tasks(self, records: Sequence[TaskEnd]) -> Sequence[Ending]:
+        """Record the ends of tasks. Watchers and dependents are notified after the command."""
+        agenda, watched = self.agenda, self.watches.by_task
+        tasks, dependents = self.book.tasks, self.book.dependents
+        endings: list[Ending] = []
+        for record in records:
+            task = tasks[record.task]
+            endings.append((task, record, task.attempt))
+            if task.lane is not None:
+                agenda.lanes[task.lane] = None
+            if (watched and task.id in watched) or (dependents and task.id in dependents):
+                agenda.ended.append((task, tuple(dependents.get(task.id, ()))))
+        self.record_all(records)
+        for ended in self.rooms.tasks_ended:
+            ended(self, endings)
+        return endings
 
     def reply(self, command: Command, body: Answered) -> None:
         """Reply to a command before its handler returns, if a reply is wanted."""

@@ -104,9 +104,9 @@ class Core(Context):
         self.is_changing = False
         return records, effects
 
-    def apply(self, record: AnyRecord) -> None:
-        """Apply a record that was decided before: on restart, or by another node."""
-        apply(self.book, record)
+    def apply(self, *records: AnyRecord) -> None:
+        """Apply records that were decided before: on restart, or by another node."""
+        apply(self.book, records)
 
     def next_deadline_us(self) -> int | None:
         """Return when the next `Tick` is due, or None."""

@@ -7,11 +7,11 @@ have in `Attempt`, what only ended tasks have in `Outcome`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from enum import StrEnum
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from jackalope.core.state.book import Book
     from jackalope.core.state.queue import Queue
     from jackalope.core.state.ready_queue import Lane
+
+Item = TypeVar("Item")
 
 
 class BlobRef(msgspec.Struct, frozen=True, array_like=True):
@@ -343,6 +345,15 @@ def last_start_us(task: Task | TaskRow) -> int:
 def blobs_of(task: Task) -> list[str]:
     bodies = [task.payload, task.outcome.result if task.outcome else b""]
     return [body.blob for body in bodies if isinstance(body, BlobRef)]
+
+
+def runs(
+    items: Sequence[Item], kind: Callable[[Item], Any]
+) -> Sequence[tuple[Any, Sequence[Item]]]:
+    """Split a list where the kind of its items changes; return each kind with its items."""
+    if len(items) == 1:
+        return ((kind(items[0]), items),)
+    return [(value, list(run)) for value, run in groupby(items, kind)]
 
 
 # Blobs: which of them the tasks in memory name.

@@ -293,8 +293,7 @@ class VirtualBroker:
         """Restart the broker: a new core from the records of the old one, and nothing else."""
         with self._lock:
             core = Core()
-            for record in self._records:
-                core.apply(record)
+            core.apply(*self._records)
             self.core = core
             self._assigned.clear()
             for wire in list(self._wires.values()):

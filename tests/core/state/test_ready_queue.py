@@ -97,11 +97,11 @@ class World:
 
     def line_up(self, task: Task) -> None:
         task.state = State.READY
-        self.namespace.line_up(task, self.tasks)
+        self.namespace.line_up(self.queue, (task,), self.tasks)
 
     def step_out(self, task: Task) -> None:
         task.state = State.PAUSED
-        self.namespace.step_out(task, self.tasks)
+        self.namespace.step_out(self.queue, (task,), self.tasks)
 
     def best(
         self, keys: tuple[str, ...] = (), shunned: str = "", names: frozenset[str] | None = None

@@ -1,5 +1,7 @@
 """AMQP 0-9-1 semantics: exchanges, bindings, consumers, dead letters, replies."""
 
+from collections.abc import Sequence
+
 from jackalope.core.amqp import consumers, dead_letters, exchanges, publish, queue_removal, replies
 from jackalope.core.amqp.lifetimes import Lifetimes, watch_all
 from jackalope.core.commands.amqp import (
@@ -21,19 +23,19 @@ from jackalope.core.commands.amqp import (
     Unbind,
     WaitForReplies,
 )
-from jackalope.core.context import Context, Deadline, Room, TaskEnd, each
+from jackalope.core.context import Context, Deadline, Ending, Room, each
 from jackalope.core.records import AttemptFinished
-from jackalope.core.task import Attempt, Task
 
 
-def note_end(ctx: Context, task: Task, record: TaskEnd, attempt: Attempt | None) -> None:
-    """Put a request that the broker answers, or a dead letter, on the agenda."""
-    if task.letter is not None and replies.is_unanswered(ctx, task, record, attempt):
-        ctx.agenda.add(replies.answer, task)
-    if isinstance(record, AttemptFinished) or record.reason is None:
-        return
-    if dead_letters.has_dead_letters(task):
-        ctx.agenda.add(dead_letters.dead_letter, (task, record.reason))
+def note_ends(ctx: Context, endings: Sequence[Ending]) -> None:
+    """Put requests that the broker answers, and dead letters, on the agenda."""
+    for task, record, attempt in endings:
+        if task.letter is not None and replies.is_unanswered(ctx, task, record, attempt):
+            ctx.agenda.add(replies.answer, task)
+        if isinstance(record, AttemptFinished) or record.reason is None:
+            continue
+        if dead_letters.has_dead_letters(task):
+            ctx.agenda.add(dead_letters.dead_letter, (task, record.reason))
 
 
 def settle(ctx: Context) -> None:
@@ -84,7 +86,7 @@ ROOM = Room(
         Deadline(lambda ctx: ctx.own(Lifetimes).idle, each(queue_removal.retire)),
     ),
     settle=settle,
-    task_ended=note_end,
+    tasks_ended=note_ends,
     session_ended=forget_session,
     worker_left=consumers.desert,
     recovered=watch_all,

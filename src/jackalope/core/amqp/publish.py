@@ -33,7 +33,7 @@ from jackalope.core.state.queue import Namespace, Queue
 from jackalope.core.state.topology import Place
 from jackalope.core.task import PRIORITY_DEFAULT, Body, Envelope, TaskSpec, size_of
 from jackalope.core.tasks.assign import serve
-from jackalope.core.tasks.submit import trim
+from jackalope.core.tasks.submit import begin, trim
 
 
 def publish_messages(ctx: Context, command: PublishMessages) -> Published | Refusal:
@@ -44,6 +44,7 @@ def publish_messages(ctx: Context, command: PublishMessages) -> Published | Refu
     unrouted: list[int] = []
     refused: list[int] = []
     failed = None
+    arrivals = Arrivals(ctx, command.by)
     for index, message in enumerate(command.messages):
         places = _places_of(namespace, command, message)
         if isinstance(places, Refusal):
@@ -52,13 +53,15 @@ def publish_messages(ctx: Context, command: PublishMessages) -> Published | Refu
             break
         is_heard = message.exchange in namespace.topology.activities
         if is_heard:
+            arrivals.settle()
             hear(ctx, namespace, message, command.session)
         if not places:
             ctx.book.drop_blob(message.blob or b"")
             if message.mandatory and not is_heard:
                 unrouted.append(index)
-        elif not _publish(ctx, namespace, command.by, message, places):
+        elif not _publish(ctx, namespace, message, places, arrivals):
             refused.append(index)
+    arrivals.settle()
     return Published(len(command.messages), tuple(unrouted), tuple(refused), failed)
 
 
@@ -138,7 +141,11 @@ def _bad_copies(namespace: Namespace, message: Publication) -> Refusal | None:
 
 
 def _publish(
-    ctx: Context, namespace: Namespace, by: str, message: Publication, places: list[Place]
+    ctx: Context,
+    namespace: Namespace,
+    message: Publication,
+    places: list[Place],
+    arrivals: Arrivals,
 ) -> bool:
     """Put a message into its queues, and return whether all of them accepted it."""
     raw = message.properties
@@ -158,7 +165,7 @@ def _publish(
             priority_in(queue, message.priority),
             body,
         )
-        if enter(ctx, queue, spec, envelope, by=by, expires_us=message.expires_us):
+        if arrivals.add(queue, spec, envelope, message.expires_us):
             is_blob_taken |= not is_volatile
         else:
             is_taken = False
@@ -174,42 +181,65 @@ def priority_in(queue: Queue, priority: int) -> int:
     return min(priority, most) if most else PRIORITY_DEFAULT
 
 
-def enter(
-    ctx: Context, queue: Queue, spec: TaskSpec, envelope: Envelope, *, by: str, expires_us: int = -1
-) -> bool:
-    """Put a task into a queue, and return whether it was accepted."""
-    policy, now_us = queue.policy, ctx.now_us
-    if (policy.depth_limit or queue.traits is not None) and not _make_room(
-        ctx, queue, spec, envelope
-    ):
-        return False
-    lives_us = policy.time_to_live_us
-    if expires_us >= 0:
-        # One without any time still goes to a consumer that waits for it.
-        lives_us = min(lives_us or expires_us, expires_us) or 1
-    batch = queue.batch + (queue.batch_fill >= policy.batch_size)
-    ctx.record(
-        TaskSubmitted(
-            now_us,
-            queue.namespace.name,
-            spec,
-            State.HELD if policy.held else State.READY,
-            by,
-            batch,
-            now_us + lives_us if lives_us else 0,
-            (),
-            envelope,
+def enter(ctx: Context, queue: Queue, spec: TaskSpec, envelope: Envelope, by: str) -> None:
+    """Put a task into a queue, if it is accepted."""
+    arrivals = Arrivals(ctx, by)
+    arrivals.add(queue, spec, envelope)
+    arrivals.settle()
+
+
+class Arrivals:
+    """Tasks on their way into queues. Those of one queue that follow each other begin together."""
+
+    def __init__(self, ctx: Context, by: str) -> None:
+        self._ctx = ctx
+        self._by = by
+        self._queue: Queue | None = None  # the queue of those that have not begun yet
+        self._records: list[TaskSubmitted] = []
+
+    def add(self, queue: Queue, spec: TaskSpec, envelope: Envelope, expires_us: int = -1) -> bool:
+        """Put a task into a queue, and return whether it is accepted."""
+        if queue is not self._queue:
+            self.settle()
+            self._queue = queue
+        if _is_limited(queue):
+            self.settle()  # They count.
+            if not _make_room(self._ctx, queue, spec, envelope):
+                return False
+        policy, now_us = queue.policy, self._ctx.now_us
+        lives_us = policy.time_to_live_us
+        if expires_us >= 0:
+            # One without any time still goes to a consumer that waits for it.
+            lives_us = min(lives_us or expires_us, expires_us) or 1
+        self._records.append(
+            TaskSubmitted(
+                now_us,
+                queue.namespace.name,
+                spec,
+                State.HELD if policy.held else State.READY,
+                self._by,
+                0,
+                now_us + lives_us if lives_us else 0,
+                (),
+                envelope,
+            )
         )
-    )
-    ctx.agenda.offer(ctx.book.tasks[spec.id])
-    return True
+        return True
+
+    def settle(self) -> None:
+        """Let everything begin that has not begun yet."""
+        if self._queue is not None and self._records:
+            begin(self._ctx, self._queue, self._records)
+            self._records = []
+
+
+def _is_limited(queue: Queue) -> bool:
+    return queue.room() != (None, 0)
 
 
 def _make_room(ctx: Context, queue: Queue, spec: TaskSpec, envelope: Envelope) -> bool:
-    """Return whether a queue accepts a task, displacing older ones if it drops its head."""
-    traits, (length_max, bytes_max) = queue.traits, queue.room()
-    if length_max is None and not bytes_max:
-        return True
+    """Return whether a limited queue accepts a task, displacing older ones if it drops its head."""
+    traits = queue.traits
     if traits is not None and traits.overflow is Overflow.DROP_HEAD:
         ctx.agenda.add(trim, queue)
         return True

@@ -189,4 +189,4 @@ def _end(ctx: Context, task: Task, by: str) -> None:
         ctx.move(task, Event.KILL, State.KILLED, by)
     else:
         ctx.roster.orphans.cancel(task.id)
-        ctx.end_task(AttemptEnded(ctx.now_us, task.id, Event.STOP, State.KILLED, by=by))
+        ctx.end_tasks((AttemptEnded(ctx.now_us, task.id, Event.STOP, State.KILLED, by=by),))

@@ -7,5 +7,5 @@ from jackalope.core.context import Deadline, Room
 ROOM = Room(
     handlers={ActOnAnswers: single_flight.act_on_answers},
     deadlines=(Deadline(lambda ctx: ctx.book.answers.expiry, single_flight.expire_answers),),
-    task_ended=single_flight.keep_answer,
+    tasks_ended=single_flight.keep_answers,
 )

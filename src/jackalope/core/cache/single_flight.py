@@ -9,13 +9,13 @@ Two tasks of one identity are never under way at once. An error is not an answer
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import msgspec
 
 from jackalope.core.commands import ActOnAnswers, AnswerAction, SubmitTasks
-from jackalope.core.context import Context, TaskEnd
+from jackalope.core.context import Context, Ending
 from jackalope.core.durations import NEVER
 from jackalope.core.effects import Acted, Served
 from jackalope.core.ids import TaskId
@@ -31,16 +31,7 @@ from jackalope.core.records import (
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import How, Same, StoredAnswer, how_run, identity_of, unknown
 from jackalope.core.state.queue import Namespace, Queue
-from jackalope.core.task import (
-    NO_OPTIONS,
-    Attempt,
-    Options,
-    Task,
-    TaskSpec,
-    joined,
-    last_worker,
-    size_of,
-)
+from jackalope.core.task import NO_OPTIONS, Options, Task, TaskSpec, joined, last_worker, size_of
 
 
 def ask(
@@ -106,10 +97,15 @@ def is_doubled(task: Task) -> bool:
     return other != task.id
 
 
-def keep_answer(ctx: Context, task: Task, _: TaskEnd, __: Attempt | None) -> None:
+def keep_answers(ctx: Context, endings: Sequence[Ending]) -> None:
+    """Cache the answers of requests that have ended."""
+    for task, _, _ in endings:
+        if task.options.identity:
+            _keep_answer(ctx, task)
+
+
+def _keep_answer(ctx: Context, task: Task) -> None:
     """Cache the answer of a request that has ended, evicting others if necessary."""
-    if not task.options.identity:
-        return
     queue, options, now_us = task.queue, task.options, ctx.now_us
     policy, outcome = queue.policy, task.outcome
     if options.same is Same.UNIQUE or not policy.cache_us or outcome is None:

@@ -1,13 +1,18 @@
 """Apply: what each record means for the book.
 
-`apply(book, record)` is the only way in which durable state changes: on the node that decided, on
-restart, and on a follower. It decides nothing. A record that does not fit the book is a bug.
+`apply` is the only way in which durable state changes: on the node that decided, on restart, and on
+a follower. It decides nothing. A record that does not fit the book is a bug.
+
+Records come in runs of one kind. What happens to every task is applied to a run as a whole, with
+all that its tasks have in common looked up once; what is rare, record by record. Either way the
+book is the same as if each record had come alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
+from operator import attrgetter
 from typing import Any
 
 from jackalope.core.assertions import BrokenInvariant, must
@@ -53,105 +58,150 @@ from jackalope.core.records import (
 from jackalope.core.shapes.request import JOINED
 from jackalope.core.state.book import Book
 from jackalope.core.state.changes import define
-from jackalope.core.state.queue import Queue
+from jackalope.core.state.queue import Namespace, Queue
 from jackalope.core.task import (
     NO_OPTIONS,
     Attempt,
     Error,
+    HistoryEntry,
     Outcome,
     SignalRequest,
     Task,
     blobs_of,
     lease_of,
+    runs,
 )
 
 _READY, _ASSIGNED, _RUNNING = State.READY, State.ASSIGNED, State.RUNNING
 
-
-def apply(book: Book, record: AnyRecord) -> None:
-    APPLIERS[type(record)](book, record)
-    book.counters.latest_us = record.at_us
+_queue_of = attrgetter("queue")
+_place_of = attrgetter("namespace", "spec.queue")
 
 
-def _submitted(book: Book, record: TaskSubmitted) -> None:
-    spec = record.spec
-    queue = book.namespaces[record.namespace].queues[spec.queue]
-    state = record.state
-    if state not in BEGINNINGS:
-        raise BrokenInvariant(f"no life begins so: {record}")
-    task = Task(
-        spec.id,
-        queue,
-        book.share(spec.name),
-        spec.key and book.share(spec.key),
-        spec.priority,
-        spec.payload,
-        spec.options or NO_OPTIONS,
-        state,
-        record.by and book.share(record.by),
-        record.at_us,
-        record.batch,
-        letter=record.letter,
-    )
-    if book.has_volatile or record.letter is not None:
-        book.has_volatile |= is_volatile(spec.id)
-    if spec.options is not None:
-        task.due_us = spec.options.run_at_us
-        task.waiting_for = set(record.waiting_for) or None
-        task.guardian = book.guardian(spec.options.parent)
-    if record.expires_us:
-        task.expires_us = record.expires_us
-    if not (book.has_volatile and is_volatile(spec.id)):
-        if record.batch != queue.batch:
-            queue.batch, queue.batch_fill = record.batch, 0
-        queue.batch_fill += 1
+def apply(book: Book, records: Sequence[AnyRecord]) -> None:
+    for kind, run in runs(records, type):
+        APPLIERS[kind](book, run)
+        book.counters.latest_us = run[-1].at_us
+
+
+def _submitted(book: Book, records: Sequence[TaskSubmitted]) -> None:
+    for (namespace, name), run in runs(records, _place_of):
+        queue = book.namespaces[namespace].queues[name]
+        begun = _begun(book, queue, run)
+        book.index(begun)
+        book.mark(begun)
+
+
+def _begun(book: Book, queue: Queue, records: Sequence[TaskSubmitted]) -> list[Task]:
+    """Make the tasks that were submitted to a queue, and count those that fill its batches."""
+    share, rank = book.sharing(), book.counters.rank
+    batch, fill = queue.batch, queue.batch_fill
+    begun = []
+    for record in records:
+        spec, state, by, at_us = record.spec, record.state, record.by, record.at_us
+        name, key, options, letter = spec.name, spec.key, spec.options, record.letter
+        task = Task(
+            spec.id,
+            queue,
+            share(name, name),
+            key and share(key, key),
+            spec.priority,
+            spec.payload,
+            options or NO_OPTIONS,
+            state,
+            by and share(by, by),
+            at_us,
+            record.batch,
+        )
+        if state is _READY:
+            rank = task.rank = max(rank + 1, at_us)
+        elif state not in BEGINNINGS:
+            raise BrokenInvariant(f"no life begins so: {record}")
+        if options is not None:
+            task.due_us = options.run_at_us
+            task.waiting_for = set(record.waiting_for) or None
+            task.guardian = book.guardian(options.parent)
+        if record.expires_us:
+            task.expires_us = record.expires_us
+        if letter is not None:
+            task.letter = letter
+        if letter is not None and is_volatile(spec.id):
+            book.has_volatile = True
+        else:
+            batch, fill = record.batch, fill + 1 if record.batch == batch else 1
+        book.tasks[spec.id] = task  # It may be the parent of the next one.
+        begun.append(task)
+    book.counters.rank = rank
+    if (batch, fill) != (queue.batch, queue.batch_fill):
+        queue.batch, queue.batch_fill = batch, fill
         book.entities_dirty[queue.entity] = queue
-    if state is _READY:
-        task.rank = book.next_rank(record.at_us)
-    book.enter(task)
-    book.mark(task)
+    return begun
 
 
-def _assigned(book: Book, record: AttemptAssigned) -> None:
-    task = book.tasks[record.task]
-    if task.state is not _READY or record.fence <= book.counters.fence:
-        raise BrokenInvariant(f"only ready tasks are assigned, with a new fence: {task} {record}")
-    book.leave_state(task)
-    book.counters.fence = record.fence
-    task.state = _ASSIGNED
-    task.attempt = Attempt(record.fence, record.worker, record.at_us)
-    task.attempts += 1
-    book.enter_lease(task)
-    task.queue.count(_ASSIGNED, 1)
-    if task.expires_us:
-        book.expiry.cancel(task.id)
-    book.note(task, record.at_us, Event.ASSIGN, record.worker)
+def _assigned(book: Book, records: Sequence[AttemptAssigned]) -> None:
+    counters, tasks, entries = book.counters, [], []
+    for record in records:
+        task, fence, worker, at_us = (
+            book.tasks[record.task],
+            record.fence,
+            record.worker,
+            record.at_us,
+        )
+        if task.state is not _READY or task.attempt is not None or fence <= counters.fence:
+            raise BrokenInvariant(
+                f"only ready tasks are assigned, with a new fence: {task} {record}"
+            )
+        counters.fence = fence
+        task.attempt = Attempt(fence, worker, at_us)
+        task.attempts += 1
+        if task.expires_us:
+            book.expiry.cancel(task.id)
+        tasks.append(task)
+        entries.append(HistoryEntry(at_us, Event.ASSIGN, worker))
+    book.change_state(tasks, _ASSIGNED)
+    book.enter_lease(tasks)
+    book.note_all(tasks, entries)
 
 
-def _started(book: Book, record: AttemptStarted) -> None:
-    task = book.tasks[record.task]
-    attempt = lease_of(task)
-    if task.state is not _ASSIGNED:
-        raise BrokenInvariant(f"only assigned tasks are started: {task}")
-    attempt.started_us = record.at_us
-    task.expires_us = 0  # What has begun does not expire.
-    task.queue.count(_ASSIGNED, -1)
-    task.queue.count(_RUNNING, 1)
-    task.state = _RUNNING
-    timeout_us = task.options.timeout_us or task.queue.policy.timeout_us
-    if timeout_us:
-        attempt.times_out_us = record.at_us + timeout_us
-        book.timeouts.set(task.id, attempt.times_out_us)
-    book.note(task, record.at_us, Event.START, attempt.worker)
+def _started(book: Book, records: Sequence[AttemptStarted]) -> None:
+    tasks, entries = [], []
+    for record in records:
+        task, at_us = book.tasks[record.task], record.at_us
+        attempt = lease_of(task)
+        if task.state is not _ASSIGNED:
+            raise BrokenInvariant(f"only assigned tasks are started: {task}")
+        task.state = _RUNNING
+        task.expires_us = 0  # What has begun does not expire.
+        attempt.started_us = at_us
+        timeout_us = task.options.timeout_us or task.queue.policy.timeout_us
+        if timeout_us:
+            attempt.times_out_us = at_us + timeout_us
+            book.timeouts.set(task.id, attempt.times_out_us)
+        tasks.append(task)
+        entries.append(HistoryEntry(at_us, Event.START, attempt.worker))
+    for queue, run in runs(tasks, _queue_of):
+        queue.count(_ASSIGNED, -len(run))
+        queue.count(_RUNNING, len(run))
+    book.note_all(tasks, entries)
 
 
-def _finished(book: Book, record: AttemptFinished) -> None:
-    task = book.tasks[record.task]
-    worker = lease_of(task).worker  # Only what is leased has a lease.
-    if not (book.has_volatile and is_volatile(task.id)):
-        book.tally(task.queue.namespace, worker, record.at_us).succeeded += 1
-    book.note(task, record.at_us, Event.FINISH, worker)
-    book.end(task, State.SUCCEEDED, record.at_us, result=record.result)
+def _finished(book: Book, records: Sequence[AttemptFinished]) -> None:
+    tasks, entries, outcomes = [], [], []
+    has_volatile = book.has_volatile
+    done: dict[tuple[Namespace, str], int] = {}
+    for record in records:
+        task, at_us = book.tasks[record.task], record.at_us
+        worker = lease_of(task).worker  # Only what is leased has a lease.
+        if not (has_volatile and is_volatile(task.id)):
+            doer = (task.queue.namespace, worker)
+            done[doer] = done.get(doer, 0) + 1
+        tasks.append(task)
+        entries.append(HistoryEntry(at_us, Event.FINISH, worker))
+        outcomes.append(book.outcome(task, at_us, record.result))
+    for (namespace, worker), count in done.items():
+        book.tally(namespace, worker, records[-1].at_us).succeeded += count
+    book.note_all(tasks, entries)
+    book.end(tasks, State.SUCCEEDED, outcomes)
 
 
 def _attempt_ended(book: Book, record: AttemptEnded) -> None:
@@ -164,12 +214,26 @@ def _attempt_ended(book: Book, record: AttemptEnded) -> None:
     error = record.error
     book.note(task, record.at_us, record.event, record.by or worker, _detail(record))
     if record.to in ENDED:
-        book.end(task, record.to, record.at_us, error=error, reason=record.reason)
+        _end(book, task, record, error)
         return
     if error is not None:
         task.outcome = Outcome(error=error, ended_us=record.at_us)
     task.due_us = record.due_us
-    book.change_state(task, record.to, record.at_us)
+    _change_state(book, task, record)
+
+
+def _change_state(book: Book, task: Task, record: AttemptEnded | TaskMoved) -> None:
+    if record.to is _READY and not task.rank:
+        task.rank = book.next_rank(record.at_us)
+    book.change_state((task,), record.to)
+
+
+def _end(book: Book, task: Task, record: AttemptEnded | TaskMoved, error: Error | None) -> None:
+    """Let a task end without success; what went wrong before is kept if nothing else did."""
+    if error is None and task.outcome is not None:
+        error = task.outcome.error
+    outcome = book.outcome(task, record.at_us, error=error, reason=record.reason)
+    book.end((task,), record.to, (outcome,))
 
 
 def _detail(record: AttemptEnded) -> str:
@@ -201,14 +265,13 @@ def _moved(book: Book, record: TaskMoved) -> None:
     must(can_lead(task.state, record.event, record.to), "a legal move", task.state, record)
     book.note(task, record.at_us, record.event, record.by, record.detail)
     if record.to in ENDED:
-        error = _error_of_move(record)
-        book.end(task, record.to, record.at_us, error=error, reason=record.reason)
+        _end(book, task, record, _error_of_move(record))
         return
     if record.event is Event.PLAY:
         task.avoid = ""
     elif record.event is Event.RETRY:
         task.due_us = 0
-    book.change_state(task, record.to, record.at_us)
+    _change_state(book, task, record)
 
 
 def _error_of_move(record: TaskMoved) -> Error | None:
@@ -229,7 +292,7 @@ def _revived(book: Book, record: TaskRevived) -> None:
     book.recalled.pop(record.row.id, None)
     if task.state is _READY and not task.rank:
         task.rank = book.next_rank(record.at_us)
-    book.enter(task)
+    book.enter((task,))
     book.note(task, record.at_us, Event.RETRY, record.by)
 
 
@@ -240,7 +303,7 @@ def _purged(book: Book, record: TaskPurged) -> None:
         book.blobs_gone += blobs_of(task)
     book.recalled.pop(record.task, None)
     book.dirty.pop(record.task, None)
-    book.forget(record.task)
+    book.forget((record.task,))
     book.gone[record.task] = task
 
 
@@ -291,7 +354,7 @@ def _queue_deleted(book: Book, record: QueueDeleted) -> None:
         book.blobs_gone += blobs_of(task)
         book.recalled.pop(task.id, None)
         book.dirty.pop(task.id, None)
-        book.forget(task.id)
+    book.forget([task.id for task in ended])
     if record.is_volatile:
         book.entities_dirty.pop(queue.entity, None)
     else:
@@ -438,40 +501,50 @@ def _forgotten(book: Book, record: Forgotten) -> None:
     book.counters.horizon_us = record.through_us
 
 
-#: The meaning of each kind of record.
-APPLIERS: dict[type, Callable[[Book, Any], None]] = {
+def _each(meaning: Callable[[Book, Any], None]) -> Callable[[Book, Sequence[Any]], None]:
+    """Return what applies records one by one."""
+
+    def apply_each(book: Book, records: Sequence[Any]) -> None:
+        for record in records:
+            meaning(book, record)
+
+    return apply_each
+
+
+#: The meaning of each kind of record, for a run of them.
+APPLIERS: dict[type, Callable[[Book, Sequence[Any]], None]] = {
     AttemptAssigned: _assigned,
     AttemptStarted: _started,
     AttemptFinished: _finished,
-    AttemptEnded: _attempt_ended,
+    AttemptEnded: _each(_attempt_ended),
     TaskSubmitted: _submitted,
-    TaskMoved: _moved,
-    TaskRevived: _revived,
-    TaskPurged: _purged,
-    SignalRequested: _signal_requested,
-    SignalAdvanced: _signal_advanced,
-    QueueDeclared: _queue_declared,
-    QueueDeleted: _queue_deleted,
-    QueuePaused: _queue_paused,
-    QueueResumed: _queue_paused,
-    TagLimited: _tag_limited,
-    ApiKeyCreated: _api_key_created,
-    ApiKeyRevoked: _api_key_revoked,
-    RequestJoined: _request_joined,
-    AnswerStored: _answer_stored,
-    AnswerUsed: _answer_used,
-    AnswerPinned: _answer_pinned,
-    AnswersDropped: _answers_dropped,
-    PoolDeclared: _pool_declared,
-    PoolDeleted: _pool_deleted,
-    GroupPinned: _group_pinned,
-    TasksDropped: _tasks_dropped,
-    ExchangeDeclared: _exchange_declared,
-    ExchangeDeleted: _exchange_deleted,
-    Bound: _bound,
-    Unbound: _unbound,
-    RuleSet: _rule_set,
-    RuleCleared: _rule_cleared,
-    FencesReserved: _fences_reserved,
-    Forgotten: _forgotten,
+    TaskMoved: _each(_moved),
+    TaskRevived: _each(_revived),
+    TaskPurged: _each(_purged),
+    SignalRequested: _each(_signal_requested),
+    SignalAdvanced: _each(_signal_advanced),
+    QueueDeclared: _each(_queue_declared),
+    QueueDeleted: _each(_queue_deleted),
+    QueuePaused: _each(_queue_paused),
+    QueueResumed: _each(_queue_paused),
+    TagLimited: _each(_tag_limited),
+    ApiKeyCreated: _each(_api_key_created),
+    ApiKeyRevoked: _each(_api_key_revoked),
+    RequestJoined: _each(_request_joined),
+    AnswerStored: _each(_answer_stored),
+    AnswerUsed: _each(_answer_used),
+    AnswerPinned: _each(_answer_pinned),
+    AnswersDropped: _each(_answers_dropped),
+    PoolDeclared: _each(_pool_declared),
+    PoolDeleted: _each(_pool_deleted),
+    GroupPinned: _each(_group_pinned),
+    TasksDropped: _each(_tasks_dropped),
+    ExchangeDeclared: _each(_exchange_declared),
+    ExchangeDeleted: _each(_exchange_deleted),
+    Bound: _each(_bound),
+    Unbound: _each(_unbound),
+    RuleSet: _each(_rule_set),
+    RuleCleared: _each(_rule_cleared),
+    FencesReserved: _each(_fences_reserved),
+    Forgotten: _each(_forgotten),
 }

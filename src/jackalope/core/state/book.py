@@ -10,8 +10,10 @@ a command names one that has left, it is put back for the moment (`recall`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
+from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from jackalope.core.api_key import ApiKey
@@ -46,12 +48,16 @@ from jackalope.core.task import (
     blobs_of,
     from_row,
     lease_of,
+    runs,
     size_of,
     to_row,
 )
 
 _READY, _SCHEDULED = State.READY, State.SCHEDULED
 _NAMES_SHARED_MAX = 10_000
+_ROWS_AT_A_TIME = 1_000
+
+_place_of = attrgetter("queue", "state")
 
 
 class Book:
@@ -132,8 +138,9 @@ class Book:
             self._restore_entity(entity, value)
         for answer in sorted(answers, key=lambda answer: answer.rank):
             self.answers.enter(self.cache_of(answer), copy(answer))
-        for task_row in tasks:
-            self.enter(self.from_row(task_row))
+        rows = iter(tasks)
+        while some := list(islice(rows, _ROWS_AT_A_TIME)):
+            self.enter([self.from_row(row) for row in some])
 
     def _restore_entity(self, entity: Entity, value: Any) -> None:
         if entity.kind == "api_key":
@@ -232,12 +239,9 @@ class Book:
         """Evict ended tasks that storage has, unless they changed again meanwhile."""
         for task_id in changes.gone:
             self.gone.pop(task_id, None)
-            self.forget(task_id)
-        for row in changes.tasks:
-            if row.state in ENDED:
-                self.forget(row.id)
-        for task_id in self.recalled:
-            self.forget(task_id)
+        self.forget(changes.gone)
+        self.forget([row.id for row in changes.tasks if row.state in ENDED])
+        self.forget(self.recalled)
         self.recalled = {}
         for name, deletion in self._queues_leaving.items():
             # One that was deleted once more meanwhile is still to go.
@@ -245,15 +249,17 @@ class Book:
                 del self.queues_gone[name]
         self._queues_leaving = {}
 
-    def forget(self, task_id: TaskId) -> None:
-        """Evict an ended task, unless storage lacks its latest state."""
-        task = self.tasks.get(task_id)
-        if task is None or task.state not in ENDED or task_id in self.dirty:
-            return
-        del self.tasks[task_id]
-        aliases = task.queue.namespace.aliases
-        if aliases.get(task.options.alias) == task_id:
-            del aliases[task.options.alias]
+    def forget(self, ids: Iterable[TaskId]) -> None:
+        """Evict ended tasks, unless storage lacks their latest state."""
+        for task_id in ids:
+            task = self.tasks.get(task_id)
+            if task is None or task.state not in ENDED or task_id in self.dirty:
+                continue
+            del self.tasks[task_id]
+            if task.options.alias:
+                aliases = task.queue.namespace.aliases
+                if aliases.get(task.options.alias) == task_id:
+                    del aliases[task.options.alias]
 
     def let_go(self) -> None:
         """Evict ended volatile tasks, which storage never has."""
@@ -261,21 +267,23 @@ class Book:
             task = self.tasks.get(task_id)
             if task is not None and task.state in ENDED:
                 self.blobs_gone += blobs_of(task)
-                self.forget(task_id)
+        self.forget(self._volatile_ended)
         self._volatile_ended = []
 
-    # Primitives, for `apply` alone.
+    # Primitives, for `apply` alone. They take lists, and look up once what tasks have in common.
 
-    def mark(self, task: Task) -> None:
-        """Mark a task as changed for storage, unless it is volatile."""
-        if not (self.has_volatile and is_volatile(task.id)):
-            self.dirty[task.id] = task
-        elif isinstance(task.payload, BlobRef):
-            self.volatile_large[task.id] = task
+    def mark(self, tasks: Iterable[Task]) -> None:
+        """Mark tasks as changed for storage, unless they are volatile."""
+        dirty, has_volatile = self.dirty, self.has_volatile
+        for task in tasks:
+            if not (has_volatile and is_volatile(task.id)):
+                dirty[task.id] = task
+            elif isinstance(task.payload, BlobRef):
+                self.volatile_large[task.id] = task
 
     def drop(self, task: Task) -> None:
         """Remove an unfinished task without an outcome."""
-        self.leave_state(task)
+        self._leave_state(task.queue, task.state, (task,))
         task.state = State.KILLED
         if task.expires_us:
             self.expiry.cancel(task.id)
@@ -326,27 +334,42 @@ class Book:
 
     def share(self, text: str) -> str:
         """Intern a text: most tasks have the same few."""
+        return self.sharing()(text, text)
+
+    def sharing(self) -> Callable[[str, str], str]:
+        """Return the function that interns texts, each given twice; see `share`."""
         if len(self._names) >= _NAMES_SHARED_MAX:
             self._names.clear()
-        return self._names.setdefault(text, text)
+        return self._names.setdefault
 
-    def enter(self, task: Task) -> None:
-        """Index a task that is new in memory."""
-        self.tasks[task.id] = task
+    def enter(self, tasks: Sequence[Task]) -> None:
+        """Put tasks into memory, and index them."""
+        for task in tasks:
+            self.tasks[task.id] = task
+        self.index(tasks)
+
+    def index(self, tasks: Sequence[Task]) -> None:
+        """Index tasks that are in memory, and were not before."""
+        for task in tasks:
+            if task.options is not NO_OPTIONS:
+                self._link(task)
+        for (queue, state), run in runs(tasks, _place_of):
+            if state in LEASED:
+                self.enter_lease(run)
+            if state not in ENDED:
+                self.enter_state(queue, state, run)
+
+    def _link(self, task: Task) -> None:
+        """Index what only tasks with options have."""
         options = task.options
-        if options is not NO_OPTIONS:
-            if options.alias:
-                task.queue.namespace.aliases[options.alias] = task.id
-            if task.guardian and task.state not in ENDED:
-                self.children.setdefault(task.guardian, {})[task.id] = None
-            if options.identity and task.state not in ENDED:
-                task.queue.cache.flights[options.identity] = task.id
-            if task.waiting_for:
-                self._enter_waiting(task, task.waiting_for)
-        if task.state in LEASED:
-            self.enter_lease(task)
-        if task.state not in ENDED:
-            self._enter_state(task)
+        if options.alias:
+            task.queue.namespace.aliases[options.alias] = task.id
+        if task.guardian and task.state not in ENDED:
+            self.children.setdefault(task.guardian, {})[task.id] = None
+        if options.identity and task.state not in ENDED:
+            task.queue.cache.flights[options.identity] = task.id
+        if task.waiting_for:
+            self._enter_waiting(task, task.waiting_for)
 
     def _enter_waiting(self, task: Task, waiting_for: set[TaskId]) -> None:
         """Index what a task waits for, but for volatile tasks: no record reports their end."""
@@ -357,104 +380,116 @@ class Book:
         for dependency in lasting:
             self.dependents.setdefault(dependency, {})[task.id] = None
 
-    def enter_lease(self, task: Task) -> None:
-        """Record the lease of a worker, and take a slot of each tag."""
-        attempt = lease_of(task)
-        namespace = task.queue.namespace
-        held = namespace.leases.get(attempt.worker)
-        if held is None:
-            held = namespace.leases[attempt.worker] = {}
-        held[task.id] = task
-        if task.options.tags:
-            namespace.hold_tags(task)
-        if attempt.times_out_us:
-            self.timeouts.set(task.id, attempt.times_out_us)
+    def enter_lease(self, tasks: Sequence[Task]) -> None:
+        """Record the leases of workers, and take a slot of each tag."""
+        for task in tasks:
+            attempt, namespace = task.attempt or lease_of(task), task.queue.namespace
+            held = namespace.leases.get(attempt.worker)
+            if held is None:
+                held = namespace.leases[attempt.worker] = {}
+            held[task.id] = task
+            if task.options.tags:
+                namespace.hold_tags(task)
+            if attempt.times_out_us:
+                self.timeouts.set(task.id, attempt.times_out_us)
 
-    def change_state(self, task: Task, to: State, at_us: int) -> None:
-        self.leave_state(task)
-        task.state = to
-        if to is _READY and not task.rank:
-            task.rank = self.next_rank(at_us)
-        self._enter_state(task)
+    def change_state(self, tasks: Sequence[Task], to: State) -> None:
+        """Take tasks out of the state that they are in, and into this one."""
+        for (queue, state), run in runs(tasks, _place_of):
+            self._leave_state(queue, state, run)
+            for task in run:
+                task.state = to
+            self.enter_state(queue, to, run)
 
-    def _enter_state(self, task: Task) -> None:
-        state = task.state
-        task.queue.count(state, 1)
+    def enter_state(self, queue: Queue, state: State, tasks: Sequence[Task]) -> None:
+        """Count and index tasks of a queue that are in this state from now on."""
+        queue.count(state, len(tasks))
         if state is _READY:
-            queue = task.queue
-            queue.namespace.line_up(task, self.tasks)
+            queue.namespace.line_up(queue, tasks, self.tasks)
             if queue.traits is not None and queue.traits.bytes_max:
-                queue.ready_bytes += size_of(task.payload)
+                queue.ready_bytes += sum(size_of(task.payload) for task in tasks)
         elif state is _SCHEDULED:
-            self.due.set(task.id, task.due_us)
-        if task.expires_us and state in PENDING:
-            self.expiry.set(task.id, task.expires_us)
+            for task in tasks:
+                self.due.set(task.id, task.due_us)
+        if state in PENDING:
+            for task in tasks:
+                if task.expires_us:
+                    self.expiry.set(task.id, task.expires_us)
 
-    def leave_state(self, task: Task) -> None:
-        state = task.state
-        task.queue.count(state, -1)
+    def _leave_state(self, queue: Queue, state: State, tasks: Sequence[Task]) -> None:
+        """Take tasks of a queue out of this state, and give back what they hold in it."""
+        queue.count(state, -len(tasks))
         if state is _READY:
-            queue = task.queue
-            queue.namespace.step_out(task, self.tasks)
+            queue.namespace.step_out(queue, tasks, self.tasks)
             if queue.traits is not None and queue.traits.bytes_max:
-                queue.ready_bytes -= size_of(task.payload)
+                queue.ready_bytes -= sum(size_of(task.payload) for task in tasks)
         elif state is _SCHEDULED:
-            self.due.cancel(task.id)
+            for task in tasks:
+                self.due.cancel(task.id)
         elif state in LEASED:
-            self._leave_lease(task)
+            self._leave_lease(queue.namespace, tasks)
 
-    def _leave_lease(self, task: Task) -> None:
-        """Release the lease and its slots."""
-        namespace = task.queue.namespace
-        del namespace.leases[lease_of(task).worker][task.id]
-        if task.options.tags:
-            namespace.free_tags(task, self.tasks)
-        self.timeouts.cancel(task.id)
-        task.attempt = None
+    def _leave_lease(self, namespace: Namespace, tasks: Sequence[Task]) -> None:
+        """Release leases and their slots."""
+        for task in tasks:
+            attempt = task.attempt or lease_of(task)
+            del namespace.leases[attempt.worker][task.id]
+            if task.options.tags:
+                namespace.free_tags(task, self.tasks)
+            if attempt.times_out_us:
+                self.timeouts.cancel(task.id)
+            task.attempt = None
 
-    def end(
+    def end(self, tasks: Sequence[Task], to: State, outcomes: Sequence[Outcome]) -> None:
+        """Let tasks end in this state, each with its outcome."""
+        for (queue, state), run in runs(tasks, _place_of):
+            self._leave_state(queue, state, run)
+            queue.ended[to] = queue.ended.get(to, 0) + len(run)
+        dependents, children = self.dependents, self.children
+        for task, outcome in zip(tasks, outcomes, strict=True):
+            task.state, task.outcome = to, outcome
+            task.queue.recent_ends_us.append(outcome.ended_us)
+            if task.expires_us:
+                self.expiry.cancel(task.id)
+            if dependents and task.id in dependents:
+                self._release_dependents(task.id)
+            if task.options is not NO_OPTIONS:
+                self._unlink(task)
+            if children and task.id in children:
+                self._hand_over_children(task)
+        if self.has_volatile:
+            self._volatile_ended += [task.id for task in tasks if is_volatile(task.id)]
+
+    def outcome(
         self,
         task: Task,
-        state: State,
         at_us: int,
-        *,
         result: Body = b"",
         error: Error | None = None,
         reason: Reason | None = None,
-    ) -> None:
-        self.leave_state(task)
-        queue = task.queue
-        if error is None and task.outcome is not None and state is not State.SUCCEEDED:
-            error = task.outcome.error
-        retention_us = queue.policy.retention_us
-        if task.options.identity and task.options.same is not Same.UNIQUE:
+    ) -> Outcome:
+        """Return what the end of a task at this time leaves behind, and for how long."""
+        retention_us, options = task.queue.policy.retention_us, task.options
+        if options.identity and options.same is not Same.UNIQUE:
             # Long enough to be stored: from then on the cache keeps what is an answer.
             retention_us = max(retention_us, 1)
         forget_us = NEVER if retention_us >= NEVER else at_us + retention_us
-        task.outcome = Outcome(result, error, reason, at_us, forget_us)
-        task.state = state
-        queue.recent_ends_us.append(at_us)
-        queue.ended[state] = queue.ended.get(state, 0) + 1
-        if task.expires_us:
-            self.expiry.cancel(task.id)
-        for dependent_id in self.dependents.pop(task.id, ()):
+        return Outcome(result, error, reason, at_us, forget_us)
+
+    def _release_dependents(self, task_id: TaskId) -> None:
+        """Let those that wait for a task that ends wait for it no longer."""
+        for dependent_id in self.dependents.pop(task_id):
             dependent = self.tasks[dependent_id]
             if dependent.waiting_for is not None:
-                dependent.waiting_for.discard(task.id)
-                self.mark(dependent)
-        if task.options is not NO_OPTIONS:
-            self._unlink(task)
-        if task.id in self.children:
-            self._hand_over_children(task)
-        if self.has_volatile and is_volatile(task.id):
-            self._volatile_ended.append(task.id)
+                dependent.waiting_for.discard(task_id)
+                self.mark((dependent,))
 
     def _hand_over_children(self, task: Task) -> None:
         """Give the unfinished children of an ending task to its own guardian."""
         for child_id in self.children.pop(task.id):
             child = self.tasks[child_id]
             child.guardian = task.guardian
-            self.mark(child)
+            self.mark((child,))
             if task.guardian:
                 self.children.setdefault(task.guardian, {})[child_id] = None
 
@@ -475,14 +510,19 @@ class Book:
 
     def note(self, task: Task, at_us: int, what: str, by: str = "", detail: str = "") -> None:
         """Add an entry to the history of a task."""
-        happening = HistoryEntry(at_us, what, by, detail)
-        if task.history is None:
-            task.history = [happening]
-        else:
-            task.history.append(happening)
-            if len(task.history) > HAPPENINGS_PER_TASK_MAX:
-                del task.history[HAPPENINGS_PER_TASK_MAX // 2]
-        self.mark(task)
+        self.note_all((task,), (HistoryEntry(at_us, what, by, detail),))
+
+    def note_all(self, tasks: Sequence[Task], entries: Sequence[HistoryEntry]) -> None:
+        """Add an entry to the history of each task."""
+        for task, entry in zip(tasks, entries, strict=True):
+            history = task.history
+            if history is None:
+                task.history = [entry]
+            else:
+                history.append(entry)
+                if len(history) > HAPPENINGS_PER_TASK_MAX:
+                    del history[HAPPENINGS_PER_TASK_MAX // 2]
+        self.mark(tasks)
 
 
 # The snapshot: all durable state of a book as rows.

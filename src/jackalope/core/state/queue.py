@@ -7,6 +7,8 @@ the tags allow. Knows nothing of records and commands.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from jackalope.core.assertions import must
@@ -18,7 +20,7 @@ from jackalope.core.state.answers import Cache
 from jackalope.core.state.changes import QueueRow, Tally
 from jackalope.core.state.ready_queue import Lane, LaneName, Line
 from jackalope.core.state.topology import Topology
-from jackalope.core.task import size_of
+from jackalope.core.task import NO_OPTIONS, runs, size_of
 
 if TYPE_CHECKING:
     from jackalope.core.commands import ActOnAnswers, ActOnTasks, WatchTasks
@@ -31,6 +33,8 @@ _RECENT_ENDS = 128
 _RETRY_AFTER_US_MIN = 100 * MILLISECOND
 _RETRY_AFTER_US_MAX = MINUTE
 _RETRY_AFTER_US_IDLE = 10 * SECOND
+
+_lane_of = attrgetter("lane")
 
 
 class Queue:
@@ -85,7 +89,7 @@ class Queue:
         )
 
     def count(self, state: State, change: int) -> None:
-        """Count a task that enters (1) or leaves (-1) a state."""
+        """Count so many tasks that enter a state, or leave it if the number is negative."""
         self.counts[state] += change
         if state in PENDING:
             self.depth += change
@@ -147,18 +151,22 @@ class Namespace:
         limit = self.limits.get(tag)
         return limit is not None and self.in_flight.get(tag, 0) >= limit
 
-    def line_up(self, task: Task, tasks: dict[TaskId, Task]) -> None:
-        """Enqueue a ready task."""
-        line = task.queue.line
-        if not (task.key or task.avoid or task.options.tags or line.named):
-            line.push(task, line.plain, tasks)
-        else:
-            has_lane = task.avoid or task.name in line.named
-            self._stand(task, task.name if has_lane else None, tasks)
+    def line_up(self, queue: Queue, ready: Sequence[Task], tasks: dict[TaskId, Task]) -> None:
+        """Enqueue ready tasks of a queue."""
+        line, plain = queue.line, []
+        for task in ready:
+            is_free = task.options is NO_OPTIONS or not task.options.tags
+            if is_free and not (task.key or task.avoid or line.named):
+                plain.append(task)
+            else:
+                has_lane = task.avoid or task.name in line.named
+                self._stand(task, task.name if has_lane else None, tasks)
+        if plain:
+            line.push(plain, line.plain, tasks)
 
     def set_apart(self, task: Task, tasks: dict[TaskId, Task]) -> None:
         """Move a ready task to a lane of its name, because some workers do not implement it."""
-        self.step_out(task, tasks)
+        self.step_out(task.queue, (task,), tasks)
         self._stand(task, task.name, tasks)
 
     def _stand(self, task: Task, name: str | None, tasks: dict[TaskId, Task]) -> None:
@@ -168,15 +176,20 @@ class Namespace:
             for tag in lane.tags:
                 self.limited_lanes.setdefault(tag, {})[lane] = None
                 lane.closed_by += self.is_full(tag)
-        line.push(task, lane, tasks)
+        line.push((task,), lane, tasks)
 
-    def step_out(self, task: Task, tasks: dict[TaskId, Task]) -> None:
-        line = task.queue.line
-        lane = line.remove(task, tasks)
-        if not lane.size and lane is not line.plain:
-            line.drop(lane)
-            for tag in lane.tags:
-                del self.limited_lanes[tag][lane]
+    def step_out(self, queue: Queue, leaving: Sequence[Task], tasks: dict[TaskId, Task]) -> None:
+        """Remove tasks of a queue from its line."""
+        line = queue.line
+        if len(line.lanes) == 1:
+            line.remove(leaving, line.plain, tasks)
+            return
+        for lane, run in runs(leaving, _lane_of):
+            line.remove(run, lane, tasks)
+            if not lane.size and lane is not line.plain:
+                line.drop(lane)
+                for tag in lane.tags:
+                    del self.limited_lanes[tag][lane]
 
     def _lane_name(self, task: Task, name: str | None) -> LaneName:
         """Return the lane that a task belongs to. Tags without a limit make no difference."""
@@ -217,14 +230,14 @@ class Namespace:
         ]
         affected.sort(key=lambda task: task.rank)
         for task in affected:
-            self.step_out(task, tasks)
+            self.step_out(task.queue, (task,), tasks)
         must(not self.limited_lanes.pop(tag, None), "no lane of a tag is left", tag)
         if limit < 0:
             self.limits.pop(tag, None)
         else:
             self.limits[tag] = limit
         for task in affected:
-            self.line_up(task, tasks)
+            self.line_up(task.queue, (task,), tasks)
 
 
 # Tallies: what each worker has done, by its name. Durable: the records that end attempts name the

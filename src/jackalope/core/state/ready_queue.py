@@ -32,8 +32,9 @@ is rebuilt.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, merge
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from jackalope.core.assertions import BrokenInvariant, must
@@ -107,26 +108,32 @@ class Lane:
         self._entries = 0
         self._mask = 0
 
-    def push(self, task: Task) -> None:
-        task.lane = self
-        priority, rank = task.priority, task.rank
-        bucket = self._buckets.get(priority)
-        if bucket is None:
-            bucket = self._buckets[priority] = Bucket()
-        if rank > bucket.newest_rank:
-            bucket.newest_rank = rank
-            bucket.fresh.append((rank, task.id))
-        else:
-            heappush(bucket.late, (rank, task.id))
-        self._mask |= 1 << priority
-        bucket.size += 1
-        self.size += 1
-        self._entries += 1
+    def push(self, entering: Sequence[Task]) -> None:
+        buckets = self._buckets
+        for task in entering:
+            task.lane = self
+            priority, rank = task.priority, task.rank
+            bucket = buckets.get(priority)
+            if bucket is None:
+                bucket = buckets[priority] = Bucket()
+            if rank > bucket.newest_rank:
+                bucket.newest_rank = rank
+                bucket.fresh.append((rank, task.id))
+            else:
+                heappush(bucket.late, (rank, task.id))
+            self._mask |= 1 << priority
+            bucket.size += 1
+        self.size += len(entering)
+        self._entries += len(entering)
 
-    def remove(self, task: Task, tasks: dict[TaskId, Task]) -> None:
-        task.lane = None
-        self._buckets[task.priority].size -= 1
-        self.size -= 1
+    def remove(self, leaving: Sequence[Task], tasks: dict[TaskId, Task]) -> None:
+        """Take tasks out, wherever they stand."""
+        for task in leaving:
+            if task.lane is not self:
+                raise BrokenInvariant(f"task {task.id.hex()} is ready but stands in no lane")
+            task.lane = None
+            self._buckets[task.priority].size -= 1
+        self.size -= len(leaving)
         if self._entries > 2 * self.size + _STALE_ENTRIES_FREE:
             self._rebuild(tasks)
 
@@ -150,6 +157,28 @@ class Lane:
             ):
                 best = task
         return best
+
+    def first(self, count: int, tasks: dict[TaskId, Task]) -> list[Task]:
+        """Return the tasks that are next one after the other, and leave them where they are.
+
+        They may be fewer, where the order is less plain, but never none while there are any. Once
+        they are gone, the rest can be asked for.
+        """
+        head = self.head(tasks)
+        if head is None or count == 1:
+            return [] if head is None else [head]
+        first, priority = [head], head.priority
+        if self.queue.policy.ageing_us and self._mask != 1 << priority:
+            return first
+        bucket = self._buckets[priority]
+        late_rank = bucket.late[0][0] if bucket.late else None
+        for rank, task_id in islice(bucket.fresh, 1, None):
+            if len(first) == count or (late_rank is not None and rank > late_rank):
+                break
+            task = tasks.get(task_id)
+            if task and task.lane is self and task.rank == rank and task.priority == priority:
+                first.append(task)
+        return first
 
     def __iter__(self) -> Iterator[TaskId]:
         """Yield ids in no order, including stale and repeated ones."""
@@ -211,8 +240,7 @@ class Lane:
             if (task := tasks.get(task_id)) is not None and task.lane is self
         }
         self._buckets, self._mask, self.size, self._entries = {}, 0, 0, 0
-        for task in sorted(live.values(), key=lambda task: task.rank):
-            self.push(task)
+        self.push(sorted(live.values(), key=lambda task: task.rank))
 
 
 def order(task: Task, ageing_us: int) -> int:
@@ -253,22 +281,18 @@ class Line:
     def of_key(self, key: str) -> Iterable[Lane]:
         return self._by_key.get(key, {}).values()
 
-    def push(self, task: Task, lane: Lane, tasks: dict[TaskId, Task]) -> None:
-        lane.push(task)
-        self.size += 1
+    def push(self, entering: Sequence[Task], lane: Lane, tasks: dict[TaskId, Task]) -> None:
+        lane.push(entering)
+        self.size += len(entering)
         if len(self.lanes) > 1:
             self._row(lane).note(lane, tasks)
 
-    def remove(self, task: Task, tasks: dict[TaskId, Task]) -> Lane:
-        """Remove a task, and return its lane. The caller drops the lane if it is empty."""
-        lane = task.lane
-        if lane is None:
-            raise BrokenInvariant(f"task {task.id.hex()} is ready but stands in no lane")
-        lane.remove(task, tasks)
-        self.size -= 1
+    def remove(self, leaving: Sequence[Task], lane: Lane, tasks: dict[TaskId, Task]) -> None:
+        """Remove tasks from their lane. The caller drops the lane if it is empty."""
+        lane.remove(leaving, tasks)
+        self.size -= len(leaving)
         if len(self.lanes) > 1:
             self._row(lane).note(lane, tasks)
-        return lane
 
     def drop(self, lane: Lane) -> None:
         must(not lane.size and lane is not self.plain, "only empty lanes are dropped", lane.name)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -63,8 +64,9 @@ class Share:
         self.slots = slots
         self.members: dict[Worker, None] = {}
 
-    def has_room(self) -> bool:
-        return not self.slots or sum(len(worker.held) for worker in self.members) < self.slots
+    def room(self) -> int:
+        """Return how many tasks they can be given now, if there is a limit."""
+        return self.slots - sum(len(worker.held) for worker in self.members)
 
 
 class Worker:
@@ -133,16 +135,30 @@ class Worker:
         if self.crew is not None:
             self.crew.place(self)
 
+    def has_slot(self) -> bool:
+        """Return whether one of its slots is free, so that it needs no claim to have a task."""
+        return len(self.held) < self.slots - (self.helps > 0)
+
     def has_room(self) -> bool:
         """Return whether the worker can be assigned a task now."""
-        return bool(
-            self.session
-            and self.is_ready
-            and not self.is_draining
-            and (len(self.held) < self.slots - (self.helps > 0) or self.claims)
-            and (self.consumer is None or self.consumer.can_take())
-            and (self.share is None or self.share.has_room())
-        )
+        return self.room() > 0
+
+    def room(self) -> int:
+        """Return how many tasks the worker can be given now, before it needs another claim."""
+        if not self.session or not self.is_ready or self.is_draining:
+            return 0
+        room = self.slots - (self.helps > 0) - len(self.held)
+        if room <= 0 and self.claims:
+            room = self.claims[0].left
+        if self.consumer is not None and not self.consumer.can_take():
+            return 0
+        if self.share is not None and self.share.slots:
+            return min(room, self.share.room())
+        return room
+
+
+#: The workers of a load that none has.
+_NOBODY: dict[str, Worker] = {}
 
 
 class Crew:
@@ -174,7 +190,7 @@ class Crew:
 
     def place(self, worker: Worker) -> None:
         """Update the position of a worker after its load or room changed."""
-        load = len(worker.held) if worker.has_room() else None
+        load = len(worker.held) if worker.room() > 0 else None
         if load == worker.load:
             return
         if worker.load is not None:
@@ -196,12 +212,7 @@ class Crew:
     def least_loaded(self, shunned: str) -> Worker | None:
         """Return the least loaded worker with room, other than the one shunned."""
         by_load = self._by_load
-        if not by_load:
-            self._lowest = 0
-            return None
-        if self._lowest not in by_load:
-            self._lowest = min(by_load)
-        for worker in by_load[self._lowest].values():
+        for worker in by_load.get(self._lowest_load(), _NOBODY).values():
             if worker.id != shunned:
                 return worker
         for load in sorted(by_load):
@@ -209,6 +220,41 @@ class Crew:
                 if worker.id != shunned:
                     return worker
         return None
+
+    def deal(self, count: int) -> list[Worker]:
+        """Return the workers that the next tasks go to, in their order, while there is room.
+
+        Each is the least loaded one, if those before it were given their tasks.
+        """
+        by_load, load = self._by_load, self._lowest_load()
+        bucket = by_load.get(load, _NOBODY)
+        if count == 1 or not bucket:
+            return list(islice(bucket.values(), 1))
+        if len(by_load) == 1 and len(bucket) == 1:
+            [worker] = bucket.values()
+            return [worker] * min(count, worker.room())
+        dealt: list[Worker] = []
+        rooms: dict[Worker, int] = {}
+        equals: list[Worker] = []  # those that were given tasks, and are as loaded as this now
+        while equals or load in by_load:
+            still: list[Worker] = []
+            for worker in chain(by_load.get(load, _NOBODY).values(), equals):
+                dealt.append(worker)
+                if len(dealt) == count:
+                    return dealt
+                room = rooms[worker] = (rooms.get(worker) or worker.room()) - 1
+                if room:
+                    still.append(worker)
+            load, equals = load + 1, still
+            if not equals:
+                load = min((other for other in by_load if other >= load), default=load)
+        return dealt
+
+    def _lowest_load(self) -> int:
+        """Return the load of the least loaded workers with room; any number if there are none."""
+        if self._lowest not in self._by_load:
+            self._lowest = min(self._by_load, default=0)
+        return self._lowest
 
 
 class Roster:

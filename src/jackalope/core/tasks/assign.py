@@ -4,14 +4,17 @@ Between two commands this always holds: no open lane of a queue that is not paus
 a worker that serves it has room. So each command needs a look only at what it touched: handlers
 put the lanes that may now give out tasks and the workers that may now take some on the agenda, and
 when the command is done `serve` brings them together, the best task first.
+
+Tasks that go to workers one after the other are assigned together, to the same workers as if each
+had been assigned alone. A list ends where giving a task changes more than the load of its worker.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from heapq import heappop, heappush
 
-from jackalope.core.assertions import must
 from jackalope.core.context import Context
 from jackalope.core.effects import Assignment, DrainAsked, SendToSession
 from jackalope.core.ids import is_volatile
@@ -25,12 +28,15 @@ from jackalope.core.records import (
 )
 from jackalope.core.shapes.envelope import envelope_to_send
 from jackalope.core.state.queue import Queue
-from jackalope.core.state.ready_queue import Lane, order
-from jackalope.core.state.roster import Consumer, Worker
+from jackalope.core.state.ready_queue import Lane, Line, order
+from jackalope.core.state.roster import Consumer, Crew, Worker
 from jackalope.core.task import BlobRef, Task
 
 #: How many fences one record reserves for tasks that have none.
 FENCES_PER_BLOCK = 2**20
+
+#: A task, the worker that it is assigned to, and the ref of the claim which that answers, or 0.
+Gift = tuple[Task, Worker, int]
 
 
 def offer_tags(ctx: Context, task: Task) -> None:
@@ -78,38 +84,57 @@ def serve(ctx: Context) -> None:
 
 def feed(ctx: Context, worker: Worker) -> None:
     """Assign tasks to a worker while it has room."""
-    while worker.has_room() and _feed_once(ctx, worker):
+    while (room := worker.room()) > 0 and _feed_some(ctx, worker, room):
         pass
     worker.place()
 
 
-def _feed_once(ctx: Context, worker: Worker) -> bool:
-    """Assign the best eligible task to a worker, and return whether there was one."""
+def _feed_some(ctx: Context, worker: Worker, count: int) -> bool:
+    """Assign the best eligible tasks to a worker, and return whether there were any."""
+    lines = _lines(worker)
+    if len(lines) == 1 and len(lines[0].lanes) == 1:
+        lane, crew = lines[0].plain, worker.crew
+        if crew is None or not crew.takes(lane):
+            return False
+        tasks = lane.first(count, ctx.book.tasks)
+        _give(ctx, [worker] * len(tasks), tasks)
+        return True
+    return bool(lines) and _feed_one(ctx, worker, lines)
+
+
+def _feed_one(ctx: Context, worker: Worker, lines: list[Line]) -> bool:
+    """Assign the best task of several lines to a worker, and return whether there was one."""
     best = None
-    queues = worker.namespace.queues
-    for name in worker.queues:
-        queue = queues.get(name)
-        if queue is None or queue.paused_by or not queue.line.size:
-            continue
-        is_shut = partial(_is_shut, ctx, worker)
-        task = queue.line.best(worker.keys, is_shut, ctx.book.tasks, worker.names)
+    is_shut = partial(_is_shut, ctx, worker)
+    for line in lines:
+        task = line.best(worker.keys, is_shut, ctx.book.tasks, worker.names)
         if task is not None and (best is None or order(task, 0) < order(best, 0)):
             best = task
-    if best is None:
-        return False
-    _give_one(ctx, best, worker)
-    return True
+    if best is not None:
+        _give(ctx, (worker,), (best,))
+    return best is not None
+
+
+def _lines(worker: Worker) -> list[Line]:
+    """Return the lines of the worker's queues that give out tasks."""
+    queues = map(worker.namespace.queues.get, worker.queues)
+    return [each.line for each in queues if each and each.line.size and not each.paused_by]
 
 
 def _serve_lane(ctx: Context, lane: Lane) -> None:
     """Assign the tasks of a lane while it is open and a worker has room."""
-    queue, tasks = lane.queue, ctx.book.tasks
-    while lane.size and not lane.closed_by and not queue.paused_by:
-        worker = _least_loaded(ctx, lane)
-        task = None if worker is None else lane.head(tasks)
-        if worker is None or task is None:
+    crews = _crews(ctx, lane)
+    is_plain = len(crews) == 1 and not lane.avoid and not ctx.agenda.workers
+    while lane.size and not lane.closed_by and not lane.queue.paused_by:
+        if is_plain:
+            workers = crews[0].deal(lane.size)
+            if not workers:
+                return
+            _give(ctx, workers, lane.first(len(workers), ctx.book.tasks))
+        elif (worker := _least_loaded(ctx, lane, crews)) is not None:
+            _give_next(ctx, lane, worker)
+        else:
             return
-        _give(ctx, task, worker)
 
 
 def _serve_lanes(ctx: Context, lanes: dict[Lane, None]) -> None:
@@ -133,28 +158,62 @@ def _serve_lanes(ctx: Context, lanes: dict[Lane, None]) -> None:
         _, number, lane, _ = heappop(heads[queue])
         if not heads[queue]:
             del heads[queue]
-        worker = None if lane.closed_by else _least_loaded(ctx, lane)
-        task = lane.head(ctx.book.tasks)
-        if worker is not None and task is not None:
-            _give(ctx, task, worker)
+        worker = None if lane.closed_by else _least_loaded(ctx, lane, _crews(ctx, lane))
+        if worker is not None:
+            _give_next(ctx, lane, worker)
             note(number, lane)
 
 
-def _give(ctx: Context, task: Task, worker: Worker) -> None:
-    """Assign a task to a worker; a worker that has just got room takes its best task first."""
+def _give_next(ctx: Context, lane: Lane, worker: Worker) -> None:
+    """Assign the next task of a lane to a worker; one that has just got room takes its best."""
     if worker in ctx.agenda.workers:
-        _feed_once(ctx, worker)
+        _feed_one(ctx, worker, _lines(worker))
     else:
-        _give_one(ctx, task, worker)
+        _give(ctx, (worker,), lane.first(1, ctx.book.tasks))
 
 
-def _give_one(ctx: Context, task: Task, worker: Worker) -> None:
-    """Assign a task to a worker, unless it has expired or the worker does not implement it."""
-    if worker.names is not None and task.name not in worker.names:
-        task.queue.namespace.set_apart(task, ctx.book.tasks)
-        ctx.agenda.offer(task)
-    elif not _expire(ctx, task):
-        _assign(ctx, task, worker)
+def _give(ctx: Context, workers: Sequence[Worker], tasks: Sequence[Task]) -> None:
+    """Assign tasks to workers, as far as that changes nothing but the loads of the workers.
+
+    A task that the worker does not implement is set apart, and the next one takes its turn.
+    """
+    now_us, fence, has_volatile = ctx.now_us, ctx.book.counters.fence, ctx.book.has_volatile
+    records: list[AttemptAssigned] = []
+    given: list[Gift] = []
+    for task in tasks:
+        worker = workers[len(given)]
+        if worker.names is not None and task.name not in worker.names:
+            task.queue.namespace.set_apart(task, ctx.book.tasks)
+            ctx.agenda.offer(task)
+            continue
+        if task.expires_us and task.expires_us <= now_us:
+            if not given:
+                ctx.move(task, Event.EXPIRE, State.DEAD, reason=Reason.EXPIRED)
+            break
+        if has_volatile and fence >= ctx.book.counters.reserved and is_volatile(task.id):
+            if given:
+                break
+            _reserve(ctx, fence + FENCES_PER_BLOCK)
+        fence += 1
+        records.append(AttemptAssigned(now_us, task.id, fence, worker.id))
+        given.append((task, worker, 0 if worker.has_slot() else _use_claim(ctx, worker)))
+        if task.options.tags or worker.share is not None or _begins(task, worker.consumer):
+            break
+    if given:
+        ctx.record_all(records)
+        for record, gift in zip(records, given, strict=True):
+            _send(ctx, record.fence, *gift)
+        _place(given)
+
+
+def _use_claim(ctx: Context, worker: Worker) -> int:
+    """Take a task off the oldest claim of a worker, and return the ref of the claim."""
+    claim = worker.claims[0]
+    claim.left -= 1
+    if not claim.left:
+        worker.claims.popleft()
+        ctx.roster.set_claim_timer(worker)
+    return claim.ref
 
 
 def _is_shut(ctx: Context, worker: Worker, lane: Lane) -> bool:
@@ -165,16 +224,21 @@ def _is_shut(ctx: Context, worker: Worker, lane: Lane) -> bool:
     )
 
 
-def _least_loaded(ctx: Context, lane: Lane) -> Worker | None:
+def _crews(ctx: Context, lane: Lane) -> list[Crew]:
+    """Return the crews that take the tasks of a lane."""
     queue = lane.queue
+    crews = ctx.roster.crews(queue.namespace.name, queue.name)
+    return [crew for crew in crews if crew.takes(lane)]
+
+
+def _least_loaded(ctx: Context, lane: Lane, crews: list[Crew]) -> Worker | None:
     best, preference = None, 0
-    for crew in ctx.roster.crews(queue.namespace.name, queue.name):
-        if crew.takes(lane):
-            worker = crew.least_loaded(lane.avoid)
-            if worker is None or (best is not None and crew.preference < preference):
-                continue
-            if best is None or crew.preference > preference or len(worker.held) < len(best.held):
-                best, preference = worker, crew.preference
+    for crew in crews:
+        worker = crew.least_loaded(lane.avoid)
+        if worker is None or (best is not None and crew.preference < preference):
+            continue
+        if best is None or crew.preference > preference or len(worker.held) < len(best.held):
+            best, preference = worker, crew.preference
     return best or (_only_one(ctx, lane) if lane.avoid else None)
 
 
@@ -188,28 +252,8 @@ def _only_one(ctx: Context, lane: Lane) -> Worker | None:
     return worker if is_served and not _is_shut(ctx, worker, lane) else None
 
 
-def _expire(ctx: Context, task: Task) -> bool:
-    """End a task that has expired instead of assigning it, and return whether it had."""
-    if not task.expires_us or task.expires_us > ctx.now_us:
-        return False
-    ctx.move(task, Event.EXPIRE, State.DEAD, reason=Reason.EXPIRED)
-    return True
-
-
-def _assign(ctx: Context, task: Task, worker: Worker) -> None:
-    claim = 0
-    if len(worker.held) >= worker.slots - (worker.helps > 0):
-        must(worker.claims, "a worker without free slots has claimed", worker.id)
-        oldest = worker.claims[0]
-        claim = oldest.ref
-        oldest.left -= 1
-        if not oldest.left:
-            worker.claims.popleft()
-            ctx.roster.set_claim_timer(worker)
-    fence = ctx.book.counters.fence + 1
-    if ctx.book.has_volatile and fence > ctx.book.counters.reserved and is_volatile(task.id):
-        _reserve(ctx, fence - 1 + FENCES_PER_BLOCK)
-    ctx.record(AttemptAssigned(ctx.now_us, task.id, fence, worker.id))
+def _send(ctx: Context, fence: int, task: Task, worker: Worker, claim: int) -> None:
+    """Send a task to the worker that it was assigned to."""
     options, queue = task.options, task.queue
     ctx.effects.append(
         SendToSession(
@@ -231,13 +275,30 @@ def _assign(ctx: Context, task: Task, worker: Worker) -> None:
     )
     if worker.consumer is not None:
         _begin(ctx, task, worker, worker.consumer)
-    if worker.crew is not None:
-        worker.crew.place(worker)
-        if worker.consumer is not None:
-            worker.crew.rotate(worker)
-    if worker.share is not None:
-        for member in worker.share.members:
-            member.place()
+
+
+def _place(given: list[Gift]) -> None:
+    """Note the loads of the workers, in the order in which they were given their last tasks."""
+    last: Worker | None = None
+    latest: dict[Worker, None] = {}
+    for _, worker, _ in given:
+        if worker is not last:
+            last = worker
+            latest.pop(worker, None)
+            latest[worker] = None
+    for worker in latest:
+        if worker.crew is not None:
+            worker.crew.place(worker)
+            if worker.consumer is not None:
+                worker.crew.rotate(worker)
+        if worker.share is not None:
+            for member in worker.share.members:
+                member.place()
+
+
+def _begins(task: Task, consumer: Consumer | None) -> bool:
+    """Return whether a task is begun, or even done, as soon as a consumer has it."""
+    return consumer is not None and (consumer.credit is not None or task.queue.pool is not None)
 
 
 def skip_reserved(ctx: Context) -> None:
@@ -265,6 +326,6 @@ def _begin(ctx: Context, task: Task, worker: Worker, consumer: Consumer) -> None
             ctx.roster.deliveries.set_sooner(worker.session, ctx.now_us + timeout_us)
     elif not isinstance(task.payload, BlobRef):
         consumer.credit -= 1
-        ctx.end_task(AttemptFinished(ctx.now_us, task.id))
+        ctx.end_tasks((AttemptFinished(ctx.now_us, task.id),))
         if task.options.tags:
             offer_tags(ctx, task)

@@ -51,41 +51,56 @@ _STAGES = list(Stage)
 
 def start_attempts(ctx: Context, command: StartAttempts, worker: Worker) -> Accepted:
     refused: Refused = []
+    started: dict[TaskId, AttemptStarted] = {}
     for index, held in enumerate(command.attempts):
+        if held.task in started:  # Twice in one command: the first time counts.
+            _start(ctx, started)
         task = lease(worker, held.task, held.fence)
         if isinstance(task, Refusal):
             refused.append((index, task))
         elif task.state is not State.ASSIGNED:
             refused.append((index, wrong_state(task, Event.START)))
         else:
-            ctx.record(AttemptStarted(ctx.now_us, held.task))
+            started[held.task] = AttemptStarted(ctx.now_us, held.task)
             if task.queue.policy.done is Done.RECEIVED:
-                _finish(ctx, task, b"")
+                _start(ctx, started)
+                _finish(ctx, {task.id: AttemptFinished(ctx.now_us, task.id)})
+    _start(ctx, started)
     return _settled(ctx, worker, len(command.attempts), refused)
 
 
 def finish_attempts(ctx: Context, command: FinishAttempts, worker: Worker) -> Accepted:
     refused: Refused = []
+    finished: dict[TaskId, AttemptFinished] = {}
     for index, finish in enumerate(command.attempts):
+        if finish.task in finished:  # Twice in one command: the first time counts.
+            _finish(ctx, finished)
         task = lease(worker, finish.task, finish.fence)
         result = finish.result
         if isinstance(task, Refusal):
             ctx.book.drop_blob(result)
             refused.append((index, task))
-        elif isinstance(result, BlobRef):
-            if is_blob(result):
-                _finish(ctx, task, result)
-            else:
-                refused.append((index, Refusal(Code.INVALID, "result: names no blob")))
-        elif len(result) > INLINE_BYTES_MAX:
-            message = (
-                f"result: {len(result)} bytes, at most {INLINE_BYTES_MAX} are allowed "
-                "inline; upload it as a blob"
-            )
-            refused.append((index, Refusal(Code.TOO_LARGE, message)))
+        elif refusal := _unfit(result):
+            refused.append((index, refusal))
         else:
-            _finish(ctx, task, result)
+            finished[finish.task] = AttemptFinished(ctx.now_us, finish.task, result)
+            if task.options.identity or task.queue.policy.result_becomes:
+                _finish(ctx, finished)  # More follows from this one, before the next ends.
+    _finish(ctx, finished)
     return _settled(ctx, worker, len(command.attempts), refused)
+
+
+def _unfit(result: Body) -> Refusal | None:
+    """Refuse a result that cannot be one."""
+    if isinstance(result, BlobRef):
+        return None if is_blob(result) else Refusal(Code.INVALID, "result: names no blob")
+    if len(result) <= INLINE_BYTES_MAX:
+        return None
+    message = (
+        f"result: {len(result)} bytes, at most {INLINE_BYTES_MAX} are allowed inline; "
+        "upload it as a blob"
+    )
+    return Refusal(Code.TOO_LARGE, message)
 
 
 def fail_attempts(ctx: Context, command: FailAttempts, worker: Worker) -> Accepted:
@@ -184,7 +199,7 @@ def end_attempt(
     ctx.progress.pop(task.id, None)
     ctx.roster.orphans.cancel(task.id)
     if decision.to in ENDED:
-        ctx.end_task(record)
+        ctx.end_tasks((record,))
     else:
         ctx.record(record)
         ctx.agenda.offer(task)
@@ -216,15 +231,23 @@ def _settled(ctx: Context, worker: Worker, count: int, refused: Refused) -> Acce
     return Accepted(count - len(refused), tuple(refused))
 
 
-def _finish(ctx: Context, task: Task, result: Body) -> None:
-    record = AttemptFinished(ctx.now_us, task.id, result)
-    if ctx.progress:
-        ctx.progress.pop(task.id, None)
-    ctx.end_task(record)
-    if task.options.tags:
-        offer_tags(ctx, task)
-    if task.queue.policy.result_becomes:
-        become(ctx, task, result)
+def _start(ctx: Context, started: dict[TaskId, AttemptStarted]) -> None:
+    """Record that attempts began, and let the list be empty."""
+    ctx.record_all(list(started.values()))
+    started.clear()
+
+
+def _finish(ctx: Context, finished: dict[TaskId, AttemptFinished]) -> None:
+    """Record that attempts came to their good end, and let the list be empty."""
+    records = list(finished.values())
+    finished.clear()
+    for (task, _, _), record in zip(ctx.end_tasks(records), records, strict=True):
+        if ctx.progress:
+            ctx.progress.pop(task.id, None)
+        if task.options.tags:
+            offer_tags(ctx, task)
+        if task.queue.policy.result_becomes:
+            become(ctx, task, record.result)
 
 
 def _fail(ctx: Context, task: Task, fail: Fail) -> None:

@@ -5,6 +5,8 @@ Owns the checks of a submitted task and the state in which its life begins.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from jackalope.core.cache import single_flight
@@ -24,6 +26,7 @@ from jackalope.core.limits import (
     TIME_US_MAX,
 )
 from jackalope.core.namespaces import not_kept, open_queue
+from jackalope.core.policy import Policy
 from jackalope.core.records import QueueDeclared, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import IDENTITY_BYTES, Same, how_run
@@ -49,15 +52,22 @@ from jackalope.core.values import value_problem
 def submit_tasks(ctx: Context, command: SubmitTasks) -> Accepted | AcceptedRequests:
     refused: list[tuple[int, Refusal]] = []
     served: list[tuple[int, Served]] = []
-    for index, spec in enumerate(command.tasks):
-        answer = _submit(ctx, command, spec)
-        if answer is None:
-            continue
-        if isinstance(answer, Served):
-            served.append((index, answer))
+    index, specs = 0, command.tasks
+    are_unlike = len(specs) == 1 or len({spec.id for spec in specs}) == len(specs)
+    while index < len(specs):
+        end = _end_of_alone(ctx, specs, index, len(specs) if are_unlike else index + 1)
+        if end > index:
+            answers = _submit(ctx, command, specs[index:end])
         else:
-            ctx.book.drop_blob(spec.payload)
-            refused.append((index, answer))
+            end = index + 1
+            answers = [_submit_one(ctx, command, specs[index])]
+        for number, answer in enumerate(answers, index):
+            if isinstance(answer, Served):
+                served.append((number, answer))
+            elif answer is not None:
+                ctx.book.drop_blob(specs[number].payload)
+                refused.append((number, answer))
+        index = end
     count = len(command.tasks) - len(refused)
     if served:
         return AcceptedRequests(count, tuple(refused), tuple(served))
@@ -103,7 +113,7 @@ def become(ctx: Context, task: Task, result: Body) -> None:
         options=options,
     )
     if spec.id not in ctx.book.tasks:
-        _accept(ctx, spec, queue, task.by)
+        _begin(ctx, [spec], queue, task.by)
 
 
 def settle_dependents(ctx: Context, task: Task, dependents: tuple[TaskId, ...]) -> None:
@@ -161,7 +171,37 @@ def _abandon(ctx: Context, task: Task, dependency: Task) -> None:
     ctx.move(task, Event.ABANDON, State.DEAD, reason=Reason.DEPENDENCY, detail=detail)
 
 
-def _submit(ctx: Context, command: SubmitTasks, spec: TaskSpec) -> Refusal | Served | None:
+def _end_of_alone(ctx: Context, specs: list[TaskSpec], begin: int, end: int) -> int:
+    """Return the end of those tasks, from there on, that can be decided about together.
+
+    They are sound, new, for one queue, and have nothing to do with other tasks. There may be none.
+    """
+    tasks, queue = ctx.book.tasks, specs[begin].queue
+    for index in range(begin, end):
+        spec = specs[index]
+        if spec.queue != queue or spec.id in tasks or _problems(spec):
+            return index
+        if spec.options is not None:
+            if _is_linked(spec.options):
+                return index
+            if spec.options == NO_OPTIONS:
+                spec.options = None
+    return end
+
+
+def _is_linked(options: Options) -> bool:
+    """Return whether a task refers to others, or may be served by another."""
+    return bool(
+        options.alias
+        or options.parent
+        or options.depends_on
+        or options.same is not None
+        or options.identity
+    )
+
+
+def _submit_one(ctx: Context, command: SubmitTasks, spec: TaskSpec) -> Refusal | Served | None:
+    """Check a task by itself, and accept it if nothing is wrong."""
     problems = _problems(spec)
     if problems:
         is_large = problems[0].startswith("payload: ") and type(spec.payload) is bytes
@@ -171,18 +211,28 @@ def _submit(ctx: Context, command: SubmitTasks, spec: TaskSpec) -> Refusal | Ser
     if existing is not None:
         ctx.book.drop_blob(spec.payload, unless=existing.payload)
         return _repeat(existing, command.namespace, spec)
-    if spec.options == NO_OPTIONS:
-        spec.options = None
     if spec.options is not None:
         refusal = _check_links(ctx, command, spec.options)
         if refusal is not None:
             return refusal
-    queue = open_queue(ctx, command.namespace, spec.queue, command.by)
+    return next(iter(_submit(ctx, command, [spec])), None)
+
+
+def _submit(
+    ctx: Context, command: SubmitTasks, specs: list[TaskSpec]
+) -> Sequence[Refusal | Served | None]:
+    """Accept or refuse tasks of one queue that are sound and new: one, or several on their own.
+
+    Returns:
+        An answer for each of them; nothing if all are accepted.
+    """
+    queue = open_queue(ctx, command.namespace, specs[0].queue, command.by)
     if isinstance(queue, Refusal):
-        return queue
-    if spec.options is None and queue.policy.same is Same.RUN:
-        return _take_in(ctx, command, spec, queue)
-    return _serve_or_take_in(ctx, command, spec, queue)
+        return [queue] * len(specs)
+    options = specs[0].options
+    if queue.policy.same is Same.RUN and (options is None or not _is_linked(options)):
+        return _take_in(ctx, specs, queue, command.by)
+    return [_serve_or_take_in(ctx, command, spec, queue) for spec in specs]
 
 
 def _serve_or_take_in(
@@ -195,54 +245,84 @@ def _serve_or_take_in(
     if served is not None and served.task != spec.id:
         ctx.book.drop_blob(spec.payload)
         return served
-    return _take_in(ctx, command, spec, queue) or served
+    return next(iter(_take_in(ctx, [spec], queue, command.by)), None) or served
 
 
-def _take_in(ctx: Context, command: SubmitTasks, spec: TaskSpec, queue: Queue) -> Refusal | None:
-    """Accept a task as its own, if there is room."""
+def _take_in(
+    ctx: Context, specs: list[TaskSpec], queue: Queue, by: str
+) -> Sequence[Refusal | None]:
+    """Accept tasks as their own, as many as there is room for.
+
+    Returns:
+        An answer for each of them; nothing if all are accepted.
+    """
     if queue.traits is not None and queue.is_volatile():
-        return not_kept(queue)
-    limit = queue.policy.depth_limit
-    if limit and queue.depth >= limit:
-        serve(ctx)  # What was accepted just now may not have to wait.
-    if limit and queue.depth >= limit:
-        return Refusal(
-            Code.QUEUE_FULL,
-            f"queue {queue.name!r} holds {queue.depth} waiting tasks, its depth limit; "
-            "submit again later, or raise depth_limit",
-            queue.retry_after_us(queue.depth - limit + 1, ctx.now_us),
-        )
-    if spec.options is None:
-        _accept(ctx, spec, queue, command.by)
-    else:
-        _accept_linked(ctx, spec, queue, command.by, spec.options)
-    return None
+        return [not_kept(queue)] * len(specs)
+    limit, taken, count = queue.policy.depth_limit, 0, len(specs)
+    while taken < count:
+        room = count
+        if limit:
+            if queue.depth >= limit:
+                serve(ctx)  # What was accepted just now may not have to wait.
+            room = limit - queue.depth
+        if room <= 0:
+            break
+        _accept(ctx, specs[taken : taken + room], queue, by)
+        taken = min(taken + room, count)
+    if taken == count:
+        return ()
+    refusal = Refusal(
+        Code.QUEUE_FULL,
+        f"queue {queue.name!r} holds {queue.depth} waiting tasks, its depth limit; "
+        "submit again later, or raise depth_limit",
+        queue.retry_after_us(queue.depth - limit + 1, ctx.now_us),
+    )
+    return [None] * taken + [refusal] * (count - taken)
 
 
-def _accept_linked(ctx: Context, spec: TaskSpec, queue: Queue, by: str, options: Options) -> None:
-    """Accept a task that may have dependencies; give it up at once if one has ended badly."""
+def _accept(ctx: Context, specs: list[TaskSpec], queue: Queue, by: str) -> None:
+    """Let tasks begin: several on their own, or one that may have to wait for others."""
+    options = specs[0].options
+    if options is None or not options.depends_on:
+        _begin(ctx, specs, queue, by)
+        return
     tasks = ctx.book.tasks
     waiting_for = tuple(unfinished(ctx, options))
     dependencies = (tasks[dependency] for dependency in options.depends_on)
     failed = [task for task in dependencies if task.state in (State.DEAD, State.KILLED)]
-    if failed and options.on_dependency is OnDependency.DEAD:
-        task = _accept(ctx, spec, queue, by, state=State.WAITING, waiting_for=waiting_for)
-        _abandon(ctx, task, failed[0])
-    else:
-        state = State.WAITING if waiting_for else State.READY
-        _accept(ctx, spec, queue, by, state=state, waiting_for=waiting_for)
+    is_vain = bool(failed) and options.on_dependency is OnDependency.DEAD
+    state = State.WAITING if waiting_for or is_vain else State.READY
+    _begin(ctx, specs, queue, by, state=state, waiting_for=waiting_for)
+    if is_vain:
+        _abandon(ctx, tasks[specs[0].id], failed[0])
 
 
-def _accept(
+def _begin(
     ctx: Context,
-    spec: TaskSpec,
+    specs: list[TaskSpec],
     queue: Queue,
     by: str,
     *,
     state: State = State.READY,
     waiting_for: tuple[TaskId, ...] = (),
-) -> Task:
-    options, policy, now_us = spec.options or NO_OPTIONS, queue.policy, ctx.now_us
+) -> None:
+    """Let tasks begin in this state, unless they are held back."""
+    policy, now_us, namespace = queue.policy, ctx.now_us, queue.namespace.name
+    plain = _beginning(NO_OPTIONS, policy, state, now_us)
+    records = []
+    for spec in specs:
+        options = spec.options
+        begins, expires_us = (
+            plain if options is None else _beginning(options, policy, state, now_us)
+        )
+        records.append(
+            TaskSubmitted(now_us, namespace, spec, begins, by, 0, expires_us, waiting_for)
+        )
+    begin(ctx, queue, records)
+
+
+def _beginning(options: Options, policy: Policy, state: State, now_us: int) -> tuple[State, int]:
+    """Return the state in which a task begins, and when it expires."""
     if options.held or policy.held:
         state = State.HELD
     elif state is State.READY and options.run_at_us > now_us:
@@ -250,13 +330,23 @@ def _accept(
     expires_us = options.expires_at_us
     if not expires_us and policy.time_to_live_us:
         expires_us = max(now_us, options.run_at_us) + policy.time_to_live_us
-    batch = queue.batch + (queue.batch_fill >= policy.batch_size)
-    ctx.record(
-        TaskSubmitted(now_us, queue.namespace.name, spec, state, by, batch, expires_us, waiting_for)
-    )
-    task = ctx.book.tasks[spec.id]
-    ctx.agenda.offer(task)
-    return task
+    return state, expires_us
+
+
+def begin(ctx: Context, queue: Queue, records: list[TaskSubmitted]) -> None:
+    """Let tasks of a queue begin, each in the batch that is being filled when it comes."""
+    number, fill, size = queue.batch, queue.batch_fill, queue.policy.batch_size
+    for record in records:
+        is_next = fill >= size
+        record.batch = number + is_next
+        if record.letter is None or not is_volatile(record.spec.id):
+            number, fill = (number + 1, 1) if is_next else (number, fill + 1)
+    ctx.record_all(records)
+    tasks, lanes = ctx.book.tasks, ctx.agenda.lanes
+    for record in records:
+        lane = tasks[record.spec.id].lane
+        if lane is not None:
+            lanes[lane] = None
 
 
 def trim(ctx: Context, queue: Queue) -> None:
