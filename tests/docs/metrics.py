@@ -12,7 +12,7 @@ from tests.docs.blocks import Table
 from tests.docs.wording import code
 
 _NOTHING = Numbers(
-    0, 0, "", Machine(), {}, Census({}, 0, 0, {}, Counter(), 0, 0, 0, 0, 0, "", ""), Traffic()
+    0, 0, "", Machine(), {}, Census({}, 0, 0, {}, Counter(), 0, 0, 0, 0, 0, 0, "", ""), Traffic()
 )
 
 

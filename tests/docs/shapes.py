@@ -181,6 +181,7 @@ def core_limits() -> Table:
 
 def broker_limits() -> Table:
     found = {
+        "TURN_BYTES_MAX": inbox.TURN_BYTES_MAX,
         "ITEMS_PER_TURN_MAX": inbox.ITEMS_PER_TURN_MAX,
         "INBOX_ITEMS_MAX": inbox.INBOX_ITEMS_MAX,
         "UNWRITTEN_TASKS_MAX": inbox.UNWRITTEN_TASKS_MAX,

@@ -95,6 +95,7 @@ class Engine:
         core: the state; do not keep a reference, a fault replaces it.
         history: where ended tasks are; behind the core by at most what was not flushed.
         blobs: where large payloads and results are.
+        epoch: of the journal, which grows with every writer that claims it.
         sequence: the last batch that is durable.
         fault: why writes are refused, or None.
         is_turning: a turn is under way, and memory may be ahead of the disk.
@@ -115,7 +116,7 @@ class Engine:
         self._journal = journal
         self.history = history
         self.blobs = blobs
-        self._journal.claim()
+        self.epoch = self._journal.claim()
         self.fault: StorageFault | None = None
         if losses is None:
             self.core, self.sequence = recover(journal, history)

@@ -1,17 +1,20 @@
 """The inbox: commands that wait for a turn, and what waits for the end of one.
 
 Owns how much one turn takes, how long a turn may wait for company, and whether new tasks are
-admitted. Knows no command but the one that can wait, and none of what they do.
+admitted. Of commands it knows which one can wait and which have bodies, and not what they do.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
 
 import structlog
 
-from jackalope.core.commands import AnyCommand, StartAttempts
+from jackalope.core.commands import AnyCommand, FinishAttempts, StartAttempts, SubmitTasks
+from jackalope.core.commands.amqp import PublishMessages
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.refusals import Code, Refusal
 
@@ -19,6 +22,17 @@ log = structlog.get_logger(component="broker")
 
 #: How many tasks, results and other items one turn takes on; what is left makes the next turn.
 ITEMS_PER_TURN_MAX = 2_000
+
+#: How many bytes of payloads and results one turn takes on, so that a log takes its batch in one
+#: piece. A command that has more makes a turn of its own.
+TURN_BYTES_MAX = 8 * 1024 * 1024
+
+#: Where the items of a command have their bodies. All other items are small.
+_BODIES: dict[type, Callable[[Any], object]] = {
+    SubmitTasks: attrgetter("payload"),
+    FinishAttempts: attrgetter("result"),
+    PublishMessages: attrgetter("body"),
+}
 
 #: How long the word that an attempt began may wait for company. The attempt goes on meanwhile, and
 #: if it is short it ends within this time: then one write to the disk serves both.
@@ -80,19 +94,26 @@ class Inbox:
 
     def take(self) -> list[AnyCommand]:
         """Take what makes one turn."""
-        items = 0
+        items = size = 0
         for count, command in enumerate(self._commands if len(self._commands) > 1 else ()):
+            size += bytes_of(command)
+            if size > TURN_BYTES_MAX and count:
+                return self._take(count, items)
             many = getattr(command, "tasks", None) or getattr(command, "messages", None)
             items += len(many) if many else 1
             if items >= ITEMS_PER_TURN_MAX:
-                taken, self._commands = self._commands[: count + 1], self._commands[count + 1 :]
-                self.items = max(0, self.items - items)
-                return taken
+                return self._take(count + 1, items)
         taken, self._commands = self._commands, []
         self.items, self.is_urgent = 0, False
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+        return taken
+
+    def _take(self, count: int, items: int) -> list[AnyCommand]:
+        """Take some of the commands, and leave the others for the next turn."""
+        taken, self._commands = self._commands[:count], self._commands[count:]
+        self.items = max(0, self.items - items)
         return taken
 
     def after_turn(self, action: Callable[[], None]) -> None:
@@ -113,6 +134,15 @@ class Inbox:
     def has_actions(self) -> bool:
         """Return whether something waits for the end of a turn."""
         return bool(self._actions)
+
+
+def bytes_of(command: AnyCommand) -> int:
+    """Return how many bytes the payloads and results of a command have, without those in blobs."""
+    body = _BODIES.get(type(command))
+    if body is None:
+        return 0
+    bodies = map(body, getattr(command, command.counted))
+    return sum([len(each) for each in bodies if type(each) is bytes])
 
 
 # Admission: whether new tasks are taken in just now.

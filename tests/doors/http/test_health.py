@@ -21,7 +21,7 @@ from tests.doors.http.harness import HttpHouse, Serving, open_http
 from tests.doors.http.native import Native
 from tests.storage.full import fill, free
 
-PATHS = ["/health", "/api/v1/health", "/health/ready"]
+PATHS = ["/health", "/api/v1/health", "/health/ready", "/health/leader"]
 
 
 async def healthy(house: HttpHouse) -> dict[str, Any]:
@@ -48,7 +48,11 @@ def test_healthy(path: str) -> None:
                 "is_leader": True,
                 "connected_workers": 1,
                 "pending_tasks": 2,
+                "role": "leader",
+                "epoch": 1,
+                "applied": house.broker.engine.sequence,
             }
+            assert house.broker.engine.sequence > 0
 
     run(check())
 

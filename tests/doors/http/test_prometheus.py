@@ -60,6 +60,8 @@ def test_known_names_and_labels() -> None:
                 assert family.type == kind, name
                 shown = [s for s in family.samples if not s.name.endswith("_created")]
                 assert {frozenset(set(s.labels) - {"le"}) for s in shown} == {frozenset(labels)}
+            (term,) = families["tq_raft_term"].samples
+            assert term.value == house.broker.engine.epoch == 1
 
     run(check())
 

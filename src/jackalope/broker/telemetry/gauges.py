@@ -51,6 +51,7 @@ class Census(msgspec.Struct):
     sessions: int  # open connections
     inbox: int  # items that wait for a turn
     unwritten: int  # tasks that history lacks in their present state
+    epoch: int  # how often a broker has become the writer of the journal
     sequence: int  # the last batch that is durable
     lag: int  # how many batches history is behind
     trouble: str  # why nothing can be written; empty if all is well
@@ -81,6 +82,7 @@ def take_census(broker: Broker) -> Census:
         sessions=broker.session_count(),
         inbox=broker.inbox_items(),
         unwritten=unwritten,
+        epoch=broker.engine.epoch,
         sequence=broker.engine.sequence,
         lag=broker.engine.sequence - meter.machine.flushed if unwritten else 0,
         trouble=broker.health.trouble(),

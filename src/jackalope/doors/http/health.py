@@ -33,6 +33,9 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True):
     connected_workers: int | None = None  # workers that are there
     pending_tasks: int | None = None  # tasks that wait
     trouble: str = ""  # why it cannot
+    role: Literal["leader"] | None = None  # what it does; a single broker leads
+    epoch: int | None = None  # the term of the leader: how often one has become the writer
+    applied: int | None = None  # the last batch of the journal that it has applied
 
 
 class Life(msgspec.Struct, frozen=True):
@@ -62,6 +65,12 @@ async def read_readiness(request: Request) -> Response:
     return _health(request)
 
 
+@routes.get("/health/leader", "", _SPEC)
+async def read_leadership(request: Request) -> Response:
+    """Tell whether this broker leads and can take tasks, for load balancers. A single one does."""
+    return _health(request)
+
+
 @routes.get("/health/live", "", Spec(Life))
 async def read_life(_: Request) -> Response:
     """Tell that the process answers. Only a process that does not should be ended and restarted."""
@@ -81,7 +90,16 @@ def _health(request: Request) -> Response:
     if asking.may(Permission.READ_TASKS) and not asking.is_limited():
         broker = door_of(request).broker
         workers, pending = count_connected(broker), count_pending(broker)
-        health = Health(health.status, True, workers, pending, trouble)
+        health = Health(
+            status=health.status,
+            is_leader=True,
+            connected_workers=workers,
+            pending_tasks=pending,
+            trouble=trouble,
+            role="leader",
+            epoch=broker.engine.epoch,
+            applied=broker.engine.sequence,
+        )
     return answer(health, 503 if trouble else 200)
 
 

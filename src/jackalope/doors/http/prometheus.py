@@ -124,7 +124,8 @@ def _of_task_queues(numbers: Numbers) -> Iterator[Metric]:
     yield _gauge("tq_workers_connected", "Connected workers.", census.connected)
     about = "Ready tasks by tier of priority."
     yield _gauge("tq_broker_queue_depth", about, census.tiers, "priority")
-    yield _gauge("tq_raft_term", "The term of the cluster; 0 for a single broker.", 0)
+    about = "The term of the leader; a single broker counts its starts."
+    yield _gauge("tq_raft_term", about, census.epoch)
     yield _gauge("tq_raft_leader", "1 if this broker is the leader; a single broker always is.", 1)
 
 
