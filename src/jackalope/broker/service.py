@@ -34,7 +34,7 @@ from jackalope.broker.writers import Flusher, JournalWriter
 from jackalope.core.assertions import must
 from jackalope.core.commands import AnyCommand, CloseSession, Recover, SubmitTasks, Tick
 from jackalope.core.durations import SECOND
-from jackalope.core.effects import Effect, Reply
+from jackalope.core.effects import Assignment, Effect, Reply, TaskEnded
 from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.refusals import Refusal
 from jackalope.storage import DiskFull, Storage, StorageFault
@@ -375,7 +375,7 @@ class Broker:
         core.has_admin = self.access.has_lasting_admin()
 
     def _release(self, effects: list[Effect]) -> None:
-        """Hand effects to their sessions, those first that begin with something unasked for.
+        """Hand effects to their sessions, those first that begin with a task or its end.
 
         An assignment lets a worker begin, and an end lets a caller go on, while the replies are
         still being written: each write wakes a peer, which may take this core from the broker.
@@ -395,7 +395,7 @@ class Broker:
                 its_effects.append(effect)
         in_order: Iterable[list[Effect]] = by_session.values()
         if len(by_session) > 1:
-            in_order = sorted(in_order, key=_begins_with_reply)
+            in_order = sorted(in_order, key=_can_wait)
         for its_effects in in_order:
             handler = handlers.get(its_effects[0].session)
             if handler is not None:
@@ -420,5 +420,7 @@ class Broker:
             handler.end("the disk is full; connect again")
 
 
-def _begins_with_reply(effects: list[Effect]) -> bool:
-    return type(effects[0]) is Reply
+def _can_wait(effects: list[Effect]) -> bool:
+    """Return whether nothing begins or goes on by these; a cancel must not overtake a reply."""
+    first = effects[0]
+    return isinstance(first, Reply) or not isinstance(first.message, (Assignment, TaskEnded))
