@@ -27,6 +27,7 @@ from jackalope.core.tasks.assign import FENCES_PER_BLOCK
 from jackalope.doors.amqp import AmqpDoor
 from jackalope.storage import Level, Storage
 from jackalope.wire import amqp
+from jackalope.wire.amqp_properties import REPLY_TO, headline, join, short
 from jackalope.wire.frames import FrameError
 from tests.doors.harness import PATIENCE_S, run
 from tests.profiles import examples
@@ -183,6 +184,62 @@ def test_what_is_volatile_writes_nothing(tmp_path: Path) -> None:
     run(test())
 
 
+def test_each_message_of_a_channel_has_its_own_way_and_properties() -> None:
+    """Also one that looks like the one before it in all but one of them."""
+    sent = [
+        ("a", PERSISTENT),
+        ("a", PERSISTENT),
+        ("b", PERSISTENT),
+        ("b", TRANSIENT),
+        ("a", TRANSIENT),
+        ("a", PERSISTENT),
+    ]
+
+    async def test() -> None:
+        async with house() as (_, door):
+            peer = await connect(door)
+            for queue in ("a", "b"):
+                await peer.ask("queue.declare", "queue.declare-ok", queue=queue, durable=True)
+            for number, (queue, properties) in enumerate(sent):
+                peer.publish(queue, bytes([number]), properties)
+            found = {}
+            for queue in ("a", "b"):
+                for _ in range(sum(each == queue for each, _ in sent)):
+                    await peer.ask("basic.get", "basic.get-ok", queue=queue, no_ack=True)
+                    properties = amqp.decode_content_header((await peer.frame())[2])[2]
+                    found[(await peer.frame())[2][0]] = (queue, properties)
+            assert [found[number] for number in range(len(sent))] == sent
+
+    run(test())
+
+
+def test_a_call_carries_the_address_that_replies_come_to_now() -> None:
+    direct = "amq.rabbitmq.reply-to"
+    asking = join({REPLY_TO: short(direct)})
+
+    async def test() -> None:
+        async with house() as (_, door):
+            peer = await connect(door)
+            await peer.ask("queue.declare", "queue.declare-ok", queue="calls")
+            addresses = []
+            for _ in range(2):
+                await peer.ask("basic.consume", "basic.consume-ok", queue=direct, no_ack=True)
+                for _ in range(2):
+                    peer.publish("calls", b"?", asking)
+                    await peer.ask("basic.get", "basic.get-ok", queue="calls", no_ack=True)
+                    raw = amqp.decode_content_header((await peer.frame())[2])[2]
+                    addresses.append(headline(raw).reply_to)
+                    await peer.frame()
+                peer.publish(addresses[-1], b"!", TRANSIENT)
+                tag = (await peer.method("basic.deliver"))["consumer_tag"]
+                assert await peer.body() == b"!"
+                await peer.ask("basic.cancel", "basic.cancel-ok", consumer_tag=tag)
+            first, again, other, _ = addresses
+            assert first == again != other
+
+    run(test())
+
+
 def test_a_large_body_survives_both_ways(tmp_path: Path) -> None:
     body = bytes(range(256)) * 2_000
 
@@ -278,7 +335,7 @@ def test_a_key_that_expires_ends_its_connections() -> None:
             await broker.read(lambda _: None)
             peer = await connect(door, key=token)
             closed = await peer.method("connection.close")
-            assert "over" in closed["reply_text"]
+            assert "the API key expired" in closed["reply_text"]
             assert broker.now_us() >= until_us
 
     run(test())
