@@ -146,5 +146,11 @@ def test_delivery_is_as_the_table_says() -> None:
     )
 
 
+@pytest.mark.parametrize("multiple", [True, False])
+def test_confirmation_is_as_the_table_says(multiple: bool) -> None:
+    written = amqp.encode_ack(7, 2**40, multiple)
+    assert written == amqp.encode_method(7, "basic.ack", delivery_tag=2**40, multiple=multiple)
+
+
 def test_a_short_string_is_cut_between_characters() -> None:
     assert amqp.short_string(("a" + "é" * 200).encode())[1:].decode() == "a" + "é" * 127

@@ -136,6 +136,8 @@ def _shapes() -> Iterator[Shape]:
 
 _BY_NAME = {shape.name: shape for shape in _shapes()}
 _BY_NUMBER = {(shape.class_id, shape.method_id): shape for shape in _BY_NAME.values()}
+_ACK = _BY_NAME["basic.ack"]
+_ACKED = Struct(">QB")
 
 
 class Method(NamedTuple):
@@ -197,7 +199,8 @@ def decode_method(payload: bytes) -> Method:
     if shape is None:
         raise UnknownMethod(class_id, method_id)
     try:
-        return Method(shape.name, class_id, method_id, _decode_fields(shape.fields, payload))
+        args = _decode_ack(payload) if shape is _ACK else _decode_fields(shape.fields, payload)
+        return Method(shape.name, class_id, method_id, args)
     except UnicodeDecodeError:
         raise FrameError("Malformed UTF-8 in shortstr") from None
     except (error, IndexError, BadProperties) as problem:
@@ -231,6 +234,14 @@ def _decode_fields(fields: Fields, payload: bytes) -> dict[str, Any]:
     if at != len(payload):
         raise IndexError(f"{len(payload) - at} more bytes than it has")
     return args
+
+
+def _decode_ack(payload: bytes) -> dict[str, Any]:
+    """Read the arguments of `basic.ack`, of which there is one for each delivery."""
+    tag, bits = _ACKED.unpack_from(payload, 4)
+    if len(payload) != 4 + _ACKED.size:
+        raise IndexError(f"{len(payload) - 4 - _ACKED.size} more bytes than it has")
+    return {"delivery_tag": tag, "multiple": bool(bits & 1)}
 
 
 def _exactly(payload: bytes, begin: int, end: int) -> bytes:
@@ -288,6 +299,7 @@ def frame(kind: int, channel: int, payload: bytes) -> bytes:
 
 #: The kinds of frames that there are.
 KINDS = frozenset({METHOD, CONTENT_HEADER, BODY, HEARTBEAT})
+KINDS_OF_CHANNELS = KINDS - {HEARTBEAT}
 
 HEARTBEAT_FRAME = frame(HEARTBEAT, 0, b"")
 
@@ -324,6 +336,7 @@ def encode_content(channel: int, properties: bytes, body: bytes, frame_bytes_max
 
 
 _DELIVER = Struct(">QB")
+_ACK_FRAME = Struct(">BHIHHQBB")
 _PREFIX = _METHOD.pack(BASIC, 60)
 
 
@@ -333,6 +346,11 @@ def encode_deliver(
     """Encode `basic.deliver` from a consumer tag and route that are already encoded."""
     payload = _PREFIX + consumer + _DELIVER.pack(tag, redelivered) + route
     return _FRAME.pack(METHOD, channel, len(payload)) + payload + b"\xce"
+
+
+def encode_ack(channel: int, tag: int, multiple: bool) -> bytes:
+    """Write `basic.ack`, which confirms messages."""
+    return _ACK_FRAME.pack(METHOD, channel, 13, BASIC, 80, tag, multiple, FRAME_END)
 
 
 def encode_route(exchange: str, key: str) -> bytes:

@@ -10,6 +10,7 @@ Knows nothing of exchanges, queues or frames.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct, error
 from typing import Any
 
@@ -55,6 +56,7 @@ OCTETS = {"delivery_mode": DELIVERY_MODE, "priority": PRIORITY}
 
 _IN_ORDER = tuple(1 << bit for bit in range(15, 1, -1))
 _OCTETS = DELIVERY_MODE | PRIORITY
+_TEXTS = sum(TEXTS.values())
 _PERSISTENT = 2
 
 #: No property at all.
@@ -117,11 +119,10 @@ def split(properties: bytes, *, is_checked: bool = True) -> Raw:
     try:
         (flags,) = _SHORT.unpack_from(properties)
         at, raw = 2, {}
-        for flag in _IN_ORDER:
-            if flags & flag:
-                end = at + _size(flag, properties, at)
-                raw[flag] = properties[at:end]
-                at = end
+        for flag in _present(flags):
+            end = at + (1 + properties[at] if flag & _TEXTS else _size(flag, properties, at))
+            raw[flag] = properties[at:end]
+            at = end
     except (error, IndexError) as problem:
         raise BadProperties(f"the properties end too early: {problem}") from None
     if at != len(properties) or flags & 0b11:
@@ -133,6 +134,12 @@ def split(properties: bytes, *, is_checked: bool = True) -> Raw:
                 if field[:1] in _NESTED:
                     value(field)
     return raw
+
+
+@lru_cache(1024)
+def _present(flags: int) -> tuple[int, ...]:
+    """Return the properties that are there, in their order. Clients keep setting the same."""
+    return tuple(flag for flag in _IN_ORDER if flags & flag)
 
 
 def plain(properties: bytes) -> dict[str, Any]:
@@ -156,11 +163,10 @@ def join(raw: Raw) -> bytes:
 
 
 def _size(flag: int, properties: bytes, at: int) -> int:
+    """Return how many bytes a property has that is no text."""
     if flag == HEADERS:
         return 4 + int(_LONG.unpack_from(properties, at)[0])
-    if flag & _OCTETS:
-        return 1
-    return 8 if flag == TIMESTAMP else 1 + properties[at]
+    return 1 if flag & _OCTETS else 8
 
 
 # Field tables.

@@ -171,11 +171,15 @@ class Channel:
     def _on_method(self, payload: bytes) -> None:
         if self.publisher.is_arriving:
             raise unexpected()
+        if self.publisher.begin_again(payload):
+            return
         method = amqp.decode_method(payload)
         handler = _HANDLERS.get(method.name)
         declare = DECLARING.get(method.name)
         try:
-            if handler is not None:
+            if method.name == "basic.publish":
+                self.publisher.begin(payload, method.args)
+            elif handler is not None:
                 handler(self, method)
             elif declare is not None:
                 declare(self, method)
@@ -206,9 +210,6 @@ class Channel:
         if not method.args["active"]:
             raise ConnectionFault(540, "active=false")
         self.send("channel.flow-ok", active=True)
-
-    def _on_publish(self, method: amqp.Method) -> None:
-        self.publisher.begin(method.args)
 
     # Consumers.
 
@@ -433,7 +434,6 @@ _HANDLERS: dict[str, Callable[[Channel, amqp.Method], None]] = {
     "channel.open": Channel._on_open,  # noqa: SLF001  its own
     "channel.close": Channel._on_close,  # noqa: SLF001
     "channel.flow": Channel._on_flow,  # noqa: SLF001
-    "basic.publish": Channel._on_publish,  # noqa: SLF001
     "basic.qos": Channel._on_qos,  # noqa: SLF001
     "basic.consume": Channel._on_consume,  # noqa: SLF001
     "basic.cancel": Channel._on_cancel,  # noqa: SLF001

@@ -262,11 +262,14 @@ class Connection(asyncio.Protocol):
                 self._hold_for(self.broker.health.shortage())
                 break
             self._frames.popleft()
+            channel = self.channels.get(number)
             try:
-                self._on_frame(kind, number, payload)
+                if channel is not None and kind in amqp.KINDS_OF_CHANNELS and not self._is_closing:
+                    channel.on_frame(kind, payload)
+                else:
+                    self._on_frame(kind, number, payload)
             except ChannelFault as fault:
                 self.flush()
-                channel = self.channels.get(number)
                 if channel is not None:
                     channel.fail(fault)
             except ConnectionFault as fault:
@@ -295,7 +298,7 @@ class Connection(asyncio.Protocol):
         elif not number:
             self._on_connection_method(kind, payload)
         else:
-            self._on_channel_frame(kind, number, payload)
+            self._on_unopened_channel(kind, number, payload)
 
     def _on_connection_method(self, kind: int, payload: bytes) -> None:
         if kind != amqp.METHOD:
@@ -312,11 +315,7 @@ class Connection(asyncio.Protocol):
             text = "unexpected method in connection state running"
             raise ConnectionFault(504, text, method.class_id, method.method_id)
 
-    def _on_channel_frame(self, kind: int, number: int, payload: bytes) -> None:
-        channel = self.channels.get(number)
-        if channel is not None:
-            channel.on_frame(kind, payload)
-            return
+    def _on_unopened_channel(self, kind: int, number: int, payload: bytes) -> None:
         method = amqp.decode_method(payload) if kind == amqp.METHOD else None
         if method is not None and method.name == "channel.open":
             # As RabbitMQ does: how many are open counts, not their numbers.

@@ -22,7 +22,7 @@ from jackalope.doors.amqp.pool_answers import take, write
 from jackalope.wire import amqp
 from jackalope.wire.amqp_errors import ChannelFault, ConnectionFault
 from jackalope.wire.amqp_properties import REPLY_TO as REPLY_TO_FLAG
-from jackalope.wire.amqp_properties import BadProperties, headline, join, short, split
+from jackalope.wire.amqp_properties import BadProperties, Headline, headline, join, short, split
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.channel import Channel
@@ -47,7 +47,12 @@ class Publisher:
         self._channel = channel
         self._connection = channel.connection
         self.is_arriving = False
+        # The last method, and the last properties with what was read in them: most messages of a
+        # channel go where the one before went, and many look like it.
+        self._payload: bytes | None = None
         self._method: dict[str, Any] = {}
+        self._seen: tuple[bytes, str] | None = None
+        self._known = (Headline(), b"")
         self._size = -1
         self._properties = b""
         self._parts: list[bytes] = []
@@ -59,10 +64,19 @@ class Publisher:
 
     # Messages as they arrive.
 
-    def begin(self, args: dict[str, Any]) -> None:
+    def begin(self, payload: bytes, args: dict[str, Any]) -> None:
+        """Begin a message with `basic.publish`."""
         if args["immediate"]:
             raise ConnectionFault(540, "immediate=true")
-        self._method, self._size, self.is_arriving = args, -1, True
+        self._payload, self._method = payload, args
+        self._size, self.is_arriving = -1, True
+
+    def begin_again(self, payload: bytes) -> bool:
+        """Begin a message if the method is that of the one before, and return whether it is."""
+        if payload != self._payload:
+            return False
+        self._size, self.is_arriving = -1, True
+        return True
 
     def on_content(self, kind: int, payload: bytes) -> None:
         """Process the next frame of a message; raises `AmqpError`."""
@@ -103,18 +117,12 @@ class Publisher:
             self._publish(message)
 
     def _message(self, body: bytes) -> Publication:
-        args, connection, properties = self._method, self._connection, self._properties
-        try:
-            known = headline(properties)
-        except BadProperties as problem:
-            raise ConnectionFault(502, str(problem)) from None
-        if len(properties) > PROPERTIES_BYTES_MAX:
-            raise ChannelFault(406, f"properties of more than {PROPERTIES_BYTES_MAX} bytes")
-        if known.user_id and known.user_id != connection.user:
-            text = f"user_id property set to '{known.user_id}' but authenticated user was"
-            raise ChannelFault(406, f"{text} '{connection.user}'")
-        if known.reply_to == REPLY_TO:
-            properties = self._with_address(properties)
+        args, connection = self._method, self._connection
+        looks = (self._properties, self._channel.reply_to[0])
+        if looks != self._seen:
+            self._known = self._read(self._properties)
+            self._seen = looks
+        known, properties = self._known
         return Publication(
             connection.door.ids.next(connection.broker.now_us()),
             args["exchange"],
@@ -128,6 +136,20 @@ class Publisher:
             _expiration_us(known.expiration),
             known.name[:NAME_CHARS_MAX],
         )
+
+    def _read(self, properties: bytes) -> tuple[Headline, bytes]:
+        """Read properties, and put in where replies go."""
+        try:
+            known = headline(properties)
+        except BadProperties as problem:
+            raise ConnectionFault(502, str(problem)) from None
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise ChannelFault(406, f"properties of more than {PROPERTIES_BYTES_MAX} bytes")
+        if known.user_id and known.user_id != self._connection.user:
+            text = f"user_id property set to '{known.user_id}' but authenticated user was"
+            raise ChannelFault(406, f"{text} '{self._connection.user}'")
+        is_direct = known.reply_to == REPLY_TO
+        return known, self._with_address(properties) if is_direct else properties
 
     def _is_request(self, exchange: str) -> bool:
         connection = self._connection
@@ -207,7 +229,8 @@ class Publisher:
         for index in (*refused, ended):
             if index > begin:
                 last = first + index - 1
-                self._channel.send("basic.ack", delivery_tag=last, multiple=index - begin > 1)
+                is_multiple = index - begin > 1
+                self._connection.write(amqp.encode_ack(self._channel.number, last, is_multiple))
             if index < ended:
                 self._channel.send("basic.nack", delivery_tag=first + index)
             begin = index + 1
