@@ -13,8 +13,7 @@ from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.errors import ConfigError
 from jackalope.tasks.definition import TaskDefinition, find_task
 from jackalope.worker.attempt import CannotLoad, load_application, unknown_task
-from jackalope.worker.executors.child_process import Exit
-from jackalope.worker.executors.exit_status import exit_error, oom_kill_count, signal_name
+from jackalope.worker.executors.child_process import Exit, exit_error, oom_kill_count, signal_name
 from jackalope.worker.executors.processes import Recycling
 from jackalope.worker.runtime import Runtime
 from jackalope.worker.settings import WorkerSettings, default_name, fitting_concurrency

@@ -52,7 +52,7 @@ class Running(Protocol):
 
     @property
     def headers(self) -> dict[str, Any]:
-        """The submitter's own data."""
+        """The submitter's own data; of a message of AMQP its headers, and `amqp` has the rest."""
 
     @property
     def log(self) -> Any:
@@ -60,16 +60,38 @@ class Running(Protocol):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the task was asked to stop."""
+        """Whether the task was asked to stop, for long loops in plain functions."""
 
     def raise_if_cancelled(self) -> None:
-        """Raise if the task was asked to stop."""
+        """Raise if the task was asked to stop.
+
+        Raises:
+            Cancelled: it was.
+        """
 
     def progress(self, percent: float | None = None, note: str = "") -> None:
-        """Say how far the task has come."""
+        """Report how far the task has come. Cheap: only the latest report is sent, now and then.
+
+        Args:
+            percent: 0 to 100; what is beyond counts as the nearest of these.
+            note: one line for people.
+
+        Raises:
+            TypeError: one of them is of another type.
+            ValueError: the percentage is not a number.
+        """
 
     async def spawn(self, task: Spawnable[P, H_co], *args: P.args, **kwargs: P.kwargs) -> H_co:
-        """Submit a child of this task, once, however often this task is tried."""
+        """Submit a child of this task, once, however often this task is tried.
+
+        A later attempt that spawns the same again gets the handle of the same child, with its
+        result if it has one; a child that ended badly is tried again. Killing this task kills its
+        children.
+
+        Raises:
+            Rejected: the broker did not accept it; `stale_fence` if this attempt was given up.
+            EncodeFailed: an argument cannot be sent.
+        """
 
     def helpers(
         self,
@@ -78,13 +100,33 @@ class Running(Protocol):
         local: int = 1,
         progress: bool = True,
     ) -> Helpers:
-        """Let idle workers help with the items of this task."""
+        """Let idle workers help with the items of this task.
+
+            async with current().helpers(max=8) as helpers:
+                async for result in helpers.map(score, candidates):
+                    ...
+
+        In a plain function, `with` and `for` do the same. Helpers come as workers are free, and go
+        at the end of the block.
+
+        Args:
+            max: how many helpers there may be.
+            local: how many threads of this task compute as well; 0 leaves it all to helpers. For a
+                function in processes, how many processes of this worker.
+            progress: tell the progress of the task by its items.
+
+        Raises:
+            ConfigError: neither helpers nor the task could compute.
+        """
 
     def child_id(self, content: bytes) -> TaskId:
         """Return the id of the next child with this content: the same in every attempt."""
 
     def rest(self) -> AbstractContextManager[None]:
-        """Let the worker run something else while this task only waits."""
+        """Let the worker run something else while this task only waits.
+
+        Waiting for the end of another task does this by itself.
+        """
 
 
 running: ContextVar[Running | None] = ContextVar("jackalope_running", default=None)
@@ -139,12 +181,7 @@ class Results(Protocol[R_co]):
 
 
 class Helpers(Protocol):
-    """Workers that help this task, for `async with` and for a plain `with`.
-
-    Attributes:
-        count: how many there are now.
-        by_broker: why items go through the broker as child tasks; empty while they do not.
-    """
+    """Workers that help this task, for `async with` and for a plain `with`."""
 
     @property
     def count(self) -> int:
@@ -165,7 +202,21 @@ class Helpers(Protocol):
         on_error: OnError = "fail",
         total: int | None = None,
     ) -> Results[R]:
-        """Call a task's function on each item, here and at the helpers, and yield the results."""
+        """Call a task's function on each item, here and at the helpers, and yield the results.
+
+        Items are taken as they are needed, so that there may be any number of them. One `map` runs
+        at a time; the helpers stay for the next.
+
+        Args:
+            task: a task of the application, which takes an item as its first argument.
+            items: what to call it on; an async iterable only with `async for`.
+            fixed: further arguments by name, the same for all items, sent once to each helper.
+            ordered: yield results in the order of the items, and not as they come.
+            retries: how often an item that failed is tried again.
+            on_error: what an item does that has failed for good: `fail` the whole, or `collect`:
+                then its result is an `ItemError`.
+            total: how many items there are, for the progress, where `len(items)` is not available.
+        """
 
     def __enter__(self) -> Self: ...
 

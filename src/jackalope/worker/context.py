@@ -37,7 +37,7 @@ class SoftTimeout(Exception):
 
 
 class TaskContext:
-    """One attempt, as its own code sees it."""
+    """One attempt, as its own code sees it. What each part means stands in `Running`."""
 
     __slots__ = ("_attempt", "_begin_log", "_log", "_spawned", "fence", "id")
 
@@ -46,40 +46,32 @@ class TaskContext:
         self._begin_log = begin_log
         self._log: Any = None
         self._spawned: dict[bytes, int] | None = None
-        self.id: TaskId = attempt.assignment.task  # the task
-        # grows with every attempt at any task: hand it to external stores, so that they can refuse
-        # the writes of an attempt that was given up
+        self.id: TaskId = attempt.assignment.task
         self.fence: int = attempt.assignment.fence
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt, from 1."""
         return self._attempt.assignment.attempt
 
     @property
     def name(self) -> str:
-        """The name of the task's function."""
         return self._attempt.assignment.name
 
     @property
     def queue(self) -> str:
-        """The queue that the task came from."""
         return self._attempt.assignment.queue
 
     @property
     def key(self) -> str:
-        """The key that the task was submitted with."""
         return self._attempt.assignment.key
 
     @property
     def headers(self) -> dict[str, Any]:
-        """The submitter's own data; of a message of AMQP its headers, and `amqp` has the rest."""
         given = self._attempt.assignment
         return headers_shown(given.options.headers, given.letter)
 
     @property
     def log(self) -> Any:
-        """A logger that names the task in every line."""
         if self._log is None:
             if self._begin_log is not None:
                 self._begin_log()
@@ -96,7 +88,6 @@ class TaskContext:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the task was asked to stop, for long loops in plain functions."""
         attempt = self._attempt
         if attempt.cause is None:
             return False
@@ -104,42 +95,14 @@ class TaskContext:
         return True
 
     def raise_if_cancelled(self) -> None:
-        """Raise if the task was asked to stop.
-
-        Raises:
-            Cancelled: it was.
-        """
         if self.is_cancelled:
             raise Cancelled(self._attempt.why())
 
     def progress(self, percent: float | None = None, note: str = "") -> None:
-        """Report how far the task has come. Cheap: only the latest report is sent, now and then.
-
-        Args:
-            percent: 0 to 100; what is beyond counts as the nearest of these.
-            note: one line for people.
-
-        Raises:
-            TypeError: one of them is of another type.
-            ValueError: the percentage is not a number.
-        """
         attempt = self._attempt
         attempt.listener.progressed(attempt, _percentage(percent), _line(note))
 
     async def spawn(self, task: Spawnable[P, H], *args: P.args, **kwargs: P.kwargs) -> H:
-        """Submit a child of this task, once, however often this task is tried.
-
-        A later attempt that spawns the same again gets the handle of the same child, with its
-        result if it has one; a child that ended badly is tried again. Killing this task kills its
-        children.
-
-        Returns:
-            The handle of the child.
-
-        Raises:
-            Rejected: the broker did not accept it; `stale_fence` if this attempt was given up.
-            EncodeFailed: an argument cannot be sent.
-        """
         return await task.spawn_in(self, *args, **kwargs)
 
     def helpers(
@@ -149,30 +112,11 @@ class TaskContext:
         local: int = 1,
         progress: bool = True,
     ) -> Team:
-        """Let idle workers help with the items of this task.
-
-            async with current().helpers(max=8) as helpers:
-                async for result in helpers.map(score, candidates):
-                    ...
-
-        In a plain function, `with` and `for` do the same. Helpers come as workers are free, and go
-        at the end of the block.
-
-        Args:
-            max: how many helpers there may be.
-            local: how many threads of this task compute as well; 0 leaves it all to helpers. For a
-                function in processes, how many processes of this worker.
-            progress: tell the progress of the task by its items.
-
-        Raises:
-            ConfigError: neither helpers nor the task could compute.
-        """
         from jackalope.worker.fanout.team import Team  # noqa: PLC0415  most tasks have no items
 
         return Team(self, self._attempt, helpers_max=max, local=local, has_progress=progress)
 
     def child_id(self, content: bytes) -> TaskId:
-        """Return the id of the next child with this content: the same in every attempt."""
         if self._spawned is None:
             self._spawned = {}
         number = self._spawned[content] = self._spawned.get(content, 0) + 1
@@ -180,10 +124,6 @@ class TaskContext:
 
     @contextmanager
     def rest(self) -> Iterator[None]:
-        """Let the worker run something else while this task only waits.
-
-        Waiting for the end of another task does this by itself.
-        """
         attempt = self._attempt
         attempt.listener.rested(attempt, is_resting=True)
         try:

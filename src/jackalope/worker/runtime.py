@@ -32,11 +32,11 @@ from jackalope.worker.attempt import (
     load_application,
 )
 from jackalope.worker.executors.asyncio_loop import LoopExecutor
+from jackalope.worker.executors.child_process import Processor, rss_bytes
 from jackalope.worker.executors.processes import ProcessExecutor
 from jackalope.worker.executors.run_coroutine import new_event_loop
 from jackalope.worker.executors.threads import ThreadExecutor
 from jackalope.worker.fanout.helper_session import HelpDefinition, help_assignment
-from jackalope.worker.resource_usage import Processor, rss_bytes
 from jackalope.worker.session import JoinTerms, Membership
 from jackalope.worker.settings import WorkerSettings, fitting_concurrency
 from jackalope.worker.workload import Executor, Workload

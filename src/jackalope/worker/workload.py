@@ -50,7 +50,7 @@ from jackalope.worker.attempt import (
     Surroundings,
     unknown_task,
 )
-from jackalope.worker.executors.exit_status import TIMEOUT
+from jackalope.worker.executors.child_process import TIMEOUT
 from jackalope.worker.reports import Reports, unreportable
 
 log = structlog.get_logger(component="worker")

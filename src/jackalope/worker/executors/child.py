@@ -45,8 +45,9 @@ from jackalope.worker.attempt import (
     unknown_task,
 )
 from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext, name_task
-from jackalope.worker.executors.child_channel import (
+from jackalope.worker.executors.child_process import (
     LENGTH,
+    OUT_OF_MEMORY,
     Ended,
     Progressed,
     Ready,
@@ -57,10 +58,9 @@ from jackalope.worker.executors.child_channel import (
     decode_assignment,
     decode_surroundings,
     packet,
+    rss_bytes,
 )
-from jackalope.worker.executors.exit_status import OUT_OF_MEMORY
 from jackalope.worker.executors.run_coroutine import run_coroutine
-from jackalope.worker.resource_usage import rss_bytes
 
 UNFIT = 2
 

@@ -1,25 +1,36 @@
-"""One process that runs tasks, as the operating system sees it.
+"""One process that runs tasks: as the operating system sees it, and the channel to it.
 
-Owns its signals, what it writes and how it ended. What it writes goes on to the worker's own
-output, and the end of it is kept for the day it dies; a thread does that, so that an output which
-is not read blocks no connection. It is reaped here rather than by asyncio, which does not return
-what the process has used, and only after its group was killed where that must be: until then its
-number cannot belong to another.
+Owns its signals, what it writes, how and why it ended, and the messages of the channel. What it
+writes goes on to the worker's own output, and the end of it is kept for the day it dies; a thread
+does that, so that an output which is not read blocks no connection. It is reaped here rather than
+by asyncio, which does not return what the process has used, and only after its group was killed
+where that must be: until then its number cannot belong to another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import selectors
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
 from typing import IO
+
+import msgspec
+
+from jackalope.core.effects import Assignment
+from jackalope.core.task import Error
+from jackalope.tasks.serialization import encodable
+from jackalope.worker.attempt import Failed, Finished, Stopped, Surroundings
 
 #: How much of what a process has written is kept.
 _TAIL_BYTES = 4 * 1024
@@ -155,3 +166,135 @@ def _write(target: int, data: bytes) -> None:
     with suppress(OSError):
         while data:
             data = data[os.write(target, data) :]
+
+
+# Exit causes: why a process is gone, in words that help.
+
+
+CRASHED = "Crashed"
+OUT_OF_MEMORY = "OutOfMemory"
+TIMEOUT = "Timeout"
+
+_VMSTAT = Path("/proc/vmstat")
+
+
+def exit_error(ended: Exit, *, oom_kills: int = 0, trace: str = "") -> Error:
+    """Describe the end of a process that the worker has not ended.
+
+    Args:
+        ended: how it ended.
+        oom_kills: how many processes the kernel has killed for memory while it ran.
+        trace: the Python stack at its end, where there is one.
+    """
+    status, kind = ended.status, CRASHED
+    if status == -signal.SIGKILL and oom_kills > 0:
+        kind = OUT_OF_MEMORY
+        message = "the process was killed by the kernel because the machine is out of memory"
+    elif status < 0:
+        message = f"the process was killed by signal {signal_name(-status)}"
+    else:
+        message = f"the process exited with code {status}"
+    if ended.peak_rss_bytes:
+        message += f"; peak memory {ended.peak_rss_bytes / 2**20:.0f} MiB, CPU {ended.cpu_s:g} s"
+    if ended.tail:
+        trace = f"{trace.rstrip()}\n\nThe last lines that it wrote:\n{ended.tail}".lstrip()
+    return Error(kind, message, encodable(trace))
+
+
+def signal_name(number: int) -> str:
+    try:
+        return f"{number} ({signal.Signals(number).name})"
+    except ValueError:
+        return str(number)
+
+
+def oom_kill_count() -> int:
+    """Return how many processes the kernel has killed for memory since it started."""
+    try:
+        lines = _VMSTAT.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+# The channel: the worker sends where the process is, then assignments, one at a time, and the
+# process answers with the outcome of each. MessagePack behind a length; never pickle.
+
+
+LENGTH = Struct(">I")
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The process has imported the application and waits for work."""
+
+
+class Unfit(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The process cannot import the application, and ends."""
+
+    reason: str
+
+
+class Progressed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """How far the task has come."""
+
+    percent: float | None
+    note: str
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The task was asked to stop: its own code has seen it, or will when it next runs."""
+
+
+class Rested(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The task only waits from now on, or no more."""
+
+    is_resting: bool
+
+
+class Ended(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The task runs no longer; and how large the process is now."""
+
+    outcome: Finished | Failed | Stopped
+    rss_bytes: int
+
+
+Word = Ready | Unfit | Progressed | Told | Rested | Ended
+
+_encode = msgspec.msgpack.Encoder().encode
+decode_word = msgspec.msgpack.Decoder(Word).decode
+decode_surroundings = msgspec.msgpack.Decoder(Surroundings).decode
+decode_assignment = msgspec.msgpack.Decoder(Assignment).decode
+
+
+def packet(message: Word | Assignment | Surroundings) -> bytes:
+    """Encode a message with its length."""
+    body = _encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+# Usage: how much memory and processor time this process has in use.
+
+
+_PAGE_BYTES = resource.getpagesize()
+
+
+def rss_bytes() -> int:
+    """Return how much memory this process has in use."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
+    except OSError:  # No such file on this system: the largest it ever was will have to do.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+class Processor:
+    """How busy this process keeps the processor, in per cent of one core."""
+
+    def __init__(self) -> None:
+        self._used_s, self._at_s = time.process_time(), time.monotonic()
+
+    def percent(self) -> float:
+        """Return how busy it was since this was last asked."""
+        used_s, at_s = time.process_time(), time.monotonic()
+        before_s, since_s = self._used_s, self._at_s
+        self._used_s, self._at_s = used_s, at_s
+        return round(100 * (used_s - before_s) / max(at_s - since_s, 1e-6), 1)

@@ -25,23 +25,22 @@ from jackalope.tasks.serialization import error_of
 from jackalope.transport.address import Address
 from jackalope.worker.attempt import Attempt, Failed, Outcome, Stopped, Surroundings
 from jackalope.worker.context import Cancelled
-from jackalope.worker.executors.child_channel import (
+from jackalope.worker.executors.child_process import (
+    CRASHED,
     LENGTH,
+    OUT_OF_MEMORY,
+    ChildProcess,
     Ended,
+    Exit,
     Progressed,
     Ready,
     Rested,
     Told,
     Unfit,
     decode_word,
-    packet,
-)
-from jackalope.worker.executors.child_process import ChildProcess, Exit
-from jackalope.worker.executors.exit_status import (
-    CRASHED,
-    OUT_OF_MEMORY,
     exit_error,
     oom_kill_count,
+    packet,
     signal_name,
 )
 

@@ -48,7 +48,7 @@ _TELL_S = 0.5
 
 
 class Team:
-    """A task and its helpers. Made by `current().helpers(...)`."""
+    """A task and its helpers, as `Helpers` describes them. Made by `current().helpers(...)`."""
 
     def __init__(
         self,
@@ -78,12 +78,10 @@ class Team:
 
     @property
     def count(self) -> int:
-        """How many helpers there are now."""
         return 0 if self._hub is None else self._hub.helpers
 
     @property
     def by_broker(self) -> str:
-        """Why items go through the broker as child tasks; empty while they do not."""
         return "" if self._hub is None else self._hub.by_broker
 
     def map(
@@ -97,21 +95,6 @@ class Team:
         on_error: OnError = "fail",
         total: int | None = None,
     ) -> TeamResults[R]:
-        """Call a task's function on each item, here and at the helpers, and yield the results.
-
-        Items are taken as they are needed, so that there may be any number of them. One `map` runs
-        at a time; the helpers stay for the next.
-
-        Args:
-            task: a task of the application, which takes an item as its first argument.
-            items: what to call it on; an async iterable only with `async for`.
-            fixed: further arguments by name, the same for all items, sent once to each helper.
-            ordered: yield results in the order of the items, and not as they come.
-            retries: how often an item that failed is tried again.
-            on_error: what an item does that has failed for good: `fail` the whole, or `collect`:
-                then its result is an `ItemError`.
-            total: how many items there are, for the progress, where `len(items)` is not available.
-        """
         if self._is_over:
             raise ConfigError("these helpers were released; use them inside their with block")
         if self._results is not None and self._results.is_running:

@@ -2,7 +2,7 @@
 
 import time
 
-from jackalope.worker.resource_usage import Processor, rss_bytes
+from jackalope.worker.executors.child_process import Processor, rss_bytes
 
 
 def test_memory_is_what_a_process_could_have() -> None:
