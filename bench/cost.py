@@ -102,8 +102,8 @@ async def _cost_of_tasks(client: Jackalope, house: House, number: int) -> dict[s
         for handle in await task.submit_many([(PAYLOAD,)] * _TASKS_PER_CALL)
     ]
     await gather(handles, timeout=_ANSWER_S_MAX)
-    # What the broker has put off is a part of the price: a list waits for it.
-    await anext(client.tasks(queue="bench"))
+    # What the broker has put off is a part of the price: this waits for it.
+    await client.batches("bench")
     after_s = spent_s()
     return {
         f"task_{name}_us": round((after_s[name] - before_s[name]) / number * 1e6, 1)

@@ -158,8 +158,7 @@ async def _measure(args: argparse.Namespace) -> list[Figures]:
             rounds: list[Figures] = []
             for _ in range(args.rounds):
                 full_speed = await _full_speed(task)
-                # What is left over must not disturb: a list waits until history is up to date.
-                await anext(client.tasks(queue="bench"))
+                await _settle(client)
                 flow = await _flow(task, full_speed / 2, args.seconds, house, request)
                 rounds.append(
                     {
@@ -173,6 +172,11 @@ async def _measure(args: argparse.Namespace) -> list[Figures]:
                         _print_line(rounds[-1], rounds[-1])
                     _print_line(rounds[-1].values(), rounds[-1])
             return rounds
+
+
+async def _settle(client: Jackalope) -> None:
+    """Wait until history is up to date: what is left over must not disturb."""
+    await client.batches("bench")
 
 
 async def _flow(

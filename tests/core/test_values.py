@@ -23,7 +23,14 @@ from jackalope.core.shapes.exchange import Binding, Exchange, Kind, Rule
 from jackalope.core.state.changes import from_entities
 from jackalope.core.task import Options, TaskRow, to_row
 from jackalope.core.values import FREE, shape_problem, value_problem
-from jackalope.storage.sqlite.schema import COLUMNS, WHOLE, from_columns, to_columns
+from jackalope.storage.sqlite.rows import (
+    COLUMNS,
+    WHOLE,
+    decode_heads,
+    encode_rows,
+    from_columns,
+    to_columns,
+)
 from tests.core.driving import Driver, refusal_in
 from tests.profiles import examples
 from tests.wire.shapes import DEPTHS, nested
@@ -94,7 +101,8 @@ def test_what_is_accepted_can_be_stored_and_shown(headers: dict[str, Any]) -> No
     for body in driver.journal:
         assert encode_batch(decode_batch(body)) == body
     row = to_row(driver.task(1))
-    columns = dict(zip(_COLUMN_NAMES, to_columns(row), strict=True))
+    ((head, encoded),) = decode_heads(encode_rows([row]))
+    columns = dict(zip(_COLUMN_NAMES, to_columns(head, encoded), strict=True))
     back = from_columns("tasks.db", [_plain(columns[name]) for name in WHOLE.split(", ")])
     assert msgspec.msgpack.encode(back) == msgspec.msgpack.encode(row)
     assert isinstance(back, TaskRow)

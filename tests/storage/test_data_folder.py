@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -11,12 +12,17 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from structlog.testing import capture_logs
 
 from jackalope.broker.engine import Engine
+from jackalope.broker.inspection import inspect_folder
 from jackalope.core.api_key import Permission
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.durations import HOUR
+from jackalope.core.filter import Filter
+from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.state.changes import Tally, to_entity
+from jackalope.core.task import BlobRef
 from jackalope.storage import (
     Corrupt,
     FolderBusy,
@@ -286,7 +292,7 @@ def _only_new(die: Callable[..., None]) -> Callable[[Path], None]:
 # Formats.
 
 
-@pytest.mark.parametrize(("file", "newest"), [("journal.db", 1), ("tasks.db", 5)])
+@pytest.mark.parametrize(("file", "newest"), [("journal.db", 1), ("tasks.db", 6)])
 def test_newer_format_is_refused(
     open_storage: OpenStorage, tmp_path: Path, file: str, newest: int
 ) -> None:
@@ -367,8 +373,7 @@ def test_a_history_of_format_1_gets_its_tallies(tmp_path: Path) -> None:
 
 def test_a_folder_of_format_4_keeps_everything(tmp_path: Path) -> None:
     """Its broker was killed: five tables become one, and the journal has a task that is in none."""
-    with ZipFile(Path(__file__).parent / "folders" / "format-4.zip") as folder:
-        folder.extractall(tmp_path)
+    unzip(4, tmp_path)
     for _ in range(2):
         with closing(Storage.open(tmp_path)) as storage:
             book = Engine(storage.journal, storage.history, storage.blobs).core.book
@@ -393,6 +398,88 @@ def test_a_folder_of_format_4_keeps_everything(tmp_path: Path) -> None:
         assert (binding.source, binding.to, binding.key) == ("orders", "letters", "new.#")
         assert default.topology.rules["long"].definition == {"message-ttl": 60_000}
         assert sorted(book.tasks) == [task_id(2), task_id(3)]
+
+
+def unzip(number: int, folder: Path) -> None:
+    """Unpack a data folder that a broker wrote in an older format of `tasks.db`."""
+    with ZipFile(Path(__file__).parent / "folders" / f"format-{number}.zip") as packed:
+        packed.extractall(folder)
+
+
+def check_folder_5(folder: Path) -> None:
+    """Check that a folder has what its broker had been told before it was killed."""
+    with closing(Storage.open(folder)) as storage:
+        history = storage.history
+        book = Engine(storage.journal, history, storage.blobs).core.book
+        names = ["large", "blob", "dead"]
+        large, blob, dead = (history.find_aliases("default", [name])[0] for name in names)
+        ended = history.page("default", Filter(states=tuple(ENDED)), sort="created").rows
+        counts = history.count("default", Filter(queue="later"))
+        assert isinstance(blob.payload, BlobRef)
+        assert b"y" * 100_000 in b"".join(storage.blobs.read(blob.payload))
+    assert [row.name for row in ended] == ["echo"] * 22 + ["fail"]
+    assert counts == {State.READY: 6}
+    assert isinstance(large.payload, bytes)
+    assert b"x" * 30_000 in large.payload
+    assert large.outcome is not None
+    assert isinstance(large.outcome.result, bytes)
+    assert b"x" * 30_000 in large.outcome.result
+    assert dead.options.tags == ("gpu", 'a "b"')
+    assert dead.outcome is not None
+    assert dead.outcome.error is not None
+    assert dead.outcome.error.type == "ValueError"
+    aliases = book.namespaces["default"].aliases
+    held, waiting, unwritten = (book.tasks[aliases[n]] for n in ("held", "waiting", "unwritten"))
+    assert (held.state, held.attempt.worker if held.attempt else "") == (State.RUNNING, "w1")
+    assert (waiting.priority, waiting.key) == (7, "k")
+    assert waiting.options.headers["h"] == b"\x00"
+    assert unwritten.state is State.READY
+    assert len(book.tasks) == 8
+
+
+def test_a_folder_of_format_5_keeps_everything(tmp_path: Path) -> None:
+    """Its broker was killed: rows stay as they are, and what is written again is version 6."""
+    unzip(5, tmp_path)
+    assert not any(finding.problems for finding in inspect_folder(tmp_path))
+    check_folder_5(tmp_path)
+    assert not any(finding.problems for finding in inspect_folder(tmp_path))
+    check_folder_5(tmp_path)
+
+
+DIE_MIGRATING = """
+import os, signal, sys
+from pathlib import Path
+from jackalope.storage import Storage
+from jackalope.storage.sqlite import schema
+migrate = schema.MIGRATIONS[5]
+def die(connection):
+    migrate(connection)
+    os.kill(os.getpid(), signal.SIGKILL)
+schema.MIGRATIONS[5] = die
+Storage.open(Path(sys.argv[1]))
+"""
+
+
+def test_a_kill_in_the_middle_of_a_migration_loses_nothing(tmp_path: Path) -> None:
+    unzip(5, tmp_path)
+    for _ in range(2):
+        died = subprocess.run([sys.executable, "-c", DIE_MIGRATING, tmp_path], check=False)
+        assert died.returncode == -signal.SIGKILL
+        with closing(sqlite3.connect(f"file:{tmp_path / 'tasks.db'}?mode=ro", uri=True)) as tool:
+            assert tool.execute("PRAGMA user_version").fetchone() == (5,)
+    check_folder_5(tmp_path)
+
+
+def test_a_migration_that_takes_long_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "PROGRESS_S", 0.0)
+    monkeypatch.setattr(database, "_PROGRESS_STEPS", 10)
+    unzip(5, tmp_path)
+    with capture_logs() as logged:
+        History(tmp_path / "tasks.db").close()
+    assert {entry["event"] for entry in logged} == {"still migrating"}
+    assert {entry["to_version"] for entry in logged} == {6}
 
 
 def test_a_folder_that_is_no_longer_in_its_place_is_noticed(

@@ -1,7 +1,7 @@
 """Queries: what the broker shows of itself.
 
 Converts state to views, and changes nothing. Whatever is in memory is read between two turns;
-lists of tasks come from history, which is brought up to date first, so a list is never stale.
+lists of tasks are merged from memory and history, so that a list is never stale.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from jackalope.broker.access import Principal, acting, sees
 from jackalope.broker.engine import Engine
 from jackalope.broker.service import Broker
 from jackalope.broker.telemetry.gauges import BadSpan, chart, count_tiers, oldest_ready_us
+from jackalope.broker.views.lists import Moment
 from jackalope.broker.views.tasks import (
     explanation_of,
     find_answer,
@@ -38,7 +39,7 @@ from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import unknown
 from jackalope.core.state.queue import NO_TALLY, Namespace, Queue
 from jackalope.core.task import Body, Task, lease_of, size_of
-from jackalope.storage import BadCursor
+from jackalope.storage import BadCursor, Sort
 from jackalope.wire.frames import FRAME_BYTES_MAX
 from jackalope.wire.views import (
     AnswerView,
@@ -262,20 +263,40 @@ async def tasks(broker: Broker, namespace: str, about: About) -> TaskPage:
     limit = min(max(about.limit, 1), PAGE_ROWS_MAX)
     offset = min(about.offset, OFFSET_ROWS_MAX)
 
-    def ask() -> TaskPage:
-        history = broker.engine.history
-        page = history.page(
-            namespace, wanted, sort=about.sort, limit=limit, cursor=about.cursor, offset=offset
-        )
-        total = broker.totals.count(history, namespace, wanted) if about.total else None
-        return TaskPage([view_of_row(row) for row in page.rows], page.cursor, total)
-
-    what = (namespace, wanted, about.sort, limit, about.cursor, offset, about.total)
-    await broker.flush()
     try:
-        return await broker.lists.ask(what, ask, broker.off_loop)
+        sort = Sort(about.sort)
+        after = broker.engine.history.position(namespace, wanted, sort, about.cursor)
     except (BadCursor, ValueError) as error:
         raise Refused(Refusal(Code.INVALID, f"list of tasks: {error}")) from None
+
+    async def look(begin: Callable[[], None]) -> TaskPage:
+        def see(engine: Engine) -> Moment:
+            begin()
+            count = offset + limit + 1
+            return Moment(engine.core, namespace, wanted, sort=sort, after=after, count=count)
+
+        moment = await broker.read(see)
+
+        def merge() -> TaskPage:
+            history, unwritten = broker.engine.history, moment.unwritten()
+            page = history.page(
+                namespace,
+                wanted,
+                sort=sort,
+                limit=limit,
+                cursor=about.cursor,
+                offset=offset,
+                unwritten=unwritten,
+            )
+            total = None
+            if about.total:
+                total = broker.totals.count(history, namespace, wanted, unwritten)
+            return TaskPage([view_of_row(row) for row in page.rows], page.cursor, total)
+
+        return await broker.off_loop(merge)
+
+    what = (namespace, wanted, sort, limit, about.cursor, offset, about.total)
+    return await broker.lists.ask(what, look)
 
 
 def _queues_meant(about: About) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -29,7 +30,8 @@ from jackalope.broker.inbox import Admission, Inbox
 from jackalope.broker.message_hub import MessageHub
 from jackalope.broker.telemetry.meter import Meter
 from jackalope.broker.telemetry.time_series import Series
-from jackalope.broker.views.totals import Shared, Totals
+from jackalope.broker.views.lists import Shared
+from jackalope.broker.views.totals import Totals
 from jackalope.broker.writers import Flusher, JournalWriter
 from jackalope.core.assertions import must
 from jackalope.core.commands import AnyCommand, CloseSession, Recover, SubmitTasks, Tick
@@ -152,7 +154,8 @@ class Broker:
         self.events = Events()  # what happened, for subscribers
         self._listeners: tuple[TurnListener, ...] = (*listeners, self.events)
         self.message_hub = MessageHub()  # hands messages from session to session
-        self.totals = Totals()  # how many tasks lists have. For the thread of history.
+        self.totals = Totals()  # how many tasks lists have. For the thread that reads.
+        self._reader = ThreadPoolExecutor(1, "jackalope-reader")
         self.lists: Shared[TaskPage] = Shared()  # the lists that clients wait for
         self.started_us = self._clock.now_us()  # since when it runs
         self.series = Series(storage.series, self.meter, self.started_us)  # the same over time
@@ -187,6 +190,7 @@ class Broker:
         await self.off_loop(lambda: self.series.write(points))
         self._writer.close()
         self._flusher.close()
+        self._reader.shutdown()
         self._storage.close()
 
     async def failed(self) -> None:
@@ -272,8 +276,8 @@ class Broker:
         return self.engine.unnamed(blobs)
 
     async def off_loop(self, job: Callable[[], T]) -> T:
-        """Do something with the storage that may take a while, in the thread of history."""
-        return await self._flusher.off_loop(job)
+        """Do something with the storage that may take a while, in a thread that writes no tasks."""
+        return await asyncio.get_running_loop().run_in_executor(self._reader, job)
 
     def now_us(self) -> int:
         """Return the broker's time."""

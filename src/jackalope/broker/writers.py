@@ -7,10 +7,8 @@ engine's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic_ns
-from typing import TypeVar
 
 import structlog
 
@@ -20,8 +18,6 @@ from jackalope.broker.inbox import Bell
 from jackalope.broker.telemetry.meter import Meter
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.storage import DiskFull
-
-T = TypeVar("T")
 
 log = structlog.get_logger(component="broker")
 
@@ -115,10 +111,6 @@ class Flusher:
         self._wanted.append(written)
         self._wake.ring()
         await written
-
-    async def off_loop(self, job: Callable[[], T]) -> T:
-        """Do something with the storage that may take a while, in the thread of history."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, job)
 
     def next_us(self) -> int | None:
         """Return when to call `step` next; None if it is when the flush under way is written."""

@@ -5,6 +5,7 @@ Owns the fields and their meaning. Storage repeats them in SQL; one suite checks
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -40,6 +41,20 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             and 0 <= self.batch <= TIME_US_MAX
             and len(self.queues) <= QUEUES_PER_API_KEY_MAX
         )
+
+
+def matching(wanted: Filter, tasks: Iterable[Task]) -> list[Task]:
+    """Return those of many tasks that meet every condition."""
+    found = list(tasks)
+    # What is asked for most often comes first, without a call for each task.
+    if wanted.states:
+        states = wanted.states
+        found = [task for task in found if task.state in states]
+    if wanted.queue:
+        found = [task for task in found if task.queue.name == wanted.queue]
+    if wanted == Filter(states=wanted.states, queue=wanted.queue):
+        return found
+    return [task for task in found if matches(wanted, task)]
 
 
 def matches(wanted: Filter, task: Task) -> bool:

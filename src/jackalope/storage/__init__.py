@@ -31,6 +31,7 @@ from jackalope.storage.ports import (
     Point,
     Snapshot,
     Sort,
+    Unwritten,
 )
 from jackalope.storage.sqlite.history import History
 from jackalope.storage.sqlite.series import SeriesStore
@@ -61,4 +62,5 @@ __all__ = [
     "Storage",
     "StorageFault",
     "SyncFailed",
+    "Unwritten",
 ]

@@ -23,6 +23,7 @@ from typing import Protocol
 import msgspec
 
 from jackalope.core.durations import MILLISECOND
+from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.changes import Counters, Entity
@@ -42,7 +43,7 @@ class Level(StrEnum):
 
 
 class Sort(StrEnum):
-    """The order of a page. Within the same value, tasks stand in the order they were stored in."""
+    """The order of a page. Within the same value, tasks stand in the order of their ids."""
 
     CREATED = "created"
     CREATED_LAST = "-created"
@@ -66,6 +67,23 @@ class Snapshot(msgspec.Struct):
     # or dropped.
     tasks: Iterator[TaskRow]
     answers: list[StoredAnswer] = []  # all that are kept
+
+
+#: Where a task stands in a list: its sorted value, then its id.
+Position = tuple[int, TaskId]
+
+
+class Unwritten(msgspec.Struct):
+    """What memory has in place of what is stored, as it was at one moment, for one list."""
+
+    # tasks whose stored rows are out of date or gone, with the time of their creation (0 if it is
+    # not known)
+    hidden: dict[TaskId, int] = {}
+    queues_gone: tuple[str, ...] = ()  # whose stored tasks are gone
+    horizon_us: int = 0  # stored tasks up to this one are gone; see `Counters`
+    # the first tasks of the list that are not hidden by being gone, as many as a page can need
+    tasks: list[tuple[Position, TaskRow]] = []
+    count: int = 0  # how many there are in all
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jackalope.broker.views.totals import Shared
+from jackalope.broker.views.lists import Shared
 
 
 class Desk:
@@ -22,13 +22,10 @@ class Desk:
         """Begin with what waits."""
         self._open.set()
 
-    async def off_loop(self, job: Callable[[], int]) -> int:
-        """Do a job when the desk is open."""
+    async def look(self, begin: Callable[[], None]) -> int:
+        """Return which job of the desk this is, when the desk is open."""
         await self._open.wait()
-        return job()
-
-    def job(self) -> int:
-        """Return which job of the desk this is."""
+        begin()
         self.done += 1
         return self.done
 
@@ -42,7 +39,7 @@ def run(check: Callable[[Shared[int], Desk], Coroutine[Any, Any, None]]) -> None
 
 async def ask(shared: Shared[int], desk: Desk, what: str) -> asyncio.Task[int]:
     """Ask, and return while it waits."""
-    asking = asyncio.create_task(shared.ask(what, desk.job, desk.off_loop))
+    asking = asyncio.create_task(shared.ask(what, desk.look))
     await asyncio.sleep(0)
     return asking
 
@@ -64,13 +61,15 @@ def test_who_comes_after_it_was_asked_has_a_new_answer() -> None:
     async def check(shared: Shared[int], desk: Desk) -> None:
         late: list[asyncio.Task[int]] = []
 
-        def job() -> int:
+        async def look(begin: Callable[[], None]) -> int:
+            begin()
             # The question is being answered: from here on nobody may join it.
-            late.append(asyncio.create_task(shared.ask("a", desk.job, desk.off_loop)))
+            late.append(asyncio.create_task(shared.ask("a", desk.look)))
+            await asyncio.sleep(0.01)
             return 0
 
         desk.work()
-        assert await shared.ask("a", job, desk.off_loop) == 0
+        assert await shared.ask("a", look) == 0
         assert await late[0] == 1
 
     run(check)
@@ -99,7 +98,7 @@ def test_those_who_share_go_on_one_after_the_other() -> None:
                 await asyncio.sleep(0)
 
         async def one() -> None:
-            await shared.ask("a", desk.job, desk.off_loop)
+            await shared.ask("a", desk.look)
             went.append(rounds)
 
         desk.work()
@@ -112,14 +111,14 @@ def test_those_who_share_go_on_one_after_the_other() -> None:
 
 def test_an_error_is_everybodys_and_is_not_kept() -> None:
     async def check(shared: Shared[int], desk: Desk) -> None:
-        async def refuse(_: Callable[[], int]) -> int:
+        async def refuse(_: Callable[[], None]) -> int:
             raise ValueError("no")
 
-        askers = [asyncio.create_task(shared.ask("a", desk.job, refuse)) for _ in range(2)]
+        askers = [asyncio.create_task(shared.ask("a", refuse)) for _ in range(2)]
         for asking in askers:
             with pytest.raises(ValueError, match="no"):
                 await asking
         desk.work()
-        assert await shared.ask("a", desk.job, desk.off_loop) == 1
+        assert await shared.ask("a", desk.look) == 1
 
     run(check)

@@ -3,7 +3,7 @@
 from jackalope.broker.views.totals import TOTALS_MAX, Totals
 from jackalope.core.filter import Filter
 from jackalope.core.lifecycle import State
-from jackalope.storage import History
+from jackalope.storage import History, Unwritten
 
 
 class Slow(History):
@@ -16,7 +16,9 @@ class Slow(History):
         self.counted = 0
         self.size = 0
 
-    def count(self, namespace: str, wanted: Filter) -> dict[State, int]:
+    def count(
+        self, namespace: str, wanted: Filter, unwritten: Unwritten | None = None
+    ) -> dict[State, int]:
         self.now_s += self.cost_s
         self.counted += 1
         return {State.READY: self.size, State.DEAD: 1}

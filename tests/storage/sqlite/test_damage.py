@@ -229,7 +229,8 @@ def tasks_file(tmp_path: Path) -> Path:
     path = tmp_path / "tasks.db"
     with closing(History(path)) as history:
         rows = [make_row(number, payload=b"payload %d!" % number) for number in (1, 2, 3)]
-        rows.append(make_row(4, state=State.SUCCEEDED, payload=b"payload 4!"))
+        # One whose bodies have columns of their own.
+        rows.append(make_row(4, state=State.SUCCEEDED, payload=b"payload 4!" * 200))
         history.write(1, make_changes(*rows))
     return path
 

@@ -13,6 +13,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 from threading import Thread
 
+import msgspec
 import pytest
 
 from jackalope.core.assertions import BrokenInvariant
@@ -20,17 +21,15 @@ from jackalope.core.filter import Filter
 from jackalope.core.lifecycle import State
 from jackalope.core.task import TaskRow
 from jackalope.storage import DiskFull, FolderBusy, History, Storage, SyncFailed
-from jackalope.storage.sqlite.history_writer import Writer
+from jackalope.storage.sqlite.history_writer import PIECE_BYTES, Writer, encoded_pieces
 from jackalope.storage.sqlite.schema import open_history
 from jackalope.storage.sqlite.writer_process import (
-    PIECE_BYTES,
     Answer,
     Write,
     WriterProcess,
     decode_answer,
     encode,
     fault_of,
-    pieces_of,
     serve,
 )
 from tests.storage.making import make_changes, make_row, task_id
@@ -122,7 +121,8 @@ def test_large_write_is_said_in_pieces(house: House) -> None:
     ],
 )
 def test_pieces(rows: list[TaskRow], sizes: list[int]) -> None:
-    pieces = list(pieces_of(rows))
+    decode = msgspec.msgpack.Decoder(list[TaskRow]).decode
+    pieces = list(map(decode, encoded_pieces(rows)))
     assert [len(piece) for piece in pieces] == sizes
     assert [row for piece in pieces for row in piece] == rows
 

@@ -8,14 +8,12 @@ quickly counted is always counted again.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Callable
 
 from jackalope.core.filter import Filter
-from jackalope.storage import History
+from jackalope.storage import History, Unwritten
 
 #: What takes less than this to count is not remembered.
 _QUICK_S = 0.002
@@ -41,14 +39,17 @@ class Totals:
         self._spent_s = spent_s
         self._known: OrderedDict[tuple[str, Filter], tuple[float, int]] = OrderedDict()
 
-    def count(self, history: History, namespace: str, wanted: Filter) -> int:
+    def count(
+        self, history: History, namespace: str, wanted: Filter, unwritten: Unwritten | None = None
+    ) -> int:
         """Return how many tasks match, possibly cached for a short while if counting is slow."""
         name = (namespace, wanted)
         until_s, total = self._known.get(name, (0.0, 0))
         if self._now_s() < until_s:
             return total
         begin_s = self._spent_s()
-        total = sum(history.count(namespace, wanted).values())
+        total = sum(history.count(namespace, wanted, unwritten).values())
+        total += unwritten.count if unwritten else 0
         took_s = self._spent_s() - begin_s
         self._known.pop(name, None)
         if took_s >= _QUICK_S:
@@ -57,45 +58,3 @@ class Totals:
             if len(self._known) > TOTALS_MAX:
                 self._known.popitem(last=False)
         return total
-
-
-# Sharing: one answer for all who ask the same thing at the same time.
-
-T = TypeVar("T")
-
-
-class Shared(Generic[T]):
-    """Running queries, by their parameters."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[Hashable, asyncio.Future[T]] = {}
-        self._one_by_one = asyncio.Lock()
-
-    async def ask(
-        self,
-        what: Hashable,
-        job: Callable[[], T],
-        off_loop: Callable[[Callable[[], T]], Awaitable[T]],
-    ) -> T:
-        """Run the job, or wait for the equal one that is running."""
-        waiting = self._waiting.get(what)
-        if waiting is None:
-
-            def begin() -> T:
-                self._waiting.pop(what, None)
-                return job()
-
-            waiting = self._waiting[what] = asyncio.ensure_future(off_loop(begin))
-            waiting.add_done_callback(lambda done: self._end(what, done))
-        # A caller that is cancelled does not cancel the job for the others.
-        answer = await asyncio.shield(waiting)
-        async with self._one_by_one:
-            await asyncio.sleep(0)  # All at once they would block the loop for other clients.
-        return answer
-
-    def _end(self, what: Hashable, done: asyncio.Future[T]) -> None:
-        """Remove a query, even if it could not start; its callers may be gone by now."""
-        if self._waiting.get(what) is done:
-            del self._waiting[what]
-        if not done.cancelled():
-            done.exception()

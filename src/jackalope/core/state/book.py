@@ -82,6 +82,7 @@ class Book:
         # tasks that storage has and must not have, as they last were if memory had them
         self.gone: dict[TaskId, Task | None] = {}
         self.dirty: dict[TaskId, Task] = {}  # tasks that storage lacks in their present state
+        self.taken: dict[TaskId, Task] = {}  # those that are on their way to it
         # ended tasks that are here for the moment; storage has them
         self.recalled: dict[TaskId, Task] = {}
         # everything else that storage lacks, by kind, namespace and name; None for what is gone
@@ -231,12 +232,14 @@ class Book:
         )
         self._horizon_taken_us = self.counters.horizon_us
         self.blobs_gone = []
-        self.dirty, self.entities_dirty, self.answers.dirty = {}, {}, {}
+        self.taken, self.dirty = self.dirty, {}
+        self.entities_dirty, self.answers.dirty = {}, {}
         self._queues_leaving = dict(self.queues_gone)
         return changes
 
     def stored(self, changes: Changes) -> None:
         """Evict ended tasks that storage has, unless they changed again meanwhile."""
+        self.taken = {}
         for task_id in changes.gone:
             self.gone.pop(task_id, None)
         self.forget(changes.gone)

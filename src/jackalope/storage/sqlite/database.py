@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from typing import Any, Literal, TypeVar
 
 from jackalope.storage.disk import make_file, sync_file
@@ -34,6 +35,10 @@ BUSY_S = 5.0
 
 #: Statements for many values come in these sizes only, so that each is prepared once and stays so.
 CHUNK_SIZES = (250, 50, 10, 1)
+
+#: How often a migration that takes long is logged, and after how many of SQLite's steps to look.
+PROGRESS_S = 2.0
+_PROGRESS_STEPS = 100_000
 
 #: The first with all that the statements here use.
 VERSION_MIN = (3, 35, 0)
@@ -109,7 +114,7 @@ class Database:
         writer.execute("PRAGMA wal_autocheckpoint = 0")
         # A WAL that one large write has blown up shrinks again.
         writer.execute(f"PRAGMA journal_size_limit = {2 * self._wal_bytes_max}")
-        bring_up_to_date(writer, form)
+        bring_up_to_date(writer, form, self.file)
         # Waits for readers, so that it leaves an empty WAL.
         self._checkpoint("TRUNCATE")
         if self._path is not None:
@@ -243,7 +248,7 @@ def refuse_newer(connection: sqlite3.Connection, file: str, form: Format) -> Non
         )
 
 
-def bring_up_to_date(connection: sqlite3.Connection, form: Format) -> None:
+def bring_up_to_date(connection: sqlite3.Connection, form: Format, file: str = "") -> None:
     """Make the tables of a new file, or migrate those of an older one, a transaction a step."""
     if not connection.execute("SELECT EXISTS (SELECT 1 FROM sqlite_schema)").fetchone()[0]:
         with transaction(connection):
@@ -251,9 +256,33 @@ def bring_up_to_date(connection: sqlite3.Connection, form: Format) -> None:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {form.version}")
     for version in range(version_of(connection), form.version):
-        with transaction(connection):
+        with _showing_progress(connection, file, version + 1), transaction(connection):
             form.migrations[version](connection)
             connection.execute(f"PRAGMA user_version = {version + 1}")
+
+
+@contextmanager
+def _showing_progress(connection: sqlite3.Connection, file: str, version: int) -> Iterator[None]:
+    """Log every few seconds that a migration still goes on: a large file takes a while."""
+    begin_s = logged_s = monotonic()
+
+    def look() -> None:
+        nonlocal logged_s
+        now_s = monotonic()
+        if now_s - logged_s >= PROGRESS_S:
+            logged_s = now_s
+            # Loaded where there is something to log: most processes never need it.
+            import structlog  # noqa: PLC0415
+
+            structlog.get_logger(component="storage").warning(
+                "still migrating", file=file, to_version=version, seconds=round(now_s - begin_s)
+            )
+
+    connection.set_progress_handler(look, _PROGRESS_STEPS)
+    try:
+        yield
+    finally:
+        connection.set_progress_handler(None, 0)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import sqlite3
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from operator import itemgetter
 from pathlib import Path
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 from jackalope.core.assertions import must
 from jackalope.core.durations import NEVER
@@ -24,16 +27,19 @@ from jackalope.core.lifecycle import State
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.changes import Changes, Counters, Entity
 from jackalope.core.task import TaskRow
-from jackalope.storage.ports import BadCursor, BatchSummary, Page, Snapshot, Sort
-from jackalope.storage.sqlite.database import Value, execute_in
-from jackalope.storage.sqlite.history_writer import PAST, Writer, unowned
-from jackalope.storage.sqlite.schema import (
-    IS_ENDED,
-    WHOLE,
-    WITHOUT_BODIES,
-    from_columns,
-    open_history,
+from jackalope.storage.ports import (
+    BadCursor,
+    BatchSummary,
+    Page,
+    Position,
+    Snapshot,
+    Sort,
+    Unwritten,
 )
+from jackalope.storage.sqlite.database import Value, execute_in, marks
+from jackalope.storage.sqlite.history_writer import IS_PAST, PAST, Writer, unowned
+from jackalope.storage.sqlite.rows import WHOLE, WITHOUT_BODIES, from_columns, without_bodies
+from jackalope.storage.sqlite.schema import IS_ENDED, open_history
 from jackalope.storage.sqlite.writer_process import WriterProcess
 
 # Only names of our own are put into statements; values are always parameters.
@@ -149,6 +155,14 @@ class History:
             namespace,
         )
 
+    def position(self, namespace: str, wanted: Filter, sort: Sort, cursor: str) -> Position | None:
+        """Return behind which place of a list a cursor goes on; None at the beginning.
+
+        Raises:
+            BadCursor: the cursor is not from a page of this list.
+        """
+        return from_cursor(namespace, wanted, sort, cursor) if cursor else None
+
     def page(
         self,
         namespace: str,
@@ -159,6 +173,7 @@ class History:
         cursor: str = "",
         offset: int = 0,
         with_bodies: bool = False,
+        unwritten: Unwritten | None = None,
     ) -> Page:
         """Return the next rows of a list.
 
@@ -173,31 +188,66 @@ class History:
             cursor: of the page before, with the same namespace, filter and sort.
             offset: how many rows to count off first; a cursor does the same at no cost.
             with_bodies: fill in inline payloads and results, which are left empty otherwise.
+            unwritten: what memory has in place of what is stored.
 
         Raises:
             BadCursor: the cursor is not from such a page.
         """
         must(limit > 0, "a page has at least one row", limit)
-        sort = Sort(sort)
-        after = from_cursor(namespace, wanted, sort, cursor) if cursor else None
-        columns = WHOLE if with_bodies else WITHOUT_BODIES
+        sort, newer = Sort(sort), unwritten or Unwritten()
+        after = self.position(namespace, wanted, sort, cursor)
         # One more than asked for shows whether there is a next page.
-        sql, params = page_query(
-            namespace, wanted, sort, limit=limit + 1, after=after, offset=offset, columns=columns
-        )
+        count = offset + limit + 1
         with self._db.reading() as connection:
-            found = connection.execute(sql, params).fetchall()
-        rows = [from_columns(self._db.file, columns) for _, _, *columns in found[:limit]]
+            connection.execute("BEGIN")  # So that all of it is of one moment.
+            newer = _still_unwritten(connection, newer)
+            found = _places(
+                connection, namespace, wanted, sort=sort, after=after, count=count, newer=newer
+            )
+            if newer.tasks:
+                found += [(value, task, 0) for (value, task), _ in newer.tasks]
+                found.sort(key=itemgetter(0, 1), reverse=sort.startswith("-"))
+            found = found[offset:count]
+            columns = WHOLE if with_bodies else WITHOUT_BODIES
+            sql = f"SELECT {columns} FROM tasks WHERE serial IN ({{}})"
+            stored = execute_in(connection, sql, [serial for *_, serial in found[:limit] if serial])
+        rows = {row.id: row for row in (from_columns(self._db.file, each) for each in stored)}
+        rows |= {row.id: row for _, row in newer.tasks}
+        shown = [rows[task] for _, task, _ in found[:limit]]
+        if not with_bodies:
+            shown = list(map(without_bodies, shown))
         if len(found) <= limit:
-            return Page(rows)
-        sorted_value, serial, *_ = found[limit - 1]
-        return Page(rows, to_cursor(namespace, wanted, sort, (sorted_value, serial)))
+            return Page(shown)
+        value, task, _ = found[limit - 1]
+        return Page(shown, to_cursor(namespace, wanted, sort, (value, task)))
 
-    def count(self, namespace: str, wanted: Filter) -> dict[State, int]:
-        """Return how many tasks match in each state; states without any are left out."""
-        sql, params = count_query(namespace, wanted)
+    def count(
+        self, namespace: str, wanted: Filter, unwritten: Unwritten | None = None
+    ) -> dict[State, int]:
+        """Return how many stored tasks match in each state; states without any are left out.
+
+        Tasks that memory has in place of the stored ones are not among them.
+        """
+        newer = unwritten or Unwritten()
         with self._db.reading() as connection:
-            return {State(state): count for state, count in connection.execute(sql, params)}
+            connection.execute("BEGIN")
+            newer = _still_unwritten(connection, newer)
+            sql, params = count_query(namespace, wanted, newer.queues_gone)
+            counts = Counter(dict(connection.execute(sql, params).fetchall()))
+            if newer.horizon_us:
+                sql, params = past_query(namespace, wanted, newer.queues_gone, newer.horizon_us)
+                past = connection.execute(sql, params)
+                counts.subtract(state for task, state in past if task not in newer.hidden)
+            newest_us = max(
+                connection.execute(_NEWEST, (namespace, str(state))).fetchone()[0] or 0
+                for state in (State if newer.hidden else [State.READY])
+            )
+            # What was created later than all that is stored is not stored.
+            hidden = [task for task, created_us in newer.hidden.items() if created_us <= newest_us]
+            sql, params = count_query(namespace, wanted, newer.queues_gone, "id IN ({})")
+            for state, count in execute_in(connection, sql, hidden, *params):
+                counts[state] -= count
+        return {State(state): count for state, count in counts.items() if count}
 
     def batches(
         self, namespace: str, queue: str, *, limit: int = 100, before: int = 0
@@ -242,6 +292,42 @@ def _read_meta(connection: sqlite3.Connection) -> tuple[int, Counters]:
     return (meta["sequence"], _decode_counters(meta["counters"])) if meta else (0, Counters())
 
 
+#: A place in a list, as it is stored: the sorted value, the id, and the serial of the row.
+Place = tuple[int, TaskId, int]
+
+#: How many places are read at once beyond those that are asked for, where some are hidden.
+_PLACES_MORE = 100
+
+
+def _places(
+    connection: sqlite3.Connection,
+    namespace: str,
+    wanted: Filter,
+    *,
+    sort: Sort,
+    after: Position | None,
+    count: int,
+    newer: Unwritten,
+) -> list[Place]:
+    """Return the first places of a list, without those that memory knows better about."""
+    places: list[Place] = []
+    step = count + (_PLACES_MORE if newer.hidden else 0)
+    while True:
+        sql, params = page_query(namespace, wanted, sort, limit=step, after=after, newer=newer)
+        found: list[Place] = connection.execute(sql, params).fetchall()
+        places += [place for place in found if place[1] not in newer.hidden]
+        if len(places) >= count or len(found) < step:
+            return places[:count]
+        after, step = found[-1][:2], 4 * step
+
+
+def _still_unwritten(connection: sqlite3.Connection, newer: Unwritten) -> Unwritten:
+    """Leave the horizon out if history has come as far."""
+    if not newer.horizon_us or newer.horizon_us > _read_meta(connection)[1].horizon_us:
+        return newer
+    return replace(newer, horizon_us=0)
+
+
 # Queries: what a filter, a sort and a cursor mean in SQL.
 
 # Only names of our own are put into statements; values are always parameters.
@@ -249,10 +335,12 @@ def _read_meta(connection: sqlite3.Connection) -> tuple[int, Counters]:
 
 
 Params = list[Value]
-#: The sorted value of the last row of a page, and its serial.
-Position = tuple[int, int]
 
 _SORT_COLUMNS = {"created": "created_us", "ended": "ended_us", "priority": "priority"}
+
+_NEWEST = (
+    "SELECT max(created_us) FROM tasks INDEXED BY tasks_by_state WHERE namespace = ? AND state = ?"
+)
 
 
 def page_query(
@@ -262,42 +350,55 @@ def page_query(
     *,
     limit: int,
     after: Position | None,
-    offset: int = 0,
-    columns: str,
+    newer: Unwritten | None = None,
 ) -> tuple[str, Params]:
-    """Return the query for one page: the sorted value, the serial, then the columns."""
+    """Return the query for the places of one page, without tasks that are gone by now."""
+    newer = newer or Unwritten()
     column, direction, beyond = _order_of(sort)
     index = _index_for(wanted)
-    where, params = _conditions(namespace, wanted)
+    where, params = _conditions(namespace, wanted, newer.queues_gone)
+    if newer.horizon_us:
+        where.append(f"NOT ({IS_PAST})")
+        params.append(newer.horizon_us)
     if after is not None:
-        where.append(f"({column}, serial) {beyond} (?, ?)")
+        where.append(f"({column}, id) {beyond} (?, ?)")
         params += after
-    order = f"ORDER BY sorted {direction}, serial {direction}"
-    final_order = f"ORDER BY +sorted {direction}, +serial {direction}"
+    order = f"ORDER BY sorted {direction}, id {direction}"
     walks, all_params = [], Params()
     for state_where, state_params in _states(wanted, is_split=index in _ORDERED_BY_STATE):
         walks.append(
-            f"SELECT * FROM (SELECT {column} AS sorted, serial FROM tasks INDEXED BY {index}"
+            f"SELECT * FROM (SELECT {column} AS sorted, id, serial FROM tasks INDEXED BY {index}"
             f" WHERE {' AND '.join([*state_where, *where])} {order} LIMIT ?)"
         )
-        all_params += [*state_params, *params, limit + offset]
-    sql = (
-        f"SELECT sorted, serial, {columns} FROM ("
-        f"SELECT * FROM ({' UNION ALL '.join(walks)}) {final_order} LIMIT ? OFFSET ?"
-        f") CROSS JOIN tasks USING (serial) {final_order}"
-    )
-    return sql, [*all_params, limit, offset]
+        all_params += [*state_params, *params, limit]
+    sql = f"SELECT sorted, id, serial FROM ({' UNION ALL '.join(walks)}) {order} LIMIT ?"
+    return sql, [*all_params, limit]
 
 
-def count_query(namespace: str, wanted: Filter) -> tuple[str, Params]:
-    """Return the query for the number of tasks in each state."""
+def count_query(
+    namespace: str, wanted: Filter, without: Sequence[str] = (), condition: str = ""
+) -> tuple[str, Params]:
+    """Return the query for the number of tasks in each state.
+
+    Its last parameters are those of a condition more, if there is one.
+    """
     ((state_where, state_params),) = _states(wanted, is_split=False)
-    where, params = _conditions(namespace, wanted)
-    sql = (
-        f"SELECT state, count(*) FROM tasks INDEXED BY {_index_for(wanted)}"
-        f" WHERE {' AND '.join([*state_where, *where])} GROUP BY state"
-    )
+    where, params = _conditions(namespace, wanted, without)
+    # Of all tasks there is an index of what is counted; those of a condition are looked up.
+    source = "tasks" if condition else f"tasks INDEXED BY {_index_for(wanted)}"
+    all_where = [*state_where, *where, *([condition] if condition else [])]
+    sql = f"SELECT state, count(*) FROM {source} WHERE {' AND '.join(all_where)} GROUP BY state"
     return sql, state_params + params
+
+
+def past_query(
+    namespace: str, wanted: Filter, without: Sequence[str], horizon_us: int
+) -> tuple[str, Params]:
+    """Return the query for ids and states of tasks up to a horizon."""
+    ((state_where, state_params),) = _states(wanted, is_split=False)
+    where, params = _conditions(namespace, wanted, without)
+    conditions = " AND ".join([*state_where, *where])
+    return f"SELECT id, state {PAST} AND {conditions}", [horizon_us, *state_params, *params]
 
 
 #: Indexes that hold the tasks of one state in the order of their creation.
@@ -324,7 +425,7 @@ def _states(wanted: Filter, *, is_split: bool) -> list[tuple[list[str], Params]]
     return [([f"state IN ({marks})"], [str(state) for state in wanted.states])]
 
 
-def _conditions(namespace: str, wanted: Filter) -> tuple[list[str], Params]:
+def _conditions(namespace: str, wanted: Filter, without: Sequence[str]) -> tuple[list[str], Params]:
     """Return the conditions of a filter, but for the state, and their parameters."""
     where, params = ["namespace = ?"], Params([namespace])
     for column in ("queue", "name", "key", "batch"):
@@ -334,6 +435,9 @@ def _conditions(namespace: str, wanted: Filter) -> tuple[list[str], Params]:
     if wanted.queues:
         where.append(f"queue IN ({', '.join('?' * len(wanted.queues))})")
         params += wanted.queues
+    if without:
+        where.append(f"queue NOT IN ({marks(len(without))})")
+        params += without
     if wanted.parent:
         # The second condition is the one of the index, without which SQLite cannot use it.
         where.append("parent = ? AND parent <> x''")

@@ -12,7 +12,7 @@ is busy.
 # ruff: noqa: S608
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 
@@ -24,23 +24,28 @@ from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.changes import Changes, Counters, Entity
 from jackalope.core.task import TaskRow
 from jackalope.storage.sqlite.database import Database, Value, chunks_of, execute_in, marks
-from jackalope.storage.sqlite.schema import (
+from jackalope.storage.sqlite.rows import (
     COLUMNS,
-    IS_ENDED,
+    USUAL,
+    Encoded,
+    Head,
     blobs_of,
-    inline_bytes,
+    decode_heads,
+    encode_rows,
     is_kept,
+    is_plain,
     to_columns,
+    to_plain,
 )
+from jackalope.storage.sqlite.schema import IS_ENDED
 
-#: About how much a row adds to the WAL besides payload and result: columns and index pages.
-_ROW_BYTES = 1024
+#: About how much a task adds to the WAL besides itself: columns and index pages.
+_ROW_BYTES = 768
 
-#: The ended tasks that were to be kept until a time at the latest, but for those that are answers.
-PAST = f"""
-    FROM tasks INDEXED BY tasks_to_forget
-    WHERE {IS_ENDED} AND forget_us <= ? AND id NOT IN (SELECT task FROM answers)
-"""
+#: Of an ended task that was to be kept until a time at the latest, unless it is an answer.
+IS_PAST = f"{IS_ENDED} AND forget_us <= ? AND id NOT IN (SELECT task FROM answers)"
+
+PAST = f"FROM tasks INDEXED BY tasks_to_forget WHERE {IS_PAST}"
 
 FORGET = f"DELETE FROM tasks WHERE serial IN (SELECT serial {PAST}) RETURNING id"
 
@@ -54,21 +59,21 @@ class Writer:
         self._db = db
 
     def write(
-        self, sequence: int, changes: Changes, tasks: Iterable[list[TaskRow]] | None = None
+        self, sequence: int, changes: Changes, pieces: Iterable[bytes] | None = None
     ) -> list[str]:
         """Write changes in one transaction, and return the blobs that became unowned.
 
         Args:
             sequence: of the last batch in them.
             changes: what to write.
-            tasks: the rows of tasks, some at a time, if they are not all in `changes`.
+            pieces: of its tasks, encoded, if they are not in `changes`.
         """
         released = list(changes.blobs)
         with self._db.transaction() as connection:
             removed = changes.gone + _ids_in(connection, changes.queues_gone)
             released += _remove_tasks(connection, removed)
-            for rows in [changes.tasks] if tasks is None else tasks:
-                released += self._write_tasks(connection, rows)
+            for piece in encoded_pieces(changes.tasks) if pieces is None else pieces:
+                released += self._write_tasks(connection, decode_heads(piece))
             _write_entities(connection, changes.entities)
             _write_answers(connection, changes)
             released += self._forget(connection, changes.counters.horizon_us)
@@ -88,47 +93,75 @@ class Writer:
         self._db.wal_bytes += _ROW_BYTES * len(ids)
         return _release_blobs(connection, ids)
 
-    def _write_tasks(self, connection: sqlite3.Connection, rows: list[TaskRow]) -> list[str]:
+    def _write_tasks(self, connection: sqlite3.Connection, rows: list[Encoded]) -> list[str]:
         """Write over what is stored of tasks, and return the blobs that they let go of."""
-        kept: list[TaskRow] = []
-        dropped: list[TaskRow] = []
+        plain: list[Encoded] = []
+        others: list[Encoded] = []
+        dropped: list[Head] = []
         for row in rows:
-            (kept if is_kept(row) else dropped).append(row)
-        released = _remove_tasks(connection, [row.id for row in dropped])
-        released += _release_blobs(connection, [row.id for row in kept])
-        released += chain.from_iterable(blobs_of(row) for row in dropped)
-        _upsert_tasks(connection, kept)
-        connection.executemany(
-            "INSERT OR IGNORE INTO blobs VALUES (?, ?)",
-            [(blob, row.id) for row in kept for blob in blobs_of(row)],
-        )
-        self._db.wal_bytes += _ROW_BYTES * len(rows) + sum(map(inline_bytes, kept))
+            head = row[0]
+            if not is_kept(head):
+                dropped.append(head)
+            else:
+                (plain if is_plain(head) else others).append(row)
+        released = _remove_tasks(connection, [head.id for head in dropped])
+        released += chain.from_iterable(map(blobs_of, dropped))
+        released += _release_blobs(connection, [head.id for head, _ in chain(plain, others)])
+        _upsert_tasks(connection, plain, is_plain=True)
+        _upsert_tasks(connection, others, is_plain=False)
+        owned = [(blob, head.id) for head, _ in others for blob in blobs_of(head)]
+        connection.executemany("INSERT OR IGNORE INTO blobs VALUES (?, ?)", owned)
+        self._db.wal_bytes += sum(_ROW_BYTES + len(encoded) for _, encoded in rows)
         return released
 
 
-def _remove_tasks(connection: sqlite3.Connection, ids: Sequence[TaskId]) -> list[str]:
+def _remove_tasks(connection: sqlite3.Connection, ids: Sequence[bytes]) -> list[str]:
     """Remove tasks, and return the blobs that belonged to them."""
     released = _release_blobs(connection, ids)
     execute_in(connection, "DELETE FROM tasks WHERE id IN ({})", ids)
     return released
 
 
-def _upsert_tasks(connection: sqlite3.Connection, rows: list[TaskRow]) -> None:
+def _upsert_tasks(connection: sqlite3.Connection, rows: list[Encoded], *, is_plain: bool) -> None:
+    columns = to_plain if is_plain else to_columns
     for chunk in chunks_of(rows):
         values: list[Value] = []
-        for row in chunk:
-            values += to_columns(row)
-        connection.execute(_upsert(len(chunk)), values)
+        for head, row in chunk:
+            values += columns(head, row)
+        connection.execute(_upsert(len(chunk), is_plain), values)
 
 
 @cache
-def _upsert(row_count: int) -> str:
-    row = f"({marks(len(COLUMNS))})"
+def _upsert(row_count: int, is_plain: bool) -> str:
+    """Return the statement that writes so many tasks; a plain one has constants in it."""
+    constants = USUAL if is_plain else {}
+    row = f"({', '.join(constants.get(name, '?') for name in COLUMNS)})"
     updates = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS if name != "id")
     return (
         f"INSERT INTO tasks ({', '.join(COLUMNS)}) VALUES {', '.join([row] * row_count)}"
         f" ON CONFLICT (id) DO UPDATE SET {updates}"
     )
+
+
+#: A piece of a write ends with the task whose bodies reach this, or after so many tasks.
+PIECE_BYTES = 1024 * 1024
+PIECE_ROWS = 2_000
+
+
+def encoded_pieces(rows: Iterable[TaskRow]) -> Iterator[bytes]:
+    """Encode tasks that are to be written, some at a time."""
+    piece: list[TaskRow] = []
+    size = 0
+    for row in rows:
+        piece.append(row)
+        size += len(row.payload) if isinstance(row.payload, bytes) else 0
+        if row.outcome is not None and isinstance(row.outcome.result, bytes):
+            size += len(row.outcome.result)
+        if size >= PIECE_BYTES or len(piece) == PIECE_ROWS:
+            yield encode_rows(piece)
+            piece, size = [], 0
+    if piece:
+        yield encode_rows(piece)
 
 
 def _ids_in(connection: sqlite3.Connection, queues: Sequence[tuple[str, str]]) -> list[TaskId]:

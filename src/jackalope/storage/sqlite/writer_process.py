@@ -35,12 +35,8 @@ from jackalope.core.assertions import must
 from jackalope.core.state.changes import Changes
 from jackalope.core.task import TaskRow
 from jackalope.storage.faults import StorageFault
-from jackalope.storage.sqlite.history_writer import Writer
-from jackalope.storage.sqlite.schema import inline_bytes, open_history
-
-#: A piece of a write ends with the row that reaches this, or after so many rows.
-PIECE_BYTES = 1024 * 1024
-PIECE_ROWS = 2_000
+from jackalope.storage.sqlite.history_writer import Writer, encoded_pieces
+from jackalope.storage.sqlite.schema import open_history
 
 #: How long the process may take to end when there is nothing more to write.
 _END_S = 10.0
@@ -85,7 +81,6 @@ Order = Write | Sync
 encode = msgspec.msgpack.Encoder().encode
 decode_answer = msgspec.msgpack.Decoder(Answer).decode
 _decode_order = msgspec.msgpack.Decoder(Order).decode
-_decode_rows = msgspec.msgpack.Decoder(list[TaskRow]).decode
 
 
 # The broker's end.
@@ -137,7 +132,7 @@ class WriterProcess:
                 return self._ask(order, rows)
             except (EOFError, OSError):
                 self._give_up()
-                return perform(self._writer, order, [list(rows)])
+                return perform(self._writer, order, encoded_pieces(rows))
 
     def _ask(self, order: Order, rows: Sequence[TaskRow]) -> Answer:
         """Have an order carried out over there.
@@ -149,8 +144,8 @@ class WriterProcess:
         pipe = self._ready()
         pipe.send_bytes(encode(order))
         if isinstance(order, Write):
-            for piece in pieces_of(rows):
-                pipe.send_bytes(encode(piece))
+            for piece in encoded_pieces(rows):
+                pipe.send_bytes(piece)
             pipe.send_bytes(b"")
         answer = decode_answer(pipe.recv_bytes())
         if not answer.fault:
@@ -210,20 +205,6 @@ class WriterProcess:
             process.wait()
 
 
-def pieces_of(rows: Iterable[TaskRow]) -> Iterator[list[TaskRow]]:
-    """Return rows in pieces that are sent at once."""
-    piece: list[TaskRow] = []
-    size = 0
-    for row in rows:
-        piece.append(row)
-        size += inline_bytes(row)
-        if size >= PIECE_BYTES or len(piece) == PIECE_ROWS:
-            yield piece
-            piece, size = [], 0
-    if piece:
-        yield piece
-
-
 def fault_of(failed: Answer) -> StorageFault:
     """Return the fault that the other end has met."""
     must(failed.fault in _FAULTS, "a fault has a name that is known", failed.fault)
@@ -271,7 +252,7 @@ def serve(writer: Writer, pipe: Connection) -> None:
             pipe.send_bytes(encode(answer))
 
 
-def perform(writer: Writer, order: Order, pieces: Iterable[list[TaskRow]]) -> Answer:
+def perform(writer: Writer, order: Order, pieces: Iterable[bytes]) -> Answer:
     """Carry out an order in this process; the rows of a write come in pieces."""
     if isinstance(order, Write):
         return Answer(writer.write(order.sequence, order.changes, pieces))
@@ -279,6 +260,6 @@ def perform(writer: Writer, order: Order, pieces: Iterable[list[TaskRow]]) -> An
     return Answer()
 
 
-def _received(pipe: Connection) -> Iterator[list[TaskRow]]:
+def _received(pipe: Connection) -> Iterator[bytes]:
     while piece := pipe.recv_bytes():
-        yield _decode_rows(piece)
+        yield piece
