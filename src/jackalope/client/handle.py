@@ -180,7 +180,7 @@ class Handle(Generic[R_co]):
         return await self.app.query("history", {"id": self.id}, list[HistoryEntryView])
 
     async def progress(self) -> AsyncGenerator[ProgressView, None]:
-        """Yield the task's progress as the worker tells it, until the task ends.
+        """Yield the task's progress as the worker reports it, until the task ends.
 
         Begins with what is known. Pushed, not polled: the worker tells its latest word about
         twenty times a second at most, and starts over with another attempt. A slow reader

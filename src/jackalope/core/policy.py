@@ -71,7 +71,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_us: Duration = 0
     depth_limit: Count = 100_000  # how many tasks may wait in the queue; 0 for no limit
     batch_size: Annotated[int, Bounds(1, COUNT_MAX)] = 100  # how many tasks fill a batch
-    # how long an ended task is kept; 0 forgets at once, NEVER keeps for good
+    # how long an ended task is kept; 0 removes it at once, NEVER keeps it forever
     retention_us: Annotated[int, Bounds(0, NEVER)] = 7 * DAY
     # the queue of the same namespace in which each result becomes a task
     result_becomes: Annotated[str, Bounds(0, NAME_CHARS_MAX)] = ""

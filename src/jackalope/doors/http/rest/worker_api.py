@@ -277,7 +277,7 @@ def _beat(worker: HttpWorker) -> Beat:
 
 @routes.post("/workers/{worker}/heartbeat", "work", Spec(Beat, body=BeatAsked, errors=(404, 409)))
 async def beat(request: Request, worker: str) -> Response:
-    """Say that a worker is alive, and how it is; hear what it is asked to do."""
+    """Renew the worker's lease and report its usage; returns what it is asked to do."""
     asked = await read_body(request, BeatAsked)
     known = await door_of(request).fleet.worker(namespace_of(request), worker)
     await known.ask(Heartbeat(stats=asked.stats))
