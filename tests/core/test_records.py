@@ -103,7 +103,7 @@ OPTIONS = Options(
     identity=b"i" * 32,
 )
 
-LETTER = Envelope("exchange", "key", b"\x10\x00\x02")
+ENVELOPE = Envelope("exchange", "key", b"\x10\x00\x02")
 
 TRAITS = AmqpTraits(
     durable=False,
@@ -151,7 +151,7 @@ ROW = TaskRow(
     attempt=Attempt(11, "w2", 12, 13, SignalRequest(Signal.KILL, "ada", 14, Stage.DELIVERED)),
     outcome=Outcome(b"result", Error("E", "message", "trace"), Reason.FAILED, 15, 16),
     history=[HistoryEntry(17, "kill", "ada", "detail")],
-    letter=LETTER,
+    envelope=ENVELOPE,
 )
 
 #: One of every kind, with no field left at its default.
@@ -170,7 +170,7 @@ EVERY: list[AnyRecord] = [
         7,
         106,
         (task_id(2),),
-        LETTER,
+        ENVELOPE,
     ),
     TaskMoved(107, task_id(1), Event.ABANDON, State.DEAD, "ada", Reason.DEPENDENCY, "detail"),
     TaskRevived(108, ROW, "ada"),

@@ -51,7 +51,7 @@ VALUES: dict[str, Any] = {
     "attempt": Attempt(15, "the worker", 16),
     "outcome": Outcome(b"", Error("E", "of before"), Reason.FAILED, 17, 18),
     "history": [HistoryEntry(19, "assign")],
-    "letter": Envelope("an exchange", "a routing key", b""),
+    "envelope": Envelope("an exchange", "a routing key", b""),
 }
 
 
@@ -84,7 +84,7 @@ def test_an_assignment_has_every_value_where_it_belongs() -> None:
             attempt=1,
             timeout_us=20,
             claim=0,
-            letter=None,
+            envelope=None,
         )
     ]
 

@@ -51,7 +51,7 @@ class Cast:
         if isinstance(record, AttemptAssigned):
             self._holders[record.task] = record.worker
             self._fences[record.task, record.worker] = record.fence
-        elif isinstance(record, TaskSubmitted) and record.letter is not None:
+        elif isinstance(record, TaskSubmitted) and record.envelope is not None:
             body = record.spec.payload
             text = body.decode() if isinstance(body, bytes) else body.blob
             self._introduce(self._fresh(f"{text}.{record.spec.queue}"), record.spec.id)

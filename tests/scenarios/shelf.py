@@ -172,7 +172,7 @@ def _is_wanted(row: TaskRow, missing: Missing) -> bool:
 
 def _told(snapshot: Changes) -> list[object]:
     """Return what of a state does not depend on who came before."""
-    tasks = [(row.id, row.state, row.payload, row.letter, row.attempts) for row in snapshot.tasks]
+    tasks = [(row.id, row.state, row.payload, row.envelope, row.attempts) for row in snapshot.tasks]
     named = [(each.kind, each.namespace, each.name) for each in snapshot.entities]
     defined = [each for each in snapshot.entities if each.kind in ("exchange", "binding", "rule")]
     return [*tasks, *(name for name in named if name[0] == "queue"), *defined]

@@ -36,7 +36,7 @@ PENDING_PER_CALL_MAX = 100
 _SLOW_RETRY_US = 500 * MILLISECOND
 
 
-class Line(Protocol):
+class Subscriber(Protocol):
     """A session's end of the message hub. No method may block."""
 
     def is_slow(self) -> bool:
@@ -57,7 +57,7 @@ class Seat:
     """The subscriptions and calls of one session."""
 
     namespace: str  # where it is
-    line: Line  # its end
+    line: Subscriber  # its end
     recipients: set[str] = field(default_factory=set)  # those that it takes calls for
     interests: set[Interest] = field(default_factory=set)  # the broadcasts that it subscribed to
     made: set[int] = field(default_factory=set)  # calls that it waits for
@@ -85,7 +85,7 @@ class MessageHub:
         self._calls: dict[int, _Call] = {}
         self._last_call = 0
 
-    def sit(self, namespace: str, line: Line) -> Seat:
+    def sit(self, namespace: str, line: Subscriber) -> Seat:
         """Register a session."""
         return Seat(namespace, line)
 

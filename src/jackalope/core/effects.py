@@ -160,7 +160,7 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempt: int
     timeout_us: int
     claim: int = 0  # the ref of the claim that it answers, or 0
-    letter: Envelope | None = None  # what it brings along if it came as an AMQP message
+    envelope: Envelope | None = None  # what it brings along if it came as an AMQP message
 
 
 class SignalAsked(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -86,7 +86,7 @@ class TaskSubmitted(Record, tag="submit"):
     batch: int
     expires_us: int = 0
     waiting_for: tuple[TaskId, ...] = ()
-    letter: Envelope | None = None
+    envelope: Envelope | None = None
 
 
 class TaskMoved(Record, tag="move"):

@@ -211,7 +211,7 @@ class TaskRow(msgspec.Struct, array_like=True, gc=False):
     attempt: Attempt | None
     outcome: Outcome | None
     history: list[HistoryEntry]
-    letter: Envelope | None = None
+    envelope: Envelope | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -250,7 +250,7 @@ class Task(msgspec.Struct, gc=False):
     outcome: Outcome | None = None  # what the last attempt or the end left
     history: list[HistoryEntry] | None = None  # what happened after it was submitted
     lane: Lane | None = None  # where it stands in line while it is ready
-    letter: Envelope | None = None  # what it brings along if it came as an AMQP message
+    envelope: Envelope | None = None  # what it brings along if it came as an AMQP message
 
 
 def lease_of(task: Task) -> Attempt:
@@ -291,7 +291,7 @@ def to_row(task: Task) -> TaskRow:
         copy(task.attempt) if task.attempt is not None else None,
         task.outcome,
         list(task.history) if task.history else [],
-        task.letter,
+        task.envelope,
     )
 
 
@@ -326,7 +326,7 @@ def from_row(row: TaskRow, queue: Queue) -> Task:
         copy(row.attempt) if row.attempt is not None else None,
         row.outcome,
         list(row.history) if row.history else None,
-        letter=row.letter,
+        envelope=row.envelope,
     )
 
 

@@ -68,7 +68,7 @@ class TaskContext:
     @property
     def headers(self) -> dict[str, Any]:
         given = self._attempt.assignment
-        return headers_shown(given.options.headers, given.letter)
+        return headers_shown(given.options.headers, given.envelope)
 
     @property
     def log(self) -> Any:

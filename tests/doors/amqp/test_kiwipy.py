@@ -19,20 +19,20 @@ def switch(broker: Broker) -> Iterator[Switch]:
 
 
 def test_a_task_and_its_result(switch: Switch) -> None:
-    sender, taker = switch.connect(), switch.connect()
+    sender, getter = switch.connect(), switch.connect()
     inbox = Inbox(lambda task: {"doubled": task["n"] * 2})
-    taker.add_task_subscriber(inbox)
+    getter.add_task_subscriber(inbox)
     assert result_of(sender.task_send({"n": 21})) == {"doubled": 42}
     assert inbox.next() == {"n": 21}
 
 
 def test_a_task_that_fails(switch: Switch) -> None:
-    sender, taker = switch.connect(), switch.connect()
+    sender, getter = switch.connect(), switch.connect()
 
     def fail(_: object) -> None:
         raise ValueError("on purpose")
 
-    taker.add_task_subscriber(Inbox(fail))
+    getter.add_task_subscriber(Inbox(fail))
     with pytest.raises(kiwipy.RemoteException, match="on purpose"):
         result_of(sender.task_send("hello"))
 
@@ -78,7 +78,7 @@ def test_broadcasts(switch: Switch) -> None:
 
 
 def test_a_queue_of_its_own(switch: Switch) -> None:
-    sender, taker = switch.connect(), switch.connect()
+    sender, getter = switch.connect(), switch.connect()
     name = f"own-{switch.name}"
-    taker.task_queue(name).add_task_subscriber(Inbox(lambda number: number + 1))
+    getter.task_queue(name).add_task_subscriber(Inbox(lambda number: number + 1))
     assert result_of(sender.task_queue(name).task_send(1)) == 2

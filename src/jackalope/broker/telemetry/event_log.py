@@ -324,10 +324,10 @@ def _facts(record: AnyRecord, core: Core) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value not in ("", None)}
 
 
-def _parties(letter: Any, what: Any) -> dict[str, Any]:
+def _parties(carrier: Any, what: Any) -> dict[str, Any]:
     """Return the name, the session and the task of a command or effect."""
-    facts = {"kind": type(what).__name__, "session": letter.session}
-    facts["ref"] = getattr(letter, "ref", 0)
+    facts = {"kind": type(what).__name__, "session": carrier.session}
+    facts["ref"] = getattr(carrier, "ref", 0)
     for name in ("worker", "queue", "code", "namespace"):
         facts[name] = getattr(what, name, "")
     facts["worker_id"] = facts.pop("worker")

@@ -71,7 +71,7 @@ def _view(
         alias=options.alias,
         priority=task.priority,
         tags=options.tags,
-        headers=headers_shown(options.headers, task.letter),
+        headers=headers_shown(options.headers, task.envelope),
         batch=task.batch,
         parent=options.parent,
         by=task.by,

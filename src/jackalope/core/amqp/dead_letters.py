@@ -31,12 +31,12 @@ def has_dead_letters(task: Task) -> bool:
     traits = task.queue.traits
     if traits is not None and traits.dead_letter_exchange is not None:
         return True
-    return task.letter is not None and is_request(task.queue.name, task.letter)
+    return task.envelope is not None and is_request(task.queue.name, task.envelope)
 
 
 def dead_letter(ctx: Context, task: Task, reason: Reason) -> None:
     if reason in REASONS:
-        envelope = task.letter or envelope_of(task)
+        envelope = task.envelope or envelope_of(task)
         spec = TaskSpec(task.id, task.queue.name, task.name, "", task.priority, task.payload)
         _send(ctx, task.queue, spec, envelope, REASONS[reason])
 

@@ -180,7 +180,7 @@ def _is_linked(ctx: Context, task: Task) -> bool:
         or task.id in book.children
         or task.id in book.dependents
         or task.id in ctx.watches.by_task
-        or is_request(task.queue.name, task.letter)
+        or is_request(task.queue.name, task.envelope)
     )
 
 

@@ -57,7 +57,7 @@ def address_of(session: int, secret: str) -> str:
 
 def is_unanswered(ctx: Context, task: Task, record: TaskEnd, attempt: Attempt | None) -> bool:
     """Return whether a task that ended by this record is a request that only the broker answers."""
-    if not is_request(task.queue.name, task.letter):
+    if not is_request(task.queue.name, task.envelope):
         return False
     if not isinstance(record, AttemptFinished) or attempt is None:
         return True
@@ -67,7 +67,7 @@ def is_unanswered(ctx: Context, task: Task, record: TaskEnd, attempt: Attempt | 
 
 def answer(ctx: Context, task: Task) -> None:
     outcome = task.outcome
-    if task.letter is None or outcome is None:
+    if task.envelope is None or outcome is None:
         return
     body: Body = b""
     status = _OTHERWISE
@@ -78,7 +78,7 @@ def answer(ctx: Context, task: Task) -> None:
     elif outcome.reason is not None:
         status = REASONS.get(outcome.reason, _OTHERWISE)
     reply_id = successor_id(task.id, f"reply {task.attempts}")
-    _send(ctx, task.queue, task.letter, _Reply(reply_id, status, body))
+    _send(ctx, task.queue, task.envelope, _Reply(reply_id, status, body))
 
 
 def answer_refused(ctx: Context, queue: Queue, spec: TaskSpec, envelope: Envelope) -> None:

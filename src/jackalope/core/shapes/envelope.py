@@ -45,7 +45,7 @@ def envelope_to_send(task: Task) -> Envelope | None:
     Consumers of a quorum queue receive the number of earlier deliveries, as with RabbitMQ: with
     each delivery but the first, and always with `basic.get`.
     """
-    envelope, traits = task.letter, task.queue.traits
+    envelope, traits = task.envelope, task.queue.traits
     if envelope is None or traits is None or traits.arguments.get("x-queue-type") != "quorum":
         return envelope
     raw = properties.split(envelope.properties)

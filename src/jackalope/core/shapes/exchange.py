@@ -186,6 +186,6 @@ def own_queues(pool: str) -> tuple[str, ...]:
     return tuple(f"{pool}{suffix}" for suffix in _OWN_QUEUES)
 
 
-def is_request(queue: str, letter: Envelope | None) -> bool:
+def is_request(queue: str, envelope: Envelope | None) -> bool:
     """Return whether a task is a request to the pool of its queue, which is always answered."""
-    return letter is not None and letter.exchange == requests_exchange(queue)
+    return envelope is not None and envelope.exchange == requests_exchange(queue)

@@ -18,7 +18,7 @@ from jackalope.core.limits import TALLIES_PER_NAMESPACE_MAX
 from jackalope.core.shapes.exchange import AmqpTraits
 from jackalope.core.state.answers import Cache
 from jackalope.core.state.changes import QueueRow, Tally
-from jackalope.core.state.ready_queue import Lane, LaneName, Line
+from jackalope.core.state.ready_queue import Lane, LaneName, ReadyQueue
 from jackalope.core.state.topology import Topology
 from jackalope.core.task import NO_OPTIONS, runs, size_of
 
@@ -50,7 +50,7 @@ class Queue:
         self.batch_fill = 0  # how many tasks that batch has
         self.counts = dict.fromkeys(State, 0)  # unfinished tasks by state
         self.depth = 0  # how many of them wait, and so count against the depth limit
-        self.line = Line(self)
+        self.line = ReadyQueue(self)
         # when the latest tasks ended, for judging how fast the queue drains
         self.recent_ends_us: deque[int] = deque(maxlen=_RECENT_ENDS)
         self.ended: dict[State, int] = {}  # tasks that ended since this book was opened, by state

@@ -248,7 +248,7 @@ def order(task: Task, ageing_us: int) -> int:
     return task.rank - task.priority * (ageing_us or _NO_AGEING_US)
 
 
-class Line:
+class ReadyQueue:
     """All ready tasks of one queue: its lanes, and which of them is next.
 
     The plain lane always exists; others exist as long as they have tasks.

@@ -269,7 +269,7 @@ def _send(ctx: Context, fence: int, task: Task, worker: Worker, claim: int) -> N
                 task.attempts,
                 options.timeout_us or queue.policy.timeout_us,
                 claim,
-                task.letter if task.attempts == 1 and not claim else envelope_to_send(task),
+                task.envelope if task.attempts == 1 and not claim else envelope_to_send(task),
             ),
         )
     )

@@ -24,7 +24,7 @@ from jackalope.core.shapes.exchange import REPLY_TO
 from jackalope.core.task import Error
 from jackalope.doors.amqp.consume import consumer_of, place_of
 from jackalope.doors.amqp.declare import DECLARING
-from jackalope.doors.amqp.deliveries import Delivery, Receiver, Subscription, Taker
+from jackalope.doors.amqp.deliveries import Delivery, Getter, Receiver, Subscription
 from jackalope.doors.amqp.pool_answers import give
 from jackalope.doors.amqp.publish import Publisher, unexpected
 from jackalope.wire import amqp
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jackalope.doors.amqp.connection import Connection
 
 CONSUMERS_PER_CHANNEL_MAX = 10_000
-TAKERS_PER_CHANNEL_MAX = 64
+GETTERS_PER_CHANNEL_MAX = 64
 
 _REJECTED = Error("Rejected", "the consumer rejected it")
 
@@ -58,7 +58,7 @@ class Channel:
         self.kept_bytes = 0  # the size of all answers that are kept until they are acknowledged
         self._tags = count(1)
         self._stopped: list[Receiver] = []
-        self._takers: dict[tuple[str, bool], Taker] = {}
+        self._getters: dict[tuple[str, bool], Getter] = {}
         self._is_closed = self._is_closing = False
 
     # For the connection.
@@ -79,7 +79,7 @@ class Channel:
 
     def receivers(self) -> Iterator[Receiver]:
         yield from self.subscriptions.values()
-        yield from self._takers.values()
+        yield from self._getters.values()
         yield from self._stopped
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Channel:
         for receiver in list(self.receivers()):
             receiver.close()
         self.subscriptions.clear()
-        self._takers.clear()
+        self._getters.clear()
         self._stopped.clear()
         self.unanswered.clear()
 
@@ -162,9 +162,9 @@ class Channel:
         self.wait()
         self.connection.ask(command, answered)
 
-    def drop_taker(self, taker: Taker) -> None:
-        self._takers = {name: each for name, each in self._takers.items() if each is not taker}
-        taker.close()
+    def drop_getter(self, getter: Getter) -> None:
+        self._getters = {name: each for name, each in self._getters.items() if each is not getter}
+        getter.close()
 
     # Methods.
 
@@ -321,25 +321,25 @@ class Channel:
             namespace=connection.namespace,
         )
         connection.flush()
-        taker = self._taker(queue, no_ack=args["no_ack"])
-        command.session, command.ref = taker.session, 1
-        command.consumer = f"{connection.user or 'amqp'}-{taker.session}"
+        getter = self._getter(queue, no_ack=args["no_ack"])
+        command.session, command.ref = getter.session, 1
+        command.consumer = f"{connection.user or 'amqp'}-{getter.session}"
         refusal = connection.broker.post(command, connection.principal)
         if refusal is not None:
             self.refuse(refusal, method.class_id, method.method_id)
         else:
             self.wait()
 
-    def _taker(self, queue: str, *, no_ack: bool) -> Taker:
+    def _getter(self, queue: str, *, no_ack: bool) -> Getter:
         """Find or make the receiver for `basic.get` of a queue; an idle one may be evicted."""
-        taker = self._takers.get((queue, no_ack))
-        if taker is None:
-            if len(self._takers) >= TAKERS_PER_CHANNEL_MAX:
-                idle = [name for name, each in self._takers.items() if not each.unanswered]
+        getter = self._getters.get((queue, no_ack))
+        if getter is None:
+            if len(self._getters) >= GETTERS_PER_CHANNEL_MAX:
+                idle = [name for name, each in self._getters.items() if not each.unanswered]
                 for name in idle:
-                    self._takers.pop(name).close()
-            taker = self._takers[queue, no_ack] = Taker(self, queue, no_ack=no_ack)
-        return taker
+                    self._getters.pop(name).close()
+            getter = self._getters[queue, no_ack] = Getter(self, queue, no_ack=no_ack)
+        return getter
 
     # Answers to deliveries.
 

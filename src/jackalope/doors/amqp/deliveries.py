@@ -156,7 +156,7 @@ class Receiver:
 
     def _hand_over(self, given: Assignment, body: bytes) -> None:
         channel = self.channel
-        tag, answer, envelope = channel.next_tag(), None, given.letter
+        tag, answer, envelope = channel.next_tag(), None, given.envelope
         if envelope is None:
             if not self.no_ack and views.has_pool(self.broker.engine, self.namespace, given.queue):
                 answer = Answer(channel, tag, given)
@@ -264,13 +264,13 @@ class Subscription(Receiver):
         )
 
 
-class Taker(Receiver):
+class Getter(Receiver):
     """The receiver of a queue for `basic.get`."""
 
     def on_reply(self, reply: Reply) -> None:
         """Report to the peer that there is no message, or the refusal."""
         if isinstance(reply.body, Refusal):
-            self.channel.drop_taker(self)
+            self.channel.drop_getter(self)
             self.channel.refuse(reply.body, BASIC, 70)
         elif not isinstance(reply.body, Joined):
             self.on_given_back()

@@ -149,7 +149,7 @@ def _expires_us(expiration: str) -> int:
 
 
 def _show(given: Assignment, body: bytes, left: int, encoding: str, cut: int) -> Item:
-    envelope = given.letter or make_envelope(
+    envelope = given.envelope or make_envelope(
         given.queue, given.task, given.name, given.options.headers
     )
     payload, written = _written(body[:cut] if cut >= 0 else body, encoding)

@@ -262,7 +262,7 @@ def _show_assignment(given: Assignment) -> AssignedTask:
         payload=None if isinstance(payload, BlobRef) else payload,
         payload_size=payload.size if isinstance(payload, BlobRef) else len(payload),
         timeout_seconds=given.timeout_us / SECOND if given.timeout_us else None,
-        headers=headers_shown(given.options.headers, given.letter),
+        headers=headers_shown(given.options.headers, given.envelope),
         tags=given.options.tags,
     )
 
