@@ -30,7 +30,7 @@ from jackalope.core.records import AttemptFinished
 def note_ends(ctx: Context, endings: Sequence[Ending]) -> None:
     """Put requests that the broker answers, and dead letters, on the agenda."""
     for task, record, attempt in endings:
-        if task.letter is not None and replies.is_unanswered(ctx, task, record, attempt):
+        if task.envelope is not None and replies.is_unanswered(ctx, task, record, attempt):
             ctx.agenda.add(replies.answer, task)
         if isinstance(record, AttemptFinished) or record.reason is None:
             continue
@@ -43,9 +43,9 @@ def settle(ctx: Context) -> None:
     take = ctx.agenda.take
     if not ctx.agenda.rest:
         return
-    for queue, spec, letter in take(publish.enter):
-        dead_letters.dead_letter_refused(ctx, queue, spec, letter)
-        replies.answer_refused(ctx, queue, spec, letter)
+    for queue, spec, envelope in take(publish.enter):
+        dead_letters.dead_letter_refused(ctx, queue, spec, envelope)
+        replies.answer_refused(ctx, queue, spec, envelope)
     for task, reason in take(dead_letters.dead_letter):
         dead_letters.dead_letter(ctx, task, reason)
     for task in take(replies.answer):

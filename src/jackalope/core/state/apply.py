@@ -99,7 +99,7 @@ def _begun(book: Book, queue: Queue, records: Sequence[TaskSubmitted]) -> list[T
     begun = []
     for record in records:
         spec, state, by, at_us = record.spec, record.state, record.by, record.at_us
-        name, key, options, letter = spec.name, spec.key, spec.options, record.letter
+        name, key, options, letter = spec.name, spec.key, spec.options, record.envelope
         task = Task(
             spec.id,
             queue,
@@ -124,7 +124,7 @@ def _begun(book: Book, queue: Queue, records: Sequence[TaskSubmitted]) -> list[T
         if record.expires_us:
             task.expires_us = record.expires_us
         if letter is not None:
-            task.letter = letter
+            task.envelope = letter
         if letter is not None and is_volatile(spec.id):
             book.has_volatile = True
         else:

@@ -28,7 +28,7 @@ from jackalope.core.records import (
 )
 from jackalope.core.shapes.envelope import envelope_to_send
 from jackalope.core.state.queue import Queue
-from jackalope.core.state.ready_queue import Lane, Line, order
+from jackalope.core.state.ready_queue import Lane, ReadyQueue, order
 from jackalope.core.state.roster import Consumer, Crew, Worker
 from jackalope.core.task import BlobRef, Task
 
@@ -102,7 +102,7 @@ def _feed_some(ctx: Context, worker: Worker, count: int) -> bool:
     return bool(lines) and _feed_one(ctx, worker, lines)
 
 
-def _feed_one(ctx: Context, worker: Worker, lines: list[Line]) -> bool:
+def _feed_one(ctx: Context, worker: Worker, lines: list[ReadyQueue]) -> bool:
     """Assign the best task of several lines to a worker, and return whether there was one."""
     best = None
     is_shut = partial(_is_shut, ctx, worker)
@@ -115,7 +115,7 @@ def _feed_one(ctx: Context, worker: Worker, lines: list[Line]) -> bool:
     return best is not None
 
 
-def _lines(worker: Worker) -> list[Line]:
+def _lines(worker: Worker) -> list[ReadyQueue]:
     """Return the lines of the worker's queues that give out tasks."""
     queues = map(worker.namespace.queues.get, worker.queues)
     return [each.line for each in queues if each and each.line.size and not each.paused_by]

@@ -339,7 +339,7 @@ def begin(ctx: Context, queue: Queue, records: list[TaskSubmitted]) -> None:
     for record in records:
         is_next = fill >= size
         record.batch = number + is_next
-        if record.letter is None or not is_volatile(record.spec.id):
+        if record.envelope is None or not is_volatile(record.spec.id):
             number, fill = (number + 1, 1) if is_next else (number, fill + 1)
     ctx.record_all(records)
     tasks, lanes = ctx.book.tasks, ctx.agenda.lanes
