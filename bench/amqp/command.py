@@ -22,7 +22,7 @@ from bench import beside
 from bench.amqp import aio_pika_client, kombu_client, pika_client
 from bench.peers import servers
 from bench.peers.place import Place
-from bench.peers.processes import Started, cpu_s, free_port, is_listening, resident_mb
+from bench.peers.processes import Started, cpu_ns, free_port, is_listening, resident_mb
 
 
 class Client(Protocol):
@@ -131,6 +131,6 @@ def _timed(
     ask: Callable[[str, str, int], float], pids: list[int], url: str, queue: str, many: int
 ) -> tuple[float, float]:
     """Return how many a second there were, and what each cost the broker."""
-    before = cpu_s(pids)
+    before = cpu_ns(pids)
     rate = ask(url, queue, many)
-    return rate, (cpu_s(pids) - before) * 1e6 / many
+    return rate, (cpu_ns(pids) - before) / 1e3 / many

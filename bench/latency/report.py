@@ -71,9 +71,9 @@ def show(measured: Sequence[Measured], stages: Mapping[Kind, list[Stages]]) -> N
         if stages.get(kind):
             _show_stages(stages[kind])
     print(
-        "\nMicroseconds. `x bare`: the median over that of the bare machine, with its least and "
-        "greatest in the rounds.\n`timed` is jackalope with marks; its stages are medians, which "
-        "need not add up to the median of all."
+        "\nMicroseconds. `x bare`: over the bare machine; in brackets the least and the greatest "
+        "ratio of medians in a round.\nOn a busy machine trust p10 and CPU. `timed` is jackalope "
+        "with marks; its stages are medians,\nwhich need not add up to the median of all."
     )
 
 
@@ -81,7 +81,7 @@ def _show_systems(kind: Kind, systems: Sequence[Measured]) -> None:
     bare = next((of for of in systems if of.system == _BARE), None)
     print(f"\n{kind}: {len(systems[0].spans)} of each")
     heads = ("p10", "p50", "p99", "server CPU", "client CPU", "worker CPU")
-    print(f"  {'':18}" + "".join(f"{head:>11}" for head in heads) + "   x bare")
+    print(f"  {'':18}" + "".join(f"{head:>11}" for head in heads) + "   x bare: p10, p50")
     for of in systems:
         cells = [f"{value:11,.0f}" for value in percentiles(of.times_us())]
         spent = [of.cpu_us(who) for who in ("server", "client", "worker")]
@@ -92,9 +92,10 @@ def _show_systems(kind: Kind, systems: Sequence[Measured]) -> None:
 def _ratio(of: Measured, bare: Measured | None) -> str:
     if bare is None:
         return "-"
-    ratio = statistics.median(of.times_us()) / statistics.median(bare.times_us())
-    rounds = [ours / its for ours, its in zip(of.medians_us, bare.medians_us, strict=False)]
-    return f"{ratio:.2f} [{min(rounds):.2f}-{max(rounds):.2f}]"
+    ours, its = percentiles(of.times_us()), percentiles(bare.times_us())
+    rounds = [one / other for one, other in zip(of.medians_us, bare.medians_us, strict=False)]
+    least, most = min(rounds), max(rounds)
+    return f"{ours[0] / its[0]:5.2f}, {ours[1] / its[1]:.2f} [{least:.2f}-{most:.2f}]"
 
 
 def _show_stages(found: Sequence[Stages]) -> None:
