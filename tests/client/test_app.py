@@ -9,7 +9,8 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, cast
 
 import pytest
 
@@ -421,6 +422,40 @@ def test_sync_brings_errors_and_stops_waiting() -> None:
 
             with pytest.raises(JackalopeError, match="use await there"):
                 sync(inner())
+
+
+def test_sync_takes_the_callers_context_along_and_cancels_what_it_gives_up() -> None:
+    caller: ContextVar[str] = ContextVar("caller")
+    cancelled = threading.Event()
+
+    async def who() -> str:
+        return caller.get()
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async def cancel_itself() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    sync = Jackalope("jackalope://127.0.0.1:1").sync
+    caller.set("me")
+    try:
+        assert sync(who()) == "me"
+        with pytest.raises(Timeout, match=r"not done within 0\.01 s"):
+            sync(endless(), timeout=0.01)
+        assert cancelled.wait(10)
+        with pytest.raises(concurrent.futures.CancelledError):
+            sync(cancel_itself())
+        with pytest.raises(TypeError, match="coroutines, not Future"):
+            sync(cast("Any", concurrent.futures.Future()))
+    finally:
+        sync.close()
 
 
 FORKING = """

@@ -11,11 +11,23 @@ import os
 import socket
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from jackalope import __version__
 from jackalope.client import option_checks
@@ -38,7 +50,7 @@ from jackalope.tasks.serialization import (
     encode_value,
 )
 from jackalope.transport.address import Address, parse_address
-from jackalope.transport.connection import Connection
+from jackalope.transport.connection import Connection, new_event_loop
 from jackalope.transport.connector import Dial
 from jackalope.wire.messages import Hello
 
@@ -432,17 +444,7 @@ class Sync:
         if threading.current_thread() is self._thread:
             work.close()
             raise JackalopeError("sync was called by what sync runs; use await there")
-        future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
-        try:
-            return future.result(timeout_s)
-        except TimeoutError:
-            if future.done():
-                raise  # Of what ran, not of this wait.
-            future.cancel()
-            raise Timeout(f"not done within {timeout_s:g} s") from None
-        except BaseException:
-            future.cancel()  # Also when Ctrl-C ends the wait; does nothing if it is done.
-            raise
+        return Call(work, self._running_loop()).result(timeout_s)
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         """Return a plain iterator over an async one."""
@@ -479,7 +481,7 @@ class Sync:
             thread, self._thread = self._thread, None
         if loop is None or thread is None:
             return
-        asyncio.run_coroutine_threadsafe(self._app.close(), loop).result()
+        Call(self._app.close(), loop).result(None)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
@@ -489,12 +491,76 @@ class Sync:
             self._begin()  # What the parent has is still the parent's: it is left alone.
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop = new_event_loop()
                 self._thread = threading.Thread(
                     target=self._loop.run_forever, name="jackalope-sync", daemon=True
                 )
                 self._thread.start()
             return self._loop
+
+
+class Call(Generic[T]):
+    """A coroutine on the loop of another thread, and the thread that waits for it.
+
+    A lock that the loop's thread releases wakes the other one for less than a future of
+    `concurrent.futures` does.
+    """
+
+    __slots__ = ("_is_given_up", "_is_over", "_loop", "_task", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
+        if not asyncio.iscoroutine(work):
+            raise TypeError(f"sync runs coroutines, not {kind_of(work)}")
+        self._work = work
+        self._loop = loop
+        self._task: asyncio.Task[T] | None = None
+        self._is_given_up = False
+        self._is_over = threading.Lock()
+        self._is_over.acquire()
+        loop.call_soon_threadsafe(self._begin)  # With the context of this thread.
+
+    def result(self, timeout_s: float | None) -> T:
+        """Wait for the coroutine, and return what it returns; cancel it if the wait ends before.
+
+        Raises:
+            Timeout: it took longer.
+            CancelledError: that of `concurrent.futures`: it was cancelled from elsewhere.
+        """
+        most_s = -1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX)
+        try:
+            is_over = self._is_over.acquire(timeout=most_s)
+        except BaseException:  # Such as Ctrl-C.
+            self._give_up()
+            raise
+        if not is_over:
+            self._give_up()
+            raise Timeout(f"not done within {timeout_s:g} s")
+        task = self._task
+        if task is None or task.cancelled():
+            raise CancelledError
+        return task.result()
+
+    def _give_up(self) -> None:
+        self._is_given_up = True
+        self._loop.call_soon_threadsafe(self._cancel)
+
+    # On the loop.
+
+    def _begin(self) -> None:
+        if self._is_given_up:
+            self._work.close()
+            return
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        if self._is_given_up and not task.cancelled():
+            task.exception()  # No thread will ask for it; that is no oversight.
+        self._is_over.release()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
 
 # The line: where a test kit puts a broker of its own in front of every application of the process.

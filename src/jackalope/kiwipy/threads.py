@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 import kiwipy
 
 from jackalope.core.assertions import must
-from jackalope.worker.executors.run_coroutine import new_event_loop
+from jackalope.transport.connection import new_event_loop
 
 T = TypeVar("T")
 

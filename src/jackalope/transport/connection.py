@@ -468,6 +468,15 @@ def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop for connections: uvloop's where it is installed, asyncio's own elsewhere."""
+    try:
+        import uvloop  # noqa: PLC0415  most clients bring a loop of their own
+    except ImportError:  # Not on this platform.
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 # TLS of a connection to the broker.
 
 

@@ -21,6 +21,7 @@ import structlog
 from jackalope.core.effects import HelpAsked
 from jackalope.tasks.definition import TaskDefinition, TaskSource, known_names
 from jackalope.transport.address import Address
+from jackalope.transport.connection import new_event_loop
 from jackalope.worker.attempt import (
     Attempt,
     CannotLoad,
@@ -34,7 +35,6 @@ from jackalope.worker.attempt import (
 from jackalope.worker.executors.asyncio_loop import LoopExecutor
 from jackalope.worker.executors.child_process import Processor, rss_bytes
 from jackalope.worker.executors.processes import ProcessExecutor
-from jackalope.worker.executors.run_coroutine import new_event_loop
 from jackalope.worker.executors.threads import ThreadExecutor
 from jackalope.worker.fanout.helper_session import HelpDefinition, help_assignment
 from jackalope.worker.session import JoinTerms, Membership

@@ -24,9 +24,10 @@ from typing import Any, TypeVar
 import structlog
 
 from jackalope.tasks.context import running
+from jackalope.transport.connection import new_event_loop
 from jackalope.worker.attempt import Attempt, Outcome
 from jackalope.worker.context import TaskContext
-from jackalope.worker.executors.run_coroutine import CoroutineRun, drive, new_event_loop
+from jackalope.worker.executors.run_coroutine import CoroutineRun, drive
 
 T = TypeVar("T")
 

@@ -10,6 +10,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
+from jackalope.transport.connection import new_event_loop
 from jackalope.worker.context import SoftTimeout
 
 
@@ -116,13 +117,3 @@ def drive(
             waits_for = run(step)
         except StopIteration as stop:
             return stop.value
-
-
-# The event loop: uvloop where it is installed, asyncio's own elsewhere.
-
-try:
-    import uvloop
-except ImportError:  # Not on this platform.
-    new_event_loop = asyncio.new_event_loop
-else:
-    new_event_loop = uvloop.new_event_loop

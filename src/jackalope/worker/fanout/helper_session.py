@@ -29,6 +29,7 @@ from jackalope.errors import JackalopeError
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.tasks.serialization import Stream
+from jackalope.transport.connection import new_event_loop
 from jackalope.wire.fanout import (
     FANOUT_VERSION,
     NONCE_BYTES,
@@ -47,7 +48,6 @@ from jackalope.wire.fanout import (
 )
 from jackalope.wire.frames import FrameError, FrameReader
 from jackalope.wire.messages import AnyMessage
-from jackalope.worker.executors.run_coroutine import new_event_loop
 from jackalope.worker.fanout.computation import Computation, Part, Stopwatch, likeness_of
 
 #: How long the owner may take to be reached and to greet.

@@ -36,13 +36,12 @@ from jackalope.tasks.context import Running, running
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.tasks.serialization import error_of
 from jackalope.transport.address import Address
-from jackalope.transport.connection import Connection
+from jackalope.transport.connection import Connection, new_event_loop
 from jackalope.transport.connector import Connector
 from jackalope.wire.fanout import ItemFailed
 from jackalope.wire.messages import AnyMessage, Hello
 from jackalope.worker.attempt import Attempt, Failed, Listener, Outcome, Surroundings
 from jackalope.worker.executors.processes import ProcessExecutor
-from jackalope.worker.executors.run_coroutine import new_event_loop
 from jackalope.worker.fanout.computation import Run
 from jackalope.worker.fanout.helper_session import help_assignment
 from jackalope.worker.fanout.ledger import Batch
