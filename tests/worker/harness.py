@@ -25,10 +25,9 @@ from jackalope.doors.native import NativeDoor
 from jackalope.storage import Level, Storage
 from jackalope.task_ids import new_task_id
 from jackalope.transport.address import Address
-from jackalope.transport.connection import Connection
+from jackalope.transport.connection import Connection, new_event_loop
 from jackalope.wire.messages import AnyMessage, Ended, Hello, Manage, Query
 from jackalope.wire.views import ExplanationView, HistoryEntryView, TaskView, WorkerView
-from jackalope.worker.executors.run_coroutine import new_event_loop
 from tests.worker.application import app
 
 WAIT_S = 30.0

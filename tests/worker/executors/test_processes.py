@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from jackalope.transport.connection import new_event_loop
 from jackalope.worker.attempt import Attempt, Cause, Failed, Finished, Outcome, Stopped
 from jackalope.worker.executors.processes import ProcessExecutor, Recycling
-from jackalope.worker.executors.run_coroutine import new_event_loop
 from tests.worker.executors.stage import WAIT_S, Ear, attempt_at, children_of, pids
 
 APPLICATION = "tests.worker.application:app"
