@@ -76,11 +76,7 @@ class LocalBroker:
 
     @property
     def address(self) -> str:
-        """Where it listens.
-
-        Raises:
-            ConfigError: its configuration does not contain it.
-        """
+        """Where it listens."""
         return f"jackalope://{HOST}:{self._port('native')}"
 
     @property
@@ -115,11 +111,7 @@ class LocalBroker:
         return int(holder[0]) if is_there else None
 
     def ensure_running(self) -> None:
-        """Make it if there is none, and start it unless it runs. Any number may ask at once.
-
-        Raises:
-            ConnectionLost: it does not start; with the end of its log.
-        """
+        """Make it if there is none, and start it unless it runs. Any number may ask at once."""
         if self.is_running():
             return
         with self._locked():
@@ -137,10 +129,6 @@ class LocalBroker:
 
         Args:
             is_needed: the client cannot do without it.
-
-        Raises:
-            ConfigError: its folder was removed.
-            ConnectionLost: it does not start; with the end of its log.
         """
         if not self.is_made():
             raise ConfigError(

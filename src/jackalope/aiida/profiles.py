@@ -71,29 +71,17 @@ class Profiles:
         return str(self._profile(name).process_control_backend or "")
 
     def broker_of(self, name: str) -> JackalopeBroker:
-        """Return the broker of a profile.
-
-        Raises:
-            ConfigError: there is no such profile, or it has another broker.
-        """
+        """Return the broker of a profile."""
         return JackalopeBroker(self._ours(name))
 
     def draft(self, name: str, settings: Settings) -> JackalopeBroker:
-        """Return the broker that a profile would have. Nothing is changed.
-
-        Raises:
-            ConfigError: there is no such profile, or its daemon runs.
-        """
+        """Return the broker that a profile would have. Nothing is changed."""
         profile = deepcopy(self._idle(name))
         profile.set_process_controller(name=BACKEND, config=self._config_of(profile, settings))
         return JackalopeBroker(profile)
 
     def use(self, name: str, settings: Settings) -> Path | None:
-        """Give a profile this broker, and return the copy of the file as it was.
-
-        Raises:
-            ConfigError: there is no such profile, or its daemon runs.
-        """
+        """Give a profile this broker, and return the copy of the file as it was."""
         profile = self._idle(name)
         return self._change(profile, BACKEND, self._config_of(profile, settings))
 
@@ -121,12 +109,7 @@ class Profiles:
         return str(before["backend"] or "no broker"), copy
 
     def make(self, name: str, email: str, settings: Settings) -> None:
-        """Make a profile with SQLite storage and this broker, once the broker has answered.
-
-        Raises:
-            ConfigError: there is one of that name.
-            JackalopeError: the broker cannot be used.
-        """
+        """Make a profile with SQLite storage and this broker, once the broker has answered."""
         if name in self.names():
             raise ConfigError(f"there is a profile {name}; `jackalope aiida use {name}` changes it")
         control = {"backend": BACKEND, "config": settings.to_config(name, "")}

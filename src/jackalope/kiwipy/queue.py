@@ -163,10 +163,6 @@ class Queue:
         """Send a task; it is durable when this returns.
 
         If an unfinished task has the same alias, that one stands for both.
-
-        Raises:
-            TaskRejected: the broker did not accept it.
-            Timeout: no answer came in time.
         """
         if not self._is_declared:
             await self._declare()

@@ -47,12 +47,7 @@ class _Call(Generic[T]):
             self._task.cancel()
 
     def result(self) -> T:
-        """Return what it returned, once it is done.
-
-        Raises:
-            CommunicatorClosed: it was cancelled, because the loop ends.
-            BaseException: whatever it raised.
-        """
+        """Return what it returned, once it is done."""
         must(self._task is not None, "what is done has begun")
         task = cast("asyncio.Task[T]", self._task)
         if task.cancelled():
@@ -231,12 +226,7 @@ def is_pending(result: Any) -> bool:
 
 
 async def levels_of(result: Any) -> AsyncGenerator[Any, None]:
-    """Yield None at each future that a subscriber's result comes to, then what comes of it.
-
-    Raises:
-        CancelledError: the subscriber gave it up.
-        Exception: whatever it raised.
-    """
+    """Yield None at each future that a subscriber's result comes to, then what comes of it."""
     if inspect.isawaitable(result) and not asyncio.isfuture(result):
         result = await result
     while asyncio.isfuture(result) or isinstance(result, kiwipy.Future):

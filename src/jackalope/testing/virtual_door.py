@@ -179,11 +179,7 @@ def _move(spec: TaskSpec, by_us: int) -> None:
 
 
 def _answer(core: Core, query: Query) -> Any:
-    """Answer a question about one task.
-
-    Raises:
-        Refused: it is about something else, or no such task is there.
-    """
+    """Answer a question about one task."""
     show = _QUESTIONS.get(query.what)
     if show is None:
         raise Refused(Refusal(Code.INVALID, _NO_MESSAGES))

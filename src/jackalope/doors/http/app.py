@@ -259,11 +259,7 @@ class HttpDoor:
         self._listener = Listener(self.settings, broker.backlog, tls)
 
     async def start(self) -> None:
-        """Begin to listen.
-
-        Raises:
-            OSError: the address cannot be had.
-        """
+        """Begin to listen."""
         self.port = self.visits.port = await self._listener.listen(self.settings.port)
         if self.settings.monitoring_port:
             await self._listen_to_watchers(self.settings.monitoring_port)

@@ -305,12 +305,7 @@ async def pulse_socket(socket: WebSocket) -> None:
 
 
 async def take_pulse(socket: WebSocket) -> Pulse:
-    """Return the namespace as it is now.
-
-    Raises:
-        Refused: the client may not read it.
-        Rejected: it cannot be the name of a namespace.
-    """
+    """Return the namespace as it is now."""
     broker, namespace = door_of(socket).broker, namespace_of(socket)
     stats = await queries.stats(broker, namespace)
     queues = await queries.queues(broker, namespace)

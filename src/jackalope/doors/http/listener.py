@@ -53,11 +53,7 @@ class Listener:
         self._looking: asyncio.Task[None] | None = None
 
     async def listen(self, port: int) -> int:
-        """Take a port, and return which it is.
-
-        Raises:
-            OSError: it cannot be had; none of those before is kept.
-        """
+        """Take a port, and return which it is."""
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(

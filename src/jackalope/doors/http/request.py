@@ -17,7 +17,8 @@ from uvicorn.protocols.utils import ClientDisconnected
 
 from jackalope.broker.access import acting
 from jackalope.broker.queries import NOTHING, About, Question, Refused
-from jackalope.core.commands import DEFAULT_NAMESPACE
+from jackalope.core.commands import DEFAULT_NAMESPACE, AnyCommand
+from jackalope.core.effects import Answered
 from jackalope.core.ids import TaskId, as_task_id
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
@@ -178,6 +179,13 @@ def by_of(connection: Connection) -> str:
     """Return who acts, as histories show it: the key, then what the client calls itself."""
     named = connection.header(_CLIENT_NAME) or "http"
     return acting.get().signed(named[:NAME_CHARS_MAX])
+
+
+async def ask(request: Connection, command: AnyCommand, items: int = 1) -> Answered:
+    """Have a command done, in the namespace and in the name of the one who asks."""
+    for name, value in (("namespace", namespace_of(request)), ("by", by_of(request))):
+        setattr(command, name, value)
+    return await door_of(request).client_session.ask(command, items)
 
 
 def task_id_of(text: str) -> TaskId:

@@ -126,11 +126,7 @@ class HttpWorker(LocalWorker):
         return assignments
 
     async def payload_of(self, held: Held) -> Body:
-        """Return the payload of an attempt of the worker, and take the question for a heartbeat.
-
-        Raises:
-            Refused: the attempt is not, or no longer, its own.
-        """
+        """Return the payload of an attempt of the worker, and take the question for a heartbeat."""
         await self.ask(Heartbeat())
         return await leased_payload(self.broker, self.session, held)
 
@@ -196,11 +192,7 @@ class Fleet:
         self._joining: dict[tuple[str, str], asyncio.Lock] = {}
 
     async def join(self, join: JoinWorker) -> Joined:
-        """Join a worker that starts again: what it does not name as held is given to others.
-
-        Raises:
-            Refused: it is not let in.
-        """
+        """Join a worker that starts again: what it does not name as held is given to others."""
         async with self._lock(join.namespace, join.worker):
             self._owned(join.namespace, join.worker)
             _, joined = await self._enter(join)

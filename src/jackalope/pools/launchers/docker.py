@@ -87,11 +87,7 @@ class DockerLauncher:
         return Scope.WORKER
 
     async def start(self, order: StartOrder, env: Mapping[str, str]) -> None:
-        """Start a container for a worker; change nothing if there is one.
-
-        Raises:
-            LaunchFailed: Docker does not do it, or does not answer.
-        """
+        """Start a container for a worker; change nothing if there is one."""
         worker = order.launch
         whole = env_of(worker, self._settings.env, env)
         if worker in self._coming or worker in self._starting:
@@ -106,11 +102,7 @@ class DockerLauncher:
             self._coming[worker] = (waiting, fetching)
 
     async def stop(self, worker: str, grace_s: float) -> None:
-        """Ask a worker to end, and kill it after the grace; remove what has ended.
-
-        Raises:
-            LaunchFailed: Docker does not take the order.
-        """
+        """Ask a worker to end, and kill it after the grace; remove what has ended."""
         check_worker(worker)
         self._failed.pop(worker, None)
         if worker in self._endings:
@@ -128,11 +120,7 @@ class DockerLauncher:
             raise
 
     async def list(self) -> list[Seen]:
-        """Return all containers that were made and not removed, and those to come.
-
-        Raises:
-            LaunchFailed: Docker does not say.
-        """
+        """Return all containers that were made and not removed, and those to come."""
         found = [await self._entry(summary) for summary in await self._summaries()]
         coming = [waiting for waiting, _ in self._coming.values()]
         known = {each.launch: each for each in [*self._failed.values(), *coming]}
@@ -140,11 +128,7 @@ class DockerLauncher:
         return [known[worker] for worker in sorted(known)]
 
     async def watch(self, changed: Callable[[], None]) -> None:
-        """Report changes for a while.
-
-        Raises:
-            LaunchFailed: Docker does not report them.
-        """
+        """Report changes for a while."""
         wanted = {"type": ["container"], "event": EVENTS, "label": [f"{OWNER}={self._owner}"]}
         filters = {"filters": msgspec.json.encode(wanted).decode()}
         what = "watch containers"

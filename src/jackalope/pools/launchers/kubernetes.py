@@ -75,11 +75,7 @@ class KubernetesLauncher:
         return Scope.WORKER if is_one else Scope.GROUP
 
     async def start(self, order: StartOrder, env: Mapping[str, str]) -> None:
-        """Make the deployment of a worker or group; change nothing if it is there.
-
-        Raises:
-            LaunchFailed: the cluster does not do it, or does not answer.
-        """
+        """Make the deployment of a worker or group; change nothing if it is there."""
         whole = env_of(order.launch, self._settings.env, env)
         wanted: Deployment = msgspec.convert(
             deployment_of(self._settings, order, whole, self._owner), Deployment
@@ -100,11 +96,7 @@ class KubernetesLauncher:
                 raise
 
     async def stop(self, worker: str, grace_s: float) -> None:
-        """Delete the deployment of a worker or group, and give its pods the grace.
-
-        Raises:
-            LaunchFailed: the cluster does not take the order.
-        """
+        """Delete the deployment of a worker or group, and give its pods the grace."""
         check_worker(worker)
         name = name_of(self._settings, self._owner, worker)
         async with self._order(f"stop {worker}") as client:
@@ -121,11 +113,7 @@ class KubernetesLauncher:
                     await client.delete(Pod, _name(pod.metadata), grace_period=round(grace_s))
 
     async def list(self) -> list[Seen]:
-        """Return what there is of all that was started.
-
-        Raises:
-            LaunchFailed: the cluster does not say.
-        """
+        """Return what there is of all that was started."""
         mine: LabelSelector = {OWNER: owner_label(self._owner)}
         async with self._order("list deployments") as client:
             found = client.list(Deployment, labels=mine, chunk_size=PAGE)
@@ -140,11 +128,7 @@ class KubernetesLauncher:
         return sorted((each for each in entries if each), key=lambda each: each.launch)
 
     async def watch(self, changed: Callable[[], None]) -> None:
-        """Report changes until the cluster ends the watch.
-
-        Raises:
-            LaunchFailed: the cluster does not report them.
-        """
+        """Report changes until the cluster ends the watch."""
         what = "watch deployments and pods"
         async with AsyncExitStack() as stack:
             with suppress(_WatchOver):
@@ -225,11 +209,7 @@ class KubernetesLauncher:
     # The cluster.
 
     def _check(self) -> None:
-        """Find out now whether the settings make a deployment.
-
-        Raises:
-            ValueError: they do not.
-        """
+        """Find out now whether the settings make a deployment."""
         sample = StartOrder("w", "", "", "", 0, "", 1, 1)
         try:
             msgspec.convert(deployment_of(self._settings, sample, {}, self._owner), Deployment)
@@ -492,11 +472,7 @@ def _annotations(settings: KubernetesSettings, order: StartOrder, owner: str) ->
 
 
 def order_of(annotations: Mapping[str, str]) -> StartOrder:
-    """Return the order that an object was made of, as far as scaling needs it.
-
-    Raises:
-        ValueError: the annotations are not ours.
-    """
+    """Return the order that an object was made of, as far as scaling needs it."""
 
     def of(field: str) -> str:
         return annotations.get(f"{PREFIX}{field}", "")

@@ -303,11 +303,7 @@ SHAPES = _by_tag(AnySettings)
 
 
 def read_settings(given: Mapping[str, object]) -> AnySettings:
-    """Read the settings of a launcher as a person wrote them.
-
-    Raises:
-        ValueError: the kind is unknown, or settings do not fit; the text lists what is wrong.
-    """
+    """Read the settings of a launcher as a person wrote them."""
     given = {"type": "subprocess", **given}
     scaling = {}
     if given["type"] == "kubernetes" and "autoscaling" in given:

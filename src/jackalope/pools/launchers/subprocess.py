@@ -87,22 +87,14 @@ class SubprocessLauncher:
         return Scope.WORKER
 
     async def start(self, order: StartOrder, env: Mapping[str, str]) -> None:
-        """Start a worker; change nothing if it is there.
-
-        Raises:
-            LaunchFailed: there is no such program or folder, or no room for a process.
-        """
+        """Start a worker; change nothing if it is there."""
         worker = order.launch
         whole = env_of(worker, {**self._inherited(), **self._settings.env}, env)
         whole[MARK] = worker
         await self._in_time(f"start worker {worker}", self._spawn, order, whole)
 
     async def stop(self, worker: str, grace_s: float) -> None:
-        """Ask a worker to end, and kill what is left after the grace; forget one that has ended.
-
-        Raises:
-            LaunchFailed: it may not be signalled.
-        """
+        """Ask a worker to end, and kill what is left after the grace; forget one that has ended."""
         check_worker(worker)
         if worker in self._endings:
             return
@@ -112,11 +104,7 @@ class SubprocessLauncher:
             self._endings.add(worker, grace_s)
 
     async def list(self) -> list[Seen]:
-        """Return all workers that were started and not stopped.
-
-        Raises:
-            LaunchFailed: the folder cannot be read.
-        """
+        """Return all workers that were started and not stopped."""
         return list(await self._in_time("list workers", self._look))
 
     async def close(self) -> None:

@@ -84,11 +84,7 @@ class SystemdLauncher:
         return Scope.WORKER
 
     async def start(self, order: StartOrder, env: Mapping[str, str]) -> None:
-        """Start a worker's unit; change nothing if it was started.
-
-        Raises:
-            LaunchFailed: there is no such template, or systemd does not take the order.
-        """
+        """Start a worker's unit; change nothing if it was started."""
         worker = order.launch
         whole = env_of(worker, self._settings.env, env)
         try:
@@ -107,11 +103,7 @@ class SystemdLauncher:
             raise
 
     async def stop(self, worker: str, grace_s: float) -> None:
-        """Stop a worker's unit, and kill it after the grace; forget one that has ended.
-
-        Raises:
-            LaunchFailed: systemd does not take the order.
-        """
+        """Stop a worker's unit, and kill it after the grace; forget one that has ended."""
         check_worker(worker)
         if worker in self._endings or not self._labels_of(worker).exists():
             return
@@ -119,11 +111,7 @@ class SystemdLauncher:
         self._endings.add(worker, grace_s)
 
     async def list(self) -> list[Seen]:
-        """Return all workers that were started and not stopped.
-
-        Raises:
-            LaunchFailed: systemd does not say.
-        """
+        """Return all workers that were started and not stopped."""
         known = self._known()
         states = await self._states(known)
         return [
@@ -254,11 +242,7 @@ class SystemdLauncher:
         return await self._run(self._settings.systemctl, manager, "--no-ask-password", *words)
 
     async def _run(self, program: str, *words: str) -> str:
-        """Run a program of systemd, and return its output.
-
-        Raises:
-            LaunchFailed: it is not there, fails, or takes too long.
-        """
+        """Run a program of systemd, and return its output."""
         pipe = asyncio.subprocess.PIPE
         limit_s = self._settings.timeout_us / SECOND
         try:

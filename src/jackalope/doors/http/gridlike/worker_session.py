@@ -95,11 +95,7 @@ class WorkerSession(LocalWorker):
         return ""
 
     async def join(self) -> None:
-        """Let the worker join, with the job that it comes back with, if any.
-
-        Raises:
-            Refused: the broker does not let it in.
-        """
+        """Let the worker join, with the job that it comes back with, if any."""
         entry = self._entry
         # If it was here before, the end of that connection has arrived before it came again; it may
         # still be on its way through the loop, and must not be overtaken.
@@ -122,11 +118,7 @@ class WorkerSession(LocalWorker):
             super().close(why)
 
     async def ended(self) -> None:
-        """Wait until the broker gives up the session.
-
-        Raises:
-            Goodbye: with the reason.
-        """
+        """Wait until the broker gives up the session."""
         await self._ended.wait()
         if self._goodbye is not None:
             raise self._goodbye

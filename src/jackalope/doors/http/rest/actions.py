@@ -22,9 +22,7 @@ from jackalope.doors.http.errors import ErrorBody, Rejected, refusal_body
 from jackalope.doors.http.request import (
     Request,
     answer,
-    by_of,
-    door_of,
-    namespace_of,
+    ask,
     nothing,
     read_body,
     task_id_of,
@@ -99,7 +97,8 @@ async def act_on_task(request: Request, task_id: str, action: str) -> Response:
 async def _act_on_one(
     request: Request, task: TaskId, action: Action, only_if: Filter | None = None
 ) -> Outcome:
-    acted = await _act(request, ActOnTasks(ref=0, action=action, tasks=(task,), filter=only_if))
+    command = ActOnTasks(ref=0, action=action, tasks=(task,), filter=only_if)
+    acted = of_kind(await ask(request, command), Acted)
     if acted.refused:
         refusal = acted.refused[0][1]
         if only_if is _PENDING and refusal.code is Code.WRONG_STATE:
@@ -107,11 +106,6 @@ async def _act_on_one(
             refusal = Refusal(refusal.code, message + "; kill it, which asks its worker to stop")
         raise Refused(refusal)
     return Outcome.REQUESTED if acted.requested else Outcome.CHANGED
-
-
-async def _act(request: Request, command: ActOnTasks) -> Acted:
-    command.namespace, command.by = namespace_of(request), by_of(request)
-    return of_kind(await door_of(request).client_session.ask(command), Acted)
 
 
 class TermsGiven(msgspec.Struct, forbid_unknown_fields=True):
@@ -198,7 +192,7 @@ async def act_on_tasks(request: Request) -> Response:
     )
     if given is not None and given.status and wanted is not None and not wanted.states:
         return answer(ActionResult(0, 0, [], more=False, dry_run=asked.dry_run))
-    acted = await _act(request, command)
+    acted = of_kind(await ask(request, command), Acted)
     refused = [RefusedTask(id_text(task), refusal_body(why)) for task, why in acted.refused]
     return answer(ActionResult(acted.changed, acted.requested, refused, acted.more, asked.dry_run))
 

@@ -9,14 +9,7 @@ from msgspec import Meta
 
 from jackalope.broker import queries
 from jackalope.broker.queries import About, Refused
-from jackalope.core.commands import (
-    AnyCommand,
-    DeclareQueue,
-    DeleteQueue,
-    LimitTag,
-    PauseQueue,
-    ResumeQueue,
-)
+from jackalope.core.commands import DeclareQueue, DeleteQueue, LimitTag, PauseQueue, ResumeQueue
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import COUNT_MAX, TIME_US_MAX
 from jackalope.core.policy import PRESETS, Policy
@@ -27,9 +20,7 @@ from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.request import (
     Request,
     answer,
-    by_of,
-    door_of,
-    namespace_of,
+    ask,
     nothing,
     read_body,
     read_query,
@@ -103,35 +94,29 @@ async def declare_queue(request: Request, queue: str) -> Response:
     """Create a queue, or change the policy of one. What is not named stays as it is."""
     wanted = await read_body(request, QueueWanted)
     changes = taken(Policy, wanted.policy)
-    await _ask(request, DeclareQueue(queue=queue, changes=changes, preset=wanted.preset))
+    await ask(request, DeclareQueue(queue=queue, changes=changes, preset=wanted.preset))
     return answer(await _queue(request, queue))
 
 
 @routes.delete("/queues/{queue}", "admin", Spec(status=204, errors=(404, 409)))
 async def delete_queue(request: Request, queue: str) -> Response:
     """Remove a queue that has no unfinished task, with its ended tasks."""
-    await _ask(request, DeleteQueue(queue=queue))
+    await ask(request, DeleteQueue(queue=queue))
     return nothing()
 
 
 @routes.post("/queues/{queue}/pause", "admin", Spec(QueueShown, errors=(404,)))
 async def pause_queue(request: Request, queue: str) -> Response:
     """Give out no task of a queue until it is resumed."""
-    await _ask(request, PauseQueue(queue=queue))
+    await ask(request, PauseQueue(queue=queue))
     return answer(await _queue(request, queue))
 
 
 @routes.post("/queues/{queue}/resume", "admin", Spec(QueueShown, errors=(404,)))
 async def resume_queue(request: Request, queue: str) -> Response:
     """Give out tasks of a queue again."""
-    await _ask(request, ResumeQueue(queue=queue))
+    await ask(request, ResumeQueue(queue=queue))
     return answer(await _queue(request, queue))
-
-
-async def _ask(request: Request, command: AnyCommand) -> None:
-    for name, value in (("namespace", namespace_of(request)), ("by", by_of(request))):
-        setattr(command, name, value)
-    await door_of(request).client_session.ask(command)
 
 
 # Batches.
@@ -244,7 +229,7 @@ async def list_limits(request: Request) -> Response:
 async def limit_tag(request: Request, tag: str) -> Response:
     """Limit how many tasks with a tag may be in flight at once."""
     wanted = await read_body(request, LimitWanted)
-    await _ask(request, LimitTag(tag=tag, limit=wanted.limit))
+    await ask(request, LimitTag(tag=tag, limit=wanted.limit))
     found = [each for each in await _limits(request) if each.tag == tag]
     return answer(_show_limit(found[0] if found else LimitView(tag, wanted.limit, 0)))
 
@@ -254,7 +239,7 @@ async def unlimit_tag(request: Request, tag: str) -> Response:
     """Remove the limit of a tag."""
     if all(each.tag != tag for each in await _limits(request)):
         raise Rejected(404, f"tag {tag!r} has no limit", "unknown_limit")
-    await _ask(request, LimitTag(tag=tag, limit=-1))
+    await ask(request, LimitTag(tag=tag, limit=-1))
     return nothing()
 
 

@@ -16,16 +16,7 @@ from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import IDENTITY_BYTES, How, Same
 from jackalope.doors.http.asgi import Response
-from jackalope.doors.http.request import (
-    Request,
-    answer,
-    by_of,
-    door_of,
-    namespace_of,
-    read_body,
-    read_query,
-    view_of,
-)
+from jackalope.doors.http.request import Request, answer, ask, read_body, read_query, view_of
 from jackalope.doors.http.rest.schemas import (
     AnswerShown,
     Id,
@@ -161,10 +152,8 @@ async def _act(request: Request, action: AnswerAction) -> Response:
         name=meant.task_type,
         version=meant.version,
         older_than_us=from_time(meant.older_than),
-        namespace=namespace_of(request),
-        by=by_of(request),
     )
-    acted = of_kind(await door_of(request).client_session.ask(command), Acted)
+    acted = of_kind(await ask(request, command), Acted)
     unknown = [identity.hex() for identity, _ in acted.refused]
     return answer(AnswersChanged(acted.changed, unknown, acted.more))
 

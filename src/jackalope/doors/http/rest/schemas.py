@@ -381,9 +381,6 @@ def to_spec(task: TaskToSubmit, task_id: TaskId) -> TaskSpec:
     """Return a task as the core takes it.
 
     A task that names no queue is one of the task API alone, and has its time limit.
-
-    Raises:
-        Rejected: its headers cannot be kept.
     """
     headers = _to_keep(task.headers)
     retries = task.max_retries

@@ -26,7 +26,7 @@ from jackalope.doors.http.request import (
     Connection,
     Request,
     answer,
-    by_of,
+    ask,
     door_of,
     namespace_of,
     read_body,
@@ -176,8 +176,8 @@ async def _submit(request: Request, specs: list[TaskSpec]) -> Accepted:
     if refusal is not None:
         raise Refused(refusal)
     carry_trace(request, specs)
-    command = SubmitTasks(ref=0, tasks=specs, namespace=namespace_of(request), by=by_of(request))
-    accepted = of_kind(await door.client_session.ask(command, len(specs)), Accepted)
+    command = SubmitTasks(ref=0, tasks=specs)
+    accepted = of_kind(await ask(request, command, len(specs)), Accepted)
     for index, _ in accepted.refused:
         payload = specs[index].payload
         if isinstance(payload, BlobRef):
@@ -202,11 +202,7 @@ def _shown(view: TaskView, result: Body) -> msgspec.Struct:
 
 
 async def find(request: Request, task_id: str) -> tuple[TaskView, tuple[Body, Body]]:
-    """Find a task that a path names, with its payload and result.
-
-    Raises:
-        Refused: there is none that the requester may see.
-    """
+    """Find a task that a path names, with its payload and result."""
     about_it = About(id=task_id_of(task_id))
     return await task_and_bodies(door_of(request).broker, namespace_of(request), about_it)
 

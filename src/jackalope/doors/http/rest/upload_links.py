@@ -66,12 +66,7 @@ async def make_upload_link(request: Request) -> Response:
 
 
 async def upload_link(request: Request) -> Response:
-    """Answer with a link to send a body to, and its ticket.
-
-    Raises:
-        Rejected: the store makes no links.
-        StorageFault: the store does not answer.
-    """
+    """Answer with a link to send a body to, and its ticket."""
     door = door_of(request)
     links = door.broker.blobs.links
     if links is None:
@@ -85,12 +80,7 @@ async def upload_link(request: Request) -> Response:
 
 
 async def body_of_ticket(request: Request, ticket: str) -> Body:
-    """Return the body that a ticket stands for, if the ticket was issued to the requester.
-
-    Raises:
-        Refused: it stands for nothing.
-        StorageFault: the store does not answer.
-    """
+    """Return the body that a ticket stands for, if the ticket was issued to the requester."""
     door = door_of(request)
     most = door.settings.upload_bytes_max
     return await redeem(door.broker.blobs, ticket, _owner(request), _now_s(request), most)
@@ -147,9 +137,6 @@ async def give_ticket(blobs: BlobKeeper, links: Links, owner: str, now_s: int) -
         links: what makes its links.
         owner: who asks; only the same owner can redeem it.
         now_s: the Unix time.
-
-    Raises:
-        StorageFault: the store does not answer.
     """
     until_s = now_s + links.link_life_s
     text = f"{until_s}-{token_hex(16)}"
@@ -158,12 +145,7 @@ async def give_ticket(blobs: BlobKeeper, links: Links, owner: str, now_s: int) -
 
 
 async def redeem(blobs: BlobKeeper, ticket: str, owner: str, now_s: int, bytes_max: int) -> BlobRef:
-    """Return the blob that a ticket stands for. Safe to repeat, as a submit is.
-
-    Raises:
-        Refused: it stands for none, or for one that is too large.
-        StorageFault: the store does not answer.
-    """
+    """Return the blob that a ticket stands for. Safe to repeat, as a submit is."""
     links, until = blobs.links, _TICKET.fullmatch(ticket)
     if links is None or until is None or int(until[1]) < now_s:
         raise Refused(_worthless(ticket))
@@ -181,11 +163,7 @@ async def redeem(blobs: BlobKeeper, ticket: str, owner: str, now_s: int, bytes_m
 
 
 async def link_to(blobs: BlobKeeper, body: Body, now_s: int) -> Link | None:
-    """Return a link from which a body can be had; None if there can be none.
-
-    Raises:
-        StorageFault: the store does not answer.
-    """
+    """Return a link from which a body can be had; None if there can be none."""
     links = blobs.links
     if links is None or not isinstance(body, BlobRef):
         return None

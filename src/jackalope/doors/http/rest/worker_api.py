@@ -452,11 +452,7 @@ def _held(request: Request, task_id: str) -> Held:
 
 
 async def _report(request: Request, held: Held, command: AnyCommand) -> Response:
-    """Hand a report of a worker to the broker.
-
-    Raises:
-        Refused: it was not taken; a stale fence above all.
-    """
+    """Hand a report of a worker to the broker."""
     return await _report_as(request, read_query(request, AttemptQuery).worker, held, command)
 
 

@@ -9,28 +9,12 @@ import msgspec
 
 from jackalope.broker import queries
 from jackalope.broker.queries import About, Refused
-from jackalope.core.commands import (
-    ActOnGroup,
-    AnyCommand,
-    DeclarePool,
-    DeletePool,
-    DrainWorker,
-    GroupAction,
-)
+from jackalope.core.commands import ActOnGroup, DeclarePool, DeletePool, DrainWorker, GroupAction
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.settings import given, shown, taken
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.doors.http.asgi import Response
-from jackalope.doors.http.request import (
-    Request,
-    answer,
-    by_of,
-    door_of,
-    namespace_of,
-    nothing,
-    read_body,
-    view_of,
-)
+from jackalope.doors.http.request import Request, answer, ask, nothing, read_body, view_of
 from jackalope.doors.http.rest.schemas import MaybeName, about, shape_of
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.views import GroupView, LaunchView, PoolView, WorkerView
@@ -109,8 +93,7 @@ async def _worker(request: Request, worker: str) -> msgspec.Struct:
 @routes.post("/workers/{worker}/drain", "admin", Spec(WorkerShown, errors=(404,)))
 async def drain_worker(request: Request, worker: str) -> Response:
     """Give a worker no more tasks, and tell it to finish what it has."""
-    command = DrainWorker(worker=worker, namespace=namespace_of(request), by=by_of(request))
-    await door_of(request).client_session.ask(command)
+    await ask(request, DrainWorker(worker=worker))
     return answer(await _worker(request, worker))
 
 
@@ -179,14 +162,14 @@ async def read_pool(request: Request, queue: str) -> Response:
 async def declare_pool(request: Request, queue: str) -> Response:
     """Have workers started for a queue, or change how. What is not named stays as it is."""
     changes = taken(PoolSettings, await read_body(request, PoolGiven))
-    await _ask(request, DeclarePool(queue=queue, changes=changes))
+    await ask(request, DeclarePool(queue=queue, changes=changes))
     return answer(await _pool(request, queue))
 
 
 @routes.delete("/pools/{queue}", "admin", Spec(status=204, errors=(404,)))
 async def delete_pool(request: Request, queue: str) -> Response:
     """Have no more workers started for a queue. Those there are go when they are idle."""
-    await _ask(request, DeletePool(queue=queue))
+    await ask(request, DeletePool(queue=queue))
     return nothing()
 
 
@@ -194,7 +177,7 @@ async def delete_pool(request: Request, queue: str) -> Response:
 async def act_on_group(request: Request, queue: str) -> Response:
     """Start or stop the workers of a key by hand, or let them stay up."""
     wanted = await read_body(request, GroupActed)
-    await _ask(request, ActOnGroup(queue=queue, key=wanted.key, action=wanted.action))
+    await ask(request, ActOnGroup(queue=queue, key=wanted.key, action=wanted.action))
     return answer(await _pool(request, queue))
 
 
@@ -207,9 +190,3 @@ async def _pool(request: Request, queue: str) -> msgspec.Struct:
     for view in await views(request, queue):
         return _show(view)
     raise Refused(Refusal(Code.UNKNOWN_POOL, f"queue {queue!r} has no pool; list the pools"))
-
-
-async def _ask(request: Request, command: AnyCommand) -> None:
-    for name, value in (("namespace", namespace_of(request)), ("by", by_of(request))):
-        setattr(command, name, value)
-    await door_of(request).client_session.ask(command)
