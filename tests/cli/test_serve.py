@@ -15,7 +15,7 @@ import pytest
 from jackalope.broker.config.schema import Config, DataConfig, HttpConfig, NativeConfig
 from jackalope.broker.service import Broker
 from jackalope.cli.base import Exit, Failure
-from jackalope.cli.serving.process import run_broker
+from jackalope.cli.serving import run_broker
 from jackalope.log_setup import LEVELS
 from jackalope.storage import Level, SyncFailed
 from jackalope.storage.sqlite.history import History

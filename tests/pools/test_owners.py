@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jackalope.broker.config.schema import Config, DataConfig
-from jackalope.cli.serving import launchers as launching
+from jackalope.cli import serving
 from jackalope.pools import launchers
 from jackalope.pools.launcher import Launcher
 
@@ -23,7 +23,7 @@ def owners_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     with monkeypatch.context() as patch:
         patch.setattr(launchers, "make_launcher", noting)
         config = Config(data=DataConfig(folder=str(folder)), launchers=LAUNCHERS)
-        assert launching.make_launchers(config).keys() == LAUNCHERS.keys()
+        assert serving.make_launchers(config).keys() == LAUNCHERS.keys()
     return set(owners)
 
 

@@ -172,9 +172,9 @@ def _config() -> typer.Typer:
 
 
 def _journal() -> typer.Typer:
-    from jackalope.cli.commands import journal
+    from jackalope.cli.commands import folder
 
-    return _group(journal.show, make=local)
+    return _group(folder.show, make=local)
 
 
 def _aiida() -> typer.Typer:
@@ -228,7 +228,7 @@ _FUNCTIONS: tuple[tuple[Make, str, str], ...] = (
     (connected, "commands.workers", "workers drain"),
     (connected, "commands.queues", "batches"),
     (connected, "commands.stats", "stats queue_depth cluster_status"),
-    (local, "commands.check", "check"),
+    (local, "commands.folder", "check"),
     (local, "app", "version"),
 )
 

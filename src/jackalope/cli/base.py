@@ -6,7 +6,7 @@ wrong into one line with a hint and an exit code. Options that belong together a
 the kind `Options`: a command with a parameter of that type has all of them.
 
 Modules of commands do not postpone the evaluation of annotations, because Typer reads them; and
-they import what they need when they run, because a shell that completes a word waits for them all.
+they import what is slow to load when they run, because a shell that completes a word waits for it.
 """
 
 import contextlib

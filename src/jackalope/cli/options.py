@@ -68,22 +68,14 @@ def every_s(watch: bool, every: str) -> float | None:
 
 
 def duration_us(text: str) -> int:
-    """Read a duration such as 30s, 5m or 7d as microseconds.
-
-    Raises:
-        Failure: it is none.
-    """
+    """Read a duration such as 30s, 5m or 7d as microseconds."""
     from jackalope.core.durations import parse_duration
 
     return reading(parse_duration, text)
 
 
 def moment_us(text: str) -> int:
-    """Read a time, or a duration from now, as microseconds since the epoch.
-
-    Raises:
-        Failure: it is neither.
-    """
+    """Read a time, or a duration from now, as microseconds since the epoch."""
     from jackalope.cli.formatting import now_us, parse_time
 
     if ":" in text or text.count("-") == 2:

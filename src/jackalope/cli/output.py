@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jackalope.cli.formatting import clock, now_us, setting
+from jackalope.cli.plain_data import to_plain
 from jackalope.terminal import in_json, in_line, is_safe, visible
 
 if TYPE_CHECKING:
@@ -70,14 +71,14 @@ class Screen:
     # Showing.
 
     def show(self, data: Any, drawn: RenderableType | Callable[[], RenderableType]) -> None:
-        """Show an answer: drawn for people, or its plain data for programs."""
+        """Show an answer: drawn for people, or as plain data for programs."""
         if self.is_human:
             self._out.print(drawn() if callable(drawn) else drawn)
         else:
             self.write(data)
 
     def write(self, data: Any) -> None:
-        """Write plain data."""
+        """Write an answer as plain data."""
         self._out.file.write(self._dump(data))
         self._out.file.flush()
 
@@ -100,7 +101,8 @@ class Screen:
         handler.emit = lambda record: self.warn(record.getMessage())  # type: ignore[method-assign]
         logging.getLogger(logger).handlers = [handler]
 
-    def _dump(self, data: Any, *, is_line: bool = False) -> str:
+    def _dump(self, answer: Any, *, is_line: bool = False) -> str:
+        data = to_plain(answer)
         if self.format is Format.YAML:
             import yaml
 
@@ -125,19 +127,22 @@ class Screen:
     async def watch(
         self,
         fetch: Callable[[], Awaitable[T]],
-        plain: Callable[[T], Any],
         draw: Callable[[T], RenderableType],
         every_s: float | None,
+        data_of: Callable[[T], Any] = lambda answer: answer,
     ) -> None:
-        """Show an answer; repeatedly if an interval is given, until interrupted."""
+        """Show an answer; repeatedly if an interval is given, until interrupted.
+
+        Programs see what `data_of` returns of an answer.
+        """
         if every_s is None:
             answer = await fetch()
-            self.show(plain(answer), lambda: draw(answer))
+            self.show(data_of(answer), lambda: draw(answer))
             return
         if not self.is_human or not self._out.is_terminal:
             while True:
                 answer = await fetch()
-                self.stream(plain(answer), draw(answer))
+                self.stream(data_of(answer), draw(answer))
                 await asyncio.sleep(every_s)
         from rich.live import Live
 

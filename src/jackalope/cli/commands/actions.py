@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from jackalope.cli.base import Exit, Failure, opt
+from jackalope.cli.formatting import id_text, plural
 from jackalope.cli.options import (
     DryRun,
     SomeTasks,
@@ -179,8 +180,6 @@ async def cancel(client: "Jackalope", screen: "Screen", tasks: Tasks) -> int:
 
 
 async def _why_not(client: "Jackalope", task_id: "TaskId") -> str:
-    from jackalope.cli.formatting import id_text
-
     view = await client.find(task_id)
     if view.state in ("assigned", "running"):
         return (
@@ -223,7 +222,6 @@ async def _act_on(client: "Jackalope", screen: "Screen", order: Order, tasks: li
 
 async def _act_by(client: "Jackalope", screen: "Screen", order: Order, wanted: "Filter") -> int:
     """Act on tasks that match, once it is sure that they are meant."""
-    from jackalope.cli.formatting import plural
     from jackalope.core.commands import Action
 
     counted = await client.act(
@@ -261,8 +259,6 @@ async def _act_on_all(
 
 
 def _show(screen: "Screen", order: Order, acted: "Acted") -> None:
-    from jackalope.cli.formatting import plural
-
     data: dict[str, Any] = {
         "changed": acted.changed,
         "requested": acted.requested,

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 from jackalope.cli.base import Exit, Failure, arg, opt
+from jackalope.cli.formatting import ago, brief, now_us, plural, size, span
 from jackalope.cli.options import Yes, confirm, duration_us, reading
 
 if TYPE_CHECKING:
@@ -36,10 +37,8 @@ async def list_(
         jackalope cache list
         jackalope cache list --queue sums --version 2 --format json
     """
-    from jackalope.cli.plain_data import to_plain
-
     views = await client.answers(queue=queue, name=name, version=version, limit=limit)
-    screen.show(to_plain(views), lambda: _draw(views))
+    screen.show(views, lambda: _draw(views))
 
 
 async def show(
@@ -96,8 +95,6 @@ async def purge(
         jackalope cache purge --name app.resize --version 1
         jackalope cache purge --older-than 1d --yes
     """
-    from jackalope.cli.formatting import now_us
-
     matching: dict[str, Any] = {"queue": queue, "name": name, "version": version}
     if older_than:
         matching["older_than_us"] = now_us() - reading(duration_us, older_than)
@@ -133,7 +130,6 @@ async def _act(
 
 def answer_text(view: "AnswerView") -> str:
     """Describe in a line who uses a task's answer."""
-    from jackalope.cli.formatting import ago, now_us, plural, span
     from jackalope.core.durations import NEVER
 
     if not view.made_us:
@@ -153,7 +149,6 @@ def _draw(views: "list[AnswerView]") -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 
-    from jackalope.cli.formatting import ago, brief, size
     from jackalope.cli.output import dim, state
 
     if not views:

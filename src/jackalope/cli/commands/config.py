@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from jackalope.cli.base import Exit, Failure, arg, opt
 from jackalope.cli.commands.serve import Flags, bad_config
+from jackalope.cli.formatting import brief, plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -64,7 +65,6 @@ def show(
 def _draw(settings: "list[Setting]") -> "RenderableType":
     from rich.text import Text
 
-    from jackalope.cli.formatting import brief
     from jackalope.cli.output import dim, table
 
     drawn = table("key", "value", "from")
@@ -85,7 +85,6 @@ def check(screen: "Screen", flags: Flags) -> None:
         jackalope config check --config jackalope.yaml
     """
     from jackalope.broker.config.loader import declaration_problems
-    from jackalope.cli.formatting import plural
 
     loaded = flags.load()
     if problems := declaration_problems(loaded.config):

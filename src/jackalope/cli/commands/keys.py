@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from jackalope.cli.base import Exit, Failure, Options, arg, opt
+from jackalope.cli.formatting import brief, clock, now_us
 from jackalope.cli.options import Yes, confirm, moment_us
 
 if TYPE_CHECKING:
@@ -111,14 +112,11 @@ async def list_(client: "Jackalope", screen: "Screen") -> None:
         jackalope keys list
         jackalope keys list --format json
     """
-    from jackalope.cli.plain_data import to_plain
-
     views = await client.api_keys()
-    screen.show(to_plain(views), lambda: _draw(views))
+    screen.show(views, lambda: _draw(views))
 
 
 def _draw(views: "list[ApiKeyView]") -> "RenderableType":
-    from jackalope.cli.formatting import brief, clock, now_us
     from jackalope.cli.output import dim, table
 
     if not views:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated
 
 from jackalope.cli.base import Async, Failure, arg
+from jackalope.cli.formatting import brief, number
 from jackalope.cli.options import Every, Watch, Yes, confirm, every_s, read_changes
 
 if TYPE_CHECKING:
@@ -31,13 +32,10 @@ async def list_pools(
         jackalope pools set models launcher=local workers_max=4
         jackalope pools pin models paris
     """
-    from jackalope.cli.plain_data import to_plain
-
-    await screen.watch(client.pools, to_plain, _draw_pools, every_s(watch, every))
+    await screen.watch(client.pools, _draw_pools, every_s(watch, every))
 
 
 def _draw_pools(views: "list[PoolView]") -> "RenderableType":
-    from jackalope.cli.formatting import brief, number
     from jackalope.cli.output import dim, table
 
     if not views:
@@ -64,7 +62,6 @@ async def show(
         jackalope pools show models
         jackalope pools show models --watch
     """
-    from jackalope.cli.plain_data import to_plain
 
     async def ask() -> "PoolView":
         views = await client.pools(queue)
@@ -72,7 +69,7 @@ async def show(
             raise Failure(f"queue {queue!r} has no pool", "`jackalope pools` lists them")
         return views[0]
 
-    await screen.watch(ask, to_plain, _draw_pool, every_s(watch, every))
+    await screen.watch(ask, _draw_pool, every_s(watch, every))
 
 
 def _draw_pool(view: "PoolView") -> "RenderableType":
@@ -91,7 +88,6 @@ def _draw_pool(view: "PoolView") -> "RenderableType":
 def _draw_groups(groups: "tuple[GroupView, ...]") -> "RenderableType":
     from rich.text import Text
 
-    from jackalope.cli.formatting import brief, number
     from jackalope.cli.output import dim, table
 
     drawn = table("~key", "state", ">ready", ">running", ">workers", ">rate", "~")
@@ -139,11 +135,10 @@ async def set_(
         jackalope pools set models version=2024-06-01
         jackalope pools set models unbind_delay=1m stop_delay=1m
     """
-    from jackalope.cli.plain_data import to_plain
     from jackalope.core.shapes.pool import PoolSettings
 
     settings = await client.declare_pool(queue, read_changes(PoolSettings, changes, "a pool"))
-    screen.show(to_plain(settings), lambda: _draw_settings(settings))
+    screen.show(settings, lambda: _draw_settings(settings))
 
 
 #: For each action on the workers of a key: what it does, and what is so afterwards.

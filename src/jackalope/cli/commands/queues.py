@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated
 
 from jackalope.cli.base import Failure, arg, opt
+from jackalope.cli.formatting import ago, brief, number, tally
 from jackalope.cli.options import Every, Watch, Yes, confirm, every_s, read_changes
 
 if TYPE_CHECKING:
@@ -39,15 +40,12 @@ async def list_queues(
         jackalope queues set images --preset gridlike retries=5 retry_base=10s
         jackalope queues pause images
     """
-    from jackalope.cli.plain_data import to_plain
-
-    await screen.watch(client.queues, to_plain, _draw_queues, every_s(watch, every))
+    await screen.watch(client.queues, _draw_queues, every_s(watch, every))
 
 
 def _draw_queues(views: "list[QueueView]") -> "RenderableType":
     from rich.text import Text
 
-    from jackalope.cli.formatting import ago, brief, number, tally
     from jackalope.cli.output import dim, table
 
     if not views:
@@ -79,13 +77,11 @@ async def show(client: "Jackalope", screen: "Screen", queue: Queue) -> None:
     """
     from rich.console import Group
 
-    from jackalope.cli.plain_data import to_plain
-
     views = [view for view in await client.queues() if view.queue == queue]
     if not views:
         raise Failure(f"no queue {queue!r}", "`jackalope queues` lists them")
     view = views[0]
-    screen.show(to_plain(view), lambda: Group(_draw_queues([view]), _draw_policy(view.policy)))
+    screen.show(view, lambda: Group(_draw_queues([view]), _draw_policy(view.policy)))
 
 
 def _draw_policy(policy: "Policy") -> "RenderableType":
@@ -118,12 +114,11 @@ async def set_(
     """
     from rich.console import Group
 
-    from jackalope.cli.plain_data import to_plain
     from jackalope.core.policy import Policy
 
     wanted = read_changes(Policy, changes, "a policy")
     policy = await client.declare_queue(queue, preset=preset, changes=wanted)
-    screen.show(to_plain(policy), lambda: Group(f"queue {queue} is set", _draw_policy(policy)))
+    screen.show(policy, lambda: Group(f"queue {queue} is set", _draw_policy(policy)))
 
 
 async def pause(client: "Jackalope", screen: "Screen", queue: Queue) -> None:
@@ -172,13 +167,10 @@ async def list_limits(
         jackalope limits set gpu 4
         jackalope limits remove gpu
     """
-    from jackalope.cli.plain_data import to_plain
-
-    await screen.watch(client.limits, to_plain, _draw_limits, every_s(watch, every))
+    await screen.watch(client.limits, _draw_limits, every_s(watch, every))
 
 
 def _draw_limits(views: "list[LimitView]") -> "RenderableType":
-    from jackalope.cli.formatting import brief, number
     from jackalope.cli.output import bar, dim, table
 
     if not views:
@@ -242,14 +234,11 @@ async def batches(
         jackalope batches images
         jackalope list --queue images --batch 7
     """
-    from jackalope.cli.plain_data import to_plain
-
     views = await client.batches(queue, limit=limit, before=before)
-    screen.show(to_plain(views), lambda: _draw_batches(views))
+    screen.show(views, lambda: _draw_batches(views))
 
 
 def _draw_batches(views: "list[BatchView]") -> "RenderableType":
-    from jackalope.cli.formatting import number, tally
     from jackalope.cli.output import dim, table
 
     if not views:

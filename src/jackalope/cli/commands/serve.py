@@ -82,11 +82,7 @@ class Flags(Options):
         return self.amqp_management or self.amqp_management_port is not None
 
     def load(self) -> "Loaded":
-        """Read the whole configuration.
-
-        Raises:
-            Failure: with every problem.
-        """
+        """Read the whole configuration."""
         from jackalope.broker.config.loader import ConfigError, load
 
         flags: dict[str, tuple[str, Any]] = {
@@ -149,7 +145,7 @@ def serve(
     gc.disable()  # Nothing of what is loaded is garbage.
     try:
         load_structlog()
-        from jackalope.cli.serving.process import run_broker
+        from jackalope.cli.serving import run_broker
         from jackalope.log_setup import set_up
     finally:
         gc.enable()

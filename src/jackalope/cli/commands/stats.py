@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from jackalope.cli.formatting import ago, brief, number, span, tally
 from jackalope.cli.options import Every, Watch, every_s
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ async def stats(
         jackalope stats --watch --every 500ms
         jackalope stats --format json | jq .counts.ready
     """
-    from jackalope.cli.plain_data import to_plain
-
     before: list[StatsView] = []
 
     async def fetch() -> "tuple[StatsView, StatsView | None]":
@@ -39,10 +38,7 @@ async def stats(
         return view, last
 
     await screen.watch(
-        fetch,
-        lambda pair: to_plain(pair[0]),
-        lambda pair: _draw_stats(*pair),
-        every_s(watch, every),
+        fetch, lambda pair: _draw_stats(*pair), every_s(watch, every), lambda pair: pair[0]
     )
 
 
@@ -50,7 +46,6 @@ def _draw_stats(view: "StatsView", last: "StatsView | None") -> "RenderableType"
     from rich.console import Group
     from rich.text import Text
 
-    from jackalope.cli.formatting import number, span, tally
     from jackalope.cli.output import STATE_COLOURS, bar, dim, facts, state, table
 
     head = facts(
@@ -110,13 +105,12 @@ async def queue_depth(
             "total": sum(view.depth for view in views),
         }
 
-    await screen.watch(fetch, plain, _draw_depth, every_s(watch, every))
+    await screen.watch(fetch, _draw_depth, every_s(watch, every), plain)
 
 
 def _draw_depth(answer: "tuple[list[QueueView], StatsView]") -> "RenderableType":
     from rich.console import Group
 
-    from jackalope.cli.formatting import ago, brief, number
     from jackalope.cli.output import bar, dim, table
 
     views, numbers = answer
@@ -168,7 +162,6 @@ async def cluster_status(client: "Jackalope", screen: "Screen") -> None:
 def _draw_cluster(address: str, view: "StatsView") -> "RenderableType":
     from rich.console import Group
 
-    from jackalope.cli.formatting import number, span
     from jackalope.cli.output import dim, table
 
     drawn = table("node", "role", "version", "durability", ">batch", ">up")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from jackalope.cli.base import Exit, Failure, Options, opt
+from jackalope.cli.formatting import ago, id_text, now_us
 from jackalope.cli.options import duration_us, find_all, moment_us
 from jackalope.core.shapes.request import Same
 
@@ -140,7 +141,6 @@ class Terms(Options):
 
     async def options(self, client: "Jackalope", queue: str) -> "TaskOptions":
         """Return these as the broker takes them, without the encoding of the payload."""
-        from jackalope.cli.formatting import now_us
         from jackalope.core.task import Options as TaskOptions
 
         if self.delay and self.at:
@@ -260,8 +260,6 @@ async def _send(
 
 def _told(served: "Served") -> str:
     """Describe how a request is served."""
-    from jackalope.cli.formatting import ago, id_text
-
     if served.how == "hit":
         return f"hit: made {ago(served.made_us)} by {served.worker or 'an unknown worker'}"
     others = {"joined": f"joined: task {id_text(served.task)} is under way"}
@@ -269,8 +267,6 @@ def _told(served: "Served") -> str:
 
 
 def _show_ids(screen: "Screen", specs: "list[TaskSpec]") -> None:
-    from jackalope.cli.formatting import id_text
-
     ids = [id_text(spec.id) for spec in specs]
     screen.show(ids, lambda: "\n".join(ids))
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 from jackalope.cli.base import Exit, Failure, arg, opt
+from jackalope.cli.formatting import ago, brief, clock, id_text, plural, size, span, utc
 from jackalope.cli.options import (
     SORTS,
     Every,
@@ -46,12 +47,8 @@ async def status(
         jackalope status nightly-report --watch
         jackalope status nightly-report --format json | jq .result
     """
-    from jackalope.cli.plain_data import to_plain
-
     task_id = await find(client, task)
-    await screen.watch(
-        lambda: _with_bodies(client, task_id), to_plain, draw_task, every_s(watch, every)
-    )
+    await screen.watch(lambda: _with_bodies(client, task_id), draw_task, every_s(watch, every))
 
 
 async def _with_bodies(client: "Jackalope", task_id: "TaskId") -> "TaskView":
@@ -71,7 +68,6 @@ def draw_task(view: "TaskView") -> "RenderableType":
     from rich.console import Group
 
     from jackalope.cli.commands.cache import answer_text
-    from jackalope.cli.formatting import brief, id_text, plural, size
     from jackalope.cli.output import dim, facts, state
     from jackalope.cli.plain_data import content_of, decode_body
 
@@ -124,7 +120,6 @@ def draw_task(view: "TaskView") -> "RenderableType":
 
 
 def _times(view: "TaskView") -> list[tuple[str, Any]]:
-    from jackalope.cli.formatting import ago, clock, span
     from jackalope.core.lifecycle import ENDED
 
     def when(at_us: int) -> str:
@@ -195,8 +190,6 @@ async def list_(
     """
     from msgspec.structs import asdict
 
-    from jackalope.cli.plain_data import to_plain
-
     if sort not in SORTS:
         raise Failure(f"unknown order {sort!r}; use {', '.join(SORTS)}", code=Exit.USAGE)
     wanted = await which.filter(client)
@@ -206,13 +199,12 @@ async def list_(
         found = [view async for view in client.tasks(limit + 1, sort=sort, **conditions)]
         return found[:limit], len(found) > limit
 
-    await screen.watch(fetch, lambda found: to_plain(found[0]), _draw_list, every_s(watch, every))
+    await screen.watch(fetch, _draw_list, every_s(watch, every), lambda found: found[0])
 
 
 def _draw_list(found: "tuple[list[TaskView], bool]") -> "RenderableType":
     from rich.console import Group
 
-    from jackalope.cli.formatting import ago, brief, id_text, plural
     from jackalope.cli.output import dim, state, table
 
     tasks, has_more = found
@@ -278,7 +270,6 @@ async def wait_for(
     """
     import asyncio
 
-    from jackalope.cli.formatting import plural
     from jackalope.client.handle import as_completed
 
     handles = [client.handle(task_id) for task_id in contents]
@@ -302,7 +293,6 @@ async def wait_for(
 
 
 def _show_ends(screen: "Screen", ends: "list[tuple[TaskEnded, str]]") -> None:
-    from jackalope.cli.formatting import brief, id_text
     from jackalope.cli.output import state, table
     from jackalope.cli.plain_data import to_plain
 
@@ -337,18 +327,13 @@ async def explain(
         jackalope explain nightly-report
         jackalope explain 0193b5c2 --format json | jq -r '.causes[].why'
     """
-    from jackalope.cli.plain_data import to_plain
-
     task_id = await find(client, task)
-    await screen.watch(
-        client.handle(task_id).explain, to_plain, _draw_explanation, every_s(watch, every)
-    )
+    await screen.watch(client.handle(task_id).explain, _draw_explanation, every_s(watch, every))
 
 
 def _draw_explanation(view: "ExplanationView") -> "RenderableType":
     from rich.text import Text
 
-    from jackalope.cli.formatting import ago, clock, id_text, utc
     from jackalope.cli.output import state
 
     drawn = Text.assemble(id_text(view.task), " is ", state(view.state))
@@ -368,14 +353,11 @@ async def history(client: "Jackalope", screen: "Screen", task: Task) -> None:
         jackalope history nightly-report
         jackalope history 0193b5c2 --format yaml
     """
-    from jackalope.cli.plain_data import to_plain
-
     happened = await client.handle(await find(client, task)).history()
-    screen.show(to_plain(happened), lambda: _draw_history(happened))
+    screen.show(happened, lambda: _draw_history(happened))
 
 
 def _draw_history(happened: "list[HistoryEntryView]") -> "RenderableType":
-    from jackalope.cli.formatting import brief, clock, span
     from jackalope.cli.output import dim, table
 
     drawn = table("at", ">after", "what", "~by", "~detail")
@@ -406,8 +388,6 @@ async def tail(
         jackalope tail --queue images
         jackalope tail --format json | jq -r 'select(.state == "dead") | .task'
     """
-    from jackalope.cli.plain_data import to_plain
-
     task_id = await find(client, task) if task else None
     seen = missed = gaps = 0
     async with client.events(queue=queue, task=task_id) as events:
@@ -419,7 +399,7 @@ async def tail(
                 count = events.missed - missed
                 screen.warn(f"{count} events were left out: this terminal reads too slowly")
             gaps, missed = events.gaps, events.missed
-            screen.stream(to_plain(event), _draw_event(event))
+            screen.stream(event, _draw_event(event))
             seen += 1
             if seen == limit:
                 return
@@ -428,7 +408,6 @@ async def tail(
 def _draw_event(event: "Happened") -> "Text":
     from rich.text import Text
 
-    from jackalope.cli.formatting import clock, id_text
     from jackalope.cli.output import STATE_COLOURS
 
     drawn = Text.assemble(

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated
 
 from jackalope.cli.base import arg, opt
+from jackalope.cli.formatting import ago, brief, size
 from jackalope.cli.options import Every, Watch, every_s
 
 if TYPE_CHECKING:
@@ -29,16 +30,14 @@ async def workers(
         jackalope workers --watch
         jackalope workers --all --format json
     """
-    from jackalope.cli.plain_data import to_plain
 
     async def fetch() -> "list[WorkerView]":
         return [view for view in await client.workers() if all_ or view.state != "gone"]
 
-    await screen.watch(fetch, to_plain, _draw_workers, every_s(watch, every))
+    await screen.watch(fetch, _draw_workers, every_s(watch, every))
 
 
 def _draw_workers(views: "list[WorkerView]") -> "RenderableType":
-    from jackalope.cli.formatting import ago, brief
     from jackalope.cli.output import bar, dim, state, table
 
     if not views:
@@ -60,8 +59,6 @@ def _draw_workers(views: "list[WorkerView]") -> "RenderableType":
 
 
 def _doing(view: "WorkerView") -> str:
-    from jackalope.cli.formatting import size
-
     rss = view.stats.get("rss_bytes")
     helps = f"helps {view.helps[:8]}" if view.helps else ""
     return " ".join(filter(None, (helps, f"{size(int(rss))}" if rss else "")))

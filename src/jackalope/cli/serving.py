@@ -13,7 +13,9 @@ import signal
 import socket
 import ssl
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,18 +26,26 @@ from msgspec.structs import replace
 from jackalope import __version__
 from jackalope.broker.access import THE_BROKER, Access
 from jackalope.broker.config.loader import Declarations, declaration_problems
-from jackalope.broker.config.schema import Config, exposure_problems, may_be_open, server_context
+from jackalope.broker.config.schema import (
+    BlobsConfig,
+    Config,
+    Store,
+    exposure_problems,
+    may_be_open,
+    server_context,
+)
 from jackalope.broker.local_session import LocalSession
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker, TurnListener
 from jackalope.broker.telemetry.event_log import EventLog
 from jackalope.cli.base import Exit, Failure, say_error
 from jackalope.cli.commands.serve import HOW_TO_HAVE_HTTP, bad_config, has_http
-from jackalope.cli.serving.blob_store import store_of
-from jackalope.cli.serving.launchers import begin_pools, make_launchers, start_pools
+from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted
+from jackalope.core.shapes.pool import NO_LAUNCHER
 from jackalope.doors.native import NativeDoor
-from jackalope.storage import FolderBusy, Storage, StorageFault
+from jackalope.storage import Blobs, FolderBusy, Level, OutOfReach, Storage, StorageFault
+from jackalope.storage.data_folder import folder_id
 from jackalope.storage.journals import JournalPlace
 from jackalope.transport.address import Address
 
@@ -44,6 +54,8 @@ if TYPE_CHECKING:
     from jackalope.doors.amqp import AmqpDoor
     from jackalope.doors.http.app import HttpDoor
     from jackalope.doors.http.management.server import ManagementDoor
+    from jackalope.pools.launcher import Launcher
+    from jackalope.pools.reconciler import PoolService
 
 log = structlog.get_logger(component="broker")
 
@@ -56,11 +68,7 @@ class Door(Protocol):
 
 
 async def run_broker(config: Config, *, accepts_loss: bool = False) -> Exit:
-    """Run a broker until asked to stop, and return the exit code.
-
-    Raises:
-        Failure: it cannot start, or its storage fails.
-    """
+    """Run a broker until asked to stop, and return the exit code."""
     _tune()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -97,11 +105,7 @@ def _tune() -> None:
 
 
 def _refuse_bad(config: Config) -> None:
-    """Refuse what can be refused before there is a data folder.
-
-    Raises:
-        Failure: with every problem.
-    """
+    """Refuse what can be refused before there is a data folder."""
     is_new = JournalPlace(Path(config.data.folder)).kind is None
     problems = exposure_problems(config, has_keys=bool(config.auth.keys)) if is_new else []
     problems += declaration_problems(config) if is_new else []
@@ -115,11 +119,7 @@ def _refuse_bad(config: Config) -> None:
 
 
 def _try_ports(config: Config) -> None:
-    """See that the ports can be had. The doors take them later, with a data folder behind them.
-
-    Raises:
-        Failure: one cannot be.
-    """
+    """See that the ports can be had. The doors take them later, with a data folder behind them."""
     native, http, amqp = config.native, config.http, config.amqp
     has_pages = http.enabled and has_http()
     for is_wanted, host, port, flag in (
@@ -177,11 +177,7 @@ def _open(config: Config, listeners: list[TurnListener], *, accepts_loss: bool) 
 
 
 def _tracers(config: Config) -> list[Tracer]:
-    """Return what sends traces: one, or none if they are not to be sent.
-
-    Raises:
-        Failure: they are, and cannot.
-    """
+    """Return what sends traces: one, or none if they are not to be sent."""
     if not config.telemetry.endpoint:
         return []
     try:
@@ -276,11 +272,7 @@ async def _open_amqp(broker: Broker, config: Config) -> AmqpDoor | None:
 async def _open_management(
     broker: Broker, config: Config, amqp: AmqpDoor, tls: ssl.SSLContext | None
 ) -> ManagementDoor | None:
-    """Open RabbitMQ's management API, if it is wanted.
-
-    Raises:
-        Failure: it is, and cannot be had.
-    """
+    """Open RabbitMQ's management API, if it is wanted."""
     wanted = config.amqp
     if not wanted.management:
         return None
@@ -403,3 +395,127 @@ def _failed(error: BaseException | None) -> Exit:
         raise Failure(str(error), code=Exit.STORAGE)
     log.error("broker failed", exc_info=error)
     return Exit.FAILED
+
+
+# The store of blobs that is configured.
+
+_blob_log = structlog.get_logger(component="blobs")
+
+
+def store_of(config: Config, environment: Mapping[str, str]) -> Callable[[str], Blobs] | None:
+    """Return what opens the store of blobs; None if they are in the data folder."""
+    if config.blobs.store is Store.FOLDER:
+        return None
+    problems = []
+    if not config.blobs.bucket:
+        problems.append("blobs.bucket: needed with `blobs.store: s3`")
+    if config.data.durability is Level.MEMORY:
+        problems.append("blobs.store: `s3` needs a `data.durability` other than `memory`")
+    if find_spec("obstore") is None:
+        problems.append("blobs.store: `s3` needs obstore; pip install 'jackalope[s3]'")
+    if problems:
+        raise bad_config(problems)
+    return lambda owner: _open_s3(config.blobs, environment, owner)
+
+
+def _open_s3(settings: BlobsConfig, environment: Mapping[str, str], owner: str) -> Blobs:
+    from jackalope.storage.blobs.s3 import Keys, S3Blobs, S3Place, keys_from
+
+    keys = None
+    if settings.credentials_file:
+        keys = keys_from(Path(settings.credentials_file))
+    elif "AWS_ACCESS_KEY_ID" in environment and "AWS_SECRET_ACCESS_KEY" in environment:
+        keys = Keys(
+            environment["AWS_ACCESS_KEY_ID"],
+            environment["AWS_SECRET_ACCESS_KEY"],
+            environment.get("AWS_SESSION_TOKEN", ""),
+        )
+    place = S3Place(
+        settings.bucket, settings.prefix.strip("/"), settings.endpoint, settings.region, keys
+    )
+    blobs = S3Blobs(place, owner, settings.link_life_us // SECOND)
+    try:
+        blobs.claim()
+    except OutOfReach as fault:
+        log.warning("the blob store is unreachable", fault=str(fault))
+    return blobs
+
+
+# The launchers that are configured: made, and brought to work.
+
+#: Where launchers keep their own notes, below the data folder.
+_FOLDER = "launchers"
+
+
+def make_launchers(config: Config) -> dict[str, Launcher]:
+    """Make every launcher that is configured. Nothing is started yet.
+
+    Each owns what it starts: another launcher of this broker does not see it, nor does another
+    broker.
+    """
+    if not config.launchers:
+        return {}
+    from jackalope.pools.launchers import make_launcher
+
+    home, made, problems = Path(config.data.folder).resolve(), {}, []
+    # Two brokers may have folders of the same name, each in its own container.
+    home.mkdir(parents=True, exist_ok=True)
+    broker_id = folder_id(home)
+    for name, settings in config.launchers.items():
+        if name == NO_LAUNCHER or settings.get("type") == "none":
+            problems.append(
+                f"launchers.{name}: workers that are started by hand need no launcher; "
+                f"leave the pool's at {NO_LAUNCHER}"
+            )
+            continue
+        try:
+            made[name] = make_launcher(settings, home / _FOLDER / name, f"{broker_id}/{name}")
+        except ValueError as error:
+            problems.append(f"launchers.{name}: {error}")
+    if problems:
+        raise bad_config(problems)
+    return made
+
+
+async def start_pools(
+    broker: Broker, config: Config, launchers: dict[str, Launcher]
+) -> PoolService | None:
+    """Register the launchers with the broker, if there are any."""
+    if not launchers:
+        return None
+    from jackalope.pools.reconciler import PoolService
+
+    service = PoolService(broker, launchers, config.launch.every_us / 1e6)
+    await service.start()
+    return service
+
+
+def begin_pools(service: PoolService | None, config: Config, port: int, amqp_port: int) -> None:
+    """Let workers be started, now that there are doors for them; AMQP's has no port if it is shut.
+
+    What is configured comes first: workers on another machine reach the broker otherwise.
+    """
+    if service is not None:
+        from jackalope.pools.launcher import Reach
+
+        address = config.launch.address or str(_address(config, port))
+        amqp = config.launch.amqp or (amqp_port and _amqp_address(config, amqp_port))
+        service.begin(Reach(address, amqp or "", config.amqp.message_bytes_max))
+
+
+def _address(config: Config, port: int) -> Address:
+    """Return where workers on the same machine reach the native door."""
+    host = _here(config.native.host)
+    return Address(host, port, tls=bool(config.tls.cert) and config.native.tls)
+
+
+def _amqp_address(config: Config, port: int) -> str:
+    """Return where workers on the same machine reach the AMQP door."""
+    host = _here(config.amqp.host)
+    scheme = "amqps" if config.tls.cert and config.amqp.tls else "amqp"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _here(host: str) -> str:
+    """Return where a client on the same machine reaches what listens at a host."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  looked for, not used

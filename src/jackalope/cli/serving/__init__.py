@@ -1,1 +1,0 @@
-"""Running a broker: opens storage and doors, declares what is configured."""
