@@ -114,9 +114,11 @@ class Engine:
     ) -> None:
         self._trim_batches = trim_batches
         self._journal = journal
+        self.is_shared = journal.is_shared  # Other nodes have the journal too.
         self.history = history
         self.blobs = blobs
-        self.epoch = self._journal.claim()
+        # Who writes a shared one is decided later.
+        self.epoch = 0 if self.is_shared else self._journal.claim()
         self.fault: StorageFault | None = None
         if losses is None:
             self.core, self.sequence = recover(journal, history)
@@ -217,6 +219,32 @@ class Engine:
             return False
         self.fault = None
         return True
+
+    # Following: what another node has decided.
+
+    def follow(self, sequence: int, body: bytes) -> list[AnyRecord]:
+        """Apply a batch that stands in the shared journal, and return its records.
+
+        Raises:
+            NewerFile: a later version of Jackalope has written it.
+            Corrupt: it does not follow from what was applied before.
+        """
+        must(not self.is_turning, "a node that decides does not follow")
+        must(sequence == self.sequence + 1, "batches are applied in order", sequence, self.sequence)
+        self.core.book.let_go()
+        records = _records_of(sequence, body)
+        _apply(self.core, sequence, records)
+        self.sequence = sequence
+        if self._synced - self._journal.trimmed() >= self._trim_batches:
+            self._journal.trim(self._synced)
+        return records
+
+    def rebuild(self) -> None:
+        """Throw the state away, and build it again from what is stored."""
+        self.is_turning = False
+        self.fault = None
+        self._flush = None
+        self.core, self.sequence = recover(self._journal, self.history)
 
     # Writing behind.
 
@@ -351,15 +379,19 @@ def recover(journal: Journal, history: History) -> tuple[Core, int]:
     """Return the recovered core and the sequence of its last batch; nothing is skipped."""
     core, applied = _load(history)
     sequence = applied
-    for sequence, records in _batches(journal, applied):
-        try:
-            core.apply(*records)
-        except (BrokenInvariant, KeyError) as error:
-            raise Corrupt(
-                f"batch {sequence} of the journal does not follow from the batches before "
-                f"it: {type(error).__name__}: {error}. {WAY_OUT}"
-            ) from error
+    for sequence, body in journal.read(applied):
+        _apply(core, sequence, _records_of(sequence, body))
     return core, sequence
+
+
+def _apply(core: Core, sequence: int, records: list[AnyRecord]) -> None:
+    try:
+        core.apply(*records)
+    except (BrokenInvariant, KeyError) as error:
+        raise Corrupt(
+            f"batch {sequence} of the journal does not follow from the batches before it: "
+            f"{type(error).__name__}: {error}. {WAY_OUT}"
+        ) from error
 
 
 def recover_what_is_left(
@@ -456,13 +488,12 @@ def _collecting_no_garbage() -> Iterator[None]:
             gc.enable()
 
 
-def _batches(journal: Journal, after: int) -> Iterator[tuple[int, list[AnyRecord]]]:
-    for sequence, body in journal.read(after):
-        try:
-            yield sequence, decode_batch(body)
-        except NewerFormat as error:
-            raise NewerFile(f"batch {sequence} of the journal has {error}") from error
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise Corrupt(
-                f"batch {sequence} of the journal cannot be decoded: {error}. {WAY_OUT}"
-            ) from error
+def _records_of(sequence: int, body: bytes) -> list[AnyRecord]:
+    try:
+        return decode_batch(body)
+    except NewerFormat as error:
+        raise NewerFile(f"batch {sequence} of the journal has {error}") from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Corrupt(
+            f"batch {sequence} of the journal cannot be decoded: {error}. {WAY_OUT}"
+        ) from error

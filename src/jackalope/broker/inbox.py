@@ -116,6 +116,11 @@ class Inbox:
         self.items = max(0, self.items - items)
         return taken
 
+    def clear(self) -> None:
+        """Drop every command: the sessions that sent them have ended."""
+        while self._commands:
+            self.take()
+
     def after_turn(self, action: Callable[[], None]) -> None:
         """Do something once, after the present turn, or soon if there is none."""
         self._actions.append(action)

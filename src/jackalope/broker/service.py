@@ -12,7 +12,7 @@ crash would lose.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -71,6 +71,20 @@ class TurnListener(Protocol):
 
     def take(self, turn: Turn, core: Core) -> None:
         """Look at a turn. Must not block, and must not keep the core: a fault replaces it."""
+
+
+class Leader(Protocol):
+    """What a node that leads a cluster may answer from memory."""
+
+    def may_read(self) -> bool:
+        """Return whether no other node can lead by now."""
+
+    async def confirm(self) -> None:
+        """Return when that is certain again.
+
+        Raises:
+            Fenced: another node leads.
+        """
 
 
 class Health:
@@ -147,6 +161,8 @@ class Broker:
         self._now_us = 0  # when the present turn began
         self._deadline_us: int | None = None  # of the core, as it was after the last turn
         self._is_stopping, self._is_idle = False, True
+        self._is_relieved = False  # another node is to lead
+        self.leader: Leader | None = None  # set where it is one of several nodes
         self._task: asyncio.Task[None] | None = None
         self._placed: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -163,11 +179,12 @@ class Broker:
 
     # Life.
 
-    async def start(self) -> None:
-        """Begin to work on what is in the inbox."""
+    async def start(self, work: Callable[[], Coroutine[None, None, None]] | None = None) -> None:
+        """Begin to work on what is in the inbox, or to do what a node does until it leads."""
         must(self._task is None, "a broker starts once")
-        self.health.down = ""
-        self._task = asyncio.create_task(self._work(), name="jackalope-broker")
+        if work is None:
+            self.health.down = ""
+        self._task = asyncio.create_task((work or self._work)(), name="jackalope-broker")
         self._watching = asyncio.create_task(self.series.run(self), name="jackalope-series")
         self._placed = asyncio.create_task(self._check_place(), name="jackalope-place")
         self.blobs.start()
@@ -248,6 +265,8 @@ class Broker:
         That is now, unless a turn is under way, or to come for something that was posted before.
         """
         inbox = self._inbox
+        if self.leader is not None and not self.leader.may_read():
+            await self.leader.confirm()
         if not (self.engine.is_turning or inbox.has_commands() or inbox.has_actions()):
             return question(self.engine)
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -295,30 +314,66 @@ class Broker:
 
     async def _work(self) -> None:
         try:
-            await self._turn()  # Settle what was leased before the restart, even without clients.
-            while not (self._is_stopping and not self._inbox.has_commands()):
-                await self._gather()
-                await self._turn()
-                if self._now_us >= self.access.next_end_us:
-                    self.access.look(self._now_us)
-                self._inbox.end_turn()
-                if not self._flusher.step(self._now_us):
-                    self._end_sessions()
-                if (command := self.engine.forgetting()) is not None:
-                    self._inbox.put(command, 0)
-            await self._flusher.write_everything()
+            await self.lead()
         except BaseException:
             self.health.down = self.health.down or "the broker is not running"
             for handler in list(self._handlers.values()):
                 handler.end("the broker has stopped")
             raise
 
+    async def lead(self) -> None:
+        """Take turns until the broker stops, or is relieved."""
+        self._settled_core = None
+        self._is_relieved = False
+        await self._turn()  # Settle what was leased before the restart, even without clients.
+        while not (self._is_relieved or (self._is_stopping and not self._inbox.has_commands())):
+            await self._gather()
+            await self._turn()
+            if self._now_us >= self.access.next_end_us:
+                self.access.look(self._now_us)
+            self._inbox.end_turn()
+            if not self._flusher.step(self._now_us):
+                self._end_sessions()
+            if (command := self.engine.forgetting()) is not None:
+                self._inbox.put(command, 0)
+        await self._flusher.write_everything()
+
+    # For a node of a cluster.
+
+    def relieve(self) -> None:
+        """Let `lead` return after the present turn, because another node is to lead, or does."""
+        self._is_relieved = True
+        self._inbox.wake.ring()
+
+    async def in_journal(self, job: Callable[[], T]) -> T:
+        """Do something with the journal, in its thread."""
+        return await self._writer.run(job)
+
+    def follow(self, sequence: int, body: bytes) -> None:
+        """Apply a batch that another node has decided."""
+        turn = Turn([], self.engine.follow(sequence, body), [], body)
+        self.access.follow(self.engine.core.book)
+        self.meter.count_turn(turn, 0, self.engine.core)
+        self.meter.settle()  # The next batch may remove the tasks of this one.
+
+    def follow_behind(self) -> None:
+        """Write history behind what was followed, and answer what waits for that."""
+        self._inbox.end_turn()
+        self._flusher.step(self._clock.now_us())
+
+    def end_sessions(self, why: str) -> None:
+        """Close every session, and drop what they have sent and nothing has decided."""
+        self._inbox.clear()
+        handlers, self._handlers = self._handlers, {}
+        for handler in handlers.values():
+            handler.end(why)
+
     async def _gather(self) -> None:
         """Wait until there is something to do: a command, a read, a deadline or a flush."""
         inbox, flusher, alarm = self._inbox, self._flusher, self._alarm
         deadline_us = self._deadline_us = self.engine.core.next_deadline_us()
         has_work = inbox.is_urgent or inbox.has_actions() or flusher.is_wanted()
-        if has_work or self._is_stopping:
+        if has_work or self._is_stopping or self._is_relieved:
             await asyncio.sleep(0)  # Let the doors put in what has arrived meanwhile.
             self._is_idle = False
             return

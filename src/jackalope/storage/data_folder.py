@@ -28,6 +28,9 @@ from jackalope.storage.faults import (
 from jackalope.storage.journals import JournalKind, JournalPlace
 from jackalope.storage.memory import MemoryBlobs, MemoryJournal
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Blobs, Journal, Level
+from jackalope.storage.shared.journal import SharedJournal
+from jackalope.storage.shared.log import LogEngine
+from jackalope.storage.shared.mirror import open_mirror
 from jackalope.storage.sqlite.history import History
 from jackalope.storage.sqlite.salvage import integrity_problems, set_aside
 from jackalope.storage.sqlite.series import SeriesStore
@@ -39,6 +42,8 @@ BLOBS = "blobs"
 LOCK = "lock"
 ID = "id"
 WITNESS = "witness"
+SHARDS = "shards"
+MIRROR = "mirror"
 
 #: A history up to this size is checked as a whole at every start; that takes about half a second.
 CHECKED_BYTES_MAX = 64 * 1024 * 1024
@@ -61,6 +66,7 @@ class Storage:
     witnessed: int = 0  # the highest sequence that was acknowledged before, as far as is known
     # what was found damaged or missing, where a start accepts that; else None
     losses: list[str] | None = None
+    problems: list[str] = field(default_factory=list)  # what was found, and mended
     _lock: "FolderLock | None" = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -136,6 +142,58 @@ class Storage:
                 losses=losses,
                 _lock=lock,
             )
+
+    @classmethod
+    def open_node(
+        cls,
+        path: Path,
+        log: LogEngine,
+        cluster: str,
+        node: str,
+        blobs: Blobs,
+        *,
+        has_writer_process: bool = False,
+    ) -> "Storage":
+        """Open the data folder of a node whose journal is shared, and create what is not there.
+
+        Raises:
+            FolderBusy: another process has the folder.
+            Corrupt: the history is damaged. The log and another node have all that was in it.
+        """
+        home = path / SHARDS / "0"
+        with ExitStack() as opened, naming_faults(path):
+            make_folder(path)
+            lock = FolderLock(path)
+            opened.callback(lock.close)
+            make_folder(home)
+            keep_private(home)
+            lock.note(Level.FSYNC)
+            if history_is_small(home) and (problems := integrity_problems(home / HISTORY)):
+                raise Corrupt(
+                    f"{home / HISTORY}: {problems[0]}. Remove the folder {home}: the "
+                    "node copies the state of another one"
+                )
+            history = History(home / HISTORY, lock.descriptor if has_writer_process else None)
+            opened.callback(history.close)
+            mirror, problem = open_mirror(home / MIRROR, history.applied())
+            journal = SharedJournal(log, mirror, cluster, node)
+            opened.callback(journal.close)
+            opened.callback(blobs.close)
+            series = SeriesStore.open(home / SERIES)
+            opened.callback(series.close)
+            sync_folder(home)
+            kept = opened.pop_all()
+        return cls(
+            level=Level.FSYNC,
+            journal=journal,
+            history=history,
+            blobs=blobs,
+            series=series,
+            _opened=kept,
+            path=path,
+            problems=[problem] if problem else [],
+            _lock=lock,
+        )
 
     @classmethod
     def _open_memory(cls) -> "Storage":

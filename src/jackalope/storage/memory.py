@@ -29,6 +29,8 @@ class Log:
 class MemoryJournal:
     """See `jackalope.storage.ports.Journal`."""
 
+    is_shared = False
+
     def __init__(self, log: Log | None = None) -> None:
         self._log = log or Log()
         self._epoch = 0

@@ -119,6 +119,9 @@ class Journal(Protocol):
     that fault until the journal is opened again. Reading goes on.
     """
 
+    # whether other nodes have it too. An append may then take seconds, and settles by itself.
+    is_shared: bool
+
     def claim(self) -> int:
         """Become the writer, and return the new epoch; from now on every older writer is fenced."""
         ...

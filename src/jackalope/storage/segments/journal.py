@@ -81,6 +81,8 @@ class End(NamedTuple):
 class SegmentJournal:
     """See `jackalope.storage.ports.Journal`."""
 
+    is_shared = False
+
     def __init__(
         self,
         folder: Path,

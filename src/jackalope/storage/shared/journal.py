@@ -41,6 +41,9 @@ from jackalope.storage.shared.mirror import Mirror
 PUT_TIMEOUT_S = 2.0
 _PAUSE_S = 0.05
 
+#: An entry that took longer may stand before another's claim.
+_LATE_NS = 500_000_000
+
 #: How many messages are read at once.
 MESSAGES_PER_READ = 256
 
@@ -53,6 +56,12 @@ class Behind(StorageFault):
 
 class Astray(Corrupt):
     """The log does not continue what this node has applied."""
+
+
+class Deposed(Fenced):
+    """Another node leads, and what was put last stands in the log before its claim."""
+
+    is_settled = False
 
 
 class Claim(msgspec.Struct, array_like=True, frozen=True):
@@ -108,7 +117,7 @@ class SharedJournal:
         self.level = 1
         self.sent_ns = 0  # when the last entry that is stored was first put
         self._closed = Event()
-        self._leads = False
+        self._leads = self.is_fenced = False
         self._mirror_fault: StorageFault | None = None
         self._joiner = Joiner()
         self._is_placed = False
@@ -134,6 +143,7 @@ class SharedJournal:
             else:
                 high = middle
         self._joiner, self._is_placed = Joiner(), False
+        self._mirror_fault = None
         self.mark = Mark(low - 1, sequence, self.mirror.digest, self.mirror.epoch())
 
     def follow(self, patience_s: float) -> list[Heard]:
@@ -261,11 +271,12 @@ class SharedJournal:
         self._leads = False
         self._add(Kind.CLAIM, self.mark.sequence, msgspec.msgpack.encode(claim), epoch)
         self._is_placed = self._leads = True
+        self.is_fenced = False
         return epoch
 
     def append(self, body: bytes) -> int:
         """Store one batch and return its sequence."""
-        must(self._leads, "append before claim")
+        must(self._leads or self.is_fenced, "append before claim")
         self._add(Kind.BATCH, self.mark.sequence + 1, body, self.mark.epoch)
         return self.mark.sequence
 
@@ -288,6 +299,8 @@ class SharedJournal:
     def _add(self, kind: Kind, sequence: int, body: bytes, epoch: int) -> None:
         if self._mirror_fault is not None:
             raise self._mirror_fault
+        if self.is_fenced and kind is not Kind.CLAIM:
+            raise self._fenced()
         before = self.mark.digest
         raw, digest = encode(kind, sequence, epoch, 0, before, body)
         sent_ns = monotonic_ns()
@@ -295,6 +308,10 @@ class SharedJournal:
             self._settle(self.mark.position + 1, message)
             self.mark = self.mark._replace(position=self.mark.position + 1)
         self.sent_ns = sent_ns
+        if monotonic_ns() - sent_ns > _LATE_NS and self._goes_on():
+            # Its effects would be true, but late: they are left to the node that leads now.
+            self._leads, self.is_fenced = False, True
+            raise Deposed(f"another node leads since epoch {self.mark.epoch}")
         if kind in CHAINED:
             entry = Entry(kind, sequence, epoch, 0, before, digest, body)
             try:
@@ -303,6 +320,13 @@ class SharedJournal:
                 # The batch is stored: it must not fail for this. The next one does.
                 self._mirror_fault = fault
                 self._advance(entry)
+
+    def _goes_on(self) -> bool:
+        """Return whether something stands in the log behind what was put last."""
+        try:
+            return self.log.end() > self.mark.position
+        except OutOfReach:
+            return False  # The next put shows it.
 
     def _settle(self, position: int, message: bytes) -> None:
         """Return when the message stands at its position.
@@ -323,15 +347,18 @@ class SharedJournal:
             if stands == message:
                 return
             if stands is not None:
-                self._leads = False
-                raise Fenced(
-                    f"another node has become the writer since epoch {self.mark.epoch}. Nothing of "
-                    "the last write was kept"
-                )
+                self._leads, self.is_fenced = False, True
+                raise self._fenced()
             if outcome is Put.FULL:
                 raise DiskFull("the shared log is full; make room, or trim it")
             sleep(_PAUSE_S)
         raise SyncFailed("the shared log did not answer before the broker stopped")
+
+    def _fenced(self) -> Fenced:
+        return Fenced(
+            f"another node has become the writer since epoch {self.mark.epoch}. Nothing of the "
+            "last write was kept"
+        )
 
     def _take(self, raw: bytes, entry: Entry) -> None:
         self.mirror.take(raw, entry)

@@ -58,6 +58,8 @@ _APPEND = """
 class SqliteJournal:
     """See `jackalope.storage.ports.Journal`."""
 
+    is_shared = False
+
     def __init__(
         self,
         path: Path,

@@ -1,0 +1,317 @@
+"""A node: does what `leadership` says, with a broker and a shared journal.
+
+Owns the loop of a node's life and nothing else. Everything that touches the journal runs in the
+journal's thread, one call at a time; everything that touches the core runs on the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic_ns
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from jackalope.broker.cluster.leadership import (
+    Action,
+    CaughtUp,
+    ClaimStored,
+    ClaimTaken,
+    EntryStored,
+    Event,
+    FellBehind,
+    HandedOver,
+    HeardClaim,
+    HeardEntry,
+    HeardHandOver,
+    MetNewer,
+    Move,
+    Role,
+    StepDown,
+    Stop,
+    Tick,
+    Timing,
+    View,
+    WasFenced,
+    WentAstray,
+    next_us,
+    step,
+)
+from jackalope.broker.service import Broker
+from jackalope.core.durations import MILLISECOND, SECOND
+from jackalope.storage import DiskFull, Fenced, NewerFormat, OutOfReach, StorageFault
+from jackalope.storage.entry import Kind
+from jackalope.storage.shared.journal import Astray, Behind, Claim, HandOver, Heard, SharedJournal
+
+log = structlog.get_logger(component="cluster")
+
+#: How long a follower waits for news at a time, and how long it may apply them without a pause.
+_PATIENCE_US = 200 * MILLISECOND
+_SLICE_NS = 5_000_000
+
+#: A log that does not continue is asked so often, so long apart, before the node stands still: a
+#: replica that has just become the one that decides may lag for a moment.
+_DOUBTS_MAX = 20
+_DOUBT_S = 0.25
+
+
+class Status(NamedTuple):
+    """What a node tells of itself."""
+
+    role: Role
+    epoch: int
+    leader: str
+    applied: int  # the last batch
+    why: str
+
+
+class Node:
+    """One of several brokers that share a journal."""
+
+    def __init__(
+        self, broker: Broker, journal: SharedJournal, place: int = 0, timing: Timing | None = None
+    ) -> None:
+        self.view = View(name=journal.node, place=place)
+        self.timing = timing or Timing()
+        self.led = asyncio.Event()  # set while it leads
+        self._broker = broker
+        self._journal = journal
+        self._to = ""
+        self._is_stopping = False
+        self._doubts = 0
+        self._end: int | None = None  # of the log, when this node began to catch up
+        broker.leader = self
+
+    def status(self) -> Status:
+        view = self.view
+        return Status(view.role, view.epoch, view.leader, self._broker.engine.sequence, view.why)
+
+    async def start(self) -> None:
+        """Begin to follow."""
+        self._tell()
+        await self._broker.start(self.run)
+
+    async def stop(self) -> None:
+        """Hand over if this node leads, and stop."""
+        self._is_stopping = True
+        self._broker.relieve()
+        await self._broker.stop()
+
+    def step_down(self, to: str = "") -> None:
+        """Let another node lead: the one that is named, or any."""
+        self._to = to
+        if self.view.role is Role.LEADING:
+            self._broker.relieve()
+
+    # What may be answered from memory.
+
+    def may_read(self) -> bool:
+        """Return whether no other node can lead by now; a follower answers what it has."""
+        if self.view.role is not Role.LEADING:
+            return True
+        self._note_stored()
+        return self.view.may_read(_now_us(), self.timing)
+
+    async def confirm(self) -> None:
+        """Return when an entry that was put after this call stands in the log."""
+        await self._beat()
+
+    # The loop.
+
+    async def run(self) -> None:
+        """Follow and lead by turns, until told to stop."""
+        action = Action.FOLLOW
+        while action is not Action.EXIT:
+            log.debug("next", action=str(action), role=str(self.view.role))
+            match action:
+                case Action.CLAIM:
+                    action = await self._claim()
+                case Action.LEAD:
+                    action = await self._lead()
+                case Action.HAND_OVER:
+                    action = await self._hand_over()
+                case Action.FOLLOW:
+                    action = await self._rejoin()
+                case Action.STAND_STILL | Action.RESTORE:
+                    action = await self._stand_still()
+                case _:
+                    action = await self._follow()
+
+    def _do(self, event: Event) -> Action:
+        """Let leadership decide about an event, and return what to do."""
+        before = self.view
+        move: Move = step(self.view, event, _now_us(), self.timing)
+        self.view = move.view
+        if move.to:
+            self._to = move.to
+        if (before.role, before.leader) != (self.view.role, self.view.leader):
+            self._tell()
+        return move.action
+
+    def _tell(self) -> None:
+        """Log what this node is now, and let the doors know."""
+        view = self.view
+        log.info("role", role=str(view.role), epoch=view.epoch, leader=view.leader, why=view.why)
+        if view.role is Role.LEADING:
+            self._broker.health.down = ""
+            self.led.set()
+            return
+        self.led.clear()
+        what = f"this node is {view.role}"
+        self._broker.health.down = f"{what}; {view.leader} leads" if view.leader else what
+
+    # Following.
+
+    async def _rejoin(self) -> Action:
+        """Build the state from disk, and find where the log goes on."""
+        engine = self._broker.engine
+        await self._broker.off_loop(lambda: None)  # What is being written is written.
+        if engine.sequence != self._journal.mirror.last() or engine.fault is not None:
+            engine.rebuild()
+        while not self._is_stopping:
+            try:
+                await self._broker.in_journal(self._journal.find_place)
+                break
+            except OutOfReach as fault:
+                log.warning("the log is out of reach", fault=str(fault))
+                await asyncio.sleep(_DOUBT_S)
+        return Action.NOTHING
+
+    async def _follow(self) -> Action:
+        """Apply what is in the log, until there is something else to do."""
+        while not self._is_stopping:
+            try:
+                if self.view.role is Role.CATCHING_UP and self._end is None:
+                    self._end = await self._broker.in_journal(self._journal.log.end)
+                await self._apply(await self._broker.in_journal(self._listen))
+            except StorageFault as fault:
+                action = await self._doubt(fault)
+            else:
+                self._doubts = 0
+                if self._end is not None and self._journal.mark.position >= self._end:
+                    self._do(CaughtUp())
+                    self._end = None
+                action = self._do(Tick())
+            self._broker.follow_behind()
+            if action is not Action.NOTHING:
+                return action
+        return self._do(Stop())
+
+    async def _doubt(self, fault: StorageFault) -> Action:
+        """Ask again where that may help; return what to do where it does not."""
+        if isinstance(fault, Behind):
+            return self._do(FellBehind(str(fault)))
+        if isinstance(fault, NewerFormat):
+            return self._do(MetNewer(str(fault)))
+        if not isinstance(fault, Astray | OutOfReach | DiskFull):
+            raise fault
+        if isinstance(fault, Astray):
+            self._doubts += 1
+            if self._doubts > _DOUBTS_MAX:
+                return self._do(WentAstray(str(fault)))
+        log.warning("cannot follow the log; asking again", fault=str(fault))
+        await asyncio.sleep(_DOUBT_S)
+        return await self._rejoin()
+
+    def _listen(self) -> list[Heard]:
+        due_us = next_us(self.view, self.timing)
+        patience_us = _PATIENCE_US if due_us is None else min(_PATIENCE_US, due_us - _now_us())
+        return self._journal.follow(max(patience_us, 0) / SECOND)
+
+    async def _apply(self, heard: list[Heard]) -> None:
+        began_ns = monotonic_ns()
+        for entry in heard:
+            self._do(self._event_of(entry))
+            if entry.kind == Kind.BATCH:
+                self._broker.follow(entry.sequence, entry.body)
+            if monotonic_ns() - began_ns > _SLICE_NS:
+                await asyncio.sleep(0)
+                began_ns = monotonic_ns()
+
+    def _event_of(self, entry: Heard) -> Event:
+        if entry.kind == Kind.CLAIM:
+            claim = msgspec.msgpack.decode(entry.body, type=Claim)
+            if claim.cluster != self._journal.cluster:
+                raise Astray(f"the log belongs to the cluster {claim.cluster}")
+            return HeardClaim(entry.epoch, claim.writer)
+        if entry.kind == Kind.HAND_OVER:
+            return HeardHandOver(entry.epoch, msgspec.msgpack.decode(entry.body, type=HandOver).to)
+        return HeardEntry(entry.epoch)
+
+    async def _stand_still(self) -> Action:
+        """Wait for a person, or for the end."""
+        log.error("this node stands still", role=str(self.view.role), why=self.view.why)
+        while not self._is_stopping:
+            self._broker.follow_behind()
+            await asyncio.sleep(_DOUBT_S)
+        return self._do(Stop())
+
+    # Leading.
+
+    async def _claim(self) -> Action:
+        now_us = self._broker.now_us()
+        try:
+            epoch = await self._broker.in_journal(lambda: self._journal.claim_here(now_us))
+        except StorageFault as fault:
+            log.info("claim lost", why=str(fault))
+            return self._do(ClaimTaken())
+        self._broker.engine.epoch = epoch
+        return self._do(ClaimStored(epoch, self._journal.sent_ns // 1_000))
+
+    async def _lead(self) -> Action:
+        beating = asyncio.create_task(self._keep_beating(), name="jackalope-beats")
+        try:
+            await self._broker.lead()
+        except Fenced:
+            return await self._end_leading(WasFenced(), "another node leads; connect again")
+        except StorageFault as fault:
+            log.exception("storage failed; another node is to lead", fault=str(fault))
+        finally:
+            beating.cancel()
+        event: Event = WasFenced() if self._journal.is_fenced else StepDown(self._to)
+        if self._is_stopping and not self._journal.is_fenced:
+            event = Stop()
+        return await self._end_leading(event, "another node is to lead; connect again")
+
+    async def _end_leading(self, event: Event, why: str) -> Action:
+        action = self._do(event)
+        self._broker.end_sessions(why)
+        return action
+
+    async def _hand_over(self) -> Action:
+        to, self._to = self._to, ""
+        try:
+            await self._broker.in_journal(lambda: self._journal.hand_over(to))
+        except Fenced:
+            return self._do(WasFenced())
+        except StorageFault as fault:
+            log.warning("the hand-over was not told", fault=str(fault))
+        return self._do(HandedOver())
+
+    async def _keep_beating(self) -> None:
+        """Put a beat whenever nothing else was put for a while."""
+        while True:
+            self._note_stored()
+            due_us = next_us(self.view, self.timing) or _now_us()
+            await asyncio.sleep(max(due_us - _now_us(), 0) / SECOND)
+            self._note_stored()
+            if self._do(Tick()) is Action.BEAT:
+                try:
+                    await self._beat()
+                except Fenced:
+                    self._broker.relieve()
+                    return
+
+    async def _beat(self) -> None:
+        at_us = self._broker.now_us()
+        await self._broker.in_journal(lambda: self._journal.beat(at_us))
+        self._note_stored()
+
+    def _note_stored(self) -> None:
+        if self.view.role is Role.LEADING:
+            self._do(EntryStored(self._journal.sent_ns // 1_000))
+
+
+def _now_us() -> int:
+    return monotonic_ns() // 1_000

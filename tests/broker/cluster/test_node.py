@@ -1,0 +1,221 @@
+"""Nodes that follow, claim, lead, step down and come back, with real files and a real log."""
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jackalope.broker.cluster.leadership import Role
+from jackalope.core.task import TaskSpec
+from jackalope.storage import Fenced
+from jackalope.storage.shared.memory import MemoryEngine, MemoryLog
+from tests.broker.cluster.machines import Cluster, in_loop, running, until
+from tests.core.driving import spec
+from tests.storage.shared.servers import Servers
+from tests.storage.shared.servers import running as nats_servers
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def tasks(first: int, count: int) -> list[TaskSpec]:
+    return [spec(number) for number in range(first, first + count)]
+
+
+async def check_equal(cluster: Cluster) -> None:
+    """Check that every node has every acknowledged task, and all have the same."""
+    machines = await cluster.settled()
+    found = [machine.submitted() for machine in machines]
+    assert all(each == found[0] for each in found)
+    assert cluster.acknowledged <= found[0]
+
+
+@in_loop
+async def test_one_of_three_leads_and_the_others_have_what_it_decides(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        leader = await cluster.led()
+        for task in tasks(1, 20):
+            await cluster.submit(task)
+        await check_equal(cluster)
+        assert sum(each.leads for each in cluster.machines) == 1
+        followers = [each for each in cluster.machines if not each.leads]
+        assert {each.node.view.leader for each in followers} == {leader.name}
+        assert all("following" in each.broker.health.trouble() for each in followers)
+        assert leader.broker.health.trouble() == ""
+
+
+@in_loop
+async def test_a_lost_leader_is_replaced_and_comes_back_as_a_follower(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        for round_ in range(3):
+            for task in tasks(100 * round_ + 1, 10):
+                await cluster.submit(task)
+            first = await cluster.led()
+            epoch = first.node.view.epoch
+            await first.lose()
+            second = await cluster.led()
+            assert second is not first
+            assert second.node.view.epoch > epoch
+            for task in tasks(100 * round_ + 50, 10):
+                await cluster.submit(task)
+            await first.start()
+            await check_equal(cluster)
+        assert len(cluster.acknowledged) == 60
+
+
+@in_loop
+async def test_a_leader_that_is_cut_off_tells_nothing_and_follows_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        for task in tasks(1, 5):
+            await cluster.submit(task)
+        old = await cluster.led()
+        old.wire.is_cut = True
+        waiting = asyncio.create_task(cluster.submit(tasks(6, 1)[0]))
+        await until(lambda: cluster.leader() is not old)
+        await waiting
+        assert old.node.view.role is Role.LEADING  # as far as it knows
+        assert not old.node.may_read()
+        old.wire.is_cut = False
+        await check_equal(cluster)
+        assert not old.leads
+
+
+@in_loop
+async def test_answers_that_are_lost_cost_time_and_no_task(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        leader = await cluster.led()
+        leader.wire.loses_answers = True
+        waiting = [asyncio.create_task(cluster.submit(task)) for task in tasks(1, 5)]
+        await asyncio.sleep(0.3)
+        leader.wire.loses_answers = False
+        await asyncio.gather(*waiting)
+        await check_equal(cluster)
+
+
+@in_loop
+async def test_a_leader_that_stops_hands_over_at_once(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        await cluster.submit(tasks(1, 1)[0])
+        leader = await cluster.led()
+        await cluster.settled()
+        began = asyncio.get_running_loop().time()
+        await leader.stop()
+        await cluster.led()
+        assert asyncio.get_running_loop().time() - began < 5
+        await cluster.submit(tasks(2, 1)[0])
+        await check_equal(cluster)
+
+
+@in_loop
+async def test_a_leader_steps_down_for_the_node_that_is_named(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        await cluster.submit(tasks(1, 1)[0])
+        leader = await cluster.led()
+        await cluster.settled()
+        heir = next(each for each in reversed(cluster.machines) if each is not leader)
+        leader.node.step_down(heir.name)
+        await until(lambda: heir.leads)
+        await cluster.submit(tasks(2, 1)[0])
+        await check_equal(cluster)
+
+
+@in_loop
+async def test_a_node_that_missed_much_catches_up_before_it_may_lead(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        await cluster.led()
+        await cluster.settled()
+        away = next(each for each in cluster.machines if not each.leads)
+        await away.lose()
+        for task in tasks(1, 40):
+            await cluster.submit(task)
+        await away.start()
+        await check_equal(cluster)
+
+
+@in_loop
+async def test_a_leader_confirms_that_it_leads_before_it_answers_late(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        leader = await cluster.led()
+        await cluster.settled()
+        assert await leader.broker.read(lambda engine: engine.fault) is None
+        leader.wire.is_cut = True
+        await asyncio.sleep(0.3)
+        reading = asyncio.create_task(leader.broker.read(lambda engine: engine.sequence))
+        await until(lambda: cluster.leader() not in (leader, None))
+        assert not reading.done()
+        leader.wire.is_cut = False
+        with pytest.raises(Fenced):
+            await reading
+
+
+@in_loop
+async def test_a_damaged_log_is_not_followed(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        await cluster.led()
+        up = await cluster.settled()
+        follower = next(each for each in up if not each.leads)
+        await follower.lose()
+        first = min(log.messages)
+        raw = bytearray(log.messages[first])
+        raw[-1] ^= 1
+        log.messages[first] = bytes(raw)
+        shutil.rmtree(tmp_path / follower.name)
+        await follower.start()
+        await until(lambda: follower.node.view.role is Role.QUARANTINED)
+        assert "damaged" in follower.node.status().why
+        await follower.stop()
+
+
+# On JetStream.
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with nats_servers(tmp_path_factory.mktemp("nats")) as servers:
+        yield servers
+
+
+@in_loop
+async def test_nodes_on_jetstream_lose_a_leader(tmp_path: Path, servers: Servers) -> None:
+    async with running(tmp_path, lambda: servers.engine("nodes")) as cluster:
+        for task in tasks(1, 10):
+            await cluster.submit(task)
+        first = await cluster.led()
+        await first.lose()
+        for task in tasks(11, 10):
+            await cluster.submit(task)
+        await first.start()
+        await check_equal(cluster)
+
+
+@in_loop
+async def test_nodes_outlive_the_server_that_decides(tmp_path: Path, servers: Servers) -> None:
+    """The log elects another copy: nothing is lost, and what waits is stored then."""
+    async with running(tmp_path, lambda: servers.engine("servers")) as cluster:
+        for task in tasks(1, 5):
+            await cluster.submit(task)
+        leader = await cluster.led()
+        name = leader.wire.state().leader
+        server = next(each for each in servers.all if each.place.name == name)
+        pid = server.pid()
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        for task in tasks(6, 5):
+            await cluster.submit(task)
+        server.start()
+        server.wait()
+        await check_equal(cluster)
