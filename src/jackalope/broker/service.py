@@ -39,7 +39,7 @@ from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, Effect, Reply, TaskEnded
 from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.refusals import Refusal
-from jackalope.storage import DiskFull, Storage, StorageFault
+from jackalope.storage import DiskFull, Fenced, Storage, StorageFault
 
 if TYPE_CHECKING:
     from jackalope.core.core import Core
@@ -74,7 +74,14 @@ class TurnListener(Protocol):
 
 
 class Leader(Protocol):
-    """What a node that leads a cluster may answer from memory."""
+    """Who leads a cluster, and what may be answered from memory."""
+
+    @property
+    def epoch(self) -> int:
+        """How often the leader has changed."""
+
+    def elsewhere(self, door: str) -> str | None:
+        """Return where a door of the leader is; nothing if none is known, None if this one is."""
 
     def may_read(self) -> bool:
         """Return whether no other node can lead by now."""
@@ -466,6 +473,8 @@ class Broker:
         self.meter.machine.faults += 1
         self.meter.settle()
         refusals = self.engine.fail(turn, fault)
+        if isinstance(fault, Fenced) and self.engine.is_shared:
+            raise fault  # The peers repeat it at the node that leads now.
         self.meter.count_refusals(turn, refusals)
         self._release(refusals)
         if not isinstance(fault, DiskFull):

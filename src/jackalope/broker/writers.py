@@ -7,8 +7,10 @@ engine's.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic_ns
+from typing import TypeVar
 
 import structlog
 
@@ -18,6 +20,8 @@ from jackalope.broker.inbox import Bell
 from jackalope.broker.telemetry.meter import Meter
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.storage import DiskFull
+
+T = TypeVar("T")
 
 log = structlog.get_logger(component="broker")
 

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from jackalope import __version__
 from jackalope.broker.access import THE_BROKER, Access
+from jackalope.broker.cluster.members import cluster_problems
 from jackalope.broker.config.loader import Declarations, declaration_problems
 from jackalope.broker.config.schema import (
     BlobsConfig,
@@ -51,6 +52,7 @@ from jackalope.transport.address import Address
 
 if TYPE_CHECKING:
     from jackalope.broker.telemetry.tracing import Tracer
+    from jackalope.cli.cluster import ClusterPlace
     from jackalope.doors.amqp import AmqpDoor
     from jackalope.doors.http.app import HttpDoor
     from jackalope.doors.http.management.server import ManagementDoor
@@ -67,6 +69,16 @@ class Door(Protocol):
         """Accept no more connections, and close."""
 
 
+class Work(Protocol):
+    """What works: a broker that is alone, or the node that drives it."""
+
+    async def start(self) -> None:
+        """Begin."""
+
+    async def stop(self) -> None:
+        """End in good order."""
+
+
 async def run_broker(config: Config, *, accepts_loss: bool = False) -> Exit:
     """Run a broker until asked to stop, and return the exit code."""
     _tune()
@@ -76,18 +88,24 @@ async def run_broker(config: Config, *, accepts_loss: bool = False) -> Exit:
         loop.add_signal_handler(number, _on_signal, stop)
     _refuse_bad(config)
     tracers, event_log = _tracers(config), EventLog(config.log)
-    broker = _open(config, [event_log, *tracers], accepts_loss=accepts_loss)
+    listeners: list[TurnListener] = [event_log, *tracers]
+    place = _place_in_cluster(config)
+    broker = _make(config, await _open(config, place, accepts_loss=accepts_loss), listeners)
+    worker: Work = broker if place is None else place.node(broker)
     try:
-        doors = await _start(broker, config)
+        doors = await _start(broker, worker, config)
     except BaseException:
         with suppress(Exception):
-            await broker.stop()
+            await worker.stop()
         raise
     watching = asyncio.create_task(event_log.watch(broker), name="jackalope-event-log")
     try:
-        return await _run(broker, tracers, doors, config, stop)
+        return await _run((broker, worker), tracers, doors, config, stop)
     finally:
         watching.cancel()
+        if place is not None:
+            await place.rest()
+            await asyncio.to_thread(place.close)
 
 
 # Starting.
@@ -106,7 +124,7 @@ def _tune() -> None:
 
 def _refuse_bad(config: Config) -> None:
     """Refuse what can be refused before there is a data folder."""
-    is_new = JournalPlace(Path(config.data.folder)).kind is None
+    is_new = JournalPlace(Path(config.data.folder)).kind is None and not config.cluster.id
     problems = exposure_problems(config, has_keys=bool(config.auth.keys)) if is_new else []
     problems += declaration_problems(config) if is_new else []
     if problems:
@@ -143,12 +161,29 @@ def _try_ports(config: Config) -> None:
             raise _cannot_listen(error, host, port, flag) from None
 
 
-def _open(config: Config, listeners: list[TurnListener], *, accepts_loss: bool) -> Broker:
-    """Open the storage, and rebuild from it what the broker knew."""
+def _place_in_cluster(config: Config) -> ClusterPlace | None:
+    """Return the place of this broker in a cluster; None if it is alone.
+
+    Raises:
+        Failure: the cluster is not configured as it must be, or what it needs is not installed.
+    """
+    if not config.cluster.id:
+        return None
+    from jackalope.cli.cluster import ClusterPlace
+
+    if problems := cluster_problems(config):
+        raise bad_config(problems)
+    return ClusterPlace(config)
+
+
+async def _open(config: Config, place: ClusterPlace | None, *, accepts_loss: bool) -> Storage:
+    """Open the storage."""
     data = config.data
     try:
         store = store_of(config, os.environ)
-        storage = Storage.open(
+        if place is not None:
+            return await place.open(store)
+        return Storage.open(
             Path(data.folder),
             data.durability,
             data.interval_us,
@@ -161,12 +196,16 @@ def _open(config: Config, listeners: list[TurnListener], *, accepts_loss: bool) 
         raise Failure(str(fault), code=Exit.BUSY) from None
     except StorageFault as fault:
         raise Failure(str(fault), code=Exit.STORAGE) from None
+
+
+def _make(config: Config, storage: Storage, listeners: list[TurnListener]) -> Broker:
+    """Make a broker, and rebuild from the storage what it knew."""
     access = Access(config.auth.keys, may_be_open=may_be_open(config))
     try:
         return Broker(
             storage,
             access=access,
-            free_bytes_min=data.free_bytes_min,
+            free_bytes_min=config.data.free_bytes_min,
             default_policy=config.queue_defaults.policy(),
             limits=config.limits,
             listeners=listeners,
@@ -188,15 +227,16 @@ def _tracers(config: Config) -> list[Tracer]:
     return [Tracer(config.telemetry.endpoint)]
 
 
-async def _start(broker: Broker, config: Config) -> list[Door]:
+async def _start(broker: Broker, worker: Work, config: Config) -> list[Door]:
     """Bring the broker to work, declare what is configured, and open the doors."""
     if problems := exposure_problems(config, has_keys=bool(broker.access.all_keys())):
         raise bad_config(problems)
     tls = _tls(config)
     launchers = make_launchers(config)
-    await broker.start()
+    await worker.start()
     pools = await start_pools(broker, config, launchers)
-    await _declare(broker, config)
+    if broker.leader is None:
+        await declare(broker, config)
     native = await _open_native(broker, config, tls)
     # Said at once: the other doors take a while to load.
     address = _announce(config, native)
@@ -330,7 +370,7 @@ def _folder(config: Config) -> str:
     return "memory" if is_in_memory else str(Path(config.data.folder).resolve())
 
 
-async def _declare(broker: Broker, config: Config) -> None:
+async def declare(broker: Broker, config: Config) -> None:
     """Declare the queues, pools and limits of the configuration: all of them, or none."""
     wanted, session = Declarations(config), LocalSession(broker, THE_BROKER)
     session.open()
@@ -356,9 +396,14 @@ def _on_signal(stop: asyncio.Event) -> None:
 
 
 async def _run(
-    broker: Broker, tracers: list[Tracer], doors: list[Door], config: Config, stop: asyncio.Event
+    work: tuple[Broker, Work],
+    tracers: list[Tracer],
+    doors: list[Door],
+    config: Config,
+    stop: asyncio.Event,
 ) -> Exit:
     """Work until asked to stop or unable to go on, and return the exit code."""
+    broker, worker = work
     stopping = asyncio.create_task(stop.wait())
     failing = asyncio.create_task(broker.failed())
     await asyncio.wait([stopping, failing], return_when=asyncio.FIRST_COMPLETED)
@@ -369,7 +414,7 @@ async def _run(
     try:
         async with asyncio.timeout(config.shutdown.deadline_us / 1e6):
             await _close(doors)
-            await broker.stop()
+            await worker.stop()
             for tracer in tracers:
                 await asyncio.to_thread(tracer.stop)
     except TimeoutError:

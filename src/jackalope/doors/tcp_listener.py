@@ -37,6 +37,13 @@ G = TypeVar("G", bound=Guest)
 C = TypeVar("C", bound=NativeConfig | AmqpConfig)
 
 
+class _Away(asyncio.Protocol):
+    """A connection to a node that does not lead, of a peer that must find the one that does."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
 class Listener(ABC, Generic[G, C]):
     """A door that listens."""
 
@@ -46,6 +53,8 @@ class Listener(ABC, Generic[G, C]):
     #: How long a new connection may take to introduce itself, and how long a peer may not read.
     hello_us: int
     stuck_us: int
+    #: Whether the protocol can name the node that leads; else another node takes no connection.
+    sends_on = False
 
     def __init__(self, broker: Broker, config: C, tls: ssl.SSLContext | None) -> None:
         self.broker = broker
@@ -69,7 +78,7 @@ class Listener(ABC, Generic[G, C]):
         """Start listening; raises `OSError` if the address is unavailable."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self.connect,
+            self._accept,
             self.host,
             self.port,
             backlog=1024,
@@ -80,6 +89,12 @@ class Listener(ABC, Generic[G, C]):
         self.port = self._server.sockets[0].getsockname()[1]
         self.broker.access.changed.append(self._check_access)
         self._watch = asyncio.create_task(self._look_after(), name=f"jackalope-{self.name}-door")
+
+    def _accept(self) -> asyncio.Protocol:
+        leader = self.broker.leader
+        if leader is None or self.sends_on or leader.elsewhere(self.name) is None:
+            return self.connect()
+        return _Away()
 
     async def stop(self) -> None:
         """Accept no more connections, send goodbye to those that are open, and close."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,14 @@ from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.task import BlobRef
 from jackalope.storage import Blobs, Corrupt
 from jackalope.storage.blobs.folder import CHUNK_BYTES, FolderBlobs
+from jackalope.storage.blobs.jetstream import JetStreamBlobs
 from jackalope.storage.blobs.s3 import S3Blobs
 from jackalope.storage.memory import MemoryBlobs
 from tests.storage.blobs.s3_server import S3Server
 
 BODY = bytes(range(256)) * (CHUNK_BYTES // 100)
+
+_numbers = count(1)
 
 #: More than two parts of an upload to S3.
 LARGE = bytes(11 * 1024 * 1024)
@@ -27,12 +31,17 @@ def server() -> Iterator[S3Server]:
     server.stop()
 
 
-@pytest.fixture(params=["memory", "folder", "s3"])
-def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
+@pytest.fixture(params=["memory", "folder", "s3", "jetstream"])
+def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Blobs]:
     if request.param == "s3":
         server: S3Server = request.getfixturevalue("server")
-        return S3Blobs(server.place(), "tests")
-    return MemoryBlobs() if request.param == "memory" else FolderBlobs(tmp_path)
+        yield S3Blobs(server.place(), "tests")
+    elif request.param == "jetstream":
+        engine = request.getfixturevalue("servers").engine(f"b{next(_numbers)}")
+        yield JetStreamBlobs(engine, "a")
+        engine.close()
+    else:
+        yield MemoryBlobs() if request.param == "memory" else FolderBlobs(tmp_path)
 
 
 @pytest.fixture

@@ -9,19 +9,13 @@ import pytest
 from jackalope.storage.shared.log import LogEngine
 from jackalope.storage.shared.memory import MemoryEngine, MemoryLog
 from jackalope.storage.shared.postgres import PostgresEngine
-from tests.storage.shared.servers import Servers, has_postgres, postgres, running
+from tests.storage.shared.servers import has_postgres, postgres
 
 OpenEngine = Callable[[], LogEngine]
 
 ENGINES = ["memory", "jetstream", "postgres"]
 
 _numbers = count(1)
-
-
-@pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    with running(tmp_path_factory.mktemp("nats")) as servers:
-        yield servers
 
 
 @pytest.fixture(scope="session")

@@ -100,6 +100,7 @@ class BlobKeeper(Blobs):
         self._doubting = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._is_reachable = True
+        self.is_ours = True  # whether this broker may delete; another node's tasks name them too
 
     # The port.
 
@@ -115,6 +116,8 @@ class BlobKeeper(Blobs):
         if self._flight.is_shared(name):
             self._doubt(name)
             return
+        if not self.is_ours:
+            return  # The node that leads does, or its sweep.
         if len(self._leaving) < DELETES_MAX:
             self._leaving[name] = None
         self._deleting.set()
@@ -209,6 +212,12 @@ class BlobKeeper(Blobs):
         self._doubted[name] = monotonic() + self.doubt_s
         self._doubting.set()
 
+    def leave(self) -> None:
+        """Delete nothing from now on: another node leads."""
+        self.is_ours = False
+        self._leaving.clear()
+        self._doubted.clear()
+
     # Life.
 
     def start(self) -> None:
@@ -228,6 +237,8 @@ class BlobKeeper(Blobs):
 
     async def sweep(self) -> int:
         """Delete every unowned blob in the background, and return how many."""
+        if not self.is_ours:
+            return 0
         removed = await self.off_loop(self._store.clear)
         names = self._store.names()
         while some := await self.off_loop(lambda: list(islice(names, SWEEP_NAMES))):

@@ -7,6 +7,7 @@ journal's thread, one call at a time; everything that touches the core runs on t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from time import monotonic_ns
 from typing import NamedTuple
 
@@ -74,7 +75,8 @@ class Node:
     ) -> None:
         self.view = View(name=journal.node, place=place)
         self.timing = timing or Timing()
-        self.led = asyncio.Event()  # set while it leads
+        self.on_lead: Callable[[], Coroutine[None, None, None]] | None = None
+        self.find: Callable[[str, str], str] = lambda name, _: name  # where a node's door is
         self._broker = broker
         self._journal = journal
         self._to = ""
@@ -82,6 +84,7 @@ class Node:
         self._doubts = 0
         self._end: int | None = None  # of the log, when this node began to catch up
         broker.leader = self
+        broker.blobs.is_ours = False
 
     def status(self) -> Status:
         view = self.view
@@ -116,6 +119,19 @@ class Node:
     async def confirm(self) -> None:
         """Return when an entry that was put after this call stands in the log."""
         await self._beat()
+
+    # Where the leader is.
+
+    def elsewhere(self, door: str) -> str | None:
+        """Return where a door of the leader is; nothing if none is known, None if this one is."""
+        if self.view.role is Role.LEADING:
+            return None
+        leader = self.view.leader
+        return self.find(leader, door) if leader and leader != self.view.name else ""
+
+    @property
+    def epoch(self) -> int:
+        return self.view.epoch
 
     # The loop.
 
@@ -155,9 +171,7 @@ class Node:
         log.info("role", role=str(view.role), epoch=view.epoch, leader=view.leader, why=view.why)
         if view.role is Role.LEADING:
             self._broker.health.down = ""
-            self.led.set()
             return
-        self.led.clear()
         what = f"this node is {view.role}"
         self._broker.health.down = f"{what}; {view.leader} leads" if view.leader else what
 
@@ -261,6 +275,7 @@ class Node:
 
     async def _lead(self) -> Action:
         beating = asyncio.create_task(self._keep_beating(), name="jackalope-beats")
+        begun = [beating, asyncio.create_task(self._begin(), name="jackalope-lead")]
         try:
             await self._broker.lead()
         except Fenced:
@@ -268,11 +283,27 @@ class Node:
         except StorageFault as fault:
             log.exception("storage failed; another node is to lead", fault=str(fault))
         finally:
-            beating.cancel()
+            self._broker.blobs.leave()
+            for task in begun:
+                task.cancel()
+            await asyncio.gather(*begun, return_exceptions=True)
         event: Event = WasFenced() if self._journal.is_fenced else StepDown(self._to)
         if self._is_stopping and not self._journal.is_fenced:
             event = Stop()
         return await self._end_leading(event, "another node is to lead; connect again")
+
+    async def _begin(self) -> None:
+        """Declare what is configured; later delete what no task names.
+
+        A leader that was deposed may have named it again, and its last entry may still come.
+        """
+        if self.on_lead is not None:
+            try:
+                await self.on_lead()
+            except Exception:
+                log.exception("what is configured was not declared")
+        await asyncio.sleep(2 * self.timing.takeover_us / SECOND)
+        self._broker.blobs.is_ours = True
 
     async def _end_leading(self, event: Event, why: str) -> Action:
         action = self._do(event)

@@ -528,6 +528,69 @@ class NamespaceConfig(msgspec.Struct, frozen=True):
     pools: dict[str, PoolConfig] = {}
 
 
+class ClusterLog(StrEnum):
+    """Where the log is that the nodes of a cluster share."""
+
+    EMBEDDED = "embedded"
+    NATS = "nats"
+    POSTGRES = "postgres"
+
+
+class ClusterConfig(msgspec.Struct, frozen=True):
+    """Several nodes that are one broker. All but `cluster.node` is the same on each of them."""
+
+    id: Annotated[
+        str,
+        _about(
+            "The name of the cluster; empty for a broker that is alone.",
+            pattern="^[A-Za-z0-9-]{0,32}$",
+        ),
+    ] = ""
+    node: Annotated[str, _about("The name of this node, one of `cluster.members`.")] = ""
+    members: Annotated[
+        tuple[str, ...],
+        _about(
+            "The nodes: `name=host`, followed by `native=PORT`, `http=PORT`, `amqp=PORT` or "
+            "`route=PORT` where a port is not the default. One, three or five."
+        ),
+    ] = ()
+    secret: Annotated[str, _secret("The secret by which the nodes recognize each other.")] = ""
+    log: Annotated[
+        ClusterLog,
+        _about(
+            "Where the shared log is. `embedded`: in a nats-server that each node starts. `nats`: "
+            "in NATS at `cluster.urls`. `postgres`: in the database `cluster.dsn`."
+        ),
+    ] = ClusterLog.EMBEDDED
+    urls: Annotated[
+        tuple[str, ...], _about("The servers of NATS, such as `nats://user:password@host:4222`.")
+    ] = ()
+    dsn: Annotated[str, _secret("How to connect to PostgreSQL, as libpq takes it.")] = ""
+    binary: Annotated[
+        str, _about("The program nats-server; empty for that of `jackalope[cluster]`.")
+    ] = ""
+    nats_port: Annotated[
+        int, _about("The port of this node's nats-server, on loopback.", ge=1, le=65_535)
+    ] = 7424
+    monitor_port: Annotated[
+        int, _about("The port where it reports its health, on loopback.", ge=1, le=65_535)
+    ] = 7425
+    beat_us: Annotated[
+        int,
+        _about("The interval at which an idle leader reports that it leads.", ge=10 * MILLISECOND),
+    ] = 300 * MILLISECOND
+    read_lease_us: Annotated[
+        int,
+        _about("How long after a report a leader answers reads from memory.", ge=20 * MILLISECOND),
+    ] = 900 * MILLISECOND
+    takeover_us: Annotated[
+        int,
+        _about(
+            "How long a leader may be silent before another node takes over.", ge=30 * MILLISECOND
+        ),
+    ] = 1_200 * MILLISECOND
+
+
 class Config(msgspec.Struct, frozen=True):
     """Every setting of a broker."""
 
@@ -544,6 +607,7 @@ class Config(msgspec.Struct, frozen=True):
     telemetry: TelemetryConfig = TelemetryConfig()
     shutdown: ShutdownConfig = ShutdownConfig()
     launch: LaunchConfig = LaunchConfig()
+    cluster: ClusterConfig = ClusterConfig()
     queue_defaults: QueueConfig = QueueConfig()
     launchers: dict[str, dict[str, Any]] = {}
     namespaces: dict[str, NamespaceConfig] = {}

@@ -16,7 +16,7 @@ from typing import Any
 from uvicorn.protocols.utils import ClientDisconnected
 
 from jackalope.broker.config.schema import GridlikeConfig, HttpConfig
-from jackalope.broker.service import Broker
+from jackalope.broker.service import Broker, Leader
 from jackalope.doors.http import dashboard, health, openapi, prometheus
 from jackalope.doors.http.asgi import (
     HTTP,
@@ -83,7 +83,10 @@ _FAILED = 4500
 
 def application(door: HttpDoor, *, is_watching: bool = False) -> ASGIApp:
     """Return what answers at a door, or at its port for those who watch."""
-    app, origins = build(door, is_watching=is_watching), door.settings.cors_origins
+    app: ASGIApp = build(door, is_watching=is_watching)
+    if door.broker.leader is not None and not is_watching:
+        app = OneOfSeveral(app, door.broker.leader, "https" if door.has_tls else "http")
+    origins = door.settings.cors_origins
     return Cors(app, origins) if origins else app
 
 
@@ -174,6 +177,42 @@ async def _call(route: Route, connection: Connection, values: tuple[str, ...]) -
     return await route.handler(connection, **dict(zip(route.parameters(), values, strict=True)))
 
 
+class OneOfSeveral:
+    """Answers for a node of a cluster: what another node must answer is asked there.
+
+    A redirect is followed with the same method; where a client would not send its body or its key
+    again, the answer names the leader, and nothing is redirected.
+    """
+
+    def __init__(self, app: ASGIApp, leader: Leader, scheme: str) -> None:
+        self._app = app
+        self._leader = leader
+        self._scheme = scheme
+        self._own = {route.path for route in WATCHING}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        address = None if scope["path"] in self._own else self._leader.elsewhere("http")
+        if address is None:
+            await self._app(scope, receive, send)
+            return
+        await self._send_on(scope, address).send(scope, receive, send)
+
+    def _send_on(self, scope: Scope, address: str) -> Response:
+        if not address:
+            body = b'{"error": {"code": "no_leader", "message": "no node leads just now"}}'
+            return Response(body, 503, {"Retry-After": "1"})
+        headers = {"X-Jackalope-Leader": address}
+        if scope["type"] == HTTP and scope["method"] in ("GET", "HEAD"):
+            query = f"?{scope['query_string'].decode()}" if scope["query_string"] else ""
+            path = scope["raw_path"].decode() if scope.get("raw_path") else scope["path"]
+            return Response(
+                b"", 307, headers | {"Location": f"{self._scheme}://{address}{path}{query}"}
+            )
+        message = f"another node leads: send this to {address}"
+        body = b'{"error": {"code": "not_leader", "message": "%s"}}' % message.encode()
+        return Response(body, 421, headers)
+
+
 class Cors:
     """Lets pages of other origins call an application, as far as that is configured."""
 
@@ -256,6 +295,7 @@ class HttpDoor:
         self.visits = Visits(broker.access)  # browsers that have signed in
         # set when the door closes; waiting and streaming requests end then
         self.closing = asyncio.Event()
+        self.has_tls = tls is not None
         self._listener = Listener(self.settings, broker.backlog, tls)
 
     async def start(self) -> None:

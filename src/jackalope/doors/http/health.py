@@ -33,7 +33,7 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True):
     connected_workers: int | None = None  # workers that are there
     pending_tasks: int | None = None  # tasks that wait
     trouble: str = ""  # why it cannot
-    role: Literal["leader"] | None = None  # what it does; a single broker leads
+    role: Literal["leader", "follower"] | None = None  # what it does; a single broker leads
     epoch: int | None = None  # the term of the leader: how often one has become the writer
     applied: int | None = None  # the last batch of the journal that it has applied
 
@@ -90,13 +90,14 @@ def _health(request: Request) -> Response:
     if asking.may(Permission.READ_TASKS) and not asking.is_limited():
         broker = door_of(request).broker
         workers, pending = count_connected(broker), count_pending(broker)
+        leads = broker.leader is None or broker.leader.elsewhere("http") is None
         health = Health(
             status=health.status,
-            is_leader=True,
+            is_leader=leads,
             connected_workers=workers,
             pending_tasks=pending,
             trouble=trouble,
-            role="leader",
+            role="leader" if leads else "follower",
             epoch=broker.engine.epoch,
             applied=broker.engine.sequence,
         )

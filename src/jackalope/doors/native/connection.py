@@ -48,6 +48,7 @@ from jackalope.wire.messages import (
     Fetch,
     Hello,
     Message,
+    Moved,
     Nack,
     Notice,
     Query,
@@ -314,6 +315,8 @@ class Connection(asyncio.Protocol):
             raise FrameError(f"protocol version {hello.version}; this broker speaks {VERSION}")
         if max(len(hello.name), len(hello.namespace), len(hello.agent)) > NAME_CHARS_MAX:
             raise FrameError(f"names in HELLO have at most {NAME_CHARS_MAX} characters")
+        if self._is_moved():
+            return
         if hello.pulse:
             self._beats_for = self._door.pulses.get(hello.pulse)
             if self._beats_for is None:
@@ -335,6 +338,17 @@ class Connection(asyncio.Protocol):
                 max(0, self._part_bytes_max),
             )
         )
+
+    def _is_moved(self) -> bool:
+        """Send a peer on to the node that leads, if that is another."""
+        leader = self._broker.leader
+        address = None if leader is None else leader.elsewhere("native")
+        if leader is None or address is None:
+            return False
+        if address:
+            self._write(Moved(address, leader.epoch))
+        self._close()  # While none leads, the peer comes again.
+        return True
 
     def _let_in(self, hello: Hello) -> bool:
         """Open a session for an authorized peer, and return whether it is."""

@@ -23,6 +23,7 @@ class NativeDoor(Listener[Connection, NativeConfig]):
     """A door for the native protocol."""
 
     name = "native"
+    sends_on = True
     goodbye = "the broker is shutting down; connect again later"
     hello_us = 5 * SECOND
     stuck_us = 30 * SECOND

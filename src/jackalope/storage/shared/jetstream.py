@@ -42,7 +42,7 @@ REPLICAS = 3
 
 _EXPECTED_LAST = "Nats-Expected-Last-Sequence"
 _WRONG_LAST = 10071
-_FULL = frozenset({10077, 10023, 10047, 10054})
+FULL = frozenset({10077, 10023, 10047, 10054})
 _NO_MESSAGE = 10037
 _TIMEOUT_S = 2.0
 
@@ -68,6 +68,7 @@ class JetStreamEngine:
         user: str = "",
         password: str = "",
     ) -> None:
+        self.cluster = cluster
         self.stream = f"JK_LOG_{cluster}_{shard}"
         self.subject = f"jackalope.{cluster}.log.{shard}"
         self._hint = f"jackalope.{cluster}.end.{shard}"
@@ -129,17 +130,21 @@ class JetStreamEngine:
             )
         self.message_bytes_max = self._client.max_payload - _HEADER_BYTES
         await self._client.subscribe(self._hint, cb=self._hear_hint)
-        await self._make_stream()
+        await self._make_stream(self._config)
 
-    async def _make_stream(self) -> None:
+    def make_stream(self, config: StreamConfig, timeout_s: float = 30.0) -> None:
+        """Make a stream, unless it is there."""
+        self._call(self._make_stream(config), timeout_s)
+
+    async def _make_stream(self, config: StreamConfig) -> None:
         js = self._client.jetstream(timeout=_TIMEOUT_S)
         while True:
             # Servers that have just started do not answer yet, or are not enough.
             with suppress(Error):
                 try:
-                    await js.stream_info(self.stream)
+                    await js.stream_info(str(config.name))
                 except NotFoundError:
-                    await js.add_stream(self._config)
+                    await js.add_stream(config)
                 return
             await asyncio.sleep(0.2)
 
@@ -169,7 +174,7 @@ class JetStreamEngine:
         code = error.get("err_code")
         if code == _WRONG_LAST:
             return Put.TAKEN
-        return Put.FULL if code in _FULL else Put.UNKNOWN
+        return Put.FULL if code in FULL else Put.UNKNOWN
 
     def get(self, position: int) -> bytes | None:
         return self._call(self._get(position))
@@ -266,7 +271,24 @@ class JetStreamEngine:
         await asyncio.gather(*others, return_exceptions=True)
         self._loop.stop()
 
-    # Requests.
+    # Requests, for what else is kept there.
+
+    def ask(self, subject: str, question: dict[str, Any]) -> dict[str, Any] | None:
+        """Ask the leader of a stream; None if what was asked for is not there."""
+        return self._call(self._ask(subject, question))
+
+    def request(self, subject: str, body: bytes) -> dict[str, Any]:
+        """Publish a message to a stream, and return its answer."""
+        return self._call(self._request(subject, body))
+
+    async def _request(self, subject: str, body: bytes) -> dict[str, Any]:
+        answer = await self._client.request(subject, body, timeout=_TIMEOUT_S)
+        return dict(json.loads(answer.data))
+
+    def last_of(self, stream: str, subject: str) -> bytes | None:
+        """Return the last message of a subject; None if it has none."""
+        found = self.ask(f"STREAM.MSG.GET.{stream}", {"last_by_subj": subject})
+        return None if found is None else b64decode(found["message"].get("data", ""))
 
     async def _info(self) -> dict[str, Any]:
         found = await self._ask(f"STREAM.INFO.{self.stream}", {})

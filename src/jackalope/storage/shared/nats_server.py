@@ -17,8 +17,9 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 
 import msgspec
@@ -94,14 +95,25 @@ class NatsServer:
             return None
         return pid if str(self.folder / CONFIG).encode() in command else None
 
-    def is_healthy(self, timeout_s: float = 1.0) -> bool:
+    def is_healthy(self) -> bool:
         """Return whether the server answers, and its copy of the log can be used."""
+        return self._health().get("status") == "ok"
+
+    def has_lost_its_disk(self) -> bool:
+        """Return whether the server has given up its copy until it is started again."""
+        return "not enabled" in str(self._health().get("error", ""))
+
+    def _health(self) -> dict[str, object]:
         address = f"http://{self.place.monitor}/healthz"
         try:
-            with urllib.request.urlopen(address, timeout=timeout_s) as answer:
-                return bool(json.load(answer).get("status") == "ok")
+            with urllib.request.urlopen(address, timeout=1.0) as answer:
+                return dict(json.load(answer))
+        except HTTPError as error:
+            with suppress(ValueError), error:
+                return dict(json.load(error))
         except (URLError, OSError, ValueError):
-            return False
+            pass
+        return {}
 
     def wait(self, timeout_s: float = 20.0) -> None:
         """Return when the server accepts connections.

@@ -1,0 +1,178 @@
+"""A node of a cluster: its log, its storage, and the nats-server that it supervises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import structlog
+
+from jackalope.broker.cluster.members import Member, members_of, timing_of
+from jackalope.broker.cluster.node import Node
+from jackalope.broker.config.schema import ClusterLog, Config
+from jackalope.broker.service import Broker
+from jackalope.core.assertions import must
+from jackalope.storage import Blobs, OutOfReach, Storage
+from jackalope.storage.shared.journal import SharedJournal
+from jackalope.storage.shared.log import LogEngine
+from jackalope.storage.shared.nats_server import NatsServer, ServerPlace
+
+if TYPE_CHECKING:
+    from jackalope.storage.shared.jetstream import JetStreamEngine
+
+log = structlog.get_logger(component="cluster")
+
+#: How often the server is looked at, and how long one that was started again is left alone.
+_LOOK_S = 1.0
+_REST_S = 10.0
+
+#: How long the log may take to answer at the start: the other nodes may not be there yet.
+_OPEN_S = 120.0
+
+
+class ClusterPlace:
+    """What a node has beside its broker: the client of the log, and the server behind it."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self.members: dict[str, Member] = members_of(config)
+        self.server: NatsServer | None = None
+        self._journal: SharedJournal | None = None
+        self._supervising: asyncio.Task[None] | None = None
+
+    async def open(self, store: Callable[[str], Blobs] | None) -> Storage:
+        """Start the log if it is ours, connect to it, and open the data folder."""
+        folder = Path(self._config.data.folder)
+        return await asyncio.to_thread(self._open, folder, store)
+
+    def _open(self, folder: Path, store: Callable[[str], Blobs] | None) -> Storage:
+        cluster = self._config.cluster
+        engine = self._open_log(folder)
+        try:
+            storage = Storage.open_node(
+                folder,
+                engine,
+                cluster.id,
+                cluster.node,
+                self._blobs(engine, store),
+                has_writer_process=True,
+            )
+        except BaseException:
+            engine.close()
+            raise
+        for problem in storage.problems:
+            log.error("mended", problem=problem)
+        self._journal = cast("SharedJournal", storage.journal)
+        return storage
+
+    def _blobs(self, engine: LogEngine, store: Callable[[str], Blobs] | None) -> Blobs:
+        if store is not None:
+            return store(self._config.cluster.id)
+        from jackalope.storage.blobs.jetstream import JetStreamBlobs
+
+        return JetStreamBlobs(
+            cast("JetStreamEngine", engine), self._config.cluster.node, self._replicas()
+        )
+
+    def _replicas(self) -> int:
+        from jackalope.storage.shared.jetstream import REPLICAS
+
+        return min(REPLICAS, len(self.members))
+
+    def node(self, broker: Broker) -> Node:
+        """Return what drives a broker as a node."""
+        cluster = self._config.cluster
+        journal = self._journal
+        must(journal is not None, "the storage is open")
+        node = Node(
+            broker,
+            cast("SharedJournal", journal),
+            list(self.members).index(cluster.node),
+            timing_of(self._config),
+        )
+        node.on_lead = lambda: self._declare(broker)
+        node.find = self._find
+        self._supervising = asyncio.create_task(self.supervise(), name="jackalope-nats-server")
+        return node
+
+    async def _declare(self, broker: Broker) -> None:
+        from jackalope.cli.serving import declare
+
+        await declare(broker, self._config)
+
+    def _find(self, name: str, door: str) -> str:
+        member = self.members.get(name)
+        return member.address(door) if member is not None else ""
+
+    def _open_log(self, folder: Path) -> LogEngine:
+        cluster = self._config.cluster
+        if cluster.log is ClusterLog.POSTGRES:
+            from jackalope.storage.shared.postgres import PostgresEngine
+
+            database = PostgresEngine(cluster.dsn, cluster.id)
+            database.open()
+            return database
+        from jackalope.storage.shared.jetstream import JetStreamEngine
+
+        user = password = ""
+        urls = list(cluster.urls)
+        if cluster.log is ClusterLog.EMBEDDED:
+            self.server = NatsServer(folder / "nats", self._place())
+            self.server.start()
+            self.server.wait()
+            urls = [f"nats://{self.server.place.client}"]
+            user, password = self.server.place.user, self.server.place.password
+        engine = JetStreamEngine(
+            urls, cluster.id, replicas=self._replicas(), user=user, password=password
+        )
+        engine.open(_OPEN_S)
+        return engine
+
+    def _place(self) -> ServerPlace:
+        cluster = self._config.cluster
+        me = self.members[cluster.node]
+        return ServerPlace(
+            name=cluster.node,
+            cluster=cluster.id,
+            client=f"127.0.0.1:{cluster.nats_port}",
+            route=me.address("route"),
+            routes=tuple(member.address("route") for member in self.members.values()),
+            monitor=f"127.0.0.1:{cluster.monitor_port}",
+            password=cluster.secret,
+            binary=cluster.binary,
+        )
+
+    async def supervise(self) -> None:
+        """Start the server again when it is gone, or cannot use its disk any more."""
+        server = self.server
+        while server is not None:
+            await asyncio.sleep(_LOOK_S)
+            if await asyncio.to_thread(self._is_gone, server):
+                log.warning("nats-server is started again", last=server.last_words())
+                try:
+                    await asyncio.to_thread(server.start)
+                except OutOfReach as fault:
+                    log.exception("nats-server cannot be started", fault=str(fault))
+                await asyncio.sleep(_REST_S)
+
+    @staticmethod
+    def _is_gone(server: NatsServer) -> bool:
+        if server.pid() is None:
+            return True
+        if server.has_lost_its_disk():
+            server.stop()
+            return True
+        return False
+
+    def close(self) -> None:
+        """Stop the server: the other nodes' go on."""
+        if self.server is not None:
+            self.server.stop()
+
+    async def rest(self) -> None:
+        """Look after the server no more."""
+        if self._supervising is not None:
+            self._supervising.cancel()
+            await asyncio.gather(self._supervising, return_exceptions=True)

@@ -1,0 +1,31 @@
+"""The tasks that run on a cluster under test."""
+
+import os
+import time
+from pathlib import Path
+
+from jackalope import Jackalope
+
+app = Jackalope(os.environ.get("JACKALOPE_URL", "jackalope://localhost:7420"))
+
+
+@app.task(queue="marks", retries=5)
+def mark(folder: str, number: int) -> int:
+    """Leave a file, so that a test sees who ran what, and how often."""
+    with Path(folder, str(number)).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    return number
+
+
+@app.task(queue="marks")
+def last(folder: str, seconds: float) -> int:
+    """Take a while, and tell in which process."""
+    with Path(folder, "began").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    time.sleep(seconds)
+    return os.getpid()
+
+
+@app.task(queue="marks")
+def echo(body: bytes) -> bytes:
+    return body

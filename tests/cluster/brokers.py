@@ -1,0 +1,168 @@
+"""Real brokers in processes of their own, as the nodes of a cluster on loopback."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+
+import yaml
+
+from tests.storage.shared.servers import free_port
+
+TIMEOUT_S = 60.0
+
+
+class Process:
+    """One broker."""
+
+    def __init__(self, name: str, folder: Path, config: dict[str, Any]) -> None:
+        self.name = name
+        self.folder = folder
+        self.config = config
+        self.process: subprocess.Popen[bytes] | None = None
+        folder.mkdir()
+        (folder / "jackalope.yaml").write_text(yaml.safe_dump(config))
+
+    def start(self) -> None:
+        with (self.folder / "broker.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "jackalope", "serve", "--config", "jackalope.yaml"],
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """End the broker, and not its nats-server, as a crash would."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, timeout_s: float = 30) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def address(self, door: str) -> str:
+        return f"127.0.0.1:{self.config[door]['port']}"
+
+    def get(self, path: str) -> tuple[int, dict[str, Any]]:
+        """Ask the HTTP door, and return status and body; 0 if nothing answers."""
+        return self._ask(urllib.request.Request(f"http://{self.address('http')}{path}"))
+
+    def post(self, path: str, body: object) -> tuple[int, dict[str, Any]]:
+        request = urllib.request.Request(
+            f"http://{self.address('http')}{path}",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        return self._ask(request)
+
+    @staticmethod
+    def _ask(request: urllib.request.Request) -> tuple[int, dict[str, Any]]:
+        try:
+            with urllib.request.urlopen(request, timeout=2) as answer:  # noqa: S310
+                return answer.status, json.load(answer)
+        except HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read() or b"{}")
+        except (URLError, OSError):
+            return 0, {}
+
+    def log(self) -> str:
+        return (self.folder / "broker.log").read_text(errors="replace")
+
+    def end(self) -> None:
+        """Leave nothing behind: neither the broker nor its nats-server."""
+        if self.is_up:
+            self.kill()
+        pid = self.folder / "data" / "nats" / "server.pid"
+        if pid.exists():
+            with suppress(OSError, ValueError):
+                os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+class Brokers:
+    """The nodes of one cluster."""
+
+    def __init__(self, folder: Path, count: int = 3) -> None:
+        names = "abcde"[:count]
+        ports = {name: [free_port() for _ in range(5)] for name in names}
+        members = [
+            f"{name}=127.0.0.1 native={native} http={http} route={route}"
+            for name, (native, http, route, _, _) in ports.items()
+        ]
+        self.all = [
+            Process(
+                name,
+                folder / name,
+                {
+                    "data": {"folder": "data"},
+                    # A peer that is stopped, not gone, is noticed by its silence alone.
+                    "native": {"port": native, "heartbeat": "500ms"},
+                    "http": {"port": http},
+                    "cluster": {
+                        "id": "test",
+                        "node": name,
+                        "members": members,
+                        "secret": "of the tests",
+                        "nats_port": nats,
+                        "monitor_port": monitor,
+                    },
+                },
+            )
+            for name, (native, http, _, nats, monitor) in ports.items()
+        ]
+
+    @property
+    def address(self) -> str:
+        """Where clients find the cluster."""
+        return "jackalope://" + ",".join(each.address("native") for each in self.all)
+
+    def leader(self) -> Process:
+        """Return the node that leads, once one does."""
+        found: list[Process] = []
+
+        def look() -> bool:
+            found[:] = [each for each in self.all if each.is_up and each.get("/health")[0] == 200]
+            return len(found) == 1
+
+        until(look, self.all)
+        return found[0]
+
+
+def until(
+    is_so: Callable[[], bool], processes: list[Process], timeout_s: float = TIMEOUT_S
+) -> None:
+    """Return when something is so; show what the brokers logged if it never is."""
+    end = time.monotonic() + timeout_s
+    while not is_so():
+        if time.monotonic() > end:
+            logs = "\n".join(f"--- {each.name}\n{each.log()[-3000:]}" for each in processes)
+            raise AssertionError(f"not so after {timeout_s} s\n{logs}")
+        time.sleep(0.05)
+
+
+@contextmanager
+def running(folder: Path, count: int = 3) -> Iterator[Brokers]:
+    brokers = Brokers(folder, count)
+    try:
+        for each in brokers.all:
+            each.start()
+        yield brokers
+    finally:
+        for each in brokers.all:
+            each.end()
