@@ -7,7 +7,8 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 import trustme
 
-from jackalope.broker.config.schema import TlsConfig, server_context
+from jackalope.broker.config.exposure import server_context
+from jackalope.broker.config.schema import TlsConfig
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,8 @@ from jackalope.broker.access import (
     new_token,
     sees,
 )
-from jackalope.broker.config.schema import (
-    AuthConfig,
-    Config,
-    HttpConfig,
-    NativeConfig,
-    TlsConfig,
-    exposure_problems,
-    is_loopback,
-    may_be_open,
-)
+from jackalope.broker.config.exposure import exposure_problems, is_loopback, may_be_open
+from jackalope.broker.config.schema import AuthConfig, Config, HttpConfig, NativeConfig, TlsConfig
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.state.book import Book

@@ -26,15 +26,9 @@ from msgspec.structs import replace
 from jackalope import __version__
 from jackalope.broker.access import THE_BROKER, Access
 from jackalope.broker.cluster.members import cluster_problems
+from jackalope.broker.config.exposure import exposure_problems, may_be_open, server_context
 from jackalope.broker.config.loader import Declarations, declaration_problems
-from jackalope.broker.config.schema import (
-    BlobsConfig,
-    Config,
-    Store,
-    exposure_problems,
-    may_be_open,
-    server_context,
-)
+from jackalope.broker.config.schema import BlobsConfig, Config, Store
 from jackalope.broker.local_session import LocalSession
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker, TurnListener

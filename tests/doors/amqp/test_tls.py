@@ -12,7 +12,8 @@ from pika.credentials import ExternalCredentials
 from pika.exceptions import AMQPConnectionError, ChannelClosedByBroker, ProbableAuthenticationError
 
 from jackalope.broker.access import hash_of, id_of, new_token
-from jackalope.broker.config.schema import TlsConfig, server_context
+from jackalope.broker.config.exposure import server_context
+from jackalope.broker.config.schema import TlsConfig
 from tests.certificates import Certificates, certificates, issued_by
 from tests.doors.amqp.harness import Broker, Serving
 

@@ -12,7 +12,7 @@ import pytest
 import websockets
 
 from jackalope.broker.access import Access
-from jackalope.broker.config.schema import server_context
+from jackalope.broker.config.exposure import server_context
 from jackalope.broker.service import Broker
 from jackalope.core.api_key import Permission
 from jackalope.doors.http.app import HttpDoor, build

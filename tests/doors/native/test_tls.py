@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from jackalope import Jackalope
-from jackalope.broker.config.schema import server_context
+from jackalope.broker.config.exposure import server_context
 from jackalope.client.session.session import Session
 from jackalope.errors import ConfigError, ConnectionLost, ProtocolError
 from jackalope.transport.address import Address, parse_address

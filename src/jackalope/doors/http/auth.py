@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from jackalope.broker.access import ANYONE, Access, Principal, acting, present
-from jackalope.broker.config.schema import is_loopback
+from jackalope.broker.config.exposure import is_loopback
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.durations import HOUR
