@@ -144,6 +144,7 @@ def _serve_lanes(ctx: Context, lanes: dict[Lane, None]) -> None:
     comparable. Room only shrinks meanwhile, so a lane without room is done.
     """
     heads: dict[Queue, list[tuple[int, int, Lane, Task]]] = {}
+    crews = [_crews(ctx, lane) for lane in lanes]
 
     def note(number: int, lane: Lane) -> None:
         task = None if lane.closed_by or lane.queue.paused_by else lane.head(ctx.book.tasks)
@@ -158,7 +159,7 @@ def _serve_lanes(ctx: Context, lanes: dict[Lane, None]) -> None:
         _, number, lane, _ = heappop(heads[queue])
         if not heads[queue]:
             del heads[queue]
-        worker = None if lane.closed_by else _least_loaded(ctx, lane, _crews(ctx, lane))
+        worker = None if lane.closed_by else _least_loaded(ctx, lane, crews[number])
         if worker is not None:
             _give_next(ctx, lane, worker)
             note(number, lane)
