@@ -124,7 +124,7 @@ FORMAT = Format(
     migrations=MIGRATIONS,
 )
 
-CACHE_BYTES = 64 * 1024 * 1024
+CACHE_BYTES = 8 * 1024 * 1024  # of each connection; more did not help lists of a million tasks
 WAL_BYTES_MAX = 32 * 1024 * 1024
 
 
