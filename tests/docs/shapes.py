@@ -56,20 +56,18 @@ from tests.simulation import test_planted_bugs
 from tests.simulation.faults import Faults
 
 RECORDS: tuple[type[msgspec.Struct], ...] = get_args(AnyRecord)
-#: What records are made of.
+#: Parts of records that travel as well: the page of the protocol has them.
+SHARED: tuple[type[msgspec.Struct], ...] = (TaskSpec, Options, Retry, Error, Envelope)
+
+#: What else records are made of.
 PARTS: tuple[type[msgspec.Struct], ...] = (
-    TaskSpec,
-    Options,
-    Retry,
     BlobRef,
-    Error,
     TaskRow,
     Attempt,
     SignalRequest,
     Outcome,
     HistoryEntry,
     StoredAnswer,
-    Envelope,
     AmqpTraits,
     Exchange,
     Binding,

@@ -16,7 +16,7 @@ import pytest
 from jackalope.core.lifecycle import State
 from jackalope.storage.sqlite.history import History
 from tests.docs.blocks import cells_of, content_of, names_in, render, with_content
-from tests.docs.shapes import PAGES, PARTS, RECORDS
+from tests.docs.shapes import PAGES, PARTS, RECORDS, SHARED
 from tests.storage.making import make_changes, make_row
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
@@ -60,6 +60,12 @@ def test_every_block_is_known(page: str) -> None:
 @pytest.mark.parametrize("shape", [*RECORDS, *PARTS], ids=lambda shape: shape.__name__)
 def test_every_record_has_a_heading(shape: type) -> None:
     assert f"\n### {shape.__name__}\n" in read("reference/records.md")
+
+
+@pytest.mark.parametrize("shape", SHARED, ids=lambda shape: shape.__name__)
+def test_what_travels_is_described_once(shape: type) -> None:
+    assert f"\n### {shape.__name__}\n" in read("reference/protocol.md")
+    assert f"`{shape.__name__}`" in read("reference/records.md")
 
 
 def test_queries_of_the_page_run(tmp_path: Path) -> None:
