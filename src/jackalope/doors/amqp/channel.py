@@ -22,8 +22,7 @@ from jackalope.core.effects import Answered
 from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.exchange import REPLY_TO
 from jackalope.core.task import Error
-from jackalope.doors.amqp.consume import consumer_of, place_of
-from jackalope.doors.amqp.declare import DECLARING
+from jackalope.doors.amqp.declare import DECLARING, consumer_of, place_of
 from jackalope.doors.amqp.deliveries import Delivery, Getter, Receiver, Subscription
 from jackalope.doors.amqp.pool_answers import give
 from jackalope.doors.amqp.publish import Publisher, unexpected

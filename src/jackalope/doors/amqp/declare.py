@@ -1,6 +1,7 @@
-"""Declarations of a channel: exchanges, queues and bindings.
+"""Declarations of a channel: exchanges, queues, bindings and consumers.
 
-Owns how these methods become commands, and what their answers look like.
+Owns how these methods become commands, what their answers look like, and what the name of a queue
+means, which may be the requests of a key of a pool.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from jackalope.broker.views import amqp as views
 from jackalope.core.commands.amqp import (
     Bind,
+    Consume,
     OpenExchange,
     OpenQueue,
     PurgeQueue,
@@ -22,13 +25,18 @@ from jackalope.core.commands.amqp import (
 )
 from jackalope.core.effects import Answered, Dropped, QueueOpened
 from jackalope.core.shapes.exchange import GENERATED, REPLY_TO, Binding, Exchange, Kind
-from jackalope.doors.amqp.consume import place_of
+from jackalope.core.shapes.pool import LAUNCH_LABEL, POOL_LABEL
+from jackalope.doors.amqp.deliveries import NO_ACK_WINDOW
 from jackalope.wire.amqp import Method
-from jackalope.wire.amqp_errors import ChannelFault, ConnectionFault
+from jackalope.wire.amqp_errors import ChannelFault, ConnectionFault, kind_of
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.channel import Channel
+    from jackalope.doors.amqp.connection import Connection
 
+
+#: How many tasks a consumer without a limit of its own may hold: as many as one could ask for.
+PREFETCH_MAX = 65_535
 
 AnyShape = TypeVar("AnyShape", bound=msgspec.Struct)
 
@@ -183,3 +191,51 @@ DECLARING: dict[str, Callable[[Channel, Method], None]] = {
     "queue.purge": purge_queue,
     "queue.delete": delete_queue,
 }
+
+
+# Consumers.
+
+
+def place_of(connection: Connection, name: str) -> tuple[str, str | None]:
+    """Return the queue of a name, and the key if it stands for the requests of a pool."""
+    return views.place_of(connection.broker.engine, connection.namespace, name)
+
+
+def consumer_of(channel: Channel, name: str, tag: str, args: dict[str, Any]) -> Consume:
+    """Return the command that registers a consumer; raises `AmqpError`."""
+    no_ack, connection = args["no_ack"], channel.connection
+    queue, key = place_of(connection, name)
+    labels = {"door": "amqp", "tag": tag, "peer": f"{connection.peer[0]}:{connection.peer[1]}"}
+    is_shared = bool(channel.share[0])
+    if is_shared and views.is_quorum(connection.broker.engine, connection.namespace, queue):
+        where = f"queue '{name}' in vhost '{connection.vhost}'"
+        raise ConnectionFault(540, f"{where} does not support global qos")
+    slots = channel.prefetch or PREFETCH_MAX
+    if key is not None:
+        # The user name of a worker identifies its launch. One that sets no prefetch is given one
+        # request at a time: a request that kills it must not cost another request a try.
+        labels |= {POOL_LABEL: queue, LAUNCH_LABEL: connection.user}
+        slots = channel.prefetch or (PREFETCH_MAX if channel.share[1] else 1)
+    return Consume(
+        queue=queue,
+        key=key,
+        consumer="",
+        slots=NO_ACK_WINDOW if no_ack else slots,
+        credit=NO_ACK_WINDOW if no_ack else None,
+        share=0 if no_ack else channel.share[0],
+        share_slots=channel.share[1],
+        exclusive=args["exclusive"],
+        priority=_priority(connection, name, args["arguments"]),
+        owner=connection.session,
+        labels=labels,
+        namespace=connection.namespace,
+    )
+
+
+def _priority(connection: Connection, queue: str, arguments: dict[str, Any]) -> int:
+    priority = arguments.get("x-priority", 0)
+    if isinstance(priority, int):
+        return priority
+    where = f"queue '{queue}' in vhost '{connection.vhost}'"
+    reason = f'"expected integer, got {kind_of(priority)}"'
+    raise ChannelFault(406, f"invalid arg 'x-priority' for {where}: {reason}")

@@ -16,7 +16,7 @@ from jackalope.broker.views.amqp import view_of_consumer
 from jackalope.core.durations import SECOND
 from jackalope.doors.amqp.channel import Channel
 from jackalope.doors.amqp.connection import Connection
-from jackalope.doors.amqp.consume import PREFETCH_MAX
+from jackalope.doors.amqp.declare import PREFETCH_MAX
 from jackalope.doors.tcp_listener import Listener
 from jackalope.task_ids import TaskIds
 
