@@ -65,7 +65,7 @@ def test_address_is_read(text: str, address: Address) -> None:
         ("jackalope://a,,b", "missing before or after a comma"),
         ("jackalope://a,", "missing before or after a comma"),
         ("jackalope://,a/lab", "missing before or after a comma"),
-        ("jackalope://a,:7420", "names no host"),
+        ("jackalope://a,:7420", "the host is missing"),
         ("jackalope://a:1,b:0", "port 0"),
         ("jackalope://a,b:port", "port"),
         ("jackalope://a,[::1", "Invalid IPv6"),

@@ -37,7 +37,7 @@ from jackalope.client.pool_calls import Calling
 from jackalope.client.requests import Requests
 from jackalope.client.session.session import Session, SessionOwner, TracedSession
 from jackalope.client.session.uploads import Uploaded
-from jackalope.client.submit_options import UNSET, Choices, SubmitChoices, make_plan
+from jackalope.client.submit_options import Choices, SubmitChoices, make_plan
 from jackalope.client.task import AsyncTask, PlainTask, TaskChoices, TaskMaker
 from jackalope.errors import ConfigError, JackalopeError, Timeout, kind_of
 from jackalope.task_ids import new_task_id, to_task_id
@@ -379,10 +379,6 @@ class Jackalope(Requests, Calling):
             name=self.name,
             agent=f"jackalope-python {__version__}",
         )
-
-    def timeout_of(self, timeout_s: float | None) -> float | None:
-        """Return the time that a call may take, if it does not say so itself."""
-        return self.timeout_s if timeout_s == UNSET else timeout_s
 
 
 def _load_traces() -> Traces:

@@ -59,10 +59,6 @@ class BroadcastMessage:
 class Messaging(SessionOwner):
     """Calls and broadcasts."""
 
-    @abstractmethod
-    def timeout_of(self, timeout_s: float | None) -> float | None:
-        """Return the time that a call may take, if it does not say so itself."""
-
     # Calls.
 
     async def rpc(

@@ -254,7 +254,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Return whether messages can be sent."""
         return not self._is_closing
 
     # Ending.
@@ -293,7 +292,6 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=CONGESTED_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        """Take every whole frame."""
         self._heard_at = self._loop.time()
         try:
             for kind, body in self._reader.feed(data):
@@ -323,12 +321,10 @@ class Connection(asyncio.Protocol):
         lost(loss)
 
     def pause_writing(self) -> None:
-        """Note that the transport holds enough."""
         if self._room is None:
             self._room = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """Let those go on who wait for room."""
         room, self._room = self._room, None
         if room is not None and not room.done():
             room.set_result(None)

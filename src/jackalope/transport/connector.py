@@ -178,7 +178,6 @@ class Connector:
             self._next %= len(self._members)
 
     async def _rest(self) -> None:
-        """Wait before the next round."""
         failures, self._failures, self._tried = self._failures, [], 0
         if failures:
             self._troubled(_summary(failures))

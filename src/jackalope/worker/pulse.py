@@ -117,7 +117,6 @@ class Pulse:
         self._guard = Guard()
 
     def run(self) -> None:
-        """Beat until the parent is gone."""
         while self._listen() and os.getppid() == self._parent:
             if self._guard.is_over():
                 self._kill()
@@ -246,7 +245,6 @@ class Guard:
         self._sent = []
 
     def note_sent(self) -> None:
-        """Note that a heartbeat leaves now."""
         self._sent.append(now())
 
     def note_answered(self) -> None:

@@ -40,6 +40,7 @@ from jackalope.client.session.outbox import (
 )
 from jackalope.client.session.uploads import Uploaded, is_large, is_lost, time_for
 from jackalope.client.session.watches import Ends, Follower, Watches
+from jackalope.client.submit_options import UNSET
 from jackalope.core.assertions import must
 from jackalope.core.commands import Command
 from jackalope.core.effects import Served, TaskEnded, TaskProgressed
@@ -80,6 +81,10 @@ class SessionOwner(ABC):
     @abstractmethod
     def new_session(self) -> Session:
         """Return a session of one's own, on the event loop that runs."""
+
+    def timeout_of(self, timeout_s: float | None) -> float | None:
+        """Return the time that a call may take, if it does not say so itself."""
+        return self.timeout_s if timeout_s == UNSET else timeout_s
 
 
 class Session:
@@ -473,7 +478,6 @@ class Session:
         self.on_lost(error)
 
     def _fail(self, error: JackalopeError) -> None:
-        """Fail everything that waits."""
         callers, self._callers = self._callers, []
         for caller in callers:
             if not caller.done():

@@ -82,7 +82,6 @@ class LoopExecutor:
         return "the coroutine is still running after two cancellations"
 
     def time_out_softly(self, attempt: Attempt) -> None:
-        """Raise `SoftTimeout` in an attempt."""
         self._loop.call_soon_threadsafe(self._time_out_softly, attempt)
 
     def blocked_s(self) -> float:

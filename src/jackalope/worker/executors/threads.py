@@ -42,7 +42,6 @@ class ThreadExecutor:
             self._waiting.put(attempt)
 
     def stop(self, attempt: Attempt, level: int) -> str:
-        """Ask an attempt to stop; return why it may go on if everything was tried."""
         if level == 0:
             return ""  # The cause stands in the attempt, where its context shows it.
         if level == 1:
@@ -52,7 +51,6 @@ class ThreadExecutor:
         return "a thread cannot be stopped from outside; use isolation='process'"
 
     def time_out_softly(self, attempt: Attempt) -> None:
-        """Raise `SoftTimeout` in an attempt."""
         if attempt.cause is None and isinstance(attempt.handle, Gate):
             attempt.handle.throw(SoftTimeout)
 

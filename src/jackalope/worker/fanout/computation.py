@@ -160,7 +160,6 @@ class Stopwatch:
         self._began = time.perf_counter()
 
     def us(self) -> int:
-        """Return the microseconds since it was made."""
         return int((time.perf_counter() - self._began) * 1e6)
 
 
@@ -191,7 +190,6 @@ class Run:
         self.begin = Begin(number, definition.name, prints, self._encoded)  # what helpers are sent
 
     def computation(self) -> Computation:
-        """Return what computes items here."""
         return Computation(self.definition, self._encoded)
 
     def values(self, data: bytes) -> list[Any]:

@@ -197,7 +197,6 @@ class Line(asyncio.Protocol):
             raise CannotHelp(self._useless)
 
     def answer(self, run: int, batch: int, parts: list[Part], busy_us: int) -> None:
-        """Send results."""
         frames = b"".join(
             helper_codec.encode(
                 Results(
@@ -281,7 +280,6 @@ class Line(asyncio.Protocol):
                 self._finish()
 
     def data_received(self, data: bytes) -> None:
-        """Take every whole frame."""
         self._heard_at = self._loop.time()
         try:
             for kind, body in self._reader.feed(data):

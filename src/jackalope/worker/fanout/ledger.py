@@ -150,7 +150,6 @@ class Ledger:
         return self._fitting()
 
     def offer(self, count: int, data: bytes) -> None:
-        """Take the next items."""
         with self._lock:
             self._numbers += 1
             batch = Batch(self._numbers, self._items_in, count, data)
@@ -256,7 +255,6 @@ class Ledger:
             self.on_work()
 
     def holds(self, peer: object) -> int:
-        """Return how many batches a peer has."""
         return len(self._held.get(peer, ()))
 
     def give_back(self, peer: object, *, is_lost: bool) -> None:

@@ -125,7 +125,6 @@ class Hub:
         )
 
     def finish(self) -> None:
-        """End the run that is going on."""
         self._call(self._finish)
 
     def wake(self) -> None:
@@ -226,19 +225,16 @@ class Hub:
     # Helpers.
 
     def welcomed(self, peer: RemotePeer) -> None:
-        """Let a helper begin."""
         self._has_helped = True
         self._count()
         if self._run is not None:
             peer.begin(self._run)
 
     def lost(self, peer: RemotePeer) -> None:
-        """Count without a helper."""
         self._peers.pop(peer, None)
         self._count()
 
     def refused(self, peer: RemotePeer, why: str) -> None:
-        """Let a helper go that cannot do what is asked."""
         log.warning("a worker cannot become a helper", worker_id=peer.worker, why=why)
         peer.end(why)
 
@@ -433,7 +429,6 @@ class ThroughBroker:
             work.add_done_callback(self._done)
 
     async def close(self) -> None:
-        """Wait for nothing more."""
         self.rest()
         await asyncio.gather(*self._works, return_exceptions=True)
         for app in self._apps:

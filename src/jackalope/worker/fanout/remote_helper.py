@@ -135,7 +135,6 @@ class RemotePeer(asyncio.Protocol):
         self._send(Challenge(FANOUT_VERSION, self._nonce))
 
     def data_received(self, data: bytes) -> None:
-        """Take every whole frame."""
         self._heard_at = self._loop.time()
         if self.is_silent:
             self.is_silent = False

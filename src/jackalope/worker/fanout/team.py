@@ -166,12 +166,10 @@ class Team:
             self._hub.wake()
 
     def finish(self) -> None:
-        """End a run."""
         if self._hub is not None:
             self._hub.finish()
 
     def tell(self, ledger: Ledger, rate: float) -> None:
-        """Report how far a run has come."""
         if not self._has_progress:
             return
         total, done = ledger.total, ledger.done
@@ -403,7 +401,6 @@ class LocalPeer:
         )
 
     def start(self) -> None:
-        """Begin to take batches."""
         self._thread.start()
 
     def wake(self) -> None:
