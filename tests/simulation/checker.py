@@ -237,11 +237,15 @@ class Checker:
         _demand(horizons[0] == horizons[1], "replay equals memory: the horizon", *counters)
 
     def unfinished(self) -> list[TaskId]:
-        """Return what was accepted and has not come to an end."""
-        return [
+        """Return what was accepted, or came of that, and has not come to an end."""
+        accepted = [
             task_id
             for task_id in self.accepted
             if task_id not in self.ended and task_id not in self.purged
+        ]
+        there = self.shadow.book.tasks.values()
+        return accepted + [
+            task.id for task in there if task.state not in ENDED and task.id not in self.accepted
         ]
 
 

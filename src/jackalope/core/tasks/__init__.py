@@ -51,7 +51,12 @@ ROOM = Room(
         ReportProgress: attempts.report_progress,
         AnswerSignal: attempts.answer_signal,
     },
-    missing={SubmitTasks: submit.missing, ActOnTasks: actions.missing, WatchTasks: watches.missing},
+    missing={
+        SubmitTasks: submit.missing,
+        FinishAttempts: attempts.missing,
+        ActOnTasks: actions.missing,
+        WatchTasks: watches.missing,
+    },
     deadlines=(
         Deadline(lambda ctx: ctx.book.expiry, each(deadlines.expire)),
         Deadline(lambda ctx: ctx.book.due, each(deadlines.come_due)),

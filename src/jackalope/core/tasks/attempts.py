@@ -21,9 +21,9 @@ from jackalope.core.commands import (
     StartAttempts,
     Verdict,
 )
-from jackalope.core.context import Context
+from jackalope.core.context import Context, Missing
 from jackalope.core.effects import Accepted
-from jackalope.core.ids import TaskId
+from jackalope.core.ids import NO_TASK, TaskId, successor_id
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import (
     ERROR_CHARS_MAX,
@@ -47,6 +47,21 @@ Refused = list[tuple[int, Refusal]]
 
 #: A signal only goes forward: a late word of an earlier stage changes nothing.
 _STAGES = list(Stage)
+
+
+def missing(ctx: Context, command: FinishAttempts) -> Missing:
+    """Return the tasks that results become, and that came to be and ended before.
+
+    A task that was forgotten and submitted again has the same successor.
+    """
+    missing, tasks = Missing(""), ctx.book.tasks
+    for finish in command.attempts:
+        task = tasks.get(finish.task)
+        target = task.queue.policy.result_becomes if task is not None else ""
+        successor = successor_id(finish.task, target) if target else NO_TASK
+        if successor and successor not in tasks and ctx.book.may_have_ended(successor):
+            missing.ids.append(successor)
+    return missing
 
 
 def start_attempts(ctx: Context, command: StartAttempts, worker: Worker) -> Accepted:

@@ -315,7 +315,7 @@ class Connection(asyncio.Protocol):
             raise FrameError(f"protocol version {hello.version}; this broker speaks {VERSION}")
         if max(len(hello.name), len(hello.namespace), len(hello.agent)) > NAME_CHARS_MAX:
             raise FrameError(f"names in HELLO have at most {NAME_CHARS_MAX} characters")
-        if self._is_moved():
+        if self._is_moved(hello):
             return
         if hello.pulse:
             self._beats_for = self._door.pulses.get(hello.pulse)
@@ -339,15 +339,15 @@ class Connection(asyncio.Protocol):
             )
         )
 
-    def _is_moved(self) -> bool:
+    def _is_moved(self, hello: Hello) -> bool:
         """Send a peer on to the node that leads, if that is another."""
         leader = self._broker.leader
         address = None if leader is None else leader.elsewhere("native")
         if leader is None or address is None:
             return False
-        if address:
+        if address and hello.follows:
             self._write(Moved(address, leader.epoch))
-        self._close()  # While none leads, the peer comes again.
+        self._close()  # One that does not follow, or while none leads, tries the next address.
         return True
 
     def _let_in(self, hello: Hello) -> bool:

@@ -31,6 +31,7 @@ from typing import NamedTuple
 import msgspec
 
 from jackalope.core.assertions import must
+from jackalope.core.records import LEVEL
 from jackalope.storage.entry import CHAINED, NO_DIGEST, Entry, Kind, decode, encode
 from jackalope.storage.faults import Corrupt, DiskFull, Fenced, OutOfReach, StorageFault, SyncFailed
 from jackalope.storage.shared.chunks import Joiner, place_of, split
@@ -114,7 +115,6 @@ class SharedJournal:
         self.mirror = mirror
         self.cluster = cluster
         self.node = node
-        self.level = 1
         self.sent_ns = 0  # when the last entry that is stored was first put
         self._closed = Event()
         self._leads = self.is_fenced = False
@@ -267,7 +267,7 @@ class SharedJournal:
         """
         epoch = self.mark.epoch + 1
         nonce = os.urandom(_NONCE_BYTES)
-        claim = Claim(self.cluster, self.node, at_us, self.level, nonce)
+        claim = Claim(self.cluster, self.node, at_us, LEVEL, nonce)
         self._leads = False
         self._add(Kind.CLAIM, self.mark.sequence, msgspec.msgpack.encode(claim), epoch)
         self._is_placed = self._leads = True
