@@ -217,6 +217,7 @@ def test_the_broker_s_own_commands_are_for_no_key() -> None:
     needed: dict[type, dict[str, Any]] = {
         c.ReportLaunches: {"launcher": "l"},
         c.DeclareAll: {"declarations": []},
+        c.ForgetTasks: {"through_us": 1},
     }
     for kind in OWN:
         command = kind(**needed.get(kind, {}))

@@ -274,7 +274,7 @@ def test_queue_is_declared_changed_paused_and_deleted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "about", "code", "text"),
     [
-        ("dance", {}, "invalid", "there are declare_queue, delete_queue"),
+        ("dance", {}, "invalid", "use declare_queue, delete_queue"),
         ("pause_queue", {"queue": "none"}, "unknown_queue", "no queue 'none'"),
         ("delete_queue", {"queue": "full"}, "queue_not_empty", "1 unfinished"),
         ("pause_queue", {}, "invalid", "queue"),
@@ -282,7 +282,7 @@ def test_queue_is_declared_changed_paused_and_deleted(tmp_path: Path) -> None:
         ("pause_queue", {"queue": "q", "colour": "red"}, "invalid", "unknown colour"),
         ("pause_queue", {"queue": "q", "by": "somebody"}, "invalid", "unknown by"),
         ("pause_queue", {"queue": "q", "namespace": "x"}, "invalid", "unknown namespace"),
-        ("declare_queue", {"queue": "q", "preset": "none"}, "invalid", "no preset 'none'"),
+        ("declare_queue", {"queue": "q", "preset": "none"}, "invalid", "unknown preset 'none'"),
         ("declare_queue", {"queue": "q", "changes": {"retries": -1}}, "invalid", "must be 0 to"),
         ("declare_queue", {"queue": "q", "changes": {"tries": 1}}, "invalid", "tries: unknown"),
         ("declare_queue", {"queue": "q", "changes": {"result_becomes": "q"}}, "policy_cycle", "q"),
