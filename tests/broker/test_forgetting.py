@@ -19,6 +19,7 @@ from jackalope.core.commands import (
 )
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Effect, Reply
+from jackalope.core.ids import successor_id
 from jackalope.core.records import Forgotten, decode_batch
 from jackalope.core.state.changes import Counters
 from jackalope.core.task import BlobRef
@@ -96,6 +97,35 @@ def test_a_restart_between_the_record_and_the_removal(tmp_path: Path) -> None:
         (row,) = storage.history.find([TASK])
         assert (row.payload, row.outcome) == (b"other", None)
         assert result.blob not in storage.blobs.names()
+
+
+def test_a_successor_that_ended_comes_to_be_once(tmp_path: Path) -> None:
+    """Its parent is forgotten, submitted again, and ends again; it has the same successor."""
+    successor = successor_id(TASK, "next")
+    with closing(Storage.open(tmp_path)) as storage:
+        engine = engine_of(storage)
+        changes = {"retention_us": SECOND, "result_becomes": "next"}
+        join = JoinWorker(ref=0, session=1, worker="w", queues=("q", "next"), slots=2)
+        declare = DeclareQueue(queue="q", changes=changes)
+        submit = SubmitTasks(ref=0, tasks=[spec(1)])
+        turn(engine, NOW_US, Recover(), declare, join, submit)
+        finish = FinishAttempts(session=1, attempts=[Finish(TASK, 1, b"first")])
+        turn(engine, NOW_US, finish)
+        finish = FinishAttempts(session=1, attempts=[Finish(successor, 2, b"second")])
+        turn(engine, NOW_US, finish)
+        flush(engine, NOW_US)
+        flush(engine, OVER_US)
+        command = engine.forgetting()
+        assert command is not None
+        turn(engine, OVER_US, command)
+        flush(engine, OVER_US)
+        assert successor not in engine.core.book.tasks
+        turn(engine, OVER_US, SubmitTasks(ref=0, tasks=[spec(1)]))
+        turn(engine, OVER_US, FinishAttempts(session=1, attempts=[Finish(TASK, 3, b"again")]))
+        found = engine.find("default", successor)
+        assert found is not None
+        assert found.outcome is not None
+        assert found.outcome.result == b"second"
 
 
 def test_counters_of_an_earlier_version_are_read() -> None:

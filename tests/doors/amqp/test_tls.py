@@ -104,7 +104,11 @@ def test_a_certificate_proves_who_a_client_is(
 
 @pytest.mark.parametrize(
     ("common_name", "problem"),
-    [("nobody", "no valid API key has"), ("twins", "more than one"), (None, "no trusted client certificate")],
+    [
+        ("nobody", "no valid API key has"),
+        ("twins", "more than one"),
+        (None, "no trusted client certificate"),
+    ],
 )
 def test_another_certificate_or_none_is_refused(
     broker: Broker, common_name: str | None, problem: str
