@@ -35,14 +35,14 @@ class Clock:
             return wall_us
         return now_us
 
-    def raise_to(self, reached_us: int) -> bool:
+    def raise_to(self, reached_us: int, *, is_agreed: bool = False) -> bool:
         """Go on from a time that was reached before a restart, if this clock is behind it.
 
         Returns whether it does: not if it is so far behind that the clock must have been wrong, and
-        would be ahead for ever.
+        would be ahead for ever; unless other nodes have agreed on that time.
         """
         behind_us = reached_us - self.now_us()
-        if behind_us > _AHEAD_US_MAX:
+        if behind_us > _AHEAD_US_MAX and not is_agreed:
             return False
         self._ahead_us += max(0, behind_us)
         return True

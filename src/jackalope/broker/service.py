@@ -426,7 +426,7 @@ class Broker:
     def _recover(self) -> Recover:
         """Let time go on from the last record, and settle what was under way then."""
         reached_us = self.engine.core.book.counters.latest_us
-        is_set_back = not self._clock.raise_to(reached_us)
+        is_set_back = not self._clock.raise_to(reached_us, is_agreed=self.engine.is_shared)
         if is_set_back:
             ahead_s = (reached_us - self._clock.now_us()) // SECOND
             log.warning("clock was ahead before the restart, and is not followed", ahead_s=ahead_s)

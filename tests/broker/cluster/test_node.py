@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jackalope.broker.cluster.leadership import Role
+from jackalope.core.durations import MINUTE
 from jackalope.core.task import TaskSpec
 from jackalope.storage import Fenced
 from jackalope.storage.shared.memory import MemoryEngine, MemoryLog
@@ -159,6 +160,24 @@ async def test_a_leader_confirms_that_it_leads_before_it_answers_late(tmp_path: 
         leader.wire.is_cut = False
         with pytest.raises(Fenced):
             await reading
+
+
+@in_loop
+async def test_time_does_not_go_back_with_a_leader_whose_clock_is_behind(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        await cluster.submit(tasks(1, 1)[0])
+        first = await cluster.led()
+        await cluster.settled()
+        reached_us = first.broker.now_us()
+        for machine in cluster.machines:
+            if machine is not first:
+                machine.broker._clock._ahead_us -= 10 * MINUTE
+        await first.lose()
+        second = await cluster.led()
+        await until(lambda: second.broker.now_us() >= reached_us)
+        await cluster.submit(tasks(2, 1)[0])
+        assert second.broker.engine.core.book.counters.latest_us >= reached_us
 
 
 @in_loop

@@ -248,11 +248,6 @@ class JetStreamEngine:
             tuple(replicas),
         )
 
-    def move_leader(self, server: str) -> None:
-        """Ask that the copy on a server decides from now on."""
-        subject = f"STREAM.LEADER.STEPDOWN.{self.stream}"
-        self._call(self._ask(subject, {"placement": {"preferred": server}}))
-
     def close(self) -> None:
         with self._heard:
             if self._is_closed:

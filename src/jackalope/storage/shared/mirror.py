@@ -9,11 +9,10 @@ from its end is read from the log again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from jackalope.core.assertions import must
-from jackalope.storage.entry import NO_DIGEST, Entry, Kind
+from jackalope.storage.entry import NO_DIGEST, Entry
 from jackalope.storage.faults import StorageFault
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Level
 from jackalope.storage.segments.journal import SegmentJournal
@@ -41,14 +40,6 @@ class Mirror(SegmentJournal):
             self._last = entry.sequence
         if self._syncer is not None:
             self._syncer.is_due = True
-
-    def entries(self, after: int) -> Iterator[Entry]:
-        """Yield the entries behind a batch, claims included, as far as they are sound."""
-        for number in numbers_in(self.folder):
-            path = path_of(self.folder, number)
-            for entry in read_segment(path, read_header(path)).entries:
-                if entry.sequence > after or (entry.kind != Kind.BATCH and entry.sequence == after):
-                    yield entry
 
     def epoch(self) -> int:
         """Return the greatest epoch in it; 0 if it has no entry."""

@@ -95,10 +95,6 @@ class NatsServer:
             return None
         return pid if str(self.folder / CONFIG).encode() in command else None
 
-    def is_healthy(self) -> bool:
-        """Return whether the server answers, and its copy of the log can be used."""
-        return self._health().get("status") == "ok"
-
     def has_lost_its_disk(self) -> bool:
         """Return whether the server has given up its copy until it is started again."""
         return "not enabled" in str(self._health().get("error", ""))
