@@ -89,7 +89,7 @@ async def over_rest(folder: Path) -> None:
         assert (await home.http.get("/api/v1/pools/core")).status_code == 404
         assert (await home.act("k", "start")).status_code == 404
         unknown = await home.change(launcher="nobody")
-        assert "there are none, local, broken" in unknown.json()["error"]
+        assert "use none, local, broken" in unknown.json()["error"]
         assert (await home.change(launcher="local", stop_delay="1m")).json()["settings"][
             "stop_delay"
         ] == "1m"

@@ -62,7 +62,7 @@ class SimEngine(MemoryEngine):
     def put(self, position: int, message: bytes, timeout_s: float) -> Put:
         """Send a message on its way, and return what comes back, if anything does."""
         world, faults = self.sim.world, self.sim.faults
-        if world.chance(faults.stall):
+        if not self.sim.is_stalled() and world.chance(faults.stall):
             self.sim.stall()
         is_lost = self.sim.is_stalled() or world.chance(faults.request_lost)
         if is_lost or not self.sim.network.reaches(self.node, LOG):

@@ -95,10 +95,13 @@ class Cluster:
         for writer in self.writers:
             self.world.after(0, writer.step)
         self.world.after(0, self._suffer)
-        self.world.run(BEGIN_US + _FAULTY_US, stop=lambda: False)
+        self.world.after(_FAULTY_US, self._recover)
+        self.world.run(BEGIN_US + _FAULTY_US + 15 * SECOND, stop=lambda: False)
+
+    def _recover(self) -> None:
+        # As an event: a writer may wait for the log just now, and the world goes on inside that.
         self.log.faults, self.log.stalled_until_us = NO_FAULTS, 0
         self.network.heal()
-        self.world.run(self.world.now_us + 15 * SECOND, stop=lambda: False)
 
     def _suffer(self) -> None:
         rng = self.world.rng

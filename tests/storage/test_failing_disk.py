@@ -64,7 +64,7 @@ def test_file_at_its_limit(tmp_path: Path) -> None:
         journal.claim()
         assert journal.append(body) == 1
         journal._db._writer.execute("PRAGMA max_page_count = 20")
-        with pytest.raises(DiskFull, match=r"journal\.db: no room"):
+        with pytest.raises(DiskFull, match=r"journal\.db: no space left"):
             journal.append(body)
         assert list(journal.read(0)) == [(1, body)]
         journal._db._writer.execute("PRAGMA max_page_count = 1000")

@@ -289,7 +289,7 @@ def test_missing_program_or_folder_is_told(backend: Subprocess) -> None:
         home = backend.folder / "other"
         for changes, message in (
             ({"command": ["no-such-program"]}, "program 'no-such-program'.*`command`"),
-            ({"command": ["./no-such-script"]}, "no program './no-such-script'"),
+            ({"command": ["./no-such-script"]}, "program './no-such-script' is not"),
             ({"folder": str(home / "nowhere")}, "the folder .*nowhere.*set `folder`"),
         ):
             broken = backend.made(home, **changes)
