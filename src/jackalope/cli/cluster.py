@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -11,7 +12,7 @@ import structlog
 
 from jackalope.broker.cluster.members import Member, members_of, timing_of
 from jackalope.broker.cluster.node import Node
-from jackalope.broker.config.schema import ClusterLog, Config
+from jackalope.broker.config.schema import ClusterConfig, ClusterLog, Config
 from jackalope.broker.service import Broker
 from jackalope.core.assertions import must
 from jackalope.storage import Blobs, OutOfReach, Storage
@@ -30,6 +31,15 @@ _REST_S = 10.0
 
 #: How long the log may take to answer at the start: the other nodes may not be there yet.
 _OPEN_S = 120.0
+
+
+def missing_packages(cluster: ClusterConfig) -> list[str]:
+    """Name what must be installed for the log that is configured, and is not."""
+    is_postgres = cluster.log is ClusterLog.POSTGRES
+    package, extra = ("psycopg", "postgres") if is_postgres else ("nats", "cluster")
+    if find_spec(package) is not None:
+        return []
+    return [f"cluster.log: `{cluster.log}` needs pip install 'jackalope[{extra}]'"]
 
 
 class ClusterPlace:

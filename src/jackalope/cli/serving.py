@@ -163,9 +163,9 @@ def _place_in_cluster(config: Config) -> ClusterPlace | None:
     """
     if not config.cluster.id:
         return None
-    from jackalope.cli.cluster import ClusterPlace
+    from jackalope.cli.cluster import ClusterPlace, missing_packages
 
-    if problems := cluster_problems(config):
+    if problems := cluster_problems(config) + missing_packages(config.cluster):
         raise bad_config(problems)
     return ClusterPlace(config)
 

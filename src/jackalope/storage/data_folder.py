@@ -171,7 +171,7 @@ class Storage:
             if history_is_small(home) and (problems := integrity_problems(home / HISTORY)):
                 raise Corrupt(
                     f"{home / HISTORY}: {problems[0]}. Remove the folder {home}: the "
-                    "node copies the state of another one"
+                    "node builds it again from the log"
                 )
             history = History(home / HISTORY, lock.descriptor if has_writer_process else None)
             opened.callback(history.close)

@@ -405,8 +405,8 @@ class SharedJournal:
 
     def restart(self, after: int) -> None:  # noqa: ARG002  it is the port's
         raise Corrupt(
-            "a node of a cluster does not go on without what is lost: let it copy the state of "
-            "another node"
+            "a node of a cluster does not go on without what is lost: remove its data, and it "
+            "reads the log from its beginning"
         )
 
     def trim(self, through: int) -> None:
