@@ -29,7 +29,7 @@ def loaded(command: Any) -> Any:
 COMMANDS = commands(typer.main.get_command(app))
 
 #: Names that only gather other commands.
-GROUPS = (("aiida",), ("cache",), ("config",), ("journal",), ("keys",))
+GROUPS = (("aiida",), ("cache",), ("cluster",), ("config",), ("journal",), ("keys",))
 
 
 def test_the_list_of_commands_says_what_each_says_itself() -> None:

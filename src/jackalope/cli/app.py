@@ -171,6 +171,12 @@ def _config() -> typer.Typer:
     return _group(config.show, config.check, config.init, make=local)
 
 
+def _cluster() -> typer.Typer:
+    from jackalope.cli.commands import cluster
+
+    return _group(cluster.init, make=local)
+
+
 def _journal() -> typer.Typer:
     from jackalope.cli.commands import folder
 
@@ -213,6 +219,7 @@ _GROUPS = {
     "cache": _cache,
     "keys": _keys,
     "config": _config,
+    "cluster": _cluster,
     "journal": _journal,
     "aiida": _aiida,
 }
@@ -278,6 +285,7 @@ PANELS = {
         "version": "Show the version.",
         "keys": "Create, list and revoke API keys. Once there is one, every client needs a key.",
         "config": "Show, check or create the broker's configuration.",
+        "cluster": "Begin a cluster: several brokers that are one.",
         "journal": "Look into the journal of a data folder.",
         "aiida": "Run AiiDA's daemon with this broker, in place of RabbitMQ or ZeroMQ.",
     },

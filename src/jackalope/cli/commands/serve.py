@@ -66,6 +66,9 @@ class Flags(Options):
         str | None,
         opt("--durability [fsync|interval|memory]", "What an acknowledgement guarantees."),
     ] = None
+    node: Annotated[
+        str | None, opt("--node NAME", "Which of `cluster.members` this broker is.")
+    ] = None
     log_level: Annotated[
         str | None, opt("--log-level [error|warn|info|debug|trace]", "The log level.")
     ] = None
@@ -99,6 +102,7 @@ class Flags(Options):
             "--tls-key": ("tls.key", self.tls_key),
             "--insecure": ("auth.insecure", "true" if self.insecure else None),
             "--durability": ("data.durability", self.durability),
+            "--node": ("cluster.node", self.node),
             "--log-level": ("log.level", self.log_level),
             "--log-format": ("log.format", self.log_format),
         }
