@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.ports import free_port
+
 Process = subprocess.Popen[bytes]
 
 _APP = "tests.acceptance.tasks:app"
@@ -25,7 +27,7 @@ class House:
         self.folder = folder
         self.log = folder / "runs.log"
         self.log.touch()
-        self.port = _free_port()
+        self.port = free_port()
         self.address = f"jackalope://127.0.0.1:{self.port}"
         self.broker: Process | None = None
         self.workers: dict[str, Process] = {}
@@ -96,10 +98,3 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30) ->
 def _answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

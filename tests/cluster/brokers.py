@@ -15,7 +15,7 @@ from urllib.error import HTTPError, URLError
 
 import yaml
 
-from tests.storage.shared.servers import free_port
+from tests.ports import free_port
 
 TIMEOUT_S = 60.0
 

@@ -1,20 +1,13 @@
 """The tutorial: a stranger who does what it says sees what it says."""
 
-import socket
 from pathlib import Path
 
 import pytest
 
 from tests.docs.following import Follower, blocks_of, compare
+from tests.ports import free_port
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def test_every_block_works_as_it_stands(tmp_path: Path) -> None:

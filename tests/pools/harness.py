@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tests.acceptance.harness import wait_until
+from tests.ports import free_port
 
 LIGHT_WORKER = Path(__file__).with_name("light_worker.py")
 PIKA = Path(__file__).with_name("pika_worker.py")
@@ -34,7 +35,7 @@ class PoolHouse:
         amqp: dict[str, object] | None = None,
     ) -> None:
         self.folder = folder
-        self.port, self._amqp_port = _free_ports()
+        self.port, self._amqp_port = free_port(), free_port()
         self.address = f"jackalope://127.0.0.1:{self.port}"
         self.amqp = f"amqp://guest:guest@127.0.0.1:{self._amqp_port}/%2F"
         self._process: subprocess.Popen[bytes] | None = None
@@ -106,10 +107,3 @@ class PoolHouse:
 def _is_listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        for each in (one, other):
-            each.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]

@@ -20,10 +20,10 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker
 from pika.spec import BasicProperties
 
-from bench.peers.processes import free_port
 from jackalope import Jackalope
 from tests.acceptance.harness import wait_until
 from tests.pools.harness import PoolHouse
+from tests.ports import free_port
 
 PATIENCE_S = 60
 MANAGEMENT_PORT = free_port()

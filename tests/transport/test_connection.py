@@ -33,6 +33,7 @@ from jackalope.wire.messages import (
     broker_codec,
 )
 from tests.client.peer import ScriptedBroker, run, until
+from tests.ports import refusing_port
 
 
 class Owner:
@@ -58,13 +59,6 @@ def with_broker(test: Callable[[ScriptedBroker, Owner], Any], **settings: Any) -
             await test(broker, Owner())
 
     run(whole())
-
-
-def unused_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 async def open_raw(owner: Owner) -> tuple[Connection, socket.socket]:
@@ -105,9 +99,10 @@ def test_hello_is_answered() -> None:
 
 def test_nobody_listens() -> None:
     async def test() -> None:
-        address = Address("127.0.0.1", unused_port())
-        with pytest.raises(ConnectionLost, match=f"cannot reach {address}: .*refused"):
-            await Connection.open(address, Hello(), heard=print, lost=print)
+        with refusing_port() as port:
+            address = Address("127.0.0.1", port)
+            with pytest.raises(ConnectionLost, match=f"cannot reach {address}: .*refused"):
+                await Connection.open(address, Hello(), heard=print, lost=print)
 
     run(test())
 

@@ -8,8 +8,8 @@ import pytest
 
 from bench.peers import servers
 from bench.peers.place import Place
-from bench.peers.processes import free_port
 from tests.doors.amqp.harness import Broker, Serving
+from tests.ports import free_port
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,8 @@ from pika.exceptions import ChannelClosedByBroker
 
 from bench.peers import servers
 from bench.peers.place import Place
-from bench.peers.processes import free_port
 from tests.doors.amqp.harness import PATIENCE_S, Broker
+from tests.ports import free_port
 
 LIMIT_MS = 300
 TEXT = (

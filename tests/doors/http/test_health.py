@@ -1,7 +1,6 @@
 """Whether a broker is well, as a load balancer asks."""
 
 import asyncio
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from jackalope.wire.messages import Nack
 from tests.doors.harness import Peer, run, spec
 from tests.doors.http.harness import HttpHouse, Serving, open_http
 from tests.doors.http.native import Native
+from tests.ports import free_port
 from tests.storage.full import fill, free
 
 PATHS = ["/health", "/api/v1/health", "/health/ready", "/health/leader"]
@@ -201,13 +201,6 @@ async def make_key(
     key = ApiKey(id_of(token), hash_of(token), name, permissions, queues)
     await house.door.client_session.ask(CreateApiKey(key=key))
     return token
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_port_of_its_own() -> None:

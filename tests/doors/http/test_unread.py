@@ -17,7 +17,7 @@ from tests.cli.conftest import Serving
 from tests.doors.harness import run
 from tests.doors.http.harness import HttpHouse, open_http
 from tests.doors.http.rest.test_worker_api import until
-from tests.doors.http.test_health import free_port
+from tests.ports import free_port
 
 MIB = 1024 * 1024
 EVENTS = "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n"

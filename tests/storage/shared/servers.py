@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from jackalope.storage.shared.jetstream import JetStreamEngine
 from jackalope.storage.shared.nats_server import NatsServer, ServerPlace
+from tests.ports import free_port
 
 PASSWORD = "of the tests"  # noqa: S105
 
@@ -65,13 +65,6 @@ def running(folder: Path, count: int = 3) -> Iterator[Servers]:
         for server in servers.all:
             server.wait()
         yield servers
-
-
-def free_port() -> int:
-    """Return a port that nothing listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 # PostgreSQL, where Debian's package is installed.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jackalope import Jackalope
-from tests.acceptance.harness import _free_port
+from tests.ports import free_port
 
 WAIT_S = 60.0
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ class House:
     def __init__(self, folder: Path, *serve: str, scheme: str = "jackalope") -> None:
         self.folder = folder
         self._serve = serve
-        self.port = _free_port()
+        self.port = free_port()
         self.address = f"{scheme}://127.0.0.1:{self.port}"
         self.workers: dict[str, Process] = {}
         self.broker: Process | None = None

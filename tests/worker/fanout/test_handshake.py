@@ -19,8 +19,8 @@ from jackalope.worker.fanout.computation import Computation, Run
 from jackalope.worker.fanout.helper_session import CannotHelp, HelpDefinition, Order
 from jackalope.worker.fanout.ledger import ItemError, Ledger
 from jackalope.worker.fanout.owner import Hub
-from tests.acceptance.harness import _free_port
 from tests.certificates import certificates
+from tests.ports import free_port
 from tests.worker.executors.stage import Ear, assignment, until
 
 WAIT_S = 30.0
@@ -55,7 +55,7 @@ class Meeting:
 
     def __init__(self, **surroundings: Any) -> None:
         tls = bool(surroundings)
-        address = Address("127.0.0.1", _free_port(), tls=tls)
+        address = Address("127.0.0.1", free_port(), tls=tls)
         around = Surroundings(address=address, worker="owner", **surroundings)
         attempt = Attempt(assignment("add", 1, 2), DOUBLE.definition, Ear())
         self.hub = Hub(attempt, around, 5)
@@ -186,7 +186,7 @@ def test_other_code_is_refused(task: Task) -> None:
 
 def test_nobody_there_is_unreachable() -> None:
     with meeting() as there:
-        where = f"127.0.0.1:{_free_port()}"
+        where = f"127.0.0.1:{free_port()}"
         assert there.refusal(Order("helper", where, "token")).startswith("unreachable")
 
 
