@@ -1,5 +1,6 @@
 """Real brokers in processes of their own, as the nodes of a cluster on loopback."""
 
+import asyncio
 import json
 import os
 import signal
@@ -15,9 +16,12 @@ from urllib.error import HTTPError, URLError
 
 import yaml
 
+from jackalope.broker.cluster.peer_link import Credentials, connect
+from jackalope.wire.peer import AskStatus, NodeStatus
 from tests.ports import free_port
 
 TIMEOUT_S = 60.0
+SECRET = "of the tests"  # noqa: S105
 
 
 class Process:
@@ -58,6 +62,27 @@ class Process:
 
     def address(self, door: str) -> str:
         return f"127.0.0.1:{self.config[door]['port']}"
+
+    def status(self) -> NodeStatus:
+        """Return what the node tells on its peer port.
+
+        Raises:
+            PeerGone: it does not answer.
+        """
+        return asyncio.run(self._status())
+
+    async def _status(self) -> NodeStatus:
+        link = await connect("127.0.0.1", self.peer_port, Credentials(SECRET, "test"))
+        try:
+            return await link.ask(AskStatus(), NodeStatus)
+        finally:
+            await link.leave()
+
+    @property
+    def peer_port(self) -> int:
+        cluster = self.config["cluster"]
+        me = next(each for each in cluster["members"] if each.startswith(f"{self.name}="))
+        return int(me.rpartition("peer=")[2])
 
     def get(self, path: str) -> tuple[int, dict[str, Any]]:
         """Ask the HTTP door, and return status and body; 0 if nothing answers."""
@@ -100,10 +125,10 @@ class Brokers:
 
     def __init__(self, folder: Path, count: int = 3) -> None:
         names = "abcde"[:count]
-        ports = {name: [free_port() for _ in range(5)] for name in names}
+        ports = {name: [free_port() for _ in range(6)] for name in names}
         members = [
-            f"{name}=127.0.0.1 native={native} http={http} route={route}"
-            for name, (native, http, route, _, _) in ports.items()
+            f"{name}=127.0.0.1 native={native} http={http} route={route} peer={peer}"
+            for name, (native, http, route, peer, _, _) in ports.items()
         ]
         self.all = [
             Process(
@@ -118,13 +143,13 @@ class Brokers:
                         "id": "test",
                         "node": name,
                         "members": members,
-                        "secret": "of the tests",
+                        "secret": SECRET,
                         "nats_port": nats,
                         "monitor_port": monitor,
                     },
                 },
             )
-            for name, (native, http, _, nats, monitor) in ports.items()
+            for name, (native, http, _, _, nats, monitor) in ports.items()
         ]
 
     @property

@@ -159,6 +159,16 @@ def test_a_large_payload_is_read_from_another_leader(whole: Brokers) -> None:
     asyncio.run(play())
 
 
+def test_nodes_tell_what_they_are_on_the_peer_port(whole: Brokers) -> None:
+    leader = whole.leader()
+    for each in whole.all:
+        status = each.status()
+        assert (status.node, status.cluster) == (each.name, "test")
+        assert (status.role == "leading") == (each is leader)
+        assert status.leader == leader.name
+        assert status.log_end > 0
+
+
 def test_a_follower_sends_clients_on(whole: Brokers) -> None:
     leader = whole.leader()
     follower = next(each for each in whole.all if each is not leader)

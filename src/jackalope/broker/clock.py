@@ -52,6 +52,11 @@ class Clock:
         return monotonic_ns() // 1_000
 
 
+def wall_us() -> int:
+    """Return what the system's clock shows, which may go back."""
+    return time_ns() // 1_000
+
+
 class Alarm:
     """Calls `ring` at a set time at the latest."""
 

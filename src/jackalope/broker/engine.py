@@ -246,6 +246,10 @@ class Engine:
         self._flush = None
         self.core, self.sequence = recover(self._journal, self.history)
 
+    def durable(self) -> int:
+        """Return the batch through which history is safe from a power failure."""
+        return max(self._synced, self._journal.trimmed())
+
     # Writing behind.
 
     def begin_flush(self, now_us: int) -> Flush | None:

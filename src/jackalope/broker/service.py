@@ -42,6 +42,7 @@ from jackalope.core.refusals import Refusal
 from jackalope.storage import DiskFull, Fenced, Storage, StorageFault
 
 if TYPE_CHECKING:
+    from jackalope.broker.cluster.peers import Peers
     from jackalope.core.core import Core
     from jackalope.wire.views import TaskPage
 
@@ -170,6 +171,7 @@ class Broker:
         self._is_stopping, self._is_idle = False, True
         self._is_relieved = False  # another node is to lead
         self.leader: Leader | None = None  # set where it is one of several nodes
+        self.peers: Peers | None = None  # what is known of the other members, where there are some
         self._task: asyncio.Task[None] | None = None
         self._placed: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None

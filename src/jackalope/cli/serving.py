@@ -118,6 +118,8 @@ def _tune() -> None:
 
 def _refuse_bad(config: Config) -> None:
     """Refuse what can be refused before there is a data folder."""
+    if config.peer.port and not config.peer.secret:
+        raise bad_config(["peer.secret: needed with `peer.port`"])
     is_new = JournalPlace(Path(config.data.folder)).kind is None and not config.cluster.id
     problems = exposure_problems(config, has_keys=bool(config.auth.keys)) if is_new else []
     problems += declaration_problems(config) if is_new else []
@@ -240,6 +242,7 @@ async def _start(broker: Broker, worker: Work, config: Config) -> list[Door]:
     pages = "" if http is None else _announce_http(config, http)
     management = None if amqp is None else await _open_management(broker, config, amqp, tls)
     doors: list[Door] = [door for door in (management, amqp, http, native) if door is not None]
+    doors += await _open_peer(broker, worker, config, tls)
     level = config.data.durability.value
     where = {"address": address, "http": pages, "data": _folder(config)}
     log.info("broker started", **where, durability=level)
@@ -328,6 +331,29 @@ async def _open_management(
     scheme = "https" if context else "http"
     typer.echo(f"RabbitMQ's management API at {scheme}://{wanted.host}:{door.port}/api")
     return door
+
+
+async def _open_peer(
+    broker: Broker, worker: Work, config: Config, tls: ssl.SSLContext | None
+) -> list[Door]:
+    """Open the peer door and begin to ask the other members, if it is wanted."""
+    if not (config.cluster.id or config.peer.port):
+        return []
+    from jackalope.broker.cluster.node import Node
+    from jackalope.cli.peering import peer_door, peers_of
+
+    door = peer_door(broker, worker if isinstance(worker, Node) else None, config, tls)
+    if door is None:
+        return []
+    try:
+        broker.peers = peers_of(config)
+        await door.start()
+    except ValueError as error:
+        raise bad_config([str(error)]) from None
+    except OSError as error:
+        raise _cannot_listen(error, config.peer.host, door.port, "peer.port") from None
+    broker.peers.start()
+    return [broker.peers, door]
 
 
 def _cannot_listen(error: OSError, host: str, port: int, flag: str) -> Failure:

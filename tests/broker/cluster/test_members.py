@@ -10,7 +10,7 @@ from jackalope.broker.config.schema import AmqpConfig, ClusterConfig, ClusterLog
 from jackalope.cli import cluster as cli_cluster
 from jackalope.cli.cluster import missing_packages
 
-THREE = ("a=10.0.0.1", "b=10.0.0.2 native=1 http=2 amqp=3 route=4", "c=[::1]")
+THREE = ("a=10.0.0.1", "b=10.0.0.2 native=1 http=2 amqp=3 route=4 peer=5", "c=[::1]")
 
 
 def config(**changes: Any) -> Config:
@@ -22,8 +22,8 @@ def test_members_have_the_usual_ports_unless_told_otherwise() -> None:
     found = members_of(config())
     assert list(found) == ["a", "b", "c"]
     assert found["a"].address("native") == "10.0.0.1:7420"
-    doors = ("native", "http", "amqp", "route")
-    assert [found["b"].address(door) for door in doors] == [f"10.0.0.2:{n}" for n in (1, 2, 3, 4)]
+    doors = ("native", "http", "amqp", "route", "peer")
+    assert [found["b"].address(door) for door in doors] == [f"10.0.0.2:{n}" for n in range(1, 6)]
     assert found["c"].address("http") == "[::1]:7421"
     assert cluster_problems(config()) == []
 

@@ -10,6 +10,9 @@ from jackalope.broker.config.schema import ClusterLog, Config, Store
 #: Where the nats-servers of the nodes reach each other, unless a member says otherwise.
 ROUTE_PORT = 7426
 
+#: Where the nodes ask each other, unless a member says otherwise.
+PEER_PORT = 7423
+
 _SIZES = (1, 3, 5)
 _TWO = (
     "two nodes are no cluster: if one is lost, the other cannot know whether it is alone, and "
@@ -26,6 +29,7 @@ class Member(msgspec.Struct, frozen=True):
     http: int
     amqp: int
     route: int
+    peer: int
 
     def address(self, door: str) -> str:
         """Return where a door of the node is."""
@@ -56,6 +60,7 @@ def _read(text: str, config: Config) -> Member:
         "http": config.http.port,
         "amqp": config.amqp.port,
         "route": ROUTE_PORT,
+        "peer": PEER_PORT,
     }
     for part in rest:
         door, _, port = part.partition("=")

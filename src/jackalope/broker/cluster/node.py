@@ -90,6 +90,14 @@ class Node:
         view = self.view
         return Status(view.role, view.epoch, view.leader, self._broker.engine.sequence, view.why)
 
+    def mirrored(self) -> int:
+        """Return the last batch that is safe in this node's copy of the log."""
+        return self._journal.mirror.durable
+
+    def position(self) -> int:
+        """Return where in the log this node is."""
+        return self._journal.mark.position
+
     async def start(self) -> None:
         """Begin to follow."""
         self._tell()

@@ -46,6 +46,13 @@ def exposure_problems(config: Config, *, has_keys: bool) -> list[str]:
                 f"{door}.host is {host}, and without an API key every client there has all "
                 "permissions: create one with `jackalope keys new`, and put it into auth.keys"
             )
+    peer = config.peer
+    is_exposed = bool(peer.port) and not is_loopback(peer.host or "127.0.0.1")
+    if is_exposed and not (config.tls.cert and peer.tls):
+        problems.append(
+            f"peer.host is {peer.host}, and without TLS the traffic can be intercepted: set "
+            "tls.cert and tls.key"
+        )
     if problems:
         problems.append("or listen on 127.0.0.1; or accept all of this with --insecure")
     return problems
@@ -86,6 +93,24 @@ def server_context(tls: TlsConfig, client_ca: str = "") -> ssl.SSLContext | None
         raise ValueError(f"tls.cert {tls.cert}, tls.key {tls.key}: {_reason(error)}") from None
     if client_ca:
         _ask_clients(context, client_ca)
+    return context
+
+
+def client_context(tls: TlsConfig, ca: str) -> ssl.SSLContext | None:
+    """Return what a node encrypts with when it connects to another; None without a certificate.
+
+    Raises:
+        ValueError: the file of authorities cannot be used.
+    """
+    if not tls.cert:
+        return None
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca:
+        try:
+            context.load_verify_locations(ca)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"peer.ca {ca}: {_reason(error)}") from None
     return context
 
 

@@ -546,8 +546,8 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     members: Annotated[
         tuple[str, ...],
         _about(
-            "The nodes: `name=host`, followed by `native=PORT`, `http=PORT`, `amqp=PORT` or "
-            "`route=PORT` where a port is not the default. One, three or five."
+            "The nodes: `name=host`, followed by `native=PORT`, `http=PORT`, `amqp=PORT`, "
+            "`route=PORT` or `peer=PORT` where a port is not the default. One, three or five."
         ),
     ] = ()
     secret: Annotated[str, _secret("The secret by which the nodes recognize each other.")] = ""
@@ -587,6 +587,34 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     ] = 1_200 * MILLISECOND
 
 
+class PeerConfig(msgspec.Struct, frozen=True):
+    """The peer port, where nodes ask each other, and a standby asks a broker that is alone."""
+
+    host: Annotated[
+        str,
+        _about("The address to listen on; empty for this node's in a cluster, else `127.0.0.1`."),
+    ] = ""
+    port: Annotated[
+        int,
+        _about(
+            "The port of a broker that is alone; 0 for none. In a cluster it is that of "
+            "`cluster.members`.",
+            ge=0,
+            le=65_535,
+        ),
+    ] = 0
+    secret: Annotated[
+        str, _secret("The secret that a standby must have; empty for `cluster.secret`.")
+    ] = ""
+    tls: Annotated[bool, _about("Use TLS if `tls.cert` is set.")] = True
+    ca: Annotated[
+        str,
+        _about(
+            "The authorities that sign the nodes' certificates, in PEM; empty for the system's."
+        ),
+    ] = ""
+
+
 class Config(msgspec.Struct, frozen=True):
     """Every setting of a broker."""
 
@@ -604,6 +632,7 @@ class Config(msgspec.Struct, frozen=True):
     shutdown: ShutdownConfig = ShutdownConfig()
     launch: LaunchConfig = LaunchConfig()
     cluster: ClusterConfig = ClusterConfig()
+    peer: PeerConfig = PeerConfig()
     queue_defaults: QueueConfig = QueueConfig()
     launchers: dict[str, dict[str, Any]] = {}
     namespaces: dict[str, NamespaceConfig] = {}

@@ -31,6 +31,11 @@ class Mirror(SegmentJournal):
         """The digest of all through the last entry."""
         return self._digest
 
+    @property
+    def durable(self) -> int:
+        """The last batch in it that a power failure does not take."""
+        return self._durable
+
     def take(self, raw: bytes, entry: Entry) -> None:
         """Store the entry that follows in the log."""
         must(entry.before == self._digest, "an entry of another chain", entry.sequence)

@@ -1,0 +1,60 @@
+"""The peer port of a broker: the door, and the questions to the other members."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from jackalope.broker.cluster.members import members_of
+from jackalope.broker.cluster.node import Node
+from jackalope.broker.cluster.peer_host import ALONE, PeerHost
+from jackalope.broker.cluster.peer_link import Credentials
+from jackalope.broker.cluster.peers import Peers
+from jackalope.broker.config.exposure import client_context
+from jackalope.broker.config.schema import Config
+from jackalope.broker.service import Broker
+from jackalope.doors.peer import PeerDoor
+from jackalope.storage.data_folder import folder_id
+
+_LOCAL = "127.0.0.1"
+
+
+def secret_of(config: Config) -> str:
+    """Return what the ends of the peer port must have; nothing if it stays shut."""
+    return config.peer.secret or config.cluster.secret
+
+
+def credentials_of(config: Config) -> Credentials:
+    """Return by what this node is let in by the others.
+
+    Raises:
+        ValueError: the certificates of `peer.ca` cannot be read.
+    """
+    cluster = config.cluster
+    tls = client_context(config.tls, config.peer.ca) if config.peer.tls else None
+    return Credentials(secret_of(config), cluster.id, cluster.node, tls)
+
+
+def peers_of(config: Config) -> Peers:
+    """Return the other members of a cluster; none for a broker that is alone."""
+    members = members_of(config) if config.cluster.id else {}
+    places = {member.name: (member.host, member.peer) for member in members.values()}
+    return Peers(places, credentials_of(config))
+
+
+def peer_door(
+    broker: Broker, node: Node | None, config: Config, tls: ssl.SSLContext | None
+) -> PeerDoor | None:
+    """Return the door of the peer port; None if it stays shut."""
+    peer, cluster, secret = config.peer, config.cluster, secret_of(config)
+    if not secret or (node is None and not peer.port):
+        return None
+    host, port = peer.host or _LOCAL, peer.port
+    name, identity = ALONE, cluster.id
+    if node is not None:
+        me = members_of(config)[cluster.node]
+        host, port, name = peer.host or me.host, me.peer, me.name
+    else:
+        identity = folder_id(Path(config.data.folder))
+    answering = PeerHost(broker, identity, name, node)
+    return PeerDoor(answering, (host, port), secret, tls if peer.tls else None)

@@ -1,0 +1,148 @@
+"""The peer door, port 7423: answers other nodes, a standby and the command line.
+
+Owns the listening socket, the proofs and the limits. What is answered is the host's
+(`jackalope.broker.cluster.peer_host`). The other end is `jackalope.broker.cluster.peer_link`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from contextlib import suppress
+from hmac import compare_digest
+from typing import Protocol
+
+import structlog
+
+from jackalope.broker.cluster.peer_link import HELLO_S, PeerGone, PeerLink, PeerRefused
+from jackalope.wire.messages import AnyMessage
+from jackalope.wire.peer import (
+    NONCE_BYTES,
+    PEER_VERSION,
+    REQUEST_BYTES_MAX,
+    AskStatus,
+    Challenge,
+    Greeting,
+    NodeStatus,
+    Refused,
+    Welcome,
+    host_codec,
+    proof_of_guest,
+    proof_of_host,
+)
+
+log = structlog.get_logger(component="peer")
+
+#: How long a connection may be silent between two requests.
+IDLE_S = 60.0
+
+CONNECTIONS_MAX = 64
+
+
+class Host(Protocol):
+    """What answers."""
+
+    node: str
+    cluster: str
+
+    def status(self) -> NodeStatus:
+        """Return what this node is, and how far it has come."""
+
+
+class PeerDoor:
+    """A door for those who have the secret."""
+
+    def __init__(
+        self, host: Host, address: tuple[str, int], secret: str, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._host = host
+        self._address = address
+        self._secret = secret
+        self._tls = tls
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int:
+        """Where it listens, once started."""
+        return self._address[1]
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._tasks)
+
+    async def start(self) -> None:
+        """Start listening; raises `OSError` if the address is unavailable."""
+        host, port = self._address
+        self._server = await asyncio.start_server(
+            self._accept,
+            host,
+            port,
+            ssl=self._tls,
+            ssl_handshake_timeout=HELLO_S if self._tls else None,
+        )
+        self._address = (host, self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Accept no more connections, and close those that are open."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._tasks) >= CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        task = asyncio.create_task(self._serve(PeerLink(reader, writer, host_codec)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, link: PeerLink) -> None:
+        try:
+            await self._greet(link)
+            while True:
+                await self._answer(link, await link.receive(IDLE_S))
+        except PeerRefused as refusal:
+            log.warning("a peer was refused", peer=link.peer, why=str(refusal))
+            with suppress(PeerGone):
+                await link.send(Refused(str(refusal)))
+            link.close()
+        except PeerGone:
+            pass
+        except Exception:
+            log.exception("a peer was not answered", peer=link.peer)
+        finally:
+            if link.is_stuck():
+                link.abort()
+            link.close()
+
+    async def _greet(self, link: PeerLink) -> None:
+        host, challenge = self._host, os.urandom(NONCE_BYTES)
+        await link.send(Challenge(PEER_VERSION, challenge))
+        greeting = await link.expect(Greeting, HELLO_S)
+        if greeting.version != PEER_VERSION:
+            raise PeerRefused(f"version {greeting.version}; this node speaks {PEER_VERSION}")
+        told = (self._secret, challenge, greeting.nonce)
+        proof = proof_of_guest(*told, greeting.cluster, greeting.node)
+        if not compare_digest(greeting.proof, proof):
+            raise PeerRefused("the secret is another one")
+        if greeting.cluster not in ("", host.cluster):
+            raise PeerRefused(f"this node is of the cluster {host.cluster!r}")
+        link.peer = greeting.node
+        link.bytes_max = REQUEST_BYTES_MAX
+        await link.send(
+            Welcome(proof_of_host(*told, host.cluster, host.node), host.cluster, host.node)
+        )
+
+    async def _answer(self, link: PeerLink, request: AnyMessage) -> None:
+        match request:
+            case AskStatus():
+                await link.send(self._host.status())
+            case _:
+                raise PeerRefused(f"unexpected {type(request).__name__}")

@@ -1,0 +1,149 @@
+"""Messages between the nodes of a cluster, and from a standby or the command line to a node.
+
+Frames are those of the native protocol, with kinds of their own. Both ends know each other by a
+secret: each proves that it has it, by a MAC over what the other chose, and neither sends it. One
+request is answered at a time; an answer that is long comes in parts, with a digest at the end.
+"""
+
+from __future__ import annotations
+
+import hmac
+from enum import IntEnum
+
+from jackalope.wire.messages import Codec, Message
+
+#: The protocol between nodes.
+PEER_VERSION = 1
+
+NONCE_BYTES = 16
+
+#: The largest frame before both ends have proved themselves, the largest request, and the largest
+#: part of an answer.
+GREETING_BYTES_MAX = 4 * 1024
+REQUEST_BYTES_MAX = 64 * 1024
+PART_BYTES = 256 * 1024
+
+#: The largest frame of an answer: a part and what is around it.
+ANSWER_BYTES_MAX = PART_BYTES + 64 * 1024
+
+
+class PeerKind(IntEnum):
+    """The kinds of frames between nodes."""
+
+    CHALLENGE = 1
+    GREETING = 2
+    WELCOME = 3
+    REFUSED = 4
+    STATUS = 5
+    ENTRIES = 6
+    SNAPSHOT = 7
+    PART = 8
+    END = 9
+
+
+# From the node that listens.
+
+
+class Challenge(Message):
+    """The first frame: the other end must prove that it has the secret."""
+
+    version: int
+    nonce: bytes
+
+
+class Welcome(Message):
+    """The proof of the node that listens."""
+
+    proof: bytes
+    cluster: str
+    node: str
+
+
+class Refused(Message):
+    """Why there is no answer; the connection ends."""
+
+    why: str
+
+
+class NodeStatus(Message):
+    """What a node is, and how far it has come."""
+
+    node: str
+    cluster: str
+    version: str  # of Jackalope
+    level_min: int  # of the records that it reads
+    level_max: int
+    role: str
+    epoch: int
+    leader: str
+    applied: int  # the last batch in its memory
+    mirrored: int  # the last batch that is safe in its own copy of the log
+    flushed: int  # the last batch in its history
+    durable: int  # through which its history is safe from a power failure
+    log_start: int  # positions of the shared log, as far as it knows; 0 if it does not
+    log_end: int
+    at_us: int  # what its clock shows
+    why: str = ""  # it does not follow
+
+
+class Part(Message):
+    """Some bytes of a long answer."""
+
+    data: bytes
+
+
+class End(Message):
+    """The end of a long answer."""
+
+    size: int
+    digest: bytes  # blake2b over all parts
+
+
+# From the node that connects.
+
+
+class Greeting(Message):
+    """The response to the challenge."""
+
+    version: int
+    cluster: str  # empty for any
+    node: str  # empty if it is none: a standby, the command line
+    nonce: bytes
+    proof: bytes
+
+
+class AskStatus(Message):
+    """Asks for a `NodeStatus`."""
+
+
+FROM_HOST: dict[PeerKind, type[Message]] = {
+    PeerKind.CHALLENGE: Challenge,
+    PeerKind.WELCOME: Welcome,
+    PeerKind.REFUSED: Refused,
+    PeerKind.STATUS: NodeStatus,
+    PeerKind.PART: Part,
+    PeerKind.END: End,
+}
+
+FROM_GUEST: dict[PeerKind, type[Message]] = {
+    PeerKind.GREETING: Greeting,
+    PeerKind.STATUS: AskStatus,
+}
+
+host_codec = Codec(sends=FROM_HOST, hears=FROM_GUEST)
+guest_codec = Codec(sends=FROM_GUEST, hears=FROM_HOST)
+
+
+def proof_of_guest(secret: str, challenge: bytes, nonce: bytes, cluster: str, node: str) -> bytes:
+    """Return the MAC that proves the secret of the end that connects."""
+    return _mac(secret, b"guest", challenge, nonce, cluster.encode(), node.encode())
+
+
+def proof_of_host(secret: str, challenge: bytes, nonce: bytes, cluster: str, node: str) -> bytes:
+    """Return the MAC that proves the secret of the end that listens."""
+    return _mac(secret, b"host", nonce, challenge, cluster.encode(), node.encode())
+
+
+def _mac(secret: str, *parts: bytes) -> bytes:
+    framed = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    return hmac.digest(secret.encode(), framed, "sha256")
