@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from time import time_ns
+from time import monotonic_ns, sleep, time_ns
 
 import pytest
 from structlog.testing import capture_logs
 
 from jackalope.broker.access import THE_BROKER
-from jackalope.broker.clock import Clock
+from jackalope.broker.clock import Clock, wrong_clocks
 from jackalope.broker.service import Broker
 from jackalope.core.commands import DeclareQueue
 from jackalope.core.durations import HOUR, MINUTE, SECOND
@@ -64,3 +64,15 @@ def test_a_broker_starts_with_a_clock_that_is_behind(
     assert (second_us < first_us) is is_followed
     warned = [line for line in logs if line["event"].startswith("clock was ahead")]
     assert bool(warned) is is_followed
+
+
+def test_a_process_of_a_test_can_have_a_wrong_clock() -> None:
+    """As tests of clusters need it; without the variables it has those of the system."""
+    assert wrong_clocks({}) == (monotonic_ns, time_ns)
+    variables = {"JACKALOPE_CLOCK_OFFSET_US": str(HOUR), "JACKALOPE_CLOCK_RATE": "1.5"}
+    steady_ns, wall_ns = wrong_clocks(variables)
+    first_ns, real_ns = steady_ns(), monotonic_ns()
+    assert HOUR <= wall_ns() // 1_000 - time_ns() // 1_000 < HOUR + 10 * SECOND
+    sleep(0.05)
+    passed_ns, real_ns = steady_ns() - first_ns, monotonic_ns() - real_ns
+    assert passed_ns > 1.2 * real_ns

@@ -1,13 +1,17 @@
 """Time: a clock that never goes back, and an alarm that ends a wait in time.
 
 Owns the reading of the system's clocks. The core has none: each turn is given its time.
+
+For tests of clusters a process can have a wrong clock: `JACKALOPE_CLOCK_OFFSET_US` sets it ahead or
+behind, `JACKALOPE_CLOCK_RATE` lets it run faster or slower from the start. Neither is a setting.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from time import monotonic_ns, time_ns
+import os
+import time
+from collections.abc import Callable, Mapping
 
 from jackalope.core.durations import SECOND
 
@@ -16,6 +20,26 @@ _STEP_US = SECOND
 
 #: A clock that was ahead by more than this before a restart was wrong, and is not followed.
 _AHEAD_US_MAX = 60 * SECOND
+
+
+def wrong_clocks(variables: Mapping[str, str]) -> tuple[Callable[[], int], Callable[[], int]]:
+    """Return the system's clocks, steady and wall, as wrong as variables of tests want them."""
+    offset_ns = int(variables.get("JACKALOPE_CLOCK_OFFSET_US", "0")) * 1_000
+    rate = float(variables.get("JACKALOPE_CLOCK_RATE", "1"))
+    if not offset_ns and rate == 1:
+        return time.monotonic_ns, time.time_ns
+    began_ns = time.monotonic_ns()
+
+    def gained_ns() -> int:
+        return int((time.monotonic_ns() - began_ns) * (rate - 1))
+
+    return (
+        lambda: time.monotonic_ns() + gained_ns(),
+        lambda: time.time_ns() + offset_ns + gained_ns(),
+    )
+
+
+monotonic_ns, time_ns = wrong_clocks(os.environ)
 
 
 class Clock:

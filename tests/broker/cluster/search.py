@@ -13,6 +13,7 @@ from jackalope.broker.cluster.leadership import (
     CaughtUp,
     ClaimStored,
     ClaimTaken,
+    Eligibility,
     EntryStored,
     Event,
     HandedOver,
@@ -72,10 +73,19 @@ def judge(log: tuple[Entry, ...], entry: Entry) -> tuple[tuple[Entry, ...], bool
 class Search:
     """A search through all worlds that can come of the first one."""
 
-    def __init__(self, nodes: int, log_max: int, crashes_max: int, judged: Judge = judge) -> None:
+    def __init__(
+        self,
+        nodes: int,
+        log_max: int,
+        crashes_max: int,
+        judged: Judge = judge,
+        *,
+        judges: bool = False,
+    ) -> None:
         self.log_max = log_max
         self.crashes_max = crashes_max
         self.judged = judged
+        self.judges = judges  # nodes become eligible and ineligible
         first = tuple(Node(View(name=chr(ord("a") + n), place=n)) for n in range(nodes))
         self.first = World((), first)
         self.roles: set[Role] = set()
@@ -139,6 +149,9 @@ class Search:
             yield self._then(world, index, node, CaughtUp())
         if role in (Role.FOLLOWING, Role.LEADING):
             yield self._then(world, index, node, Tick())
+        if self.judges and role in (Role.CATCHING_UP, Role.FOLLOWING, Role.LEADING):
+            is_eligible = not node.view.is_eligible
+            yield self._then(world, index, node, Eligibility(is_eligible))
         if role is Role.LEADING:
             yield self._then(world, index, node, StepDown())
             yield self._put(world, index, node, "batch")

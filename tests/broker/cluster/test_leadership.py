@@ -181,6 +181,21 @@ def test_no_order_of_events_makes_two_writers(nodes: int, log_max: int, crashes:
     assert {Role.CLAIMING, Role.LEADING, Role.HANDING_OVER} <= search.roles
 
 
+@pytest.mark.parametrize(("nodes", "log_max"), [(2, 4), (3, 2)])
+def test_nor_does_it_where_nodes_may_lead_and_may_not(nodes: int, log_max: int) -> None:
+    search = Search(nodes, log_max, 0, judges=True)
+    assert search.run() > 4_000
+    assert {Role.CLAIMING, Role.LEADING, Role.HANDING_OVER} <= search.roles
+
+
+def test_a_claim_of_a_node_that_may_not_lead_is_handed_on() -> None:
+    claiming = step(following(), Tick(), 9 * SECOND, TIMING).view
+    unfit = step(claiming, Eligibility(is_eligible=False, why="clock"), 9 * SECOND, TIMING).view
+    move = step(unfit, ClaimStored(6, 9 * SECOND), 9 * SECOND, TIMING)
+    assert (move.action, move.view.role) == (Action.HAND_OVER, Role.HANDING_OVER)
+    assert move.view.unfit == "clock"
+
+
 def _anywhere(log: tuple[Entry, ...], entry: Entry) -> tuple[tuple[Entry, ...], bool]:
     """Store an entry wherever the log ends."""
     return ((*log, entry), True) if entry not in log else (log, True)

@@ -68,6 +68,7 @@ class View(msgspec.Struct, frozen=True):
     sent_us: int = 0  # when the last own entry that is stored was sent
     claim_us: int = 0  # when to claim
     is_eligible: bool = True  # whether it may claim at all
+    unfit: str = ""  # why it may not
     is_stopping: bool = False
     why: str = ""  # it is restoring, outdated or quarantined
 
@@ -168,6 +169,7 @@ class Eligibility(NamedTuple):
     """Whether the node may claim has changed: its clock is right or wrong, its disk full or not."""
 
     is_eligible: bool
+    why: str = ""  # it may not
 
 
 class Action(StrEnum):
@@ -262,7 +264,7 @@ def _lead(view: View, event: ClaimStored, _at: Moment) -> Move:
     leading = _with(
         view, role=Role.LEADING, epoch=event.epoch, leader=view.name, sent_us=event.sent_us
     )
-    if view.is_stopping:
+    if view.is_stopping or not view.is_eligible:
         return Move(_with(leading, role=Role.HANDING_OVER), Action.HAND_OVER)
     return Move(leading, Action.LEAD)
 
@@ -335,7 +337,7 @@ def _outdate(view: View, event: MetNewer, _at: Moment) -> Move:
 
 def _judge(view: View, event: Eligibility, at: Moment) -> Move:
     """Claim no earlier than a node that has just begun to listen."""
-    changed = _with(view, is_eligible=event.is_eligible)
+    changed = _with(view, is_eligible=event.is_eligible, unfit=event.why)
     if event.is_eligible and not view.is_eligible:
         changed = _with(
             changed, claim_us=max(view.claim_us, at.now_us + _patience_us(view, at.timing))

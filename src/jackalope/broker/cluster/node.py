@@ -19,6 +19,7 @@ from jackalope.broker.cluster.leadership import (
     CaughtUp,
     ClaimStored,
     ClaimTaken,
+    Eligibility,
     EntryStored,
     Event,
     FellBehind,
@@ -77,6 +78,8 @@ class Node:
         self.timing = timing or Timing()
         self.on_lead: Callable[[], Coroutine[None, None, None]] | None = None
         self.find: Callable[[str, str], str] = lambda name, _: name  # where a node's door is
+        # Each returns why this node may not lead, and nothing if it may.
+        self.refusals: list[Callable[[], str]] = []
         self._broker = broker
         self._journal = journal
         self._to = ""
@@ -88,7 +91,8 @@ class Node:
 
     def status(self) -> Status:
         view = self.view
-        return Status(view.role, view.epoch, view.leader, self._broker.engine.sequence, view.why)
+        why = view.why or view.unfit
+        return Status(view.role, view.epoch, view.leader, self._broker.engine.sequence, why)
 
     def mirrored(self) -> int:
         """Return the last batch that is safe in this node's copy of the log."""
@@ -214,6 +218,7 @@ class Node:
                 if self._end is not None and self._journal.mark.position >= self._end:
                     self._do(CaughtUp())
                     self._end = None
+                self._look_at_itself()
                 action = self._do(Tick())
             self._broker.follow_behind()
             if action is not Action.NOTHING:
@@ -235,6 +240,17 @@ class Node:
         log.warning("cannot follow the log; asking again", fault=str(fault))
         await asyncio.sleep(_DOUBT_S)
         return await self._rejoin()
+
+    def _refusal(self) -> str:
+        """Return why this node may not lead."""
+        return next((why for refusal in self.refusals if (why := refusal())), "")
+
+    def _look_at_itself(self) -> None:
+        """Note whether this node may lead."""
+        why = self._refusal()
+        if bool(why) == self.view.is_eligible:
+            log.warning("this node may not lead" if why else "this node may lead again", why=why)
+            self._do(Eligibility(not why, why))
 
     def _listen(self) -> list[Heard]:
         due_us = next_us(self.view, self.timing)
@@ -279,6 +295,7 @@ class Node:
             log.info("claim lost", why=str(fault))
             return self._do(ClaimTaken())
         self._broker.engine.epoch = epoch
+        self._look_at_itself()
         return self._do(ClaimStored(epoch, self._journal.sent_ns // 1_000))
 
     async def _lead(self) -> Action:
@@ -295,9 +312,13 @@ class Node:
             for task in begun:
                 task.cancel()
             await asyncio.gather(*begun, return_exceptions=True)
-        event: Event = WasFenced() if self._journal.is_fenced else StepDown(self._to)
-        if self._is_stopping and not self._journal.is_fenced:
+        event: Event = StepDown(self._to)
+        if self._journal.is_fenced:
+            event = WasFenced()
+        elif self._is_stopping:
             event = Stop()
+        elif why := self._refusal():
+            event = Eligibility(is_eligible=False, why=why)
         return await self._end_leading(event, "another node is to lead; connect again")
 
     async def _begin(self) -> None:
@@ -335,6 +356,8 @@ class Node:
             due_us = next_us(self.view, self.timing) or _now_us()
             await asyncio.sleep(max(due_us - _now_us(), 0) / SECOND)
             self._note_stored()
+            if self._refusal():
+                self._broker.relieve()
             if self._do(Tick()) is Action.BEAT:
                 try:
                     await self._beat()
