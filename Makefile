@@ -57,16 +57,17 @@ $(PAGE_PACKAGES): dashboard/package.json dashboard/package-lock.json
 	touch $@
 
 # The tests look at the dashboard with Debian's Chromium, compare the AMQP door with Debian's
-# RabbitMQ, and keep a log in Debian's PostgreSQL, where these are installed or can be.
-DEBIAN := chromium fonts-dejavu-core rabbitmq-server postgresql
+# RabbitMQ, keep a log in Debian's PostgreSQL, and cut the links between the machines of a cluster
+# with nftables, where these are installed or can be.
+DEBIAN := chromium fonts-dejavu-core rabbitmq-server postgresql nftables iproute2
 
 .PHONY: debian
 debian:
-	@if ! { command -v chromium && test -e /usr/sbin/rabbitmq-server && ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null; then \
+	@if ! { command -v chromium && test -e /usr/sbin/rabbitmq-server && ls /usr/lib/postgresql/*/bin/initdb && command -v nft ip; } >/dev/null; then \
 		if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
 			apt-get update --quiet --quiet && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
 				apt-get install --quiet --quiet --yes --no-install-recommends $(DEBIAN) >/dev/null; \
-		else echo "make: no Chromium, RabbitMQ or PostgreSQL: THE TESTS THAT NEED THEM ARE SKIPPED" >&2; fi; fi
+		else echo "make: no Chromium, RabbitMQ, PostgreSQL or nftables: THE TESTS THAT NEED THEM ARE SKIPPED" >&2; fi; fi
 
 # AiiDA is heavy, and pins what we do not: the tests that need it have an environment of their own.
 AIIDA := build/aiida
