@@ -39,7 +39,7 @@ from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, Effect, Reply, TaskEnded
 from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.refusals import Refusal
-from jackalope.storage import DiskFull, Fenced, Storage, StorageFault
+from jackalope.storage import DiskFull, Fenced, Journal, Storage, StorageFault
 
 if TYPE_CHECKING:
     from jackalope.broker.cluster.peers import Peers
@@ -299,6 +299,10 @@ class Broker:
     async def flush(self) -> None:
         """Return when history has everything that has happened by now."""
         await self._flusher.flush()
+
+    @property
+    def journal(self) -> Journal:
+        return self._storage.journal
 
     def _unnamed(self, blobs: Iterable[str]) -> list[str]:
         return self.engine.unnamed(blobs)

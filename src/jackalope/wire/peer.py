@@ -23,6 +23,9 @@ GREETING_BYTES_MAX = 4 * 1024
 REQUEST_BYTES_MAX = 64 * 1024
 PART_BYTES = 256 * 1024
 
+#: After how many bytes of entries an answer ends.
+ENTRIES_BYTES_MAX = 8 * 1024 * 1024
+
 #: The largest frame of an answer: a part and what is around it.
 ANSWER_BYTES_MAX = PART_BYTES + 64 * 1024
 
@@ -86,6 +89,13 @@ class NodeStatus(Message):
     why: str = ""  # it does not follow
 
 
+class EntriesHead(Message):
+    """What follows in the log, as parts: entries one behind the other."""
+
+    is_known: bool  # whether the entry after which was asked is here; if not, nothing follows
+    last: int  # the last batch that is here
+
+
 class Part(Message):
     """Some bytes of a long answer."""
 
@@ -116,11 +126,20 @@ class AskStatus(Message):
     """Asks for a `NodeStatus`."""
 
 
+class AskEntries(Message):
+    """Asks for what follows an entry in the log: an `EntriesHead`, and parts."""
+
+    sequence: int  # of the entry
+    digest: bytes
+    bytes_max: int  # after how many bytes to end
+
+
 FROM_HOST: dict[PeerKind, type[Message]] = {
     PeerKind.CHALLENGE: Challenge,
     PeerKind.WELCOME: Welcome,
     PeerKind.REFUSED: Refused,
     PeerKind.STATUS: NodeStatus,
+    PeerKind.ENTRIES: EntriesHead,
     PeerKind.PART: Part,
     PeerKind.END: End,
 }
@@ -128,6 +147,7 @@ FROM_HOST: dict[PeerKind, type[Message]] = {
 FROM_GUEST: dict[PeerKind, type[Message]] = {
     PeerKind.GREETING: Greeting,
     PeerKind.STATUS: AskStatus,
+    PeerKind.ENTRIES: AskEntries,
 }
 
 host_codec = Codec(sends=FROM_HOST, hears=FROM_GUEST)

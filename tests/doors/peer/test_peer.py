@@ -5,25 +5,37 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from jackalope.broker.clock import wall_us
-from jackalope.broker.cluster import peers
+from jackalope.broker.cluster import peer_link, peers
 from jackalope.broker.cluster.peer_host import PeerHost
-from jackalope.broker.cluster.peer_link import Credentials, PeerGone, PeerLink, PeerRefused, connect
+from jackalope.broker.cluster.peer_link import (
+    Credentials,
+    PeerGone,
+    PeerLink,
+    PeerRefused,
+    _split,
+    connect,
+)
 from jackalope.broker.cluster.peers import Peers
 from jackalope.broker.config.exposure import client_context, server_context
 from jackalope.broker.service import Broker
 from jackalope.core.durations import SECOND
+from jackalope.core.state.changes import Changes, Counters
 from jackalope.doors.peer import PeerDoor, server
 from jackalope.storage import Level, Storage
+from jackalope.storage.entry import NO_DIGEST, Entry, Kind, decode
+from jackalope.storage.segments.journal import SegmentJournal
 from jackalope.wire.frames import frame
 from jackalope.wire.messages import Codec
 from jackalope.wire.peer import (
     FROM_GUEST,
     FROM_HOST,
     PEER_VERSION,
+    AskEntries,
     AskStatus,
     Challenge,
     Greeting,
@@ -36,6 +48,7 @@ from jackalope.wire.peer import (
 )
 from tests.broker.cluster.machines import in_loop, until
 from tests.certificates import certificates
+from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -45,9 +58,12 @@ GOOD = Credentials(SECRET, "c", "b")
 
 @asynccontextmanager
 async def opened(
-    name: str = "a", tls: ssl.SSLContext | None = None, port: int = 0
+    name: str = "a",
+    tls: ssl.SSLContext | None = None,
+    port: int = 0,
+    storage: Storage | None = None,
 ) -> AsyncIterator[PeerDoor]:
-    broker = Broker(Storage.open(None, Level.MEMORY))
+    broker = Broker(storage or Storage.open(None, Level.MEMORY))
     await broker.start()
     door = PeerDoor(PeerHost(broker, "c", name), ("127.0.0.1", port), SECRET, tls)
     await door.start()
@@ -260,7 +276,7 @@ def test_members_are_asked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(peers, "wall_us", lambda: wall_us() - ahead[0])
 
     async def play() -> None:
-        async with opened() as door:
+        async with opened(port=free_port()) as door:
             places = {"a": ("127.0.0.1", door.port), "b": ("127.0.0.1", 1)}
             known = Peers(places, GOOD)
             assert list(known.known) == ["a"]
@@ -288,3 +304,112 @@ async def test_another_node_at_the_address_of_a_member_is_not_taken_for_it() -> 
         known = Peers({"a": ("127.0.0.1", door.port)}, GOOD)
         with pytest.raises(PeerGone, match="is 'x' and not 'a'"):
             await known.connect("a")
+
+
+# Entries.
+
+
+def filled(folder: Path, count: int, size: int = 100) -> Storage:
+    """Open a storage in whose journal stand so many batches, which history contains."""
+    storage = Storage.open(folder)
+    storage.journal.claim()
+    for _ in range(count):
+        storage.journal.append(bytes(size))
+    storage.flush(count, Changes(Counters()))
+    return storage
+
+
+async def read_all(link: PeerLink, bytes_max: int) -> list[Entry]:
+    """Read a log from its beginning, an answer at a time."""
+    read: list[Entry] = []
+    sequence, digest = 0, NO_DIGEST
+    while raw := await link.entries(sequence, digest, bytes_max):
+        entries = [decode(each) for each in raw]
+        read += [each for each in entries if each is not None]
+        assert len(read) == len(raw) or read[-len(raw)].before == digest
+        sequence, digest = read[-1].sequence, read[-1].digest
+    return read
+
+
+@pytest.mark.parametrize("bytes_max", [0, 1_000, 10**9])
+@in_loop
+async def test_entries_are_read_from_another_nodes_journal(tmp_path: Path, bytes_max: int) -> None:
+    journal = (storage := filled(tmp_path, 30)).journal
+    expected = list(journal.read(0))
+    async with opened(storage=storage) as door:
+        link = await connect("127.0.0.1", door.port, GOOD)
+        read = await read_all(link, bytes_max)
+        batches = [(each.sequence, each.body) for each in read if each.kind == Kind.BATCH]
+        assert batches[:30] == expected
+        assert await link.entries(5, b"of nothing", 1_000) is None
+        assert isinstance(journal, SegmentJournal)
+        middle = journal.digest_at(12)
+        assert middle is not None
+        following = await link.entries(12, middle, 0)
+        assert following is not None
+        found = decode(following[0])
+        assert found is not None
+        assert found.sequence == 13
+        await link.leave()
+
+
+@in_loop
+async def test_entries_are_read_over_segments_and_after_a_trim(tmp_path: Path) -> None:
+    storage = filled(tmp_path, 60, 100_000)
+    storage.journal.trim(25)
+    async with opened(storage=storage) as door:
+        link = await connect("127.0.0.1", door.port, GOOD)
+        assert await link.entries(0, NO_DIGEST) is None
+        journal = storage.journal
+        assert isinstance(journal, SegmentJournal)
+        digest, sequence, read = journal.digest_at(25), 25, []
+        while digest is not None and (raw := await link.entries(sequence, digest)):
+            entries = [must_be(decode(each)) for each in raw]
+            read += [each.sequence for each in entries if each.kind == Kind.BATCH]
+            sequence, digest = entries[-1].sequence, entries[-1].digest
+        assert read[:35] == list(range(26, 61))
+        await link.leave()
+
+
+def must_be(entry: Entry | None) -> Entry:
+    assert entry is not None
+    return entry
+
+
+@in_loop
+async def test_a_broker_without_such_a_journal_says_so() -> None:
+    async with opened() as door:
+        link = await connect("127.0.0.1", door.port, GOOD)
+        with pytest.raises(PeerRefused, match="not kept in segments"):
+            await link.entries(0, NO_DIGEST)
+        await link.leave()
+
+
+@in_loop
+async def test_entries_that_do_not_continue_the_log_are_not_believed(tmp_path: Path) -> None:
+    storage = filled(tmp_path, 3)
+    journal = storage.journal
+    assert isinstance(journal, SegmentJournal)
+    whole = journal.entries(0, NO_DIGEST, 10**9)
+    assert whole is not None
+    damaged = bytearray(whole[1])
+    damaged[-1] ^= 1
+    for wrong in ([whole[0], whole[2]], [whole[0], bytes(damaged)], [whole[1]], [whole[0][:-1]]):
+        with pytest.raises(PeerRefused, match="do not continue"):
+            _split(b"".join(wrong), NO_DIGEST)
+    assert _split(b"".join(whole), NO_DIGEST) == whole
+    storage.close()
+
+
+def test_a_slow_reader_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(peer_link, "STUCK_S", 0.2)
+
+    async def play() -> None:
+        async with opened(storage=filled(tmp_path, 80, 100_000)) as door:
+            link = await connect("127.0.0.1", door.port, GOOD)
+            for _ in range(20):  # Much more than sockets hold, and nothing of it is read.
+                await link.send(AskEntries(0, NO_DIGEST, 10**9))
+            await until(lambda: not door.connections)
+            await link.leave()
+
+    asyncio.run(play())

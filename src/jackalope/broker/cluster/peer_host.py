@@ -5,9 +5,12 @@ from __future__ import annotations
 from jackalope import __version__
 from jackalope.broker.clock import wall_us
 from jackalope.broker.cluster.node import Node
+from jackalope.broker.cluster.peer_link import PeerRefused
 from jackalope.broker.service import Broker
 from jackalope.core.records import LEVEL
-from jackalope.wire.peer import NodeStatus
+from jackalope.storage.segments.journal import SegmentJournal
+from jackalope.storage.shared.journal import SharedJournal
+from jackalope.wire.peer import ENTRIES_BYTES_MAX, AskEntries, EntriesHead, NodeStatus
 
 #: What a broker is that has no others.
 ALONE = "alone"
@@ -45,3 +48,19 @@ class PeerHost:
             at_us=wall_us(),
             why="" if told is None else told.why,
         )
+
+    async def entries(self, asked: AskEntries) -> tuple[EntriesHead, list[bytes]]:
+        """Return what follows an entry in this node's own copy of the log.
+
+        Raises:
+            PeerRefused: it has none.
+            StorageFault: it is damaged.
+        """
+        journal = self._broker.journal
+        if not isinstance(journal, SegmentJournal | SharedJournal):
+            raise PeerRefused("the journal of this broker is not kept in segments")
+        bytes_max = max(0, min(asked.bytes_max, ENTRIES_BYTES_MAX))
+        found = await self._broker.off_loop(
+            lambda: journal.entries(asked.sequence, asked.digest, bytes_max)
+        )
+        return EntriesHead(found is not None, journal.last()), found or []

@@ -9,21 +9,26 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from hashlib import blake2b
 from hmac import compare_digest
 from typing import NamedTuple, TypeVar
 
+from jackalope.storage.entry import HEAD_BYTES, decode
 from jackalope.wire.frames import FrameError
 from jackalope.wire.messages import AnyMessage, Codec, Message
 from jackalope.wire.peer import (
     ANSWER_BYTES_MAX,
+    ENTRIES_BYTES_MAX,
     GREETING_BYTES_MAX,
     NONCE_BYTES,
+    PART_BYTES,
     PEER_VERSION,
+    AskEntries,
     Challenge,
     End,
+    EntriesHead,
     Greeting,
     Part,
     Refused,
@@ -39,6 +44,9 @@ M = TypeVar("M", bound=Message)
 HELLO_S = 5.0
 ANSWER_S = 30.0
 STUCK_S = 30.0
+
+#: The most that is kept of an answer with entries: one may be larger than what was asked for.
+_ENTRIES_BYTES = 64 * 1024 * 1024
 
 _HEAD_BYTES = 5
 _LENGTH_BYTES = 4
@@ -114,6 +122,38 @@ class PeerLink:
         await self.send(request)
         return await self.expect(shape)
 
+    async def send_parts(self, chunks: Iterable[bytes]) -> None:
+        """Send a long answer, and its digest."""
+        digest, size = blake2b(), 0
+        for chunk in chunks:
+            for begin in range(0, len(chunk), PART_BYTES):
+                data = chunk[begin : begin + PART_BYTES]
+                digest.update(data)
+                size += len(data)
+                await self.send(Part(data))
+        await self.send(End(size, digest.digest()))
+
+    async def entries(
+        self, sequence: int, digest: bytes, bytes_max: int = ENTRIES_BYTES_MAX
+    ) -> list[bytes] | None:
+        """Return the entries that follow one in the other node's copy of the log.
+
+        They are as they stand in the log, and each is sound and continues the one before it; there
+        are none at the end of the copy. None if the copy does not have the entry with the digest.
+
+        Raises:
+            PeerRefused: they are damaged, or more than were asked for.
+            PeerGone: no answer.
+        """
+        await self.send(AskEntries(sequence, digest, bytes_max))
+        head = await self.expect(EntriesHead)
+        raw = bytearray()
+        async for part in self.parts():
+            raw += part
+            if len(raw) > _ENTRIES_BYTES:
+                raise PeerRefused(f"more than {_ENTRIES_BYTES} bytes of entries")
+        return _split(bytes(raw), digest) if head.is_known else None
+
     async def parts(self) -> AsyncIterator[bytes]:
         """Yield the rest of a long answer; the last part has been checked when this ends."""
         digest, size = blake2b(), 0
@@ -149,6 +189,19 @@ class PeerLink:
         self.abort()
         with suppress(OSError):
             await self._writer.wait_closed()
+
+
+def _split(raw: bytes, digest: bytes) -> list[bytes]:
+    """Return entries one by one, if they continue a chain."""
+    found, offset = [], 0
+    while offset < len(raw):
+        entry = decode(raw, offset)
+        if entry is None or entry.before != digest:
+            raise PeerRefused("the entries do not continue the log")
+        end = offset + HEAD_BYTES + len(entry.body)
+        found.append(raw[offset:end])
+        offset, digest = end, entry.digest
+    return found
 
 
 class Credentials(NamedTuple):

@@ -16,13 +16,16 @@ from typing import Protocol
 import structlog
 
 from jackalope.broker.cluster.peer_link import HELLO_S, PeerGone, PeerLink, PeerRefused
+from jackalope.storage import StorageFault
 from jackalope.wire.messages import AnyMessage
 from jackalope.wire.peer import (
     NONCE_BYTES,
     PEER_VERSION,
     REQUEST_BYTES_MAX,
+    AskEntries,
     AskStatus,
     Challenge,
+    EntriesHead,
     Greeting,
     NodeStatus,
     Refused,
@@ -48,6 +51,9 @@ class Host(Protocol):
 
     def status(self) -> NodeStatus:
         """Return what this node is, and how far it has come."""
+
+    async def entries(self, asked: AskEntries) -> tuple[EntriesHead, list[bytes]]:
+        """Return what follows an entry in this node's own copy of the log."""
 
 
 class PeerDoor:
@@ -115,6 +121,10 @@ class PeerDoor:
             link.close()
         except PeerGone:
             pass
+        except StorageFault as fault:
+            log.warning("a peer was not answered", peer=link.peer, fault=str(fault))
+            with suppress(PeerGone):
+                await link.send(Refused(str(fault)))
         except Exception:
             log.exception("a peer was not answered", peer=link.peer)
         finally:
@@ -144,5 +154,9 @@ class PeerDoor:
         match request:
             case AskStatus():
                 await link.send(self._host.status())
+            case AskEntries():
+                head, entries = await self._host.entries(request)
+                await link.send(head)
+                await link.send_parts(entries)
             case _:
                 raise PeerRefused(f"unexpected {type(request).__name__}")

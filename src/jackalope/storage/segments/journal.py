@@ -374,24 +374,66 @@ class SegmentJournal:
             yield from salvage_segment(path_of(self.folder, number))
 
     def _read(self, after: int) -> Iterator[tuple[int, bytes]]:
+        for header, entries in self._segments(after + 1):
+            if header.first > after + 1:
+                raise self._damaged(after + 1)
+            for entry in entries:
+                if entry.kind == Kind.BATCH and entry.sequence > after:
+                    after = entry.sequence
+                    yield after, entry.body
+
+    def _segments(self, sequence: int) -> Iterator[tuple[Header, list[Entry]]]:
+        """Yield the segments from the one on that has a batch, or from the first, as a chain."""
         headers = [read_header(path_of(self.folder, n)) for n in numbers_in(self.folder)]
         ends = [header.first for header in headers[1:]]
         digest = b""
         for header, end in zip_longest(headers, ends):
-            if not digest and end is not None and end <= after + 1:
+            if not digest and end is not None and end <= sequence:
                 continue  # All of it is earlier.
-            if header.first > after + 1 or digest not in (b"", header.before):
-                raise self._damaged(after + 1)
+            if digest not in (b"", header.before):
+                raise self._damaged(header.first)
             scan = read_segment(path_of(self.folder, header.number), header, end)
-            for entry in scan.entries:
-                if self._broken is not None and entry.sequence > self._last:
-                    return  # Whether it is stored is not known.
-                if entry.kind == Kind.BATCH and entry.sequence > after:
-                    after = entry.sequence
-                    yield after, entry.body
+            # Whether what a failed write left behind is stored is not known.
+            is_known = self._broken is None
+            yield header, [e for e in scan.entries if is_known or e.sequence <= self._last]
             if scan.lost:
                 raise self._damaged(scan.lost)
             digest = scan.entries[-1].digest if scan.entries else header.before
+
+    def entries(self, sequence: int, digest: bytes, bytes_max: int) -> list[bytes] | None:
+        """Return what follows in the log, as it stands there: about so many bytes, or one entry.
+
+        Args:
+            sequence: the last batch before it.
+            digest: of the last entry before it.
+            bytes_max: after how many bytes to end.
+
+        Returns:
+            The entries; none at the end of the log, None if no entry with the digest is here.
+        """
+        found: list[bytes] = []
+        is_after, size = False, 0
+        for header, entries in self._segments(sequence):
+            is_after = is_after or header.before == digest
+            for entry in entries:
+                if is_after:
+                    raw, _ = encode(*entry[:5], entry.body)
+                    found.append(raw)
+                    size += len(raw)
+                    if size >= bytes_max:
+                        return found
+                is_after = is_after or entry.digest == digest
+        return found if is_after else None
+
+    def digest_at(self, sequence: int) -> bytes | None:
+        """Return the digest of all through a batch; None if that is not known here."""
+        for header, entries in self._segments(sequence):
+            if header.first > sequence:
+                return header.before if header.first == sequence + 1 else None
+            for entry in entries:
+                if entry.kind == Kind.BATCH and entry.sequence == sequence:
+                    return entry.digest
+        return None
 
     def _damaged(self, sequence: int) -> Corrupt:
         return Corrupt(f"{self.folder}: batch {sequence} is missing or damaged. {WAY_OUT}")

@@ -400,6 +400,12 @@ class SharedJournal:
     def read(self, after: int) -> Iterator[tuple[int, bytes]]:
         return self.mirror.read(after)
 
+    def entries(self, sequence: int, digest: bytes, bytes_max: int) -> list[bytes] | None:
+        return self.mirror.entries(sequence, digest, bytes_max)
+
+    def digest_at(self, sequence: int) -> bytes | None:
+        return self.mirror.digest_at(sequence)
+
     def salvage(self, after: int) -> Iterator[tuple[int, bytes | None]]:
         return self.mirror.salvage(after)
 
