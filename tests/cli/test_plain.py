@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from jackalope.cli.plain_data import decode_body
+from jackalope.cli.formatting import decode_body
 from tests.cli.conftest import Cli
 from tests.wire.shapes import DEPTHS, nested_json, nested_msgpack
 

@@ -23,7 +23,7 @@ from jackalope.core.shapes.exchange import Binding, Exchange, Kind, Rule
 from jackalope.core.state.changes import from_entities
 from jackalope.core.task import Options, TaskRow, to_row
 from jackalope.core.values import FREE, shape_problem, value_problem
-from jackalope.storage.sqlite.rows import (
+from jackalope.storage.sqlite.schema import (
     COLUMNS,
     WHOLE,
     decode_heads,

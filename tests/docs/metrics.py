@@ -6,8 +6,7 @@ from collections import Counter
 
 from jackalope.broker.telemetry.gauges import Census
 from jackalope.broker.telemetry.meter import Machine
-from jackalope.doors.http.prometheus import Exposition, Numbers
-from jackalope.doors.http.traffic import Traffic
+from jackalope.doors.http.prometheus import Exposition, Numbers, Traffic
 from tests.docs.blocks import Table
 from tests.docs.wording import code
 

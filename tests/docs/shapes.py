@@ -15,8 +15,7 @@ from typing import get_args
 
 import msgspec
 
-from jackalope.broker import engine, inbox, message_hub, queries
-from jackalope.broker.blobs import manager
+from jackalope.broker import blobs, engine, inbox, message_hub, queries
 from jackalope.broker.telemetry import meter
 from jackalope.core import limits
 from jackalope.core.core import STALL_US
@@ -189,7 +188,7 @@ def broker_limits() -> Table:
         "TOPICS_MAX": session.TOPICS_MAX,
         "TRIM_BATCHES_DEFAULT": engine.TRIM_BATCHES_DEFAULT,
         "FORGET_AT_ONCE": engine.FORGET_AT_ONCE,
-        "DELETES_MAX": manager.DELETES_MAX,
+        "DELETES_MAX": blobs.DELETES_MAX,
         "QUEUES_MAX": meter.QUEUES_MAX,
         "RECIPIENTS_PER_SESSION_MAX": message_hub.RECIPIENTS_PER_SESSION_MAX,
         "INTERESTS_PER_SESSION_MAX": message_hub.INTERESTS_PER_SESSION_MAX,

@@ -8,7 +8,7 @@ import pytest
 
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.problems import Flaw, Problem, refuse
-from jackalope.wire.amqp_errors import namespace_of, reply_code, reply_text, vhost_of
+from jackalope.wire.amqp import namespace_of, reply_code, reply_text, vhost_of
 
 REPLY_CODES = {
     Code.INVALID: 406,

@@ -22,8 +22,8 @@ from jackalope.storage.data_folder import BLOBS, HISTORY, LOCK, WITNESS
 from jackalope.storage.journals import JournalKind, JournalPlace, segment_problems
 from jackalope.storage.segments.journal import SegmentJournal
 from jackalope.storage.sqlite.journal import checksum
-from jackalope.storage.sqlite.rows import WHOLE, from_columns
 from jackalope.storage.sqlite.salvage import PROBLEMS_MAX, integrity_problems
+from jackalope.storage.sqlite.schema import WHOLE, from_columns
 from jackalope.storage.sqlite.wal_check import check_wal
 from jackalope.storage.witness import read_witness
 

@@ -21,7 +21,7 @@ import structlog
 
 from jackalope.broker.access import THE_BROKER, Access, Principal
 from jackalope.broker.backlog import Backlog
-from jackalope.broker.blobs.manager import BlobKeeper
+from jackalope.broker.blobs import BlobKeeper
 from jackalope.broker.clock import Alarm, Clock
 from jackalope.broker.config.schema import LimitsConfig
 from jackalope.broker.engine import Engine, Turn
@@ -30,8 +30,7 @@ from jackalope.broker.inbox import Admission, Inbox
 from jackalope.broker.message_hub import MessageHub
 from jackalope.broker.telemetry.meter import Meter
 from jackalope.broker.telemetry.time_series import Series
-from jackalope.broker.views.lists import Shared
-from jackalope.broker.views.totals import Totals
+from jackalope.broker.views.lists import Shared, Totals
 from jackalope.broker.writers import Flusher, JournalWriter
 from jackalope.core.assertions import must
 from jackalope.core.commands import AnyCommand, CloseSession, Recover, SubmitTasks, Tick

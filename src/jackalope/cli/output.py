@@ -20,8 +20,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from jackalope.cli.formatting import clock, now_us, setting
-from jackalope.cli.plain_data import to_plain
+from jackalope.cli.formatting import clock, now_us, setting, to_plain
 from jackalope.terminal import in_json, in_line, is_safe, visible
 
 if TYPE_CHECKING:

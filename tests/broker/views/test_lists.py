@@ -8,8 +8,7 @@ from contextlib import closing
 import pytest
 
 from jackalope.broker.engine import Engine, Flush
-from jackalope.broker.views.lists import Moment
-from jackalope.broker.views.totals import Totals
+from jackalope.broker.views.lists import Moment, Totals
 from jackalope.core.commands import (
     Action,
     ActOnTasks,

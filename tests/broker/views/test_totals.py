@@ -1,6 +1,6 @@
 """How often tasks are counted."""
 
-from jackalope.broker.views.totals import TOTALS_MAX, Totals
+from jackalope.broker.views.lists import TOTALS_MAX, Totals
 from jackalope.core.filter import Filter
 from jackalope.core.lifecycle import State
 from jackalope.storage import History, Unwritten

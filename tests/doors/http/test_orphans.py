@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from jackalope.broker.blobs import manager
-from jackalope.broker.blobs.manager import BlobKeeper
+from jackalope.broker import blobs as manager
+from jackalope.broker.blobs import BlobKeeper
 from jackalope.core.task import BlobRef
 from jackalope.storage import History, OutOfReach
 from jackalope.storage.memory import MemoryBlobs

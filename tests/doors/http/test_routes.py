@@ -17,8 +17,8 @@ import pytest
 
 from jackalope.broker.access import THE_BROKER, Access, hash_of, id_of, new_token
 from jackalope.broker.config.schema import HttpConfig
-from jackalope.broker.connection_info import Link, LinkChannel, LinkConsumer
 from jackalope.broker.service import Broker
+from jackalope.broker.views.amqp import Link, LinkChannel, LinkConsumer
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import ClaimTasks, DeclareQueue, JoinWorker, SubmitTasks
 from jackalope.core.effects import Effect

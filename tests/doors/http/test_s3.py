@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from jackalope.broker import blobs as manager
 from jackalope.broker.access import Access
-from jackalope.broker.blobs import manager
 from jackalope.broker.config.schema import GridlikeConfig
 from jackalope.core.api_key import Permission
 from jackalope.storage.blobs.s3 import S3Blobs, S3Place

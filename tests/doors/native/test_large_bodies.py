@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from jackalope.broker import blobs as manager
 from jackalope.broker.access import THE_BROKER
-from jackalope.broker.blobs import manager
 from jackalope.core.commands import (
     Action,
     ActOnTasks,

@@ -15,7 +15,7 @@ from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.task import NO_OPTIONS, Attempt, BlobRef, Body, Error, Options, Outcome, TaskRow
 from jackalope.storage import History, Sort
-from jackalope.storage.sqlite.rows import BODIES_IN_ROW_MAX
+from jackalope.storage.sqlite.schema import BODIES_IN_ROW_MAX
 from tests.storage.making import FOREVER_US, make_changes, make_row, task_id
 from tests.storage.sqlite.test_task_query import is_wanted
 

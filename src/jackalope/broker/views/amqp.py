@@ -1,12 +1,13 @@
-"""Views for AMQP's doors: what a name means, what is declared, and how much is in a queue.
+"""Views for AMQP's doors: what names mean, what is declared, what queues hold, who is connected.
 
 Owns the questions that a door has to answer before it can make a command, or while it writes a
-reply. Called between two turns. Changes nothing.
+reply, and the shapes in which one door reports its connections to another. Called between two
+turns. Changes nothing, keeps nothing.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -227,3 +228,58 @@ def _show_key(core: Core, queue: Queue, key: str) -> AmqpQueueView:
         rule="",
         definition={},
     )
+
+
+# Connection details: what a door reports about its open connections.
+
+
+class LinkConsumer(msgspec.Struct, frozen=True):
+    """A consumer on a channel."""
+
+    tag: str
+    queue: str
+    is_acknowledging: bool = True
+    is_exclusive: bool = False
+    is_active: bool = True
+    prefetch: int = 0
+    arguments: dict[str, Any] = {}
+
+
+class LinkChannel(msgspec.Struct, frozen=True):
+    """A channel of a connection."""
+
+    number: int
+    prefetch: int = 0  # how many deliveries each new consumer may hold; 0 for any number
+    prefetch_of_all: int = 0  # how many all of its consumers may hold together; 0 for any number
+    unanswered: int = 0  # deliveries that the peer has not answered
+    is_confirming: bool = False  # whether publishes are confirmed
+    is_transactional: bool = False  # whether publishes wait for a commit
+    consumers: tuple[LinkConsumer, ...] = ()
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A connection."""
+
+    name: str  # what distinguishes it from every other: both of its ends
+    namespace: str
+    user: str
+    peer: tuple[str, int]
+    here: tuple[str, int]
+    protocol: str
+    is_encrypted: bool
+    properties: dict[str, Any]  # what the peer reports about itself
+    since_us: int  # when it was opened
+    heartbeat_s: int
+    frame_bytes_max: int
+    channel_max: int
+    channels: tuple[LinkChannel, ...] = ()
+
+
+class Links(Protocol):
+    """The connections of a door."""
+
+    def all(self) -> list[Link]:
+        """Return every open connection."""
+
+    def close(self, name: str, why: str) -> bool:
+        """Close a connection, and return whether there was one of this name."""

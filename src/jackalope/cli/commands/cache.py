@@ -51,8 +51,8 @@ async def show(
     Examples:
         jackalope cache show ec0859e2b31bd6d3197d9d6f71b4fb11df31581c8ee360977fd0a73ce1452aec
     """
+    from jackalope.cli.formatting import to_plain
     from jackalope.cli.output import facts
-    from jackalope.cli.plain_data import to_plain
 
     plain = to_plain(await client.find_answer(identity))
     screen.show(plain, lambda: facts((key, str(value)) for key, value in plain.items()))

@@ -53,7 +53,7 @@ def show(
 def _batches(folder: Path, after: int) -> Iterator[dict[str, Any]]:
     """Yield every batch behind a sequence, with its records."""
     from jackalope.broker.inspection import batches_of
-    from jackalope.cli.plain_data import to_plain
+    from jackalope.cli.formatting import to_plain
     from jackalope.core.records import decode_batch
     from jackalope.storage import StorageFault
     from jackalope.storage.journals import JournalPlace

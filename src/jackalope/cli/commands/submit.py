@@ -213,7 +213,7 @@ def _specs(
 ) -> "list[TaskSpec]":
     import msgspec
 
-    from jackalope.cli.plain_data import CONTENT
+    from jackalope.cli.formatting import CONTENT
     from jackalope.core.task import TaskSpec
     from jackalope.task_ids import new_task_id
 

@@ -68,8 +68,8 @@ def draw_task(view: "TaskView") -> "RenderableType":
     from rich.console import Group
 
     from jackalope.cli.commands.cache import answer_text
+    from jackalope.cli.formatting import content_of, decode_body
     from jackalope.cli.output import dim, facts, state
-    from jackalope.cli.plain_data import content_of, decode_body
 
     head = state(view.state)
     if view.reason is not None:
@@ -248,7 +248,7 @@ async def wait(
         jackalope wait nightly-report --timeout 10m && echo done
         jackalope wait $(cat ids.txt) --format json
     """
-    from jackalope.cli.plain_data import content_of
+    from jackalope.cli.formatting import content_of
 
     contents: dict[TaskId, str] = {}
     for task_id in await find_all(client, tasks):
@@ -293,8 +293,8 @@ async def wait_for(
 
 
 def _show_ends(screen: "Screen", ends: "list[tuple[TaskEnded, str]]") -> None:
+    from jackalope.cli.formatting import to_plain
     from jackalope.cli.output import state, table
-    from jackalope.cli.plain_data import to_plain
 
     if not screen.is_human:
         screen.write([to_plain(end, content) for end, content in ends])
@@ -306,7 +306,7 @@ def _show_ends(screen: "Screen", ends: "list[tuple[TaskEnded, str]]") -> None:
 
 
 def _outcome(end: "TaskEnded", content: str) -> str:
-    from jackalope.cli.plain_data import decode_body
+    from jackalope.cli.formatting import decode_body
 
     if end.error is not None:
         return f"{end.error.type}: {end.error.message}"

@@ -27,7 +27,7 @@ from jackalope.doors.amqp.deliveries import Delivery, Getter, Receiver, Subscrip
 from jackalope.doors.amqp.pool_answers import give
 from jackalope.doors.amqp.publish import Publisher, unexpected
 from jackalope.wire import amqp
-from jackalope.wire.amqp_errors import AmqpError, ChannelFault, ConnectionFault, fault_of
+from jackalope.wire.amqp import AmqpError, ChannelFault, ConnectionFault, fault_of
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.connection import Connection

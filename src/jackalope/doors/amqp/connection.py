@@ -31,7 +31,7 @@ from jackalope.doors.amqp.handshake import Greeting
 from jackalope.doors.amqp.pool_answers import hand_over
 from jackalope.storage import StorageFault
 from jackalope.wire import amqp
-from jackalope.wire.amqp_errors import AmqpError, ChannelFault, ConnectionFault
+from jackalope.wire.amqp import AmqpError, ChannelFault, ConnectionFault
 from jackalope.wire.frames import FrameError
 
 if TYPE_CHECKING:

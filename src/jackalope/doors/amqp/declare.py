@@ -27,8 +27,7 @@ from jackalope.core.effects import Answered, Dropped, QueueOpened
 from jackalope.core.shapes.exchange import GENERATED, REPLY_TO, Binding, Exchange, Kind
 from jackalope.core.shapes.pool import LAUNCH_LABEL, POOL_LABEL
 from jackalope.doors.amqp.deliveries import NO_ACK_WINDOW
-from jackalope.wire.amqp import Method
-from jackalope.wire.amqp_errors import ChannelFault, ConnectionFault, kind_of
+from jackalope.wire.amqp import ChannelFault, ConnectionFault, Method, kind_of
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.channel import Channel

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from jackalope.broker.access import THE_BROKER
-from jackalope.broker.blobs.manager import without_payload
+from jackalope.broker.blobs import without_payload
 from jackalope.broker.views import amqp as views
 from jackalope.core.commands.amqp import GrantCredit, StopConsuming
 from jackalope.core.durations import MILLISECOND
@@ -31,13 +31,13 @@ from jackalope.doors.amqp.pool_answers import Answer
 from jackalope.storage import StorageFault
 from jackalope.wire.amqp import (
     BASIC,
+    ChannelFault,
     encode_content,
     encode_deliver,
     encode_method,
     encode_route,
     short_string,
 )
-from jackalope.wire.amqp_errors import ChannelFault
 
 if TYPE_CHECKING:
     from jackalope.doors.amqp.channel import Channel

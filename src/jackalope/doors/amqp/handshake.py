@@ -15,7 +15,7 @@ from jackalope.core.durations import SECOND
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Refusal
 from jackalope.wire import amqp
-from jackalope.wire.amqp_errors import ConnectionFault, namespace_of
+from jackalope.wire.amqp import ConnectionFault, namespace_of
 from jackalope.wire.frames import FrameError
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from jackalope.core.task import BlobRef, Error
 from jackalope.storage import StorageFault
 from jackalope.wire import amqp
 from jackalope.wire import amqp_properties as properties
-from jackalope.wire.amqp_errors import ChannelFault, ConnectionFault
+from jackalope.wire.amqp import ChannelFault, ConnectionFault
 from jackalope.wire.amqp_properties import BadProperties
 from jackalope.wire.messages import subject_of
 

@@ -20,7 +20,7 @@ from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.exchange import REPLY_TO
 from jackalope.doors.amqp.pool_answers import take, write
 from jackalope.wire import amqp
-from jackalope.wire.amqp_errors import ChannelFault, ConnectionFault
+from jackalope.wire.amqp import ChannelFault, ConnectionFault
 from jackalope.wire.amqp_properties import REPLY_TO as REPLY_TO_FLAG
 from jackalope.wire.amqp_properties import BadProperties, Headline, headline, join, short, split
 

@@ -10,9 +10,8 @@ import ssl
 from typing import TYPE_CHECKING
 
 from jackalope.broker.config.schema import AmqpConfig
-from jackalope.broker.connection_info import Link, LinkChannel, LinkConsumer
 from jackalope.broker.service import Broker
-from jackalope.broker.views.amqp import view_of_consumer
+from jackalope.broker.views.amqp import Link, LinkChannel, LinkConsumer, view_of_consumer
 from jackalope.core.durations import SECOND
 from jackalope.doors.amqp.channel import Channel
 from jackalope.doors.amqp.connection import Connection

@@ -33,6 +33,7 @@ from jackalope.doors.http.errors import Rejected, error_response
 from jackalope.doors.http.gridlike import jobs, worker_socket
 from jackalope.doors.http.gridlike.context import Grid
 from jackalope.doors.http.listener import Listener
+from jackalope.doors.http.prometheus import Traffic
 from jackalope.doors.http.request import Connection, Request, WebSocket
 from jackalope.doors.http.rest import (
     actions,
@@ -48,7 +49,6 @@ from jackalope.doors.http.rest import (
 )
 from jackalope.doors.http.router import Found, OnError, Route, Router
 from jackalope.doors.http.session import ClientSession, Feed
-from jackalope.doors.http.traffic import Traffic
 from jackalope.doors.http.workers import Fleet
 
 #: Every route of the door but those of GridLike.

@@ -32,7 +32,7 @@ from multipart import (
     parse_options_header,
 )
 
-from jackalope.broker.blobs.manager import BlobKeeper
+from jackalope.broker.blobs import BlobKeeper
 from jackalope.broker.queries import Refused
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.limits import INLINE_BYTES_MAX

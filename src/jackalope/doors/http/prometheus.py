@@ -1,21 +1,28 @@
-"""Metrics: the broker's numbers in the Prometheus text format.
+"""Metrics: the broker's numbers in the Prometheus text format, and the counters of the HTTP door.
 
-Owns the names. The numbers are those of the meter, the census and the traffic, which know nothing
-of Prometheus: nothing here is touched while tasks run, only at a scrape. A scrape reads the
-numbers in one go on the loop, and writes its text in another thread.
+Owns the names. The numbers are those of the meter and the gauges, which know nothing of Prometheus,
+and those of `Traffic`: nothing else is done while tasks run, only at a scrape. A scrape reads the
+numbers in one go on the loop, and writes its text in another thread. `tq_…` are names that
+dashboards for other task queues know; their statuses are those of the REST API. Ours begin with
+`jackalope_`. Counters begin at zero when the broker starts.
 
-`tq_…` are names that dashboards for other task queues know; their statuses are those of the REST
-API. Ours begin with `jackalope_`. Counters begin at zero when the broker starts.
+`Traffic` stands outside of everything else in the door, so that it also counts what is turned away.
+What it counts is bounded: paths as the routes write them, methods that HTTP knows, and `other`. It
+logs each request at level `debug`, with its path and never its query, because tokens travel in
+queries. Headers and bodies are not read.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import structlog
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
@@ -28,15 +35,101 @@ from jackalope.broker.telemetry.gauges import Census, take_census
 from jackalope.broker.telemetry.meter import TIMES, Histogram, Machine, QueueName, Reading
 from jackalope.broker.views.workers import PoolCensus, count_pools
 from jackalope.core.durations import SECOND
-from jackalope.doors.http.asgi import Response
+from jackalope.doors.http.asgi import HTTP, ASGIApp, Message, Receive, Response, Scope, Send
 from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.request import Request, door_of
 from jackalope.doors.http.rest.schemas import Status
 from jackalope.doors.http.router import Routes
-from jackalope.doors.http.traffic import Traffic
 
 if TYPE_CHECKING:
     from jackalope.doors.http.app import HttpDoor
+
+log = structlog.get_logger(component="http")
+
+Line = structlog.typing.FilteringBoundLogger
+
+OTHER = "other"
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+#: What a request is counted as that ended without an answer: the peer went away.
+_NO_STATUS = 499
+
+_LOGGED_PATH_CHARS_MAX = 200
+
+
+class Traffic:
+    """Counts requests and WebSockets."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, str, int]] = Counter()  # by method, path and status
+        self.times: dict[str, Histogram] = {}  # how long requests took, by path
+        self.in_flight = 0  # requests that are under way
+        self.sockets = 0  # WebSockets that are open
+
+    def over(self, app: ASGIApp) -> ASGIApp:
+        """Return an application that does the same, and is counted."""
+        # Bound once: a logger that is looked up for a line costs more than one that is not written.
+        line = log.bind()
+
+        async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == HTTP:
+                await self._count_request(app, line, scope, receive, send)
+            else:
+                await self._count_socket(app, line, scope, receive, send)
+
+        return counted
+
+    async def _count_request(
+        self, app: ASGIApp, line: Line, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        begin_ns, status, asked = perf_counter_ns(), _NO_STATUS, str(scope["path"])
+
+        async def send_counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        self.in_flight += 1
+        try:
+            await app(scope, receive, send_counted)
+        finally:
+            self.in_flight -= 1
+            took_us = (perf_counter_ns() - begin_ns) // 1_000
+            method, path = scope["method"], _template(scope)
+            self.requests[method if method in _METHODS else OTHER, path, status] += 1
+            times = self.times.get(path)
+            if times is None:
+                times = self.times[path] = Histogram()
+            times.count(took_us)
+            line.debug(
+                "request",
+                method=method[:16],
+                path=asked[:_LOGGED_PATH_CHARS_MAX],
+                status=status,
+                seconds=took_us / 1e6,
+            )
+
+    async def _count_socket(
+        self, app: ASGIApp, line: Line, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self.sockets += 1
+        asked = str(scope["path"])
+        try:
+            await app(scope, receive, send)
+        finally:
+            self.sockets -= 1
+            line.debug("websocket closed", path=asked[:_LOGGED_PATH_CHARS_MAX])
+
+
+def _template(scope: Scope) -> str:
+    """Return the path as its route writes it."""
+    return str(scope.get("path_template") or OTHER)
+
+
+# The page of metrics.
+
 
 routes = Routes()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from jackalope.broker.blobs.manager import without_payload
+from jackalope.broker.blobs import without_payload
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
 from jackalope.core.commands import (

@@ -17,7 +17,7 @@ import structlog
 from jackalope import __version__
 from jackalope.broker.access import ANYONE, THE_BROKER, Principal, acting
 from jackalope.broker.backlog import COUNTED_BYTES_MIN
-from jackalope.broker.blobs.manager import STORE_AWAY_US
+from jackalope.broker.blobs import STORE_AWAY_US
 from jackalope.broker.queries import Refused, answer_named
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import AnyCommand, Heartbeat, JoinWorker, SubmitTasks

@@ -15,7 +15,7 @@ from __future__ import annotations
 import msgspec
 
 from jackalope.broker.access import Principal
-from jackalope.broker.blobs.manager import HeldDraft
+from jackalope.broker.blobs import HeldDraft
 from jackalope.broker.queries import About, Refused, leased_payload, task_and_bodies
 from jackalope.broker.service import Broker
 from jackalope.core.api_key import Permission

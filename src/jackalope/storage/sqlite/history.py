@@ -37,10 +37,15 @@ from jackalope.storage.ports import (
     Unwritten,
 )
 from jackalope.storage.sqlite.database import Value, execute_in, marks
-from jackalope.storage.sqlite.history_writer import IS_PAST, PAST, Writer, unowned
-from jackalope.storage.sqlite.rows import WHOLE, WITHOUT_BODIES, from_columns, without_bodies
-from jackalope.storage.sqlite.schema import IS_ENDED, open_history
-from jackalope.storage.sqlite.writer_process import WriterProcess
+from jackalope.storage.sqlite.history_writer import IS_PAST, PAST, Writer, WriterProcess, unowned
+from jackalope.storage.sqlite.schema import (
+    IS_ENDED,
+    WHOLE,
+    WITHOUT_BODIES,
+    from_columns,
+    open_history,
+    without_bodies,
+)
 
 # Only names of our own are put into statements; values are always parameters.
 # ruff: noqa: S608

@@ -1,17 +1,304 @@
-"""The tables of the history: `tasks.db`, and how it is opened.
+"""The tables of the history, `tasks.db`, and a task as a row of them and back.
 
-Owns the schema, its versions and the migrations of older files. What a task is in these tables is
-in `rows`.
+Owns the columns and what is in them, the schema, its versions and the migrations of older files.
+Knows no statement that reads or changes a row.
+
+`row` is the task, encoded; the other columns are what lists look for, and what people like to see.
+To bind a value costs more than to store it, and most tasks have nothing in most columns. So there
+are two ways to write a task: all columns, or only those of `PLAIN`, the others being constants of
+the statement. And a task that arrives encoded is stored as it arrived: of most tasks nothing is
+decoded but a `Head`.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
+from sys import intern
+from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
+from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
-from jackalope.storage.sqlite.database import Database, Format, Migration
-from jackalope.storage.sqlite.rows import COLUMNS
+from jackalope.core.task import NO_OPTIONS, Attempt, BlobRef, Body, Error, Options, Outcome, TaskRow
+from jackalope.storage.faults import Corrupt
+from jackalope.storage.sqlite.database import Database, Format, Migration, Value
+
+#: What is stored of a task. `payload` and `result` come last: who does not ask for them does not
+#: read the pages that large ones fill.
+COLUMNS = {
+    "id": "BLOB NOT NULL UNIQUE",
+    "namespace": "TEXT NOT NULL",
+    "queue": "TEXT NOT NULL",
+    "name": "TEXT NOT NULL",
+    "key": "TEXT NOT NULL",
+    "state": "TEXT NOT NULL",
+    "priority": "INTEGER NOT NULL",
+    "alias": "TEXT NOT NULL",
+    "parent": "BLOB NOT NULL",
+    "batch": "INTEGER NOT NULL",
+    "rank": "INTEGER NOT NULL",
+    "created_us": "INTEGER NOT NULL",
+    "ended_us": "INTEGER NOT NULL",
+    "forget_us": "INTEGER NOT NULL",
+    "worker": "TEXT NOT NULL",
+    "failures": "INTEGER NOT NULL",
+    "crashes": "INTEGER NOT NULL",
+    "interruptions": "INTEGER NOT NULL",
+    "reason": "TEXT NOT NULL",
+    "error": "TEXT NOT NULL",
+    "tags": "TEXT NOT NULL",
+    "row": "BLOB NOT NULL",
+    "row_checksum": "INTEGER NOT NULL",
+    "body_checksum": "INTEGER NOT NULL",
+    "payload": "BLOB",
+    "result": "BLOB",
+}
+
+#: What most tasks have in the columns that are not `PLAIN`, as SQL.
+USUAL = {
+    "alias": "''",
+    "parent": "x''",
+    "worker": "''",
+    "failures": "0",
+    "crashes": "0",
+    "interruptions": "0",
+    "reason": "''",
+    "error": "''",
+    "tags": "'[]'",
+    "body_checksum": "0",
+    "payload": "NULL",
+    "result": "NULL",
+}
+
+#: The columns in which tasks differ.
+PLAIN = tuple(name for name in COLUMNS if name not in USUAL)
+
+#: What `from_columns` takes, with and without bodies of columns of their own.
+WHOLE = "id, row, row_checksum, body_checksum, payload, result"
+WITHOUT_BODIES = "id, row, row_checksum, NULL, NULL, NULL"
+
+#: Payload and result are a part of `row` up to this many bytes, and have columns of their own
+#: beyond: lists read every row that they show.
+BODIES_IN_ROW_MAX = 1024
+
+_NO_OUTCOME = Outcome()
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(TaskRow).decode
+_decode_options = msgspec.msgpack.Decoder(Options).decode
+_encode_json = msgspec.json.Encoder().encode
+
+
+class Head(msgspec.Struct, array_like=True, gc=False):
+    """The beginning of a `TaskRow`: what has columns of its own, and what stands between it."""
+
+    id: bytes
+    namespace: str
+    queue: str
+    name: str
+    key: str
+    priority: int
+    payload: Body
+    options: msgspec.Raw
+    state: str
+    by: msgspec.Raw
+    created_us: int
+    batch: int
+    rank: int
+    penalty: int
+    due_us: int
+    expires_us: int
+    waiting_for: msgspec.Raw
+    failures: int
+    crashes: int
+    interruptions: int
+    attempts: int
+    guardian: msgspec.Raw
+    avoid: msgspec.Raw
+    attempt: Attempt | None
+    outcome: Outcome | None
+
+
+#: A task on its way to the disk: what is to be seen of it, and all of it, encoded.
+Encoded = tuple[Head, msgspec.Raw]
+
+_decode_head = msgspec.msgpack.Decoder(Head).decode
+_decode_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_NO_OPTIONS = msgspec.Raw(_encode(NO_OPTIONS))
+_ENDED = frozenset(map(str, ENDED))
+
+
+def encode_rows(rows: list[TaskRow]) -> bytes:
+    """Encode tasks for `decode_heads`, which may happen in another process."""
+    return _encode(rows)
+
+
+def decode_heads(encoded: bytes) -> list[Encoded]:
+    """Return the tasks of an encoded list, without decoding more of them than is looked at."""
+    return [(_decode_head(raw), raw) for raw in _decode_list(encoded)]
+
+
+def is_kept(head: Head) -> bool:
+    """Return whether a task is to be stored: not when it ended and is to be forgotten at once."""
+    outcome = head.outcome
+    return outcome is None or outcome.forget_us > outcome.ended_us or head.state not in _ENDED
+
+
+def is_plain(head: Head) -> bool:
+    """Return whether a task has the usual values in all columns but `PLAIN`, and no blobs."""
+    payload, outcome = head.payload, head.outcome
+    if head.options != _NO_OPTIONS or head.attempt is not None or type(payload) is not bytes:
+        return False
+    if head.failures or head.crashes or head.interruptions:
+        return False
+    if outcome is None:
+        return len(payload) <= BODIES_IN_ROW_MAX
+    result = outcome.result
+    return (
+        type(result) is bytes
+        and len(payload) + len(result) <= BODIES_IN_ROW_MAX
+        and outcome.error is None
+        and outcome.reason is None
+    )
+
+
+def to_plain(head: Head, encoded: bytes | msgspec.Raw) -> tuple[Value, ...]:
+    """Return the values of `PLAIN` for a task.
+
+    They are of the few types that Python's module binds as they are: `str`, `int` and `bytearray`.
+    For any other, `bytes` included, it first looks for an adapter, which takes longer than binding.
+    """
+    outcome = head.outcome if head.state in _ENDED else None
+    return (
+        bytearray(head.id),
+        head.namespace,
+        head.queue,
+        head.name,
+        head.key,
+        head.state,
+        head.priority,
+        head.batch,
+        head.rank,
+        head.created_us,
+        outcome.ended_us if outcome is not None else 0,
+        outcome.forget_us if outcome is not None else 0,
+        bytearray(encoded),
+        zlib.crc32(encoded),
+    )
+
+
+def to_columns(head: Head, encoded: bytes | msgspec.Raw) -> tuple[Value, ...]:
+    """Return the values of `COLUMNS` for a task, of the same few types."""
+    attempt, outcome = head.attempt, head.outcome or _NO_OUTCOME
+    options = _decode_options(head.options)
+    payload = result = None
+    if _inline_bytes(head) > BODIES_IN_ROW_MAX:
+        payload, result = _inline(head.payload), _inline(outcome.result)
+        encoded = _encode(without_bodies(_decode(encoded)))
+    values: dict[str, Value] = dict(zip(PLAIN, to_plain(head, encoded), strict=True))
+    values |= {
+        "alias": options.alias,
+        "parent": bytearray(options.parent),
+        "worker": attempt.worker if attempt else "",
+        "failures": head.failures,
+        "crashes": head.crashes,
+        "interruptions": head.interruptions,
+        "reason": str(outcome.reason) if outcome.reason else "",
+        "error": _error_text(outcome.error) if outcome.error else "",
+        "tags": _encode_json(options.tags).decode() if options.tags else "[]",
+        "body_checksum": _body_checksum(payload, result),
+        "payload": None if payload is None else bytearray(payload),
+        "result": None if result is None else bytearray(result),
+    }
+    return tuple(values[name] for name in COLUMNS)
+
+
+def from_columns(file: str, columns: Sequence[Any]) -> TaskRow:
+    """Rebuild a task from the columns `WHOLE` or `WITHOUT_BODIES`.
+
+    Raises:
+        Corrupt: naming the task.
+    """
+    task_id, encoded, row_checksum, body_checksum, payload, result = columns
+    try:
+        is_sound = zlib.crc32(encoded) == row_checksum and (
+            body_checksum is None or _body_checksum(payload, result) == body_checksum
+        )
+        row = _decode(encoded) if is_sound else None
+    except (TypeError, msgspec.DecodeError):
+        # A value of another type, or one that matches its checksum and still is not a task.
+        row = None
+    if row is None or row.id != task_id:
+        raise _damaged(file, task_id)
+    if payload:
+        row.payload = payload
+    if result and row.outcome is not None:
+        row.outcome = replace(row.outcome, result=result)
+    return _shared(row)
+
+
+def blobs_of(head: Head) -> list[str]:
+    """Name the blobs that belong to a task."""
+    bodies = [head.payload, head.outcome.result if head.outcome is not None else b""]
+    return [body.blob for body in bodies if isinstance(body, BlobRef)]
+
+
+def without_bodies(row: TaskRow) -> TaskRow:
+    """Return the task without an inline payload and result; the reference to a blob stays."""
+    payload, outcome = row.payload, row.outcome
+    if isinstance(payload, bytes):
+        payload = b""
+    if outcome is not None and isinstance(outcome.result, bytes):
+        outcome = replace(outcome, result=b"")
+    return replace(row, payload=payload, outcome=outcome)
+
+
+def _inline_bytes(head: Head) -> int:
+    """Return the size of the payload and the result, as far as they are no blobs."""
+    result = _inline(head.outcome.result) if head.outcome is not None else None
+    return len(_inline(head.payload) or b"") + len(result or b"")
+
+
+def _inline(body: Body) -> bytes | None:
+    return body if isinstance(body, bytes) else None
+
+
+def _shared(row: TaskRow) -> TaskRow:
+    """Let tasks share what is the same in most, for the sake of memory when loading a million."""
+    row.namespace = intern(row.namespace)
+    row.queue = intern(row.queue)
+    row.name = intern(row.name)
+    row.key = intern(row.key)
+    row.by = intern(row.by)
+    if row.options == NO_OPTIONS:
+        row.options = NO_OPTIONS
+    return row
+
+
+def _error_text(error: Error) -> str:
+    return f"{error.type}: {error.message}"
+
+
+def _body_checksum(payload: bytes | None, result: bytes | None) -> int:
+    return zlib.crc32(result or b"", zlib.crc32(payload or b""))
+
+
+def _damaged(file: str, task_id: object) -> Corrupt:
+    name = TaskId(task_id).hex() if isinstance(task_id, bytes) else repr(task_id)
+    return Corrupt(
+        f"{file}: the row of task {name} does not match its checksum. Check the disk, and "
+        "restore the data folder from a backup; or delete its row from the table to give up the "
+        "task"
+    )
+
+
+# The tables, and how older files are brought up to date.
+
 
 _TALLIES = """CREATE TABLE tallies (
     namespace TEXT NOT NULL, worker TEXT NOT NULL, succeeded INTEGER NOT NULL,

@@ -16,11 +16,11 @@ from urllib.parse import quote
 import msgspec
 
 from jackalope.broker.access import acting, sees
-from jackalope.broker.connection_info import Link, LinkChannel, LinkConsumer, Links
 from jackalope.broker.engine import Engine
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
 from jackalope.broker.telemetry.meter import Reading
+from jackalope.broker.views.amqp import Link, LinkChannel, LinkConsumer, Links
 from jackalope.broker.views.amqp import namespaces as namespaces_of
 from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import AnyMessaging
@@ -32,7 +32,7 @@ from jackalope.core.values import shape_problem
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.request import Request, answer
 from jackalope.doors.http.session import ClientSession
-from jackalope.wire.amqp_errors import DEFAULT_VHOST, namespace_of, reply_text, vhost_of
+from jackalope.wire.amqp import DEFAULT_VHOST, namespace_of, reply_text, vhost_of
 
 #: The version that we emulate.
 SPOKEN_VERSION = "3.10.8"

@@ -49,7 +49,7 @@ from jackalope.doors.http.router import Routes
 from jackalope.doors.http.session import of_kind
 from jackalope.task_ids import fresh_task_id
 from jackalope.wire import amqp_properties as amqp
-from jackalope.wire.amqp_errors import fault_of, namespace_of
+from jackalope.wire.amqp import fault_of, namespace_of
 from jackalope.wire.amqp_properties import BadProperties, headline
 
 routes = Routes("/api")

@@ -6,10 +6,9 @@ import os
 
 from jackalope import __version__
 from jackalope.broker.access import acting
-from jackalope.broker.connection_info import Link, LinkChannel
 from jackalope.broker.engine import Engine
 from jackalope.broker.views import amqp as views
-from jackalope.broker.views.amqp import Totals
+from jackalope.broker.views.amqp import Link, LinkChannel, Totals
 from jackalope.core.api_key import Permission
 from jackalope.core.commands.amqp import AnyMessaging
 from jackalope.core.durations import MILLISECOND
@@ -30,7 +29,7 @@ from jackalope.doors.http.management.conventions import (
 from jackalope.doors.http.management.resources import EXCHANGES, POLICIES, QUEUES
 from jackalope.doors.http.request import Request, answer
 from jackalope.doors.http.router import Routes
-from jackalope.wire.amqp_errors import namespace_of, vhost_of
+from jackalope.wire.amqp import namespace_of, vhost_of
 
 routes = Routes("/api")
 

@@ -49,7 +49,7 @@ from jackalope.doors.http.management.conventions import (
 )
 from jackalope.doors.http.request import Request, answer
 from jackalope.doors.http.router import Routes
-from jackalope.wire.amqp_errors import DEFAULT_VHOST, namespace_of, vhost_of
+from jackalope.wire.amqp import DEFAULT_VHOST, namespace_of, vhost_of
 
 routes = Routes("/api")
 

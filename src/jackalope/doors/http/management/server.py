@@ -14,8 +14,8 @@ import structlog
 
 from jackalope.broker.access import Access, Principal, acting
 from jackalope.broker.config.schema import HttpConfig
-from jackalope.broker.connection_info import Links
 from jackalope.broker.service import Broker
+from jackalope.broker.views.amqp import Links
 from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.http.app import Application
 from jackalope.doors.http.asgi import ASGIApp, Receive, Response, Scope, Send

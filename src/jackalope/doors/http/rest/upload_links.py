@@ -24,7 +24,7 @@ from jackalope.doors.http.router import Routes, Spec
 from jackalope.storage import Links
 
 if TYPE_CHECKING:
-    from jackalope.broker.blobs.manager import BlobKeeper
+    from jackalope.broker.blobs import BlobKeeper
 
 routes = Routes("/api/v1", has_namespace=True)
 

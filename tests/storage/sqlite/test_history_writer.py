@@ -21,17 +21,19 @@ from jackalope.core.filter import Filter
 from jackalope.core.lifecycle import State
 from jackalope.core.task import TaskRow
 from jackalope.storage import DiskFull, FolderBusy, History, Storage, SyncFailed
-from jackalope.storage.sqlite.history_writer import PIECE_BYTES, Writer, encoded_pieces
-from jackalope.storage.sqlite.schema import open_history
-from jackalope.storage.sqlite.writer_process import (
+from jackalope.storage.sqlite.history_writer import (
+    PIECE_BYTES,
     Answer,
     Write,
+    Writer,
     WriterProcess,
     decode_answer,
     encode,
+    encoded_pieces,
     fault_of,
     serve,
 )
+from jackalope.storage.sqlite.schema import open_history
 from tests.storage.making import make_changes, make_row, task_id
 
 

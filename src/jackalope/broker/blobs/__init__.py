@@ -1,1 +1,0 @@
-"""Blobs at run time: in-flight uploads, clean-up, upload tickets."""
