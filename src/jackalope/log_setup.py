@@ -71,16 +71,9 @@ def set_up(
 ) -> Callable[[], None]:
     """Make every line of this process look so. Call it once, before anything logs.
 
-    Args:
-        level: error, warn, info, debug or trace.
-        form: json, console, or auto: console on a terminal, json elsewhere.
-        stream: where lines go, standard error if not given.
-        about: adds to each line what it is about.
-        is_patient: let a thread write, so that no caller waits. A process that may be killed at any
-            moment rather writes each line itself.
-
-    Returns:
-        What writes the lines that still wait, and ends the log. The end of the process does it too.
+    `about` adds to each line what it is about. A patient log lets a thread write, so that no caller
+    waits; a process that may be killed at any moment writes each line itself. Returns what writes
+    the lines that still wait, and ends the log; the end of the process does it too.
     """
     out = stream or sys.stderr
     is_terminal = out.isatty()

@@ -126,9 +126,7 @@ class LocalBroker:
 
         One that was stopped stays so until it is needed. One whose folder was removed is not made
         again: it would have another address and another token, and the client could not use it.
-
-        Args:
-            is_needed: the client cannot do without it.
+        `is_needed`: the client cannot do without it.
         """
         if not self.is_made():
             raise ConfigError(

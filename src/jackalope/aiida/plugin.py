@@ -132,11 +132,7 @@ class JackalopeBroker(Broker):  # type: ignore[misc]
         }
 
     def reach(self) -> None:
-        """See to it that the broker is there, and accepts the key of the profile.
-
-        Raises:
-            JackalopeError: it does not.
-        """
+        """See to it that the broker is there, and accepts the key of the profile."""
         self._start_own()
         self._knock()
         with self._client().sync:
@@ -145,11 +141,7 @@ class JackalopeBroker(Broker):  # type: ignore[misc]
     def prepare(self, on_lost: OnLost | None = None) -> None:
         """See to it that the broker is there, and that the queue is as processes need it.
 
-        Args:
-            on_lost: what to do with a process whose worker died; None leaves that as it is.
-
-        Raises:
-            JackalopeError: the broker cannot be used.
+        `on_lost` says what to do with a process whose worker died; None leaves that as it is.
         """
         self._start_own()
         self._knock()

@@ -147,7 +147,6 @@ class Stay:
         self.is_over = self.may_finish = False
 
     def end(self) -> None:
-        """Disconnect the client."""
         if not (self.is_over or self.may_finish):
             self.is_over = True
             self._on_over()

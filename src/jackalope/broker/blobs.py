@@ -181,7 +181,6 @@ class BlobKeeper(Blobs):
             self._threads.submit(draft.abort)
 
     def is_leaving(self, name: str) -> bool:
-        """Return whether a blob waits for deletion."""
         return name in self._leaving
 
     def hold(self, ref: BlobRef) -> None:
@@ -221,7 +220,6 @@ class BlobKeeper(Blobs):
     # Life.
 
     def start(self) -> None:
-        """Start deleting and sweeping."""
         for work in (self._delete_on(), self._sweep_on()):
             self._tasks.append(asyncio.create_task(work, name="jackalope-blobs"))
 

@@ -93,7 +93,6 @@ class Inbox:
         self.wake.ring()
 
     def take(self) -> list[AnyCommand]:
-        """Take what makes one turn."""
         items = size = 0
         for count, command in enumerate(self._commands if len(self._commands) > 1 else ()):
             size += bytes_of(command)
@@ -133,7 +132,6 @@ class Inbox:
             action()
 
     def has_commands(self) -> bool:
-        """Return whether a command waits."""
         return bool(self._commands)
 
     def has_actions(self) -> bool:
@@ -191,13 +189,7 @@ class Admission:
         return self._lack
 
     def refuse(self, now_us: int, items: int, unwritten: int) -> Refusal | None:
-        """Refuse tasks for which there is no room just now.
-
-        Args:
-            now_us: the time.
-            items: how many items the inbox would have.
-            unwritten: how many tasks history lacks.
-        """
+        """Refuse tasks for which there is no room just now."""
         if lack := self.lack(now_us):
             message = f"{lack}: free some space, then submit again"
             return Refusal(Code.OVERLOADED, message, _RETRY_US)

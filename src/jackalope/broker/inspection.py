@@ -170,7 +170,6 @@ def _inspect_history(path: Path) -> tuple[Finding, int]:
 
 
 def _inspect_sequences(folder: Path, last: int, trimmed: int, applied: int) -> Finding:
-    """Compare the sequences of the files."""
     witnessed = read_witness(folder / WITNESS) or 0
     problems = []
     if applied > last:

@@ -137,7 +137,6 @@ class LocalWorker(LocalSession):
         self.post(Heartbeat())
 
     def release(self, attempts: Sequence[Assignment | Held]) -> None:
-        """Release attempts unfinished."""
         if attempts:
             held = [Held(each.task, each.fence) for each in attempts]
             self.post(ReleaseAttempts(attempts=held))

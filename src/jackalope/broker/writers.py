@@ -93,7 +93,6 @@ class JournalWriter:
         return self._clock.steady_us() - self._since_us if self._since_us else 0
 
     def close(self) -> None:
-        """End the thread."""
         self._thread.shutdown()
 
 
@@ -164,7 +163,6 @@ class Flusher:
             self.step(self._clock.now_us())
 
     def close(self) -> None:
-        """End the thread."""
         self._thread.shutdown()
 
     def _begin(self, now_us: int) -> None:

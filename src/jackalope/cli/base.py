@@ -67,7 +67,6 @@ class Common:
         return replace(weaker, **said)
 
     def address(self) -> "Address":
-        """Return where the broker is."""
         from jackalope.transport.address import parse_address
 
         text = self.broker or DEFAULT_BROKER
@@ -87,12 +86,8 @@ def opt(
 ) -> Any:
     """Make an option of how it is used, such as `--queue -q QUEUE`, and of what it means.
 
-    Args:
-        usage: its names and, unless it is a flag or a plain number, what is given to it.
-        about: its meaning, for people.
-        panel: the part of the help that it is shown in.
-        default: the default as people read it; False shows none.
-        more: passed on to Typer.
+    The usage has its names and, unless it is a flag or a plain number, what is given to it.
+    `default` is the default as people read it; False shows none. `more` is for Typer.
     """
     names = [each for each in usage.split() if each.startswith("-")]
     metavar = usage.removeprefix(" ".join(names)).strip() or None
@@ -325,7 +320,6 @@ def _unfold(parameter: inspect.Parameter) -> list[inspect.Parameter]:
 
 
 def run_loop(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine on the fastest loop there is."""
     import asyncio
 
     try:

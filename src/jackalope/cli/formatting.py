@@ -30,7 +30,6 @@ _LONG_AGO_S = 10 * 365 * 86_400
 
 
 def now_us() -> int:
-    """Return the time, in microseconds since the epoch."""
     return time.time_ns() // 1_000
 
 
@@ -131,7 +130,6 @@ def tally(counts: Mapping[Any, int], *states: str) -> int:
 
 
 def plural(count: int, noun: str) -> str:
-    """Write a count and its noun."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
@@ -164,9 +162,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 def to_plain(value: Any, content: str = "") -> Any:
     """Turn a view, or a list of views, into plain data.
 
-    Args:
-        value: what the broker showed.
-        content: the encoding of its bodies, if it does not say so itself.
+    `content` is the encoding of its bodies, if it does not say so itself.
     """
     if isinstance(value, msgspec.Struct):
         shown = msgspec.structs.asdict(value)

@@ -155,11 +155,9 @@ class Which(Options):
     ] = ""
 
     def is_empty(self) -> bool:
-        """Return whether no option was given."""
         return not any(vars(self).values())
 
     def states(self) -> tuple[str, ...]:
-        """Return the states meant."""
         found: list[str] = []
         for name in self.state or ():
             if name not in STATES and name not in STATE_SETS:

@@ -77,7 +77,6 @@ class Screen:
             self.write(data)
 
     def write(self, data: Any) -> None:
-        """Write an answer as plain data."""
         self._out.file.write(self._dump(data))
         self._out.file.flush()
 
@@ -226,7 +225,6 @@ def _console(*, stderr: bool) -> Console:
 
 
 def state(name: str) -> Text:
-    """Write a state in its colour."""
     return Text(name, style=STATE_COLOURS.get(name, ""))
 
 

@@ -158,11 +158,7 @@ def _try_ports(config: Config) -> None:
 
 
 def _place_in_cluster(config: Config) -> ClusterPlace | None:
-    """Return the place of this broker in a cluster; None if it is alone.
-
-    Raises:
-        Failure: the cluster is not configured as it must be, or what it needs is not installed.
-    """
+    """Return the place of this broker in a cluster; None if it is alone."""
     if not config.cluster.id:
         return None
     from jackalope.cli.cluster import ClusterPlace, missing_packages
@@ -173,7 +169,6 @@ def _place_in_cluster(config: Config) -> ClusterPlace | None:
 
 
 async def _open(config: Config, place: ClusterPlace | None, *, accepts_loss: bool) -> Storage:
-    """Open the storage."""
     data = config.data
     try:
         store = store_of(config, os.environ)
@@ -195,7 +190,6 @@ async def _open(config: Config, place: ClusterPlace | None, *, accepts_loss: boo
 
 
 def _make(config: Config, storage: Storage, listeners: list[TurnListener]) -> Broker:
-    """Make a broker, and rebuild from the storage what it knew."""
     access = Access(config.auth.keys, may_be_open=may_be_open(config))
     try:
         return Broker(
@@ -289,7 +283,6 @@ async def _open_http(broker: Broker, config: Config, tls: ssl.SSLContext | None)
 
 
 async def _open_amqp(broker: Broker, config: Config) -> AmqpDoor | None:
-    """Open the AMQP door, if it is wanted."""
     amqp = config.amqp
     if not amqp.enabled:
         return None
@@ -367,7 +360,6 @@ def _cannot_listen(error: OSError, host: str, port: int, flag: str) -> Failure:
 
 
 def _announce(config: Config, door: NativeDoor) -> str:
-    """Print the address of the native door, and return it."""
     has_tls = bool(config.tls.cert) and config.native.tls
     address = str(Address(config.native.host, door.port, tls=has_tls))
     level = config.data.durability.value
@@ -378,7 +370,6 @@ def _announce(config: Config, door: NativeDoor) -> str:
 
 
 def _announce_http(config: Config, door: HttpDoor) -> str:
-    """Print the address of the HTTP door, and return it."""
     scheme = "https" if config.tls.cert and config.http.tls else "http"
     pages = f"{scheme}://{config.http.host}:{door.port}"
     typer.echo(f"HTTP at {pages}, its description at {pages}/api/docs")

@@ -178,9 +178,7 @@ class JackalopeCommunicator(kiwipy.Communicator):  # type: ignore[misc]
     def add_close_callback(self, callback: CloseCallback, weak: bool = False) -> None:
         """Have a function called with this and the reason each time that a connection has ended.
 
-        Args:
-            callback: the function.
-            weak: forget it when no other reference to it is left.
+        With `weak` it is forgotten when no other reference to it is left.
         """
         self._ensure_open()
         self._close_callbacks.append(weakref.ref(callback) if weak else lambda: callback)

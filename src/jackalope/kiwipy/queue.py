@@ -309,7 +309,6 @@ class Queue:
             self._membership.join()
 
     async def next_attempt(self) -> Attempt:
-        """Take the next task of the queue."""
         _, membership = await self._join()
         try:
             await membership.claim()
@@ -320,7 +319,6 @@ class Queue:
         return await self._claimed.get()
 
     async def _join(self) -> tuple[QueueWorkload, Membership]:
-        """Become a worker of the queue."""
         if self._workload is None or self._membership is None:
             await self._declare()
             address = self._session.address

@@ -69,7 +69,6 @@ class Coding:
         return data.encode() if isinstance(data, str) else data
 
     def decode(self, data: bytes) -> Any:
-        """Return the value of bytes."""
         if data.startswith(_PLAIN):
             return msgspec.msgpack.decode(data[len(_PLAIN) :])
         return self._decoder(data)

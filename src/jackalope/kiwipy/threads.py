@@ -37,7 +37,6 @@ class _Call(Generic[T]):
         self.done.acquire()
 
     def begin(self) -> None:
-        """Begin, on the loop."""
         self._task = asyncio.get_running_loop().create_task(self._work)
         self._task.add_done_callback(self._on_done)
 
@@ -47,7 +46,6 @@ class _Call(Generic[T]):
             self._task.cancel()
 
     def result(self) -> T:
-        """Return what it returned, once it is done."""
         must(self._task is not None, "what is done has begun")
         task = cast("asyncio.Task[T]", self._task)
         if task.cancelled():
@@ -97,7 +95,6 @@ class LoopThread:
             self.loop.call_soon_threadsafe(function, *args)
 
     def end(self) -> None:
-        """Stop the loop, and end the thread."""
         self.post(self.loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join()

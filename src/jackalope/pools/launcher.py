@@ -96,9 +96,7 @@ class Launcher(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Let go of the backend. What runs goes on running."""
-        ...
+    async def close(self) -> None: ...
 
 
 @runtime_checkable
@@ -144,7 +142,6 @@ class Reach:
 
 
 def environment_of(order: StartOrder, reach: Reach, scope: Scope) -> dict[str, str]:
-    """Return the variables of a worker."""
     variables = {
         "WORKER_ID": order.launch,
         "WORKER_KEY": order.key,
@@ -185,18 +182,15 @@ _WORKER_SIGNS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
 def named_labels(order: StartOrder) -> dict[str, str | int]:
-    """Return what an order is labelled with."""
     return {label: getattr(order, field) for label, field in _LABELS.items()}
 
 
 def labels_of(order: StartOrder, owner: str, prefix: str = PREFIX) -> dict[str, str]:
-    """Return an order's labels, as text."""
     labels = {f"{prefix}{label}": str(value) for label, value in named_labels(order).items()}
     return {f"{prefix}owner": owner, **labels}
 
 
 def seen_of(order: StartOrder, phase: Phase = Phase.STARTING) -> Seen:
-    """Return the entry of what an order starts."""
     return Seen(order.launch, order.namespace, order.queue, order.key, order.version, phase)
 
 
@@ -215,11 +209,7 @@ def seen_with(
 
 
 def env_of(worker: str, own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return a worker's environment: the launcher's own variables, and the pool's on top.
-
-    Raises:
-        LaunchFailed: a value holds what no environment can.
-    """
+    """Return a worker's environment: the launcher's own variables, and the pool's on top."""
     check_worker(worker)
     env = {**own, **given}
     for name, value in env.items():
@@ -272,17 +262,14 @@ class Endings:
         return worker in self._kill_at
 
     def add(self, worker: str, grace_s: float) -> None:
-        """Watch one more."""
         self._kill_at[worker] = time.monotonic() + grace_s
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._watch(), name="jackalope-endings")
 
     def remove(self, worker: str) -> None:
-        """Watch one no more."""
         self._kill_at.pop(worker, None)
 
     async def close(self) -> None:
-        """Stop watching."""
         self._kill_at.clear()
         watching, self._watching = self._watching, None
         if watching is not None:

@@ -237,9 +237,6 @@ class Storage:
 
         The open files of a folder that was removed or replaced take writes without an error, and no
         broker ever finds them again.
-
-        Raises:
-            FolderGone: it was removed, moved or replaced.
         """
         if self._lock is not None:
             self._lock.check_place()

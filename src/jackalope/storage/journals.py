@@ -52,7 +52,6 @@ class JournalPlace:
         return JournalKind.SQLITE if self.database.exists() else None
 
     def path(self, kind: JournalKind | None = None) -> Path:
-        """Return where the journal is, or is to be."""
         return self.database if (kind or self.kind) is JournalKind.SQLITE else self.segments
 
     def check(self, witness: Witness, level_before: Level | None) -> None:
@@ -98,7 +97,6 @@ class JournalPlace:
         *,
         accepts_loss: bool = False,
     ) -> Journal:
-        """Open the journal of this kind."""
         if kind is JournalKind.SQLITE:
             return SqliteJournal(self.database, level, interval_us, witness)
         return SegmentJournal(self.segments, level, interval_us, witness, accepts_loss=accepts_loss)

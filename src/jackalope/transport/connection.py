@@ -127,19 +127,9 @@ class Connection(asyncio.Protocol):
     ) -> Connection:
         """Connect and send HELLO.
 
-        Args:
-            address: where the broker is.
-            hello: who we are. Its namespace and token count, not those of the address.
-            heard: called with every message that answers no request.
-            lost: called once if the connection ends and was not closed on this side.
-            timeout_s: how long connecting and the answer to HELLO may take together.
-
-        Raises:
-            Rejected: the broker does not want this session.
-            Redirected: another member of its cluster leads.
-            ConnectionLost: the broker cannot be reached.
-            ProtocolError: something else listens there, or it cannot prove who it is.
-            ConfigError: the file of authorities cannot be used.
+        The namespace and the token of `hello` count, not those of the address. `heard` is called
+        with every message that answers no request, `lost` once if the connection ends and was not
+        closed on this side. Raises `Redirected` if another member of the cluster leads.
         """
         connection = cls(address, heard, lost)
         try:
@@ -544,11 +534,7 @@ async def fetch_parts(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the body of a task part by part; it is known to be whole when this ends.
 
-    Args:
-        connection: where to.
-        task: whose.
-        fence: proves that this worker runs the task; its payload is meant.
-        payload: the payload, not the result.
+    `fence` proves that this worker runs the task; its payload is meant.
     """
     length = _part_bytes(connection)
     hashed = blake2b(digest_size=16)

@@ -80,14 +80,8 @@ class Connector:
     ) -> None:
         """Prepare to connect.
 
-        Args:
-            address: where to.
-            hello: who we are.
-            heard: called with every message that answers no request.
-            troubled: called with the reason when no member could be reached, before the wait. It
-                may raise that, or something else: then `connect` does.
-            lost: called when a connection ends that was not closed on this side.
-            dial: opens a connection.
+        `troubled` is called with the reason when no member could be reached, before the wait. It
+        may raise that, or something else: then `connect` does.
         """
         self._hello = msgspec.structs.replace(hello, follows=True)
         self._heard = heard
@@ -103,11 +97,7 @@ class Connector:
         self._backoff = Backoff(cap_s=_WAIT_S_MAX)
 
     async def connect(self) -> Connection:
-        """Return a new connection, however often that takes.
-
-        Raises:
-            Rejected: the broker does not want us.
-        """
+        """Return a new connection, however often that takes."""
         if self._connected_at is not None:
             if asyncio.get_running_loop().time() - self._connected_at > STEADY_S:
                 self._backoff.reset()

@@ -406,7 +406,6 @@ _CODES = {
 
 
 def reply_code(code: Code) -> int:
-    """Return the AMQP reply code of a refusal."""
     is_unknown = code.startswith("unknown_")
     return _CODES.get(code, 404 if is_unknown else 406)
 

@@ -115,7 +115,6 @@ def text(raw: Raw, flag: int) -> str:
 
 
 def split(properties: bytes, *, is_checked: bool = True) -> Raw:
-    """Split properties into their encoded values."""
     try:
         (flags,) = _SHORT.unpack_from(properties)
         at, raw = 2, {}
@@ -155,7 +154,6 @@ def plain(properties: bytes) -> dict[str, Any]:
 
 
 def join(raw: Raw) -> bytes:
-    """Encode split properties."""
     flags = 0
     for flag in raw:
         flags |= flag
@@ -297,12 +295,10 @@ def headers_of(raw: Raw) -> dict[str, bytes]:
 
 
 def put_headers(raw: Raw, headers: dict[str, bytes]) -> None:
-    """Replace the headers among properties."""
     raw[HEADERS] = to_table(headers)
 
 
 def to_table(fields: dict[str, bytes]) -> bytes:
-    """Encode a table of encoded values."""
     body = b"".join(_name(name) + field for name, field in fields.items())
     return _LONG.pack(len(body)) + body
 

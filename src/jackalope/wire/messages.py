@@ -379,7 +379,6 @@ _COMMANDS = {shape: kind for kind, shape in TO_BROKER.items() if issubclass(shap
 
 
 def fields_of(shape: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Return the encoded fields of a message, in order."""
     if not issubclass(shape, Command):
         return shape.__struct_fields__
     return tuple(name for name in shape.__struct_fields__ if name not in HIDDEN)

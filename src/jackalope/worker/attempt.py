@@ -194,14 +194,12 @@ class Attempt:
         return definition.traces.run(self.assignment, call, is_async=definition.is_async)
 
     def remove_files(self) -> None:
-        """Remove the temporary files of an attempt that is over."""
         for file in self.files:
             with suppress(OSError):
                 Path(file).unlink(missing_ok=True)
         self.files.clear()
 
     def why(self) -> str:
-        """Return why the attempt must stop."""
         return _WHY[self.cause] if self.cause else ""
 
     def acknowledge(self) -> None:
@@ -211,7 +209,6 @@ class Attempt:
             self.listener.acknowledged(self)
 
     def succeeded(self, value: object) -> Outcome:
-        """Make an outcome of what the function returned."""
         try:
             if (self._content() or self.definition.content) == "bytes":
                 if isinstance(value, Finished):
@@ -225,7 +222,6 @@ class Attempt:
             return Failed(error_of(error), Verdict.DEAD)
 
     def raised(self, error: BaseException) -> Outcome:
-        """Make an outcome of what the function raised."""
         if self._is_cancellation(error):
             return Stopped()
         if isinstance(error, RetryLater):

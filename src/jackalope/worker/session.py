@@ -112,7 +112,6 @@ class Membership:
         self.is_ready = True
 
     def start(self) -> None:
-        """Connect, and stay connected."""
         self._pulse.start()
         self._connecting = asyncio.create_task(self._stay_connected(), name="jackalope-connection")
 
@@ -137,7 +136,6 @@ class Membership:
         await self._pulse.close()
 
     async def joined(self) -> None:
-        """Return when the broker knows this worker."""
         while not self._joined.is_set():
             if not self._is_wanted:
                 raise ConnectionLost(self._why_unwanted)
@@ -147,9 +145,8 @@ class Membership:
     async def claim(self) -> None:
         """Take one task beyond the slots; it comes to the workload like any other.
 
-        Raises:
-            Rejected: there is none now (`nothing_to_claim`), or the broker said no.
-            ConnectionLost: if a task was given out meanwhile, it goes back.
+        Raises `Rejected` if there is none now (`nothing_to_claim`). If the connection is lost, a
+        task that was given out meanwhile goes back.
         """
         await self.joined()
         connection = self._connection
@@ -373,17 +370,10 @@ class PulseKeeper:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the pulse, and keep it."""
         self._task = asyncio.create_task(self._keep(), name="jackalope-pulse")
 
     def beat_for(self, address: Address, hello: Hello, every_s: float) -> None:
-        """Have it beat for a session, whose pulse stands in the greeting.
-
-        Args:
-            address: where the broker of the session is; others are tried when it is not there.
-            hello: the greeting.
-            every_s: how often.
-        """
+        """Have it beat for a session, whose pulse stands in the greeting."""
         words = (
             address.hosts,
             f"{every_s:.3f}",
@@ -398,10 +388,8 @@ class PulseKeeper:
     def guard(self, limit_s: float, joined: float) -> None:
         """Have this process killed when it holds tasks and the broker is silent for so long.
 
-        Args:
-            limit_s: for how long.
-            joined: when, by the clock of the pulse, the word was sent by which the broker knows the
-                worker as that of the session for which the pulse beats.
+        `joined` is when, by the clock of the pulse, the word was sent by which the broker knows the
+        worker as that of the session for which the pulse beats.
         """
         self._guard_s = limit_s
         self._tell(self._guarding(joined))

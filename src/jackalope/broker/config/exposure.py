@@ -73,10 +73,8 @@ def _exposed(config: Config) -> Iterable[tuple[str, str, bool]]:
 def server_context(tls: TlsConfig, client_ca: str = "") -> ssl.SSLContext | None:
     """Return what the doors encrypt with; None without a certificate.
 
-    Args:
-        tls: the settings of encryption.
-        client_ca: the file of authorities whose certificates clients may show; empty if clients
-            are not asked for any.
+    `client_ca` is the file of authorities whose certificates clients may show; empty if clients are
+    not asked for any.
     """
     if not tls.cert and not tls.key:
         if client_ca:

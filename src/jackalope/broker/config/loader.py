@@ -194,7 +194,6 @@ def _also(shape: Any) -> Iterable[str]:
 
 
 def _find(path: KeyPath) -> Any:
-    """Return the field or the branch at a path."""
     shape: Any = Config
     for depth, key in enumerate(path):
         if isinstance(shape, Field):
@@ -371,7 +370,6 @@ def load(
 def find_file(
     file: Path | None, environment: Mapping[str, str], folder: Path | None = None
 ) -> Path | None:
-    """Return the file to read, or None."""
     if file is not None:
         return file
     if environment.get(FILE_VARIABLE):
@@ -405,7 +403,6 @@ def _from_file(file: Path, problems: list[Problem], notes: list[Note]) -> Iterat
 
 
 def _parse(file: Path) -> dict[str, Any]:
-    """Parse a file by its suffix."""
     if file.suffix not in {".yaml", ".yml", ".toml"}:
         raise ValueError("must end in .yaml, .yml or .toml")
     text = file.read_text(encoding="utf-8")

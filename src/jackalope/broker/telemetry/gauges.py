@@ -63,7 +63,6 @@ class Census(msgspec.Struct):
 
 
 def take_census(broker: Broker) -> Census:
-    """Read all gauges."""
     core, meter = broker.engine.core, broker.meter
     queues: dict[QueueName, QueueCensus] = {}
     there = [

@@ -117,7 +117,6 @@ class Histogram(msgspec.Struct, array_like=True, gc=False):
                 self.buckets[bucket] += number
 
     def number(self) -> int:
-        """Return how many were counted."""
         return sum(self.buckets)
 
     def mean(self) -> float:
@@ -471,7 +470,6 @@ class Meter:
                     self.refuse(command, refusal.code)
 
     def refuse(self, command: str, code: Code) -> None:
-        """Count one refusal."""
         self._machine.refused[command, code.value] += 1
 
     # What was counted.

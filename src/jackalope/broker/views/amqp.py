@@ -42,7 +42,6 @@ def place_of(engine: Engine, namespace: str, name: str) -> tuple[str, str | None
 
 
 def takes_requests(engine: Engine, namespace: str, exchange: str) -> bool:
-    """Return whether messages to an exchange are requests to a pool."""
     found = engine.core.book.namespaces.get(namespace) if exchange else None
     return found is not None and exchange in found.topology.requests
 

@@ -88,7 +88,6 @@ def _listed(book: Book, namespace: str) -> list[Task]:
 def _first(
     found: list[Task], sort: Sort, after: Position | None, count: int
 ) -> list[tuple[Position, Task]]:
-    """Return the first tasks of a list behind a position, in their order."""
     is_reversed = sort.startswith("-")
     is_beyond = lt if is_reversed else gt
     placed = list(zip(_values(found, sort), found, strict=True))
@@ -107,7 +106,6 @@ def _first(
 
 
 def _values(tasks: list[Task], sort: Sort) -> list[int]:
-    """Return the values by which tasks are sorted, as history has them."""
     if sort in {Sort.CREATED, Sort.CREATED_LAST}:
         return [task.created_us for task in tasks]
     if sort in {Sort.PRIORITY, Sort.PRIORITY_LAST}:
@@ -131,10 +129,8 @@ class Shared(Generic[T]):
     async def ask(self, what: Hashable, look: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
         """Return what is found out, or what is found out for another who asked before.
 
-        Args:
-            what: is asked.
-            look: finds out. It calls what it is given as soon as it looks: those who ask later must
-                not have an answer that may be older than their question.
+        `look` calls what it is given as soon as it looks: those who ask later must not get an
+        answer that may be older than their question.
         """
         waiting = self._waiting.get(what)
         if waiting is None:

@@ -148,7 +148,6 @@ def list_answers(
 def find_answer(
     core: Core, namespace: str, *, identity: bytes = b"", task: TaskId = NO_TASK
 ) -> AnswerView | None:
-    """Return the view of a request by its identity or its task."""
     ns = core.book.namespaces.get(namespace)
     if ns is None:
         return None

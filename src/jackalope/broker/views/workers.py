@@ -92,7 +92,6 @@ class Leases:
         return (task.attempt.worker, task.queue.name) if is_same else ("", "")
 
     def tally(self, worker: str) -> Tally | None:
-        """Return the counters of a worker."""
         return self._namespace.tallies.get(worker)
 
 

@@ -91,7 +91,6 @@ def application(door: HttpDoor, *, is_watching: bool = False) -> ASGIApp:
 
 
 def build(door: HttpDoor, *, is_watching: bool = False) -> Application:
-    """Build the application of a door."""
     routes = ROUTES + GRIDLIKE if door.gridlike.enabled else ROUTES
     return Application(
         WATCHING if is_watching else routes, door, error_response, door.settings.body_bytes_max
@@ -299,7 +298,6 @@ class HttpDoor:
         self._listener = Listener(self.settings, broker.backlog, tls)
 
     async def start(self) -> None:
-        """Begin to listen."""
         self.port = self.visits.port = await self._listener.listen(self.settings.port)
         if self.settings.monitoring_port:
             await self._listen_to_watchers(self.settings.monitoring_port)

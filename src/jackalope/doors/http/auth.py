@@ -261,7 +261,6 @@ def _too_often(share: Share | None) -> Rejected | None:
 
 
 def _with_headers(send: Send, share: Share | None) -> Send:
-    """Add the headers of every response."""
 
     async def sending(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
@@ -376,7 +375,6 @@ class Visits:
 
     @property
     def cookie(self) -> str:
-        """Return what the cookie is called."""
         return f"jackalope_visit_{self.port}"
 
     def __len__(self) -> int:

@@ -73,12 +73,7 @@ class Upload:
         self._body: Body | None = None
 
     async def feed(self, chunk: bytes) -> None:
-        """Take some more; returns when more can be taken.
-
-        Raises:
-            Refused: it has become too large, or there is no room for another upload just now.
-            StorageFault: the store does not take it; nothing of it was kept.
-        """
+        """Take some more; returns when more can be taken."""
         self.size += len(chunk)
         if self.size > self._bytes_max:
             raise Refused(too_large(self._bytes_max))
@@ -88,12 +83,7 @@ class Upload:
             await self._write()
 
     async def finish(self) -> Body:
-        """Return the whole body; if it is a blob, that is durable.
-
-        Raises:
-            Refused: there is no room for another upload just now.
-            StorageFault: the store does not take it; nothing of it was kept.
-        """
+        """Return the whole body; if it is a blob, that is durable."""
         if self.size <= INLINE_BYTES_MAX:
             self._body = b"".join(self._chunks)
             return self._body
@@ -155,18 +145,10 @@ async def receiving(
 ) -> AsyncIterator[Received]:
     """Receive the body of a request, and hold it until the block ends.
 
-    Args:
-        request: its body has not been read.
-        blobs: where it goes if it is large.
-        bytes_max: the largest that is taken.
-        part: of a form, the part that is the body; all others are fields. Their names are taken in
-            small letters, however they are written.
-        on_chunk: called as it comes in, so that the sender is known to be alive.
-
-    Raises:
-        Refused: it is too large, or the broker has no room for it.
-        Rejected: it is no proper form, or cut off.
-        StorageFault: the store does not take it; nothing of it was kept.
+    One larger than `bytes_max` is refused. `part` names the part of a form that is the body; all
+    others are fields, whose names are taken in small letters. `on_chunk` is called as it comes in,
+    so that the sender is known to be alive. If the store fails (`StorageFault`), nothing of it was
+    kept.
     """
     upload = Upload(blobs, bytes_max)
     try:
@@ -276,12 +258,8 @@ async def body_response(
     """Answer with a payload or result, or the part of it that the request asks for.
 
     Knows `Range`, `If-Range` and `If-None-Match`. For `HEAD`, the route must take it; the answer
-    then has the headers alone. `on_chunk` is called as it goes out, so that the reader is
-    known to be alive.
-
-    Raises:
-        Rejected: the range lies outside.
-        StorageFault: the blob cannot be read; found out before anything is sent.
+    then has the headers alone. `on_chunk` is called as it goes out, so that the reader is known to
+    be alive. That a blob cannot be read (`StorageFault`) is found out before anything is sent.
     """
     size = size_of(body)
     tag = etag_of(body)
@@ -314,15 +292,13 @@ async def body_response(
 async def body_chunks(blobs: BlobKeeper, body: Body) -> AsyncIterator[bytes]:
     """Return all of a payload or result in chunks; an empty one is one empty chunk.
 
-    Raises:
-        StorageFault: the blob cannot be read; found out before the first chunk is used.
+    That a blob cannot be read (`StorageFault`) is found out before the first chunk is used.
     """
     size = size_of(body)
     return await _read(blobs, body, 0, size)
 
 
 def etag_of(body: Body) -> str:
-    """Return the entity tag of a body."""
     if isinstance(body, BlobRef):
         return f'"{body.digest or body.blob}"'
     return f'"{blake2b(body, digest_size=16).hexdigest()}"'

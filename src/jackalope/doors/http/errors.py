@@ -95,7 +95,6 @@ class Rejected(Exception):
 
 
 def rejection(rejected: Rejected) -> Response:
-    """Answer that a request is rejected."""
     body = ErrorBody(str(rejected), rejected.status, rejected.reason, rejected.retry_after_s)
     return Response(msgspec.json.encode(body), rejected.status, rejected.headers)
 

@@ -69,7 +69,6 @@ class Listener:
         return int(taken.getsockname()[1])
 
     async def start(self, application: ASGIApp) -> None:
-        """Begin to answer."""
         settings = self._settings
         patience = Patience(
             settings.max_connections,
@@ -270,7 +269,6 @@ class Patience:
 
     @property
     def look_s(self) -> float:
-        """Return how often to look at all connections."""
         return min(self.header_s, self.body_s, 4.0) / 4
 
 
@@ -381,7 +379,6 @@ class PatientProtocol(Counted, HttpToolsProtocol):
             super().handle_websocket_upgrade()
 
     def on_body(self, body: bytes) -> None:
-        """Hand on a piece of the body."""
         if not self._is_over:
             super().on_body(body)
 

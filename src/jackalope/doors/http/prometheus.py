@@ -177,7 +177,6 @@ async def read_metrics(request: Request) -> Response:
 
 
 def look(door: HttpDoor) -> Numbers:
-    """Look at all numbers."""
     broker = door.broker
     return Numbers(
         broker.now_us(),
@@ -199,7 +198,6 @@ class Exposition(Collector):
         self._numbers = numbers
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric."""
         for section in (_of_task_queues, _of_tasks, _of_queues, _of_storage, _of_the_broker):
             yield from section(self._numbers)
 

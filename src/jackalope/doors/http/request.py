@@ -137,14 +137,12 @@ class WebSocket(Connection):
         await self.send({"type": "websocket.accept", "subprotocol": None, "headers": [], **more})
 
     async def next(self) -> Message:
-        """Return the next message, or the next piece of one."""
         message = await self.receive()
         if message["type"] != "websocket.receive":
             raise ClientDisconnected
         return message
 
     async def send_text(self, text: str) -> None:
-        """Send a text message."""
         await self.send({"type": "websocket.send", "text": text, "bytes": None})
 
     async def close(self, code: int, reason: str = "") -> None:
@@ -153,7 +151,6 @@ class WebSocket(Connection):
 
 
 def door_of(connection: Connection) -> HttpDoor:
-    """Return the door through which a request came."""
     door: HttpDoor = connection.app.owner
     return door
 
@@ -189,7 +186,6 @@ async def ask(request: Connection, command: AnyCommand, items: int = 1) -> Answe
 
 
 def task_id_of(text: str) -> TaskId:
-    """Return the task that a path names."""
     task_id = as_task_id(text)
     if task_id is None:
         message = f"no task {text[:64]!r}; an id is a UUID, such as the one a submit returned"
@@ -198,7 +194,6 @@ def task_id_of(text: str) -> TaskId:
 
 
 def read_query(request: Connection, shape: type[Q]) -> Q:
-    """Read the parameters of a query."""
     lists, numbers = _list_fields(shape), _number_fields(shape)
     found: dict[str, Any] = {}
     text = request.scope["query_string"].decode("latin-1")
@@ -224,7 +219,6 @@ def read_query(request: Connection, shape: type[Q]) -> Q:
 
 
 async def read_body(request: Request, shape: type[S]) -> S:
-    """Read a body of JSON."""
     kind = request.header("content-type").partition(";")[0].strip().lower()
     if kind != JSON:
         raise Rejected(415, f"the body must be {JSON}, got {kind or 'no Content-Type'}")
@@ -259,7 +253,6 @@ def _with_whole_numbers(value: Any) -> Any:
 
 
 def answer(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Answer with JSON."""
     return Response(_encode(body), status, headers)
 
 

@@ -59,7 +59,6 @@ class Route(msgspec.Struct, frozen=True):
     on_error: OnError | None  # answers errors in other words than the application
 
     def parameters(self) -> list[str]:
-        """Return the names of the parameters in the path."""
         return _PARAMETER.findall(self.path)
 
 
@@ -79,19 +78,15 @@ class Routes(list[Route]):
         return self._on(("GET",), path, needs, spec)
 
     def read(self, path: str, needs: str, spec: Spec | None = None) -> Callable[[H], H]:
-        """Answer GET and HEAD."""
         return self._on(("GET", "HEAD"), path, needs, spec)
 
     def post(self, path: str, needs: str, spec: Spec | None = None) -> Callable[[H], H]:
-        """Answer POST."""
         return self._on(("POST",), path, needs, spec)
 
     def put(self, path: str, needs: str, spec: Spec | None = None) -> Callable[[H], H]:
-        """Answer PUT."""
         return self._on(("PUT",), path, needs, spec)
 
     def delete(self, path: str, needs: str, spec: Spec | None = None) -> Callable[[H], H]:
-        """Answer DELETE."""
         return self._on(("DELETE",), path, needs, spec)
 
     def websocket(self, path: str, needs: str) -> Callable[[H], H]:

@@ -129,7 +129,6 @@ class Feed:
             self.drop(wanted)
 
     def listen(self, wanted: Wanted) -> None:
-        """Begin to listen to something."""
         if wanted in self._subscriptions:
             return
         if len(self._subscriptions) >= TOPICS_MAX:

@@ -84,11 +84,7 @@ class Gathering:
 def commands_of(
     message: ForCore, session: int, namespace: str, name: str
 ) -> tuple[list[AnyCommand], Gathering | None]:
-    """Return the commands in a message, and how to make one answer of several.
-
-    Raises:
-        Refused: the message names something that does not exist.
-    """
+    """Return the commands in a message, and how to make one answer of several."""
     if type(message) is SubmitTasks:
         message.session, message.namespace, message.by, message.only = session, namespace, name, ()
         return [message], None
@@ -200,11 +196,7 @@ def unfit(body_bytes: int, body_bytes_max: int) -> Refusal:
 
 
 async def spill(broker: Broker, commands: list[AnyCommand]) -> None:
-    """Put the large bodies of commands into the blob store.
-
-    Raises:
-        StorageFault: one could not be stored.
-    """
+    """Put the large bodies of commands into the blob store."""
     for command in commands:
         if type(command) is SubmitTasks:
             for spec in command.tasks:

@@ -29,13 +29,8 @@ __all__ = ["make_launcher"]
 def make_launcher(settings: Mapping[str, object], home: Path, owner: str) -> Launcher:
     """Make a launcher. Nothing is opened or started before it is first used.
 
-    Args:
-        settings: `type`, and the settings of that launcher.
-        home: a folder that belongs to this launcher alone; it is made when there is need for it.
-        owner: the broker that it works for: what another one started is left alone.
-
-    Raises:
-        ValueError: a setting is wrong, or an extra is missing; the text has what to do.
+    `home` is a folder of this launcher's own, made when there is need for it. What another `owner`
+    started is left alone. Raises `ValueError` for a wrong setting or a missing extra.
     """
     read = read_settings(settings)
     match read:

@@ -83,7 +83,6 @@ class DockerLauncher:
 
     @property
     def scope(self) -> Scope:
-        """Return what one order starts."""
         return Scope.WORKER
 
     async def start(self, order: StartOrder, env: Mapping[str, str]) -> None:
@@ -128,7 +127,6 @@ class DockerLauncher:
         return [known[worker] for worker in sorted(known)]
 
     async def watch(self, changed: Callable[[], None]) -> None:
-        """Report changes for a while."""
         wanted = {"type": ["container"], "event": EVENTS, "label": [f"{OWNER}={self._owner}"]}
         filters = {"filters": msgspec.json.encode(wanted).decode()}
         what = "watch containers"

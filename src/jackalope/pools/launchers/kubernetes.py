@@ -70,7 +70,6 @@ class KubernetesLauncher:
 
     @property
     def scope(self) -> Scope:
-        """Return what one order starts."""
         is_one = isinstance(self._settings.autoscaling, Fixed)
         return Scope.WORKER if is_one else Scope.GROUP
 
@@ -113,7 +112,6 @@ class KubernetesLauncher:
                     await client.delete(Pod, _name(pod.metadata), grace_period=round(grace_s))
 
     async def list(self) -> list[Seen]:
-        """Return what there is of all that was started."""
         mine: LabelSelector = {OWNER: owner_label(self._owner)}
         async with self._order("list deployments") as client:
             found = client.list(Deployment, labels=mine, chunk_size=PAGE)
@@ -390,12 +388,10 @@ LAST_WORDS = "FallbackToLogsOnError"
 
 
 def owner_label(owner: str) -> str:
-    """Return an owner as a label can hold it."""
     return sha256(owner.encode()).hexdigest()[:16]
 
 
 def name_of(settings: KubernetesSettings, owner: str, worker: str) -> str:
-    """Return the name of all objects of a worker or group."""
     name = f"{settings.prefix}-{owner_label(owner)[:8]}-{worker}"
     if len(name) <= NAME_LENGTH_MAX and not worker.endswith("-"):
         return name

@@ -316,7 +316,6 @@ def read_settings(given: Mapping[str, object]) -> AnySettings:
 
 
 def _read(shapes: dict[str, type[Struct]], given: Any, where: str = "") -> Struct:
-    """Read settings of the kind that their `type` names."""
     kind = given.get("type") if isinstance(given, Mapping) else given
     if not isinstance(kind, str) or kind not in shapes:
         raise ValueError(f"{where}type: {one_of(kind, shapes)}")

@@ -83,7 +83,6 @@ class SubprocessLauncher:
 
     @property
     def scope(self) -> Scope:
-        """Return what one order starts."""
         return Scope.WORKER
 
     async def start(self, order: StartOrder, env: Mapping[str, str]) -> None:

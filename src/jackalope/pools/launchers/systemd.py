@@ -80,7 +80,6 @@ class SystemdLauncher:
 
     @property
     def scope(self) -> Scope:
-        """Return what one order starts."""
         return Scope.WORKER
 
     async def start(self, order: StartOrder, env: Mapping[str, str]) -> None:
@@ -242,7 +241,6 @@ class SystemdLauncher:
         return await self._run(self._settings.systemctl, manager, "--no-ask-password", *words)
 
     async def _run(self, program: str, *words: str) -> str:
-        """Run a program of systemd, and return its output."""
         pipe = asyncio.subprocess.PIPE
         limit_s = self._settings.timeout_us / SECOND
         try:
@@ -280,13 +278,11 @@ def env_file(env: Mapping[str, str]) -> str:
 
 
 def read_properties(block: str) -> dict[str, str]:
-    """Read the properties of one unit."""
     pairs = (line.partition("=") for line in block.splitlines())
     return {name: value for name, _, value in pairs}
 
 
 def phase_of(state: State) -> Phase:
-    """Return the phase of a unit."""
     phase = PHASES.get(state.get("ActiveState", ""), Phase.ENDED)
     # An order that waits for its turn is a job; the unit is still what it was before.
     has_job = state.get("Job", "") not in {"", "0"}

@@ -126,7 +126,6 @@ class WorkerFolder:
         return self._process
 
     def exit_code(self) -> int | None:
-        """Return the exit code, once there is one."""
         try:
             text = (self.path / "exit").read_text()
         except OSError:
@@ -135,7 +134,6 @@ class WorkerFolder:
         return int(text) if text.endswith("\n") and text.strip().isdecimal() else None
 
     def last_words(self) -> str:
-        """Return the last lines that it printed."""
         lines = self._tail(WORDS_BYTES_MAX).decode(errors="replace").strip().splitlines()
         return "\n".join(lines[-WORDS_LINES_MAX:])
 
@@ -204,7 +202,6 @@ class Process(msgspec.Struct, frozen=True):
     began: int
 
     def is_alive(self) -> bool:
-        """Return whether it still runs."""
         fields = _stat(self.pid)
         return fields is not None and _is(self, fields) and fields[_STATE] not in _ENDED_STATES
 
@@ -247,7 +244,6 @@ def has_ended(pid: int) -> bool:
 
 
 def process_of(pid: int) -> Process | None:
-    """Return the process that has an id at present."""
     fields = _stat(pid)
     return None if fields is None else Process(pid, int(fields[_BEGAN]))
 

@@ -170,7 +170,6 @@ class S3Place:
         return f"s3://{self.bucket}/{self.prefix}"
 
     def settings(self) -> S3Config:
-        """Return the settings for obstore."""
         settings: S3Config = {"disable_bulk_delete": True, "region": self.region}
         if self.endpoint:
             settings["endpoint"] = self.endpoint

@@ -118,7 +118,6 @@ def spare_segments(folder: Path, numbers: Iterable[int], most: int) -> None:
 
 
 def spare_sizes(folder: Path) -> list[int]:
-    """Return the sizes of the files that can be reused."""
     return [path.stat().st_size for path in folder.glob(f"{_SPARE}*")]
 
 

@@ -286,7 +286,6 @@ def _showing_progress(connection: sqlite3.Connection, file: str, version: int) -
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """Return the version of the tables in a file."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return version
 

@@ -70,11 +70,9 @@ _decode_counters = msgspec.json.Decoder(Counters).decode
 class History:
     """The queryable table of tasks, written behind the journal.
 
-    Written from one thread at a time; read from any. A read sees whole writes only.
-
-    Args:
-        path: of the file; without one it is in memory.
-        lock: the descriptor of the lock on the data folder, for a process of its own to write.
+    Written from one thread at a time; read from any. A read sees whole writes only. Without a path
+    it is in memory. With the descriptor of the lock on the data folder, a process of its own
+    writes.
     """
 
     def __init__(self, path: Path | None, lock: int | None = None) -> None:
@@ -90,11 +88,9 @@ class History:
 
         Gone tasks and the tasks of gone queues are removed before rows are written, so that an id
         in both ends up written. Ended tasks that are to be forgotten at once are not kept, nor are
-        those up to the horizon, unless their results are kept as answers.
-
-        Returns:
-            The blobs that no stored row names any more, `changes.blobs` included. A task in memory
-            whose row is not written yet may still name one.
+        those up to the horizon, unless their results are kept as answers. Returns the blobs that no
+        stored row names any more, `changes.blobs` included. A task in memory whose row is not
+        written yet may still name one.
         """
         must(sequence >= self._applied, "history written backwards", sequence, self._applied)
         unowned = self._writer.write(sequence, changes)
@@ -121,8 +117,7 @@ class History:
     def load(self) -> Snapshot:
         """Return all that has not ended.
 
-        Raises:
-            Corrupt: (while iterating over the tasks) a row is damaged; it names the task.
+        A damaged row raises `Corrupt`, naming the task, while the tasks are iterated over.
         """
         with ExitStack() as stack:
             connection = stack.enter_context(self._db.reading())
@@ -161,11 +156,7 @@ class History:
         )
 
     def position(self, namespace: str, wanted: Filter, sort: Sort, cursor: str) -> Position | None:
-        """Return behind which place of a list a cursor goes on; None at the beginning.
-
-        Raises:
-            BadCursor: the cursor is not from a page of this list.
-        """
+        """Return behind which place of a list a cursor goes on; None at the beginning."""
         return from_cursor(namespace, wanted, sort, cursor) if cursor else None
 
     def page(
@@ -183,20 +174,10 @@ class History:
         """Return the next rows of a list.
 
         A cursor goes on behind the last row of its page. What is stored or removed meanwhile shifts
-        nothing; a task whose sorted value changes meanwhile may appear twice or not at all.
-
-        Args:
-            namespace: whose tasks.
-            wanted: which tasks.
-            sort: in which order.
-            limit: at most how many.
-            cursor: of the page before, with the same namespace, filter and sort.
-            offset: how many rows to count off first; a cursor does the same at no cost.
-            with_bodies: fill in inline payloads and results, which are left empty otherwise.
-            unwritten: what memory has in place of what is stored.
-
-        Raises:
-            BadCursor: the cursor is not from such a page.
+        nothing; a task whose sorted value changes meanwhile may appear twice or not at all. An
+        offset counts rows off first; a cursor does the same at no cost. Inline payloads and results
+        are left empty unless `with_bodies`. `unwritten` is what memory has in place of what is
+        stored.
         """
         must(limit > 0, "a page has at least one row", limit)
         sort, newer = Sort(sort), unwritten or Unwritten()
@@ -489,7 +470,6 @@ def to_cursor(namespace: str, wanted: Filter, sort: Sort, position: Position) ->
 
 
 def from_cursor(namespace: str, wanted: Filter, sort: Sort, cursor: str) -> Position:
-    """Return the position that a cursor stands for."""
     try:
         decoded = _decode_cursor(urlsafe_b64decode(cursor.encode()))
     except (NotBase64, UnicodeError, msgspec.DecodeError) as error:

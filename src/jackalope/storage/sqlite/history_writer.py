@@ -86,10 +86,7 @@ class Writer:
     ) -> list[str]:
         """Write changes in one transaction, and return the blobs that became unowned.
 
-        Args:
-            sequence: of the last batch in them.
-            changes: what to write.
-            pieces: of its tasks, encoded, if they are not in `changes`.
+        `pieces` are its tasks, encoded, if they are not in `changes`.
         """
         released = list(changes.blobs)
         with self._db.transaction() as connection:
@@ -139,7 +136,6 @@ class Writer:
 
 
 def _remove_tasks(connection: sqlite3.Connection, ids: Sequence[bytes]) -> list[str]:
-    """Remove tasks, and return the blobs that belonged to them."""
     released = _release_blobs(connection, ids)
     execute_in(connection, "DELETE FROM tasks WHERE id IN ({})", ids)
     return released
@@ -221,7 +217,6 @@ def _write_meta(connection: sqlite3.Connection, sequence: int, counters: Counter
 
 
 def _release_blobs(connection: sqlite3.Connection, tasks: Sequence[bytes]) -> list[str]:
-    """Take the blobs away from tasks, and return them."""
     # Most brokers never see one, and spare themselves the look-ups.
     if not tasks or not connection.execute("SELECT EXISTS (SELECT 1 FROM blobs)").fetchone()[0]:
         return []
@@ -291,10 +286,7 @@ _decode_order = msgspec.msgpack.Decoder(Order).decode
 class WriterProcess:
     """Has another process write, and writes itself where that cannot be had.
 
-    Args:
-        path: of the file.
-        lock: the descriptor of the lock on the data folder.
-        writer: writes here.
+    It inherits `lock`, the descriptor of the lock on the data folder.
     """
 
     def __init__(self, path: Path, lock: int, writer: Writer) -> None:
@@ -339,9 +331,7 @@ class WriterProcess:
     def _ask(self, order: Order, rows: Sequence[TaskRow]) -> Answer:
         """Have an order carried out over there.
 
-        Raises:
-            StorageFault: as it was raised in the other process.
-            EOFError: the other end is closed; so does OSError.
+        Raises its `StorageFault` here, and `EOFError` or `OSError` if the other end is closed.
         """
         pipe = self._ready()
         pipe.send_bytes(encode(order))

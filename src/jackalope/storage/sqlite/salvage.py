@@ -32,11 +32,7 @@ def integrity_problems(path: Path) -> list[str]:
 
 
 def salvage_journal(path: Path) -> list[str]:
-    """Make the journal readable, and return what was wrong with it.
-
-    Raises:
-        StorageFault: the folder cannot be written.
-    """
+    """Make the journal readable, and return what was wrong with it."""
     if not path.exists():
         return []
     losses = []

@@ -221,8 +221,7 @@ def to_columns(head: Head, encoded: bytes | msgspec.Raw) -> tuple[Value, ...]:
 def from_columns(file: str, columns: Sequence[Any]) -> TaskRow:
     """Rebuild a task from the columns `WHOLE` or `WITHOUT_BODIES`.
 
-    Raises:
-        Corrupt: naming the task.
+    A damaged one raises `Corrupt`, naming the task.
     """
     task_id, encoded, row_checksum, body_checksum, payload, result = columns
     try:

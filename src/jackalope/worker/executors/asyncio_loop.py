@@ -53,7 +53,6 @@ class LoopExecutor:
         self._asked_at: float | None = None
 
     def start(self) -> None:
-        """Start the loop's thread."""
         self._thread.start()
 
     # From the thread of the connection.

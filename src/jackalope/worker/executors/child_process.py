@@ -74,7 +74,6 @@ class ChildProcess:
         return self._popen.returncode is not None
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process alone."""
         if not self.has_ended:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -88,7 +87,6 @@ class ChildProcess:
             self.signal(signal.SIGKILL)
 
     async def exited(self) -> Exit:
-        """Return how the process ended, when it has."""
         return await asyncio.shield(self._exit)
 
     def _watch(self) -> None:
@@ -181,10 +179,7 @@ _VMSTAT = Path("/proc/vmstat")
 def exit_error(ended: Exit, *, oom_kills: int = 0, trace: str = "") -> Error:
     """Describe the end of a process that the worker has not ended.
 
-    Args:
-        ended: how it ended.
-        oom_kills: how many processes the kernel has killed for memory while it ran.
-        trace: the Python stack at its end, where there is one.
+    `oom_kills` is how many processes the kernel has killed for memory while it ran.
     """
     status, kind = ended.status, CRASHED
     if status == -signal.SIGKILL and oom_kills > 0:
@@ -267,7 +262,6 @@ decode_assignment = msgspec.msgpack.Decoder(Assignment).decode
 
 
 def packet(message: Word | Assignment | Surroundings) -> bytes:
-    """Encode a message with its length."""
     body = _encode(message)
     return LENGTH.pack(len(body)) + body
 

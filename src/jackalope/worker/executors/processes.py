@@ -204,12 +204,10 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The id of the process."""
         return self._process.pid if self._process is not None else 0
 
     @property
     def age_s(self) -> float:
-        """How long it has been there."""
         return time.monotonic() - self._started_at
 
     async def start(

@@ -25,10 +25,8 @@ def run_coroutine(
 ) -> Any:
     """Run a coroutine on a loop of its own, and return what it returns.
 
-    Args:
-        coroutine: the coroutine.
-        catch_signals: called with the handler of signals while it runs, then with None.
-        told: called when it is cancelled.
+    `catch_signals` is called with the handler of signals while it runs, then with None; `told` when
+    it is cancelled.
     """
     under_way = CoroutineRun()
 
@@ -65,7 +63,6 @@ class CoroutineRun:
         self.is_soft = False  # the next cancellation stands for the soft time-out
 
     def cancel(self) -> None:
-        """Cancel the coroutine at the point where it waits."""
         if self.task is not None:
             self.is_soft = False
             self.task.cancel()

@@ -55,9 +55,7 @@ class Computation:
     def __init__(self, definition: TaskDefinition, fixed: bytes) -> None:
         """Prepare to call a function.
 
-        Args:
-            definition: the function.
-            fixed: the arguments that are the same for all items, by name, encoded.
+        `fixed` are the arguments that are the same for all items, by name, encoded.
         """
         self._definition = definition
         self._function: Callable[..., Any] = definition.function
@@ -170,7 +168,6 @@ class Run:
     """What is to be done with items."""
 
     def __init__(self, number: int, task: Any, fixed: dict[str, Any], ledger: Ledger) -> None:
-        """Begin a run."""
         definition = getattr(task, "definition", None)
         if not isinstance(definition, TaskDefinition):
             raise ConfigError(

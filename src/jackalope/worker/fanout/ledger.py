@@ -202,9 +202,7 @@ class Ledger:
     def take(self, peer: object, *, is_careful: bool = False) -> Batch | None:
         """Give a peer a batch, if there is one for it.
 
-        Args:
-            peer: who takes it.
-            is_careful: leave what may have killed others, as long as there are others.
+        A careful peer is not given what may have killed others, as long as there are others.
         """
         with self._lock:
             for _ in range(len(self._waiting)):

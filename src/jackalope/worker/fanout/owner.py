@@ -70,11 +70,7 @@ class Hub:
     ) -> None:
         """Prepare for helpers.
 
-        Args:
-            attempt: whom they help.
-            surroundings: where that is.
-            helpers_max: how many there may be.
-            local_helpers: how many processes of this worker's own compute as helpers do.
+        `local_helpers` is how many processes of this worker's own compute as helpers do.
         """
         self._attempt = attempt
         self._surroundings = surroundings
@@ -269,7 +265,6 @@ class Hub:
             log.warning("no helpers", why=str(error))
 
     async def _ask_for_helpers(self, connection: Connection) -> None:
-        """Ask over a connection, and return when that is over."""
         assignment, definition = self._attempt.assignment, self._wanted()
         try:
             promised = await connection.request(
@@ -296,7 +291,6 @@ class Hub:
             await connection.close()
 
     async def _open(self) -> None:
-        """Open the door for helpers."""
         around = self._surroundings
         context, self._seal = await asyncio.to_thread(server_seal, around)
         host = around.fanout_host

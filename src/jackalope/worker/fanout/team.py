@@ -161,7 +161,6 @@ class Team:
         return peers
 
     def wake(self) -> None:
-        """Let helpers look for work."""
         if self._hub is not None:
             self._hub.wake()
 

@@ -76,7 +76,6 @@ class Grid:
         self._compared: set[str] = set()
 
     async def queue_of(self, job_type: str | None) -> str:
-        """Return the queue of a job type, or of jobs without one."""
         name = job_type or self.settings.queue
         policy = await self._policy(name)
         if policy is not None and sees(name):
@@ -203,7 +202,6 @@ class Roll:
         self._taken: dict[str, Entry] = {}
 
     def enter(self, entry: Entry) -> None:
-        """List a connection."""
         self._entries[entry] = None
 
     def leave(self, entry: Entry, now_us: int) -> None:
@@ -219,7 +217,6 @@ class Roll:
             self._gone[entry] = monotonic()
 
     def entries(self) -> list[Entry]:
-        """Return all workers that are listed."""
         self._forget()
         return [*self._entries, *self._gone]
 
@@ -280,7 +277,6 @@ def counts_of(leases: Leases, worker_id: str) -> tuple[int, int]:
 
 
 def show(entry: Entry, job: str | None, counts: tuple[int, int]) -> WorkerShown:
-    """Show a worker."""
     return WorkerShown(
         id=entry.id,
         name=entry.name,

@@ -77,7 +77,6 @@ async def submit_job(request: Request, job_type: str = "") -> Response:
 
 
 async def _spec_of(grid: Grid, queue: str, received: Received) -> TaskSpec:
-    """Make a task of a form."""
     missing = [] if received.body is not None else ["Payload"]
     missing += [] if received.fields.get("priority") else ["Priority"]
     if missing or received.body is None:
@@ -173,14 +172,7 @@ async def read_job_result(request: Request, key: str) -> Response:
 async def stream_jobs(
     grid: Grid, about: About, before: bytes = b"", behind: bytes = b""
 ) -> AsyncIterator[bytes]:
-    """Return a list of jobs, however long. What is wrong with the question shows before it begins.
-
-    Args:
-        grid: whose jobs.
-        about: which of them.
-        before: what stands before the list.
-        behind: what stands behind it.
-    """
+    """Return a list of jobs, however long. What is wrong with the query shows before it begins."""
     now_us = grid.broker.now_us()
     about = replace(about, limit=_PAGE_ROWS)
     page = await grid.ask(queries.tasks, about)
@@ -289,7 +281,6 @@ async def read_batch(request: Request, number: str) -> Response:
 
 
 async def _batches(grid: Grid, queue: str) -> list[Batch]:
-    """Return all batches of a queue."""
     found: list[Batch] = []
     before = 0
     while True:

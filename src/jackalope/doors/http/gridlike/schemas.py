@@ -124,7 +124,6 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 def job_of(view: TaskView, policy: Policy = DEFAULT_POLICY, now_us: int = 0) -> Job:
-    """Show a task as a job."""
     progress, error = view.progress, view.error
     description = view.headers.get(DESCRIPTION)
     running = Attempt(view.fence, view.worker, 0, view.started_us) if view.fence else None
@@ -154,7 +153,6 @@ def _progress_of(view: ProgressView) -> Progress:
 
 
 def batch_of(view: BatchView) -> Batch:
-    """Show a batch."""
     counts = dict.fromkeys(Status, 0)
     for state, number in view.counts.items():
         counts[STATUSES[State(state)]] += number

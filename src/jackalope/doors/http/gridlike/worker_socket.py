@@ -165,7 +165,6 @@ class WorkerSocket:
         self._entry.standing = Standing.REGISTERED
 
     def _read_registration(self, message: dict[str, Any]) -> str:
-        """Read the registration of a worker, or return what is wrong with it."""
         text = message.get("text") or ""
         # Anybody can send this: it is not worth reading if it is that long.
         fields = read_message(text) if len(text) <= _REGISTRATION_CHARS_MAX else None

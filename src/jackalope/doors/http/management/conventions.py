@@ -79,7 +79,6 @@ def problem_of(refused: Refused) -> Problem:
 
 
 def exchange_named(name: str) -> str:
-    """Return the exchange that a name in a path stands for."""
     return "" if name == DEFAULT_EXCHANGE_IN_PATHS else name
 
 
@@ -108,7 +107,6 @@ async def read_json(request: Request) -> Item:
 
 
 def require(body: Item, *keys: str) -> None:
-    """Check that a body has all of these."""
     missing = [key for key in keys if key not in body]
     if missing:
         raise bad("[" + ",".join(f"{{key_missing,{key}}}" for key in missing) + "]")
@@ -145,7 +143,6 @@ def _field(key: str, value: Any, kind: type) -> Any:
 
 
 def text(body: Item, key: str, default: str = "") -> str:
-    """Return a field that is text."""
     found: str = _field(key, body.get(key, default), str)
     return found
 
@@ -184,7 +181,6 @@ def listed(request: Request, items: list[Item]) -> Response:
 
 
 def shown(request: Request, item: Item) -> Response:
-    """Answer with one thing."""
     return answer(_columns(item, request.query.get("columns", "")))
 
 
@@ -254,14 +250,12 @@ class Context:
         self._links = links
 
     async def ask(self, command: AnyMessaging) -> Answered:
-        """Have a command done."""
         try:
             return await self.client_session.ask(command)
         except Refused as refused:
             raise problem_of(refused) from None
 
     async def find(self, look: Callable[[Engine], Any]) -> Any:
-        """Return what a look finds; None if it is not there."""
         try:
             return await self.broker.read(look)
         except Problem as problem:
@@ -285,7 +279,6 @@ class Context:
         ]
 
     def close_link(self, name: str, why: str) -> bool:
-        """Close a connection, and return whether there was one."""
         return any(link.name == name for link in self.links()) and self._links.close(name, why)
 
     def consumers(self, vhost: str | None = None, queue: str | None = None) -> list[Item]:
@@ -352,7 +345,6 @@ def message_stats(reading: Reading, ack_rate: float) -> Item:
 
 
 def context_of(request: Request) -> Context:
-    """Return the context of a request."""
     context: Context = request.app.owner
     return context
 

@@ -195,7 +195,6 @@ class Hand(LocalSession):
         self.open()
 
     async def take(self) -> Assignment | None:
-        """Take the next message; None if there is none."""
         there = len(self._held)
         await self.ask(
             TakeTask(
@@ -215,7 +214,6 @@ class Hand(LocalSession):
                 self._resolve(ref, Accepted())
 
     async def body_of(self, given: Assignment) -> bytes:
-        """Return the body of a message, wherever it is kept."""
         return await self.broker.blobs.load(given.payload)
 
     async def answer(self, mode: str) -> None:
@@ -263,7 +261,6 @@ def from_json(wanted: dict[str, Any]) -> bytes:
 
 
 def to_json(encoded: bytes) -> dict[str, Any]:
-    """Return properties as JSON shows them."""
     shown = amqp.plain(encoded)
     if "headers" in shown:
         shown["headers"] = {name: _plain(each) for name, each in shown["headers"].items()}
@@ -275,7 +272,6 @@ def _is_number(value: Any, most: int) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON can show of a value."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -303,7 +303,6 @@ def find(
     name: str,
     needs: Permission = Permission.READ_TASKS,
 ) -> Any:
-    """Return what a path names."""
     namespace = namespaces(engine, vhost, needs)[0]
     found = resource.find(engine, namespace, resource.named(name))
     if found is None:
@@ -488,7 +487,6 @@ async def _list_bindings(request: Request, vhost: str | None, fits: Fits) -> Res
 
 
 async def _find_binding(request: Request, vhost: str, fits: Fits, key: str) -> Binding:
-    """Return the binding that a path names."""
 
     def look(engine: Engine) -> Binding:
         for binding in views.bindings_in(engine, namespaces(engine, vhost)[0]):
@@ -579,7 +577,6 @@ async def _import(request: Request, vhost: str | None) -> Response:
 
 
 def _commands(body: Item, vhost: str | None) -> Iterator[AnyMessaging]:
-    """Yield what declares a document."""
     for resource in _DEFINED:
         for each in _each(body, resource.path):
             require(each, *resource.required)

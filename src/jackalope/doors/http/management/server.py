@@ -54,7 +54,6 @@ class ManagementDoor:
         self._listener = Listener(settings, broker.backlog, tls)
 
     async def start(self) -> None:
-        """Begin to listen."""
         self.port = self._context.port = await self._listener.listen(self._settings.port)
         await self._listener.start(_gate(build(self._context, self._settings), self._broker))
 
@@ -65,7 +64,6 @@ class ManagementDoor:
 
 
 def build(context: Context, settings: HttpConfig) -> Application:
-    """Build the application."""
     routes = [route for noun in _NOUNS for route in noun.routes]
     return Application(routes, context, _error_response, settings.body_bytes_max)
 

@@ -159,7 +159,6 @@ async def _act(request: Request, action: AnswerAction) -> Response:
 
 
 def _identity_of(text: str) -> bytes:
-    """Return the identity that a path names."""
     try:
         identity = bytes.fromhex(text)
     except ValueError:

@@ -95,7 +95,6 @@ def from_time(at: datetime | None) -> int:
 
 
 def from_seconds(seconds: float | None) -> int:
-    """Return a duration in microseconds."""
     return round((seconds or 0) * 1_000_000)
 
 

@@ -158,7 +158,6 @@ def _identify(spec: TaskSpec, payload: bytes) -> None:
 
 
 async def submit_one(request: Request, spec: TaskSpec) -> Served | None:
-    """Submit a task, and return how it is served if it is a request."""
     accepted = await _submit(request, [spec])
     if accepted.refused:
         raise Refused(accepted.refused[0][1])

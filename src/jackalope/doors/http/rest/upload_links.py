@@ -87,7 +87,6 @@ async def body_of_ticket(request: Request, ticket: str) -> Body:
 
 
 async def body_or_link(request: Request, body: Body, *, is_link: bool) -> Response:
-    """Answer with a body, or with a link to it if that is asked for."""
     blobs = door_of(request).broker.blobs
     if not is_link:
         return await body_response(request, blobs, body)
@@ -132,11 +131,7 @@ class Ticket(msgspec.Struct, frozen=True):
 async def give_ticket(blobs: BlobKeeper, links: Links, owner: str, now_s: int) -> Ticket:
     """Issue a ticket, and the link to send a body to.
 
-    Args:
-        blobs: the keeper of the store.
-        links: what makes its links.
-        owner: who asks; only the same owner can redeem it.
-        now_s: the Unix time.
+    Only the same owner can redeem it.
     """
     until_s = now_s + links.link_life_s
     text = f"{until_s}-{token_hex(16)}"

@@ -96,7 +96,6 @@ class HeldAttempt(msgspec.Struct, forbid_unknown_fields=True):
     fence: Fence
 
     def to_held(self) -> Held:
-        """Return it as the core takes it."""
         return Held(as_task_id(self.task_id) or TaskId(b""), self.fence)
 
 
@@ -452,7 +451,6 @@ def _held(request: Request, task_id: str) -> Held:
 
 
 async def _report(request: Request, held: Held, command: AnyCommand) -> Response:
-    """Hand a report of a worker to the broker."""
     return await _report_as(request, read_query(request, AttemptQuery).worker, held, command)
 
 

@@ -182,7 +182,6 @@ async def act_on_group(request: Request, queue: str) -> Response:
 
 
 async def views(request: Request, queue: str = "") -> list[PoolView]:
-    """Return the pools of the namespace that a request is about."""
     return await view_of(request, queries.pools, About(queue=queue))
 
 
