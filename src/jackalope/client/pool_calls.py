@@ -103,15 +103,8 @@ class Calling(Administration, Messaging):
     ) -> AsyncGenerator[Any, None]:
         """Call, and yield the answer part by part; the last part is what the function returns.
 
-        Args:
-            pool: as for `call`.
-            key: as for `call`.
-            payload: as for `call`.
-            name: as for `call`.
-            timeout: how many seconds each further part may take; None for as long as it takes.
-
-        Raises:
-            JackalopeError: parts were lost on the way. Otherwise as `call`.
+        Arguments and errors are those of `call`, but `timeout` is how many seconds each further
+        part may take, and `JackalopeError` is raised if parts were lost on the way.
         """
         timeout_s = wait_s(timeout)
         spec = _spec(pool, key, payload, name, None)

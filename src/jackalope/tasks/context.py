@@ -63,11 +63,7 @@ class Running(Protocol):
         """Whether the task was asked to stop, for long loops in plain functions."""
 
     def raise_if_cancelled(self) -> None:
-        """Raise if the task was asked to stop.
-
-        Raises:
-            Cancelled: it was.
-        """
+        """Raise `Cancelled` if the task was asked to stop."""
 
     def progress(self, percent: float | None = None, note: str = "") -> None:
         """Report how far the task has come. Cheap: only the latest report is sent, now and then.

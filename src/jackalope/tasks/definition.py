@@ -87,12 +87,7 @@ class TaskDefinition:
     def payload(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], content: Content | None = None
     ) -> bytes:
-        """Encode a call.
-
-        Raises:
-            TypeError: the function does not take these arguments.
-            EncodeFailed: one of them has no encoding.
-        """
+        """Encode a call."""
         self.shape.check(args, kwargs)
         content = content or self.content
         if content == "bytes":
@@ -102,12 +97,7 @@ class TaskDefinition:
         return encode_value(content, (args, kwargs))
 
     def canonical_payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """Encode a call so that equal calls have equal bytes. A worker reads it like any other.
-
-        Raises:
-            TypeError: the function does not take these arguments.
-            EncodeFailed: one of them has no encoding.
-        """
+        """Encode a call so that equal calls have equal bytes. A worker reads it like any other."""
         if self.content == "bytes":
             return self.payload(args, kwargs)
         return encode_value(self.content, self.shape.place(args, kwargs), is_canonical=True)
@@ -118,11 +108,7 @@ class TaskDefinition:
         return fingerprint_of(self.function)
 
     def result(self, data: bytes, content: Content | None = None) -> Any:
-        """Decode a result into what the function says it returns, where that is possible.
-
-        Raises:
-            DecodeFailed: the bytes are not in the task's content.
-        """
+        """Decode a result into what the function says it returns, where that is possible."""
         content = content or self.content
         try:
             return decode_value(content, data, self.shape.returns)
@@ -137,8 +123,7 @@ class TaskDefinition:
     ) -> tuple[list[Any], dict[str, Any]]:
         """Decode the arguments of a call, and check them against the annotations.
 
-        Raises:
-            DecodeFailed: they do not fit; the message names the first that does not.
+        `DecodeFailed` names the first that does not fit.
         """
         content = content or self.content
         if content not in CONTENTS:
@@ -155,20 +140,12 @@ class TaskDefinition:
             raise DecodeFailed(f"{self.name}: {error}") from None
 
     def call(self, payload: bytes | Stream, content: Content | Literal[""] = "") -> Any:
-        """Call the function with what a payload says; a coroutine if the function is async.
-
-        Raises:
-            DecodeFailed: the payload does not fit the function.
-        """
+        """Call the function with what a payload says; a coroutine if the function is async."""
         args, kwargs = self.arguments(payload, content)
         return self.function(*args, **kwargs)
 
     def encode_result(self, value: Any, content: Content | Literal[""] = "") -> bytes:
-        """Encode what the function returned.
-
-        Raises:
-            EncodeFailed: it has no encoding.
-        """
+        """Encode what the function returned."""
         try:
             return encode_value(content or self.content, value)
         except EncodeFailed as error:
@@ -223,11 +200,7 @@ def known_names(
 
 
 def default_name(function: Callable[..., Any]) -> str:
-    """Return `module.function`, the same whether the module is imported or run as a program.
-
-    Raises:
-        ConfigError: the function has no name of its own.
-    """
+    """Return `module.function`, the same whether the module is imported or run as a program."""
     name = getattr(function, "__qualname__", "")
     if not name:
         raise ConfigError(f"{function!r} has no name of its own; give it one with name=")
@@ -317,30 +290,21 @@ class Shape:
         return bool(self._positional) and self._hints.get(self._positional[0]) is kind
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Refuse a call that the function does not take.
-
-        Raises:
-            TypeError: as Python would say it.
-        """
+        """Refuse a call that the function does not take."""
         if kwargs or not self._args_min <= len(args) <= self._args_max:
             self._signature.bind(*args, **kwargs)
 
     def place(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Put the arguments of a call in their places, so that equal calls look alike.
-
-        Raises:
-            TypeError: as Python would say it.
-        """
+        """Put the arguments of a call in their places, so that equal calls look alike."""
         bound = self._signature.bind(*args, **kwargs)
         return bound.args, bound.kwargs
 
     def read(self, payload: bytes, content: Content) -> tuple[list[Any], dict[str, Any]]:
         """Decode the arguments of a call into the declared types.
 
-        Raises:
-            DecodeFailed: they do not fit; the message names the first that does not.
+        `DecodeFailed` names the first that does not fit.
         """
         reader = self._readers.get(content)
         if reader is None:
@@ -353,11 +317,7 @@ class Shape:
         return args, kwargs
 
     def kind_of_first(self) -> Any:
-        """Return the type of the first argument.
-
-        Raises:
-            ConfigError: the function takes none by place.
-        """
+        """Return the type of the first argument."""
         name = self._positional[0] if self._positional else self._rest
         if not name:
             raise ConfigError("it takes no argument by place, so it cannot be called with an item")
@@ -366,8 +326,7 @@ class Shape:
     def read_named(self, data: bytes) -> dict[str, Any]:
         """Decode arguments by name, all but the first, into the declared types.
 
-        Raises:
-            DecodeFailed: they do not fit; the message names the first that does not.
+        `DecodeFailed` names the first that does not fit.
         """
         try:
             raw = msgspec.msgpack.decode(data, type=dict[str, msgspec.Raw])

@@ -90,13 +90,7 @@ _canonical: dict[str, Encode] = {
 def encode_value(content: Content, value: Any, *, is_canonical: bool = False) -> bytes:
     """Encode a value. None is no bytes at all.
 
-    Args:
-        content: in which way.
-        value: what.
-        is_canonical: see to it that equal values have equal bytes.
-
-    Raises:
-        EncodeFailed: it has no encoding in this content.
+    Where it must be canonical, equal values have equal bytes.
     """
     if value is None:
         return b""
@@ -111,11 +105,7 @@ def encode_value(content: Content, value: Any, *, is_canonical: bool = False) ->
 
 
 def decode_value(content: Content, data: bytes | msgspec.Raw, kind: Any = Any) -> Any:
-    """Decode a value into a type.
-
-    Raises:
-        DecodeFailed: the bytes are not in this content, or not of this type.
-    """
+    """Decode a value into a type."""
     if content == "bytes":
         return None if not data and kind is type(None) else data
     if not data:
@@ -275,11 +265,7 @@ def is_repeatable(source: object) -> bool:
 
 
 async def chunks_of(source: object) -> AsyncIterator[bytes]:
-    """Yield the bytes of a source in chunks. Files and plain iterators are read in a thread.
-
-    Raises:
-        ConfigError: it stands for no bytes, or the file cannot be read.
-    """
+    """Yield the bytes of a source in chunks. Files and plain iterators are read in a thread."""
     if isinstance(source, AsyncIterable):
         async for chunk in source:
             yield _as_bytes(chunk)
@@ -290,11 +276,7 @@ async def chunks_of(source: object) -> AsyncIterator[bytes]:
 
 
 def plain_chunks(source: object) -> Iterator[bytes]:
-    """Yield the bytes of a source that is not async.
-
-    Raises:
-        ConfigError: it stands for no bytes, or the file cannot be read.
-    """
+    """Yield the bytes of a source that is not async."""
     if isinstance(source, bytes | bytearray | memoryview):
         view = memoryview(source).cast("B")
         for begin in range(0, len(view), CHUNK_BYTES):
