@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jackalope.client.handle import Handle, as_completed, gather
     from jackalope.client.messages import BroadcastMessage
     from jackalope.client.requests import Answer, Asked
-    from jackalope.client.session.uploads import Uploaded
+    from jackalope.client.session.outbox import Uploaded
     from jackalope.client.task import Task
     from jackalope.core.filter import Filter
     from jackalope.core.lifecycle import Reason, State
@@ -81,7 +81,7 @@ _HOMES = {
     "TaskContext": "jackalope.worker.context",
     "TaskFailed": "jackalope.errors",
     "Timeout": "jackalope.errors",
-    "Uploaded": "jackalope.client.session.uploads",
+    "Uploaded": "jackalope.client.session.outbox",
     "as_completed": "jackalope.client.handle",
     "current": "jackalope.tasks.context",
     "gather": "jackalope.client.handle",

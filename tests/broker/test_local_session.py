@@ -14,7 +14,7 @@ from jackalope.core.commands import ClaimTasks, JoinWorker, SubmitTasks
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, NothingToClaim
 from jackalope.core.refusals import Code
-from jackalope.doors.http.workers import Fleet
+from jackalope.doors.http.session import Fleet
 from jackalope.storage import Level, Storage
 from tests.core.driving import spec
 from tests.doors.harness import run

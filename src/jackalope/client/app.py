@@ -35,8 +35,8 @@ from jackalope.client.handle import Handle
 from jackalope.client.option_checks import Seconds, one_of, wait_s
 from jackalope.client.pool_calls import Calling
 from jackalope.client.requests import Requests
+from jackalope.client.session.outbox import Uploaded
 from jackalope.client.session.session import Session, SessionOwner, TracedSession
-from jackalope.client.session.uploads import Uploaded
 from jackalope.client.submit_options import Choices, SubmitChoices, make_plan
 from jackalope.client.task import AsyncTask, PlainTask, TaskChoices, TaskMaker
 from jackalope.errors import ConfigError, JackalopeError, Timeout, kind_of

@@ -15,7 +15,7 @@ from jackalope.client import option_checks
 from jackalope.client.handle import Handle
 from jackalope.client.option_checks import Seconds
 from jackalope.client.requests import Answer, Asked, make_answer
-from jackalope.client.session.uploads import Uploaded
+from jackalope.client.session.outbox import Uploaded
 from jackalope.client.submit_options import Choices, Plan, check_choices, keep_choices, make_plan
 from jackalope.core.effects import Served
 from jackalope.core.lifecycle import State

@@ -35,10 +35,13 @@ from jackalope.client.session.outbox import (
     PARCEL_BYTES_MAX,
     PARCEL_TASKS_MAX,
     Outbox,
+    Uploaded,
     copy_of,
+    is_large,
+    is_lost,
     size_of,
+    time_for,
 )
-from jackalope.client.session.uploads import Uploaded, is_large, is_lost, time_for
 from jackalope.client.session.watches import Ends, Follower, Watches
 from jackalope.client.submit_options import UNSET
 from jackalope.core.assertions import must

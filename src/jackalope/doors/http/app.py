@@ -48,8 +48,7 @@ from jackalope.doors.http.rest import (
     workers,
 )
 from jackalope.doors.http.router import Found, OnError, Route, Router
-from jackalope.doors.http.session import ClientSession, Feed
-from jackalope.doors.http.workers import Fleet
+from jackalope.doors.http.session import ClientSession, Feed, Fleet
 
 #: Every route of the door but those of GridLike.
 ROUTES: list[Route] = [

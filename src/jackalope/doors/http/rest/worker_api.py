@@ -69,8 +69,7 @@ from jackalope.doors.http.rest.schemas import (
 )
 from jackalope.doors.http.rest.upload_links import UploadLink, body_of_ticket, upload_link
 from jackalope.doors.http.router import Routes, Spec
-from jackalope.doors.http.session import of_kind
-from jackalope.doors.http.workers import HttpWorker
+from jackalope.doors.http.session import HttpWorker, of_kind
 
 routes = Routes("/api/v1", has_namespace=True)
 
