@@ -397,7 +397,7 @@ class Broker:
                 at_us = other_us
         if self.engine.fault is not None:
             at_us = min(at_us, self._now_us + _HEAL_EVERY_US)
-        if not self._now_us < alarm.at_us <= at_us:  # It is rarely set anew.
+        if not self._now_us < alarm.at_us <= at_us:  # It is rarely set again.
             alarm.set(self._clock.now_us(), at_us)
         await inbox.wake.wait()
 

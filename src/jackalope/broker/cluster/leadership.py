@@ -270,7 +270,7 @@ def _lead(view: View, event: ClaimStored, _at: Moment) -> Move:
 
 
 def _lose(view: View, _event: ClaimTaken, at: Moment) -> Move:
-    """Read what stands there; until then, nobody has been silent."""
+    """Read what stands there; until then, no node counts as silent."""
     if view.is_stopping:
         return Move(_with(view, role=Role.STOPPED), Action.EXIT)
     return Move(_following(view, at, role=Role.FOLLOWING))

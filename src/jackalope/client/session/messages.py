@@ -37,7 +37,7 @@ _RECIPIENTS_PER_FRAME = 1_000
 
 
 class IncomingCall:
-    """A call that somebody makes to a recipient of this session."""
+    """A call to a recipient of this session."""
 
     __slots__ = ("_connection", "_number", "body", "recipient")
 
@@ -48,7 +48,7 @@ class IncomingCall:
         self.body = called.body  # what it is about
 
     def reply(self, stage: CallStage, body: bytes = b"") -> None:
-        """Say how the call fares. Nobody hears it if the connection is over: the caller knows."""
+        """Report a stage of the call. Lost if the connection is over: the caller then knows."""
         self._connection.send(CallReply(0, self._number, stage, body))
 
 
@@ -56,7 +56,7 @@ class IncomingCall:
 Taker = Callable[[IncomingCall], None]
 #: Hears broadcasts. Must not block.
 Hearer = Callable[[Heard], None]
-#: Hears what becomes of a call; an error means that nothing more will come.
+#: Called with the outcome of a call; an error means that nothing more will come.
 Waiter = Callable[[CallReplied | JackalopeError], None]
 
 
@@ -73,7 +73,7 @@ class Messages:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nobody waits for anything."""
+        """Return whether no caller waits for anything."""
         is_quiet = not (self._takers or self._hearers or self._waiters)
         return is_quiet and self._subscription is None
 
@@ -106,7 +106,7 @@ class Messages:
             raise
 
     async def unhear(self, hearer: Hearer, timeout_s: float | None) -> None:
-        """Let a hearer hear no more; the broker is told if nobody else has the same interest."""
+        """Remove a hearer; the broker is told if no other one has the same interest."""
         interest = self._hearers.pop(hearer, None)
         if interest is not None and interest not in self._hearers.values():
             message = Listen(0, (), (interest,), begin=False)

@@ -74,7 +74,7 @@ class Stranger(Principal):
     __slots__ = ("refusal",)
 
     def __init__(self, refusal: Refusal) -> None:
-        super().__init__(ApiKey(id="", hash="", name="nobody", permissions=()))
+        super().__init__(ApiKey(id="", hash="", name="anonymous", permissions=()))
         self.refusal = refusal
 
 

@@ -2,7 +2,7 @@
 
 Owns the two tables. Knows no entry.
 
-The row of the end is locked by whoever extends the log, in the same statement that inserts the
+The row of the end is locked by its writer, in the same statement that inserts the
 message, so that a message is stored exactly if its position is the next one. What a commit means is
 the server's: with `synchronous_standby_names` it waits for a standby. A commit whose wait was cut
 short, by a lost connection or a cancelled query, is in doubt and is told so.
