@@ -44,9 +44,16 @@ core._live(frames)
 print((time.process_time() - begin) / {count} * 1e6)
 """
 
+#: Lives in the core of which every command has one task.
+_SINGLES = 3_000
+
 #: What is measured, and whether more of it is better.
 _FIGURES = {
     "a life in the core, CPU us": False,
+    "one submit in the core, us": False,
+    "one start in the core, us": False,
+    "one finish in the core, us": False,
+    "a life of single commands in the core, us": False,
     "one submit, p50 us": False,
     "one submit, broker CPU us": False,
     "bulk submit, tasks /s": True,
@@ -90,15 +97,23 @@ class Tree:
 
     def life_us(self) -> float | None:
         """Return what a life in the core takes; None if this tree cannot measure it."""
-        done = subprocess.run(
-            [sys.executable, "-c", _LIFE.format(count=_LIVES)],
+        done = self._run("-c", _LIFE.format(count=_LIVES))
+        return float(done.stdout) if done.returncode == 0 else None
+
+    def single_us(self) -> dict[str, float]:
+        """Return what each stage of a life takes if each command has one task."""
+        done = self._run("-P", str(ROOT / "bench" / "commands.py"), "1", str(_SINGLES))
+        return json.loads(done.stdout) if done.returncode == 0 else {}
+
+    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *words],
             cwd=self.root,
             env={**os.environ, "PYTHONPATH": f"{self.root}:{self.root / 'src'}"},
             capture_output=True,
             text=True,
             check=False,
         )
-        return float(done.stdout) if done.returncode == 0 else None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -195,6 +210,9 @@ def _alone(tree: Tree) -> Figures:
     life_us = tree.life_us()
     if life_us is not None:
         figures["a life in the core, CPU us"] = life_us
+    for stage, us in tree.single_us().items():
+        what = "a life of single commands" if stage == "life" else f"one {stage}"
+        figures[f"{what} in the core, us"] = us
     single = tree.ask("submit", _SUBMITS)
     figures["one submit, p50 us"] = _median_us(single)
     figures["one submit, broker CPU us"] = single["cpu_ns"]["server"] / _SUBMITS / 1e3

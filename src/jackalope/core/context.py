@@ -89,6 +89,8 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     deadlines: tuple[Deadline, ...] = ()
     # takes what is its own from the agenda. Called again until the agenda is empty.
     settle: Callable[[Context], None] | None = None
+    # the same after those, for what is in `Agenda.rest`, if there is anything
+    settle_rest: Callable[[Context], None] | None = None
     # looks at the lanes and workers of the agenda before tasks are assigned
     before_assign: Callable[[Context], None] | None = None
     tasks_ended: Callable[[Context, Sequence[Ending]], None] | None = None
@@ -113,6 +115,7 @@ class Rooms:
         self.missing = {kind: act for room in rooms for kind, act in room.missing.items()}
         self.deadlines = [deadline for room in rooms for deadline in room.deadlines]
         self.settle = [room.settle for room in rooms if room.settle]
+        self.settle_rest = [room.settle_rest for room in rooms if room.settle_rest]
         self.before_assign = [room.before_assign for room in rooms if room.before_assign]
         self.tasks_ended = [room.tasks_ended for room in rooms if room.tasks_ended]
         self.session_ended = [room.session_ended for room in rooms if room.session_ended]
@@ -198,17 +201,17 @@ class Context:
         handle = self.rooms.handlers.get(type(command))
         if handle is not None:
             return handle(self, command)
-        worker = self.worker_of(command)
-        if isinstance(worker, Refusal):
-            return worker
+        worker = self.roster.sessions.get(command.session)
+        if worker is None:
+            return _no_worker()
+        worker.heard_us = self.now_us
         return self.rooms.reports[type(command)](self, command, worker)
 
     def worker_of(self, command: Command) -> Worker | Refusal:
         """Return the worker of a session, and renew its lease."""
         worker = self.roster.sessions.get(command.session)
         if worker is None:
-            message = "this session has no worker; join, with the attempts that still run"
-            return Refusal(Code.UNKNOWN_SESSION, message)
+            return _no_worker()
         worker.heard_us = self.now_us
         return worker
 
@@ -266,3 +269,8 @@ class Context:
 
     def send(self, session: int, message: Message) -> None:
         self.effects.append(SendToSession(session, message))
+
+
+def _no_worker() -> Refusal:
+    message = "this session has no worker; join, with the attempts that still run"
+    return Refusal(Code.UNKNOWN_SESSION, message)

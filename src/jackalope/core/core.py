@@ -22,12 +22,12 @@ from jackalope.core.commands import AnyCommand, ForgetTasks, Recover, Tick
 from jackalope.core.commands.base import Command
 from jackalope.core.context import Context, Missing, Room, Rooms
 from jackalope.core.durations import MILLISECOND
-from jackalope.core.effects import Accepted, Effect
+from jackalope.core.effects import Accepted, Effect, Reply
 from jackalope.core.limits import DEADLINES_PER_TICK_MAX, ITEMS_PER_COMMAND_MAX
 from jackalope.core.records import SINCE, AnyRecord, Forgotten
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.state.apply import apply
-from jackalope.core.values import unfit
+from jackalope.core.values import FREE, unfit
 
 #: A deadline missed by more than this means that the broker itself did not run.
 STALL_US = 250 * MILLISECOND
@@ -84,19 +84,24 @@ class Core(Context):
 
     def handle(self, now_us: int, command: AnyCommand) -> tuple[list[AnyRecord], list[Effect]]:
         """Decide one command, and return its records and effects."""
-        refusal = _too_many(command) or unfit(command)
+        refusal = unfit(command) if type(command) in FREE else None
+        if command.counted and len(getattr(command, command.counted)) > ITEMS_PER_COMMAND_MAX:
+            refusal = _too_many(command)
         self.is_changing = True
         if now_us > self.now_us:
             if now_us - self.now_us > STALL_US:
                 self._forgive_stall(now_us)
             self.now_us = now_us
         answer = refusal or self.decide(command)
-        if answer is not None:
-            self.reply(command, answer)
+        if answer is not None and command.ref:
+            self.effects.append(Reply(command.session, command.ref, answer))
         agenda = self.agenda
         while agenda.workers or agenda.lanes or agenda.ended or agenda.rest:
             for settle in self.rooms.settle:
                 settle(self)
+            if agenda.rest:
+                for settle in self.rooms.settle_rest:
+                    settle(self)
         records, effects = self.records, self.effects
         self.records, self.effects = [], []
         if records:
@@ -131,9 +136,7 @@ class Core(Context):
                 stalled(self, now_us - self.now_us)
 
 
-def _too_many(command: Command) -> Refusal | None:
-    count = len(getattr(command, command.counted)) if command.counted else 1
-    if count <= ITEMS_PER_COMMAND_MAX:
-        return None
+def _too_many(command: Command) -> Refusal:
+    count = len(getattr(command, command.counted))
     message = f"{count} items in one command; send at most {ITEMS_PER_COMMAND_MAX}"
     return Refusal(Code.TOO_MANY, message)

@@ -20,9 +20,9 @@ def open_queue(
     ctx: Context, namespace: str, name: str, by: str, policy: Policy | None = None
 ) -> Queue | Refusal:
     """Return a queue; create it with this policy, or the default one, if it does not exist."""
-    queue = ctx.book.queue(namespace, name)
-    if queue is not None:
-        return queue
+    there = ctx.book.namespaces.get(namespace)
+    if there is not None and name in there.queues:
+        return there.queues[name]
     refusal = no_room(ctx, namespace, name, is_used=policy is None)
     if refusal is not None:
         return refusal

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from enum import StrEnum
 from itertools import chain, groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -345,6 +346,18 @@ def last_start_us(task: Task | TaskRow) -> int:
 def blobs_of(task: Task) -> list[str]:
     bodies = [task.payload, task.outcome.result if task.outcome else b""]
     return [body.blob for body in bodies if isinstance(body, BlobRef)]
+
+
+_place_of = attrgetter("queue", "state")
+
+
+def places(tasks: Sequence[Task]) -> Sequence[tuple[Queue, State, Sequence[Task]]]:
+    """Split a list where the queue or the state changes; mostly it is the same for all."""
+    queue, state = tasks[0].queue, tasks[0].state
+    for task in tasks:
+        if task.queue is not queue or task.state is not state:
+            return [(*place, list(run)) for place, run in groupby(tasks, _place_of)]
+    return ((queue, state, tasks),)
 
 
 def runs(

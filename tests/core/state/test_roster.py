@@ -44,7 +44,7 @@ class CrewMachine(RuleBasedStateMachine):
     def told(self, name: str) -> None:
         """Tell the crew, and remember who has had the present load for longest."""
         before = self.workers[name].load
-        self.crew.place(self.workers[name])
+        self.crew.place(self.workers[name], self.workers[name].room())
         if self.workers[name].load != before:
             self.waiting = [each for each in self.waiting if each != name] + [name]
 

@@ -41,8 +41,6 @@ def note_ends(ctx: Context, endings: Sequence[Ending]) -> None:
 def settle(ctx: Context) -> None:
     """Send dead letters and replies, and handle queues that lost a consumer or their owner."""
     take = ctx.agenda.take
-    if not ctx.agenda.rest:
-        return
     for queue, spec, envelope in take(publish.enter):
         dead_letters.dead_letter_refused(ctx, queue, spec, envelope)
         replies.answer_refused(ctx, queue, spec, envelope)
@@ -85,7 +83,7 @@ ROOM = Room(
         Deadline(lambda ctx: ctx.roster.deliveries, each(consumers.check_deliveries)),
         Deadline(lambda ctx: ctx.own(Lifetimes).idle, each(queue_removal.retire)),
     ),
-    settle=settle,
+    settle_rest=settle,
     tasks_ended=note_ends,
     session_ended=forget_session,
     worker_left=consumers.desert,

@@ -13,7 +13,7 @@ ROOM = Room(
         ReportLaunches: launches.report_launches,
     },
     deadlines=(Deadline(lambda ctx: ctx.pools.timers, each(lifecycle.look_at_due)),),
-    settle=lifecycle.settle,
+    settle_rest=lifecycle.settle,
     before_assign=lifecycle.notice,
     session_ended=lambda ctx, session: ctx.pools.forget_session(session),
     worker_joined=lifecycle.adopt,

@@ -355,8 +355,6 @@ def touch(ctx: Context, group: Group) -> None:
 
 def settle(ctx: Context) -> None:
     """Judge every group that was touched, now that what could be given out is."""
-    if not ctx.agenda.rest:
-        return
     touched = dict.fromkeys(ctx.agenda.take(settle))
     for pool, key in touched:
         if key in pool.groups or pool.ready(key) or pool.is_pinned(key):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from operator import attrgetter
 from typing import Any
 
 from jackalope.core.assertions import BrokenInvariant, must
@@ -58,7 +57,7 @@ from jackalope.core.records import (
 from jackalope.core.shapes.request import JOINED
 from jackalope.core.state.book import Book
 from jackalope.core.state.changes import define
-from jackalope.core.state.queue import Namespace, Queue
+from jackalope.core.state.queue import NO_TALLY, Queue
 from jackalope.core.task import (
     NO_OPTIONS,
     Attempt,
@@ -69,13 +68,14 @@ from jackalope.core.task import (
     Task,
     blobs_of,
     lease_of,
+    places,
     runs,
 )
 
+# The members of an enumeration take as long to look up as a call, and these are of every life.
 _READY, _ASSIGNED, _RUNNING = State.READY, State.ASSIGNED, State.RUNNING
-
-_queue_of = attrgetter("queue")
-_place_of = attrgetter("namespace", "spec.queue")
+_SUCCEEDED = State.SUCCEEDED
+_ASSIGN, _START, _FINISH = Event.ASSIGN, Event.START, Event.FINISH
 
 
 def apply(book: Book, records: Sequence[AnyRecord]) -> None:
@@ -85,20 +85,27 @@ def apply(book: Book, records: Sequence[AnyRecord]) -> None:
 
 
 def _submitted(book: Book, records: Sequence[TaskSubmitted]) -> None:
-    for (namespace, name), run in runs(records, _place_of):
-        queue = book.namespaces[namespace].queues[name]
-        begun = _begun(book, queue, run)
-        book.index(begun)
+    while True:
+        begun = _begun(book, records)
+        for queue, state, run in places(begun):
+            book.enter_state(queue, state, run)
         book.mark(begun)
+        if len(begun) == len(records):
+            return
+        records = records[len(begun) :]
 
 
-def _begun(book: Book, queue: Queue, records: Sequence[TaskSubmitted]) -> list[Task]:
-    """Make the tasks that were submitted to a queue, and count those that fill its batches."""
+def _begun(book: Book, records: Sequence[TaskSubmitted]) -> list[Task]:
+    """Make the tasks that were submitted to the queue of the first, and count them in batches."""
+    namespace, queue_name = records[0].namespace, records[0].spec.queue
+    queue = book.namespaces[namespace].queues[queue_name]
     share, rank = book.sharing(), book.counters.rank
     batch, fill = queue.batch, queue.batch_fill
     begun = []
     for record in records:
         spec, state, by, at_us = record.spec, record.state, record.by, record.at_us
+        if spec.queue != queue_name or record.namespace != namespace:
+            break
         name, key, options, letter = spec.name, spec.key, spec.options, record.envelope
         task = Task(
             spec.id,
@@ -114,28 +121,32 @@ def _begun(book: Book, queue: Queue, records: Sequence[TaskSubmitted]) -> list[T
             record.batch,
         )
         if state is _READY:
-            rank = task.rank = max(rank + 1, at_us)
+            task.rank = rank = rank + 1 if rank >= at_us else at_us
         elif state not in BEGINNINGS:
             raise BrokenInvariant(f"no life begins so: {record}")
-        if options is not None:
-            task.due_us = options.run_at_us
-            task.waiting_for = set(record.waiting_for) or None
-            task.guardian = book.guardian(options.parent)
-        if record.expires_us:
-            task.expires_us = record.expires_us
-        if letter is not None:
-            task.envelope = letter
-        if letter is not None and is_volatile(spec.id):
-            book.has_volatile = True
-        else:
+        if options is not None or record.expires_us or letter is not None:
+            _equip(book, task, record)
+        if letter is None or not is_volatile(spec.id):
             batch, fill = record.batch, fill + 1 if record.batch == batch else 1
         book.tasks[spec.id] = task  # It may be the parent of the next one.
         begun.append(task)
     book.counters.rank = rank
-    if (batch, fill) != (queue.batch, queue.batch_fill):
+    if fill != queue.batch_fill or batch != queue.batch:
         queue.batch, queue.batch_fill = batch, fill
         book.entities_dirty[queue.entity] = queue
     return begun
+
+
+def _equip(book: Book, task: Task, record: TaskSubmitted) -> None:
+    """Give a new task what not every task has."""
+    task.expires_us, task.envelope = record.expires_us, record.envelope
+    if record.envelope is not None and is_volatile(task.id):
+        book.has_volatile = True
+    if task.options is not NO_OPTIONS:
+        task.due_us = task.options.run_at_us
+        task.waiting_for = set(record.waiting_for) or None
+        task.guardian = book.guardian(task.options.parent)
+        book.link(task)
 
 
 def _assigned(book: Book, records: Sequence[AttemptAssigned]) -> None:
@@ -157,7 +168,7 @@ def _assigned(book: Book, records: Sequence[AttemptAssigned]) -> None:
         if task.expires_us:
             book.expiry.cancel(task.id)
         tasks.append(task)
-        entries.append(HistoryEntry(at_us, Event.ASSIGN, worker))
+        entries.append(HistoryEntry(at_us, _ASSIGN, worker))
     book.change_state(tasks, _ASSIGNED)
     book.enter_lease(tasks)
     book.note_all(tasks, entries)
@@ -167,7 +178,7 @@ def _started(book: Book, records: Sequence[AttemptStarted]) -> None:
     tasks, entries = [], []
     for record in records:
         task, at_us = book.tasks[record.task], record.at_us
-        attempt = lease_of(task)
+        attempt = task.attempt or lease_of(task)
         if task.state is not _ASSIGNED:
             raise BrokenInvariant(f"only assigned tasks are started: {task}")
         task.state = _RUNNING
@@ -178,30 +189,31 @@ def _started(book: Book, records: Sequence[AttemptStarted]) -> None:
             attempt.times_out_us = at_us + timeout_us
             book.timeouts.set(task.id, attempt.times_out_us)
         tasks.append(task)
-        entries.append(HistoryEntry(at_us, Event.START, attempt.worker))
-    for queue, run in runs(tasks, _queue_of):
-        queue.count(_ASSIGNED, -len(run))
-        queue.count(_RUNNING, len(run))
+        entries.append(HistoryEntry(at_us, _START, attempt.worker))
+    for queue, _, run in places(tasks):
+        queue.counts[_ASSIGNED] -= len(run)
+        queue.counts[_RUNNING] += len(run)
     book.note_all(tasks, entries)
 
 
 def _finished(book: Book, records: Sequence[AttemptFinished]) -> None:
     tasks, entries, outcomes = [], [], []
     has_volatile = book.has_volatile
-    done: dict[tuple[Namespace, str], int] = {}
+    namespace, doer, tally = None, "", NO_TALLY
     for record in records:
         task, at_us = book.tasks[record.task], record.at_us
-        worker = lease_of(task).worker  # Only what is leased has a lease.
+        worker = (task.attempt or lease_of(task)).worker  # Only what is leased has a lease.
         if not (has_volatile and is_volatile(task.id)):
-            doer = (task.queue.namespace, worker)
-            done[doer] = done.get(doer, 0) + 1
+            if worker != doer or task.queue.namespace is not namespace:
+                namespace, doer = task.queue.namespace, worker
+                tally = book.tally(namespace, worker, at_us)
+            tally.succeeded += 1
+            tally.at_us = at_us
         tasks.append(task)
-        entries.append(HistoryEntry(at_us, Event.FINISH, worker))
+        entries.append(HistoryEntry(at_us, _FINISH, worker))
         outcomes.append(book.outcome(task, at_us, record.result))
-    for (namespace, worker), count in done.items():
-        book.tally(namespace, worker, records[-1].at_us).succeeded += count
     book.note_all(tasks, entries)
-    book.end(tasks, State.SUCCEEDED, outcomes)
+    book.end(tasks, _SUCCEEDED, outcomes)
 
 
 def _attempt_ended(book: Book, record: AttemptEnded) -> None:

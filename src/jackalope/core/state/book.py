@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from itertools import islice
-from operator import attrgetter
 from typing import Any
 
 from jackalope.core.api_key import ApiKey
@@ -48,7 +47,7 @@ from jackalope.core.task import (
     blobs_of,
     from_row,
     lease_of,
-    runs,
+    places,
     size_of,
     to_row,
 )
@@ -56,8 +55,6 @@ from jackalope.core.task import (
 _READY, _SCHEDULED = State.READY, State.SCHEDULED
 _NAMES_SHARED_MAX = 10_000
 _ROWS_AT_A_TIME = 1_000
-
-_place_of = attrgetter("queue", "state")
 
 
 class Book:
@@ -355,14 +352,14 @@ class Book:
         """Index tasks that are in memory, and were not before."""
         for task in tasks:
             if task.options is not NO_OPTIONS:
-                self._link(task)
-        for (queue, state), run in runs(tasks, _place_of):
+                self.link(task)
+        for queue, state, run in places(tasks):
             if state in LEASED:
                 self.enter_lease(run)
             if state not in ENDED:
                 self.enter_state(queue, state, run)
 
-    def _link(self, task: Task) -> None:
+    def link(self, task: Task) -> None:
         """Index what only tasks with options have."""
         options = task.options
         if options.alias:
@@ -398,7 +395,7 @@ class Book:
 
     def change_state(self, tasks: Sequence[Task], to: State) -> None:
         """Take tasks out of the state that they are in, and into this one."""
-        for (queue, state), run in runs(tasks, _place_of):
+        for queue, state, run in places(tasks):
             self._leave_state(queue, state, run)
             for task in run:
                 task.state = to
@@ -406,7 +403,7 @@ class Book:
 
     def enter_state(self, queue: Queue, state: State, tasks: Sequence[Task]) -> None:
         """Count and index tasks of a queue that are in this state from now on."""
-        queue.count(state, len(tasks))
+        queue.counts[state] += len(tasks)
         if state is _READY:
             queue.namespace.line_up(queue, tasks, self.tasks)
             if queue.traits is not None and queue.traits.bytes_max:
@@ -415,13 +412,16 @@ class Book:
             for task in tasks:
                 self.due.set(task.id, task.due_us)
         if state in PENDING:
+            queue.depth += len(tasks)
             for task in tasks:
                 if task.expires_us:
                     self.expiry.set(task.id, task.expires_us)
 
     def _leave_state(self, queue: Queue, state: State, tasks: Sequence[Task]) -> None:
         """Take tasks of a queue out of this state, and give back what they hold in it."""
-        queue.count(state, -len(tasks))
+        queue.counts[state] -= len(tasks)
+        if state in PENDING:
+            queue.depth -= len(tasks)
         if state is _READY:
             queue.namespace.step_out(queue, tasks, self.tasks)
             if queue.traits is not None and queue.traits.bytes_max:
@@ -445,11 +445,14 @@ class Book:
 
     def end(self, tasks: Sequence[Task], to: State, outcomes: Sequence[Outcome]) -> None:
         """Let tasks end in this state, each with its outcome."""
-        for (queue, state), run in runs(tasks, _place_of):
+        for queue, state, run in places(tasks):
             self._leave_state(queue, state, run)
             queue.ended[to] = queue.ended.get(to, 0) + len(run)
         dependents, children = self.dependents, self.children
-        for task, outcome in zip(tasks, outcomes, strict=True):
+        number = 0
+        for task in tasks:
+            outcome = outcomes[number]
+            number += 1  # noqa: SIM113
             task.state, task.outcome = to, outcome
             task.queue.recent_ends_us.append(outcome.ended_us)
             if task.expires_us:
@@ -516,16 +519,22 @@ class Book:
         self.note_all((task,), (HistoryEntry(at_us, what, by, detail),))
 
     def note_all(self, tasks: Sequence[Task], entries: Sequence[HistoryEntry]) -> None:
-        """Add an entry to the history of each task."""
-        for task, entry in zip(tasks, entries, strict=True):
-            history = task.history
+        """Add an entry to the history of each task, which storage lacks then."""
+        dirty, has_volatile = self.dirty, self.has_volatile
+        number = 0  # By hand: to make a zip takes as long as all the rest for one task.
+        for task in tasks:
+            entry, history = entries[number], task.history
+            number += 1  # noqa: SIM113
             if history is None:
                 task.history = [entry]
             else:
                 history.append(entry)
                 if len(history) > HAPPENINGS_PER_TASK_MAX:
                     del history[HAPPENINGS_PER_TASK_MAX // 2]
-        self.mark(tasks)
+            if not has_volatile:
+                dirty[task.id] = task
+        if has_volatile:
+            self.mark(tasks)
 
 
 # The snapshot: all durable state of a book as rows.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from jackalope.core.assertions import must
 from jackalope.core.durations import MILLISECOND, MINUTE, SECOND
-from jackalope.core.lifecycle import PENDING, State
+from jackalope.core.lifecycle import State
 from jackalope.core.limits import TALLIES_PER_NAMESPACE_MAX
 from jackalope.core.shapes.exchange import AmqpTraits
 from jackalope.core.state.answers import Cache
@@ -87,12 +87,6 @@ class Queue:
             if is_limited
             else 0
         )
-
-    def count(self, state: State, change: int) -> None:
-        """Count so many tasks that enter a state, or leave it if the number is negative."""
-        self.counts[state] += change
-        if state in PENDING:
-            self.depth += change
 
     def is_seen_by(self, command: ActOnAnswers | ActOnTasks | WatchTasks) -> bool:
         """Return whether the queue is visible to the sender, who may be limited to others."""

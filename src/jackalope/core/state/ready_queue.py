@@ -121,7 +121,8 @@ class Lane:
                 bucket.fresh.append((rank, task.id))
             else:
                 heappush(bucket.late, (rank, task.id))
-            self._mask |= 1 << priority
+            if not bucket.size:
+                self._mask |= 1 << priority
             bucket.size += 1
         self.size += len(entering)
         self._entries += len(entering)

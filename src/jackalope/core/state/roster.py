@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -133,7 +133,7 @@ class Worker:
     def place(self) -> None:
         """Update its position after its load or room changed."""
         if self.crew is not None:
-            self.crew.place(self)
+            self.crew.place(self, self.room())
 
     def has_slot(self) -> bool:
         """Return whether one of its slots is free, so that it needs no claim to have a task."""
@@ -188,9 +188,9 @@ class Crew:
             return False
         return lane.task_name is None or self.knows(lane.task_name)
 
-    def place(self, worker: Worker) -> None:
-        """Update the position of a worker after its load or room changed."""
-        load = len(worker.held) if worker.room() > 0 else None
+    def place(self, worker: Worker, room: int) -> None:
+        """Update the position of a worker after its load or room changed; it has this room."""
+        load = len(worker.held) if room > 0 else None
         if load == worker.load:
             return
         if worker.load is not None:
@@ -201,7 +201,8 @@ class Crew:
         worker.load = load
         if load is not None:
             self._by_load.setdefault(load, {})[worker.id] = worker
-            self._lowest = min(self._lowest, load)
+            if load < self._lowest:  # noqa: PLR1730  a call, for every task
+                self._lowest = load
 
     def rotate(self, worker: Worker) -> None:
         """Move a worker that was assigned a task behind those of the same load."""
@@ -226,10 +227,14 @@ class Crew:
 
         Each is the least loaded one, if those before it were given their tasks.
         """
-        by_load, load = self._by_load, self._lowest_load()
+        by_load = self._by_load
+        load = self._lowest if self._lowest in by_load else self._lowest_load()
         bucket = by_load.get(load, _NOBODY)
-        if count == 1 or not bucket:
-            return list(islice(bucket.values(), 1))
+        if count == 1:
+            for worker in bucket.values():
+                return [worker]
+        if not bucket:
+            return []
         if len(by_load) == 1 and len(bucket) == 1:
             [worker] = bucket.values()
             return [worker] * min(count, worker.room())
@@ -307,9 +312,7 @@ class Roster:
         crew = worker.crew
         if crew is None:
             return
-        session, worker.session = worker.session, 0
-        crew.place(worker)
-        worker.session = session
+        crew.place(worker, 0)
         worker.crew = None
         del crew.members[worker.id]
         if not crew.members:

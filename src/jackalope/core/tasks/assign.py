@@ -35,8 +35,8 @@ from jackalope.core.task import BlobRef, Task
 #: How many fences one record reserves for tasks that have none.
 FENCES_PER_BLOCK = 2**20
 
-#: A task, the worker that it is assigned to, and the ref of the claim which that answers, or 0.
-Gift = tuple[Task, Worker, int]
+#: Fence, task, the worker that it is assigned to, and the ref of the claim that it answers, or 0.
+Gift = tuple[int, Task, Worker, int]
 
 
 def offer_tags(ctx: Context, task: Task) -> None:
@@ -65,9 +65,10 @@ def drain(ctx: Context, worker: Worker) -> None:
 
 def serve(ctx: Context) -> None:
     """Assign what the command touched: the best task first, to the least loaded worker."""
-    for look in ctx.rooms.before_assign:
-        look(ctx)
     agenda = ctx.agenda
+    if ctx.pools.by_name or ctx.fanouts or agenda.rest:  # Else there is nothing to look at.
+        for look in ctx.rooms.before_assign:
+            look(ctx)
     workers = agenda.workers
     while agenda.lanes:  # Tasks that are set apart while they are given out come next.
         lanes, agenda.lanes = agenda.lanes, {}
@@ -84,14 +85,15 @@ def serve(ctx: Context) -> None:
 
 def feed(ctx: Context, worker: Worker) -> None:
     """Assign tasks to a worker while it has room."""
-    while (room := worker.room()) > 0 and _feed_some(ctx, worker, room):
-        pass
-    worker.place()
+    room = worker.room()
+    while room > 0 and (lines := _lines(worker)) and _feed_some(ctx, worker, lines, room):
+        room = worker.room()
+    if worker.crew is not None:
+        worker.crew.place(worker, room)
 
 
-def _feed_some(ctx: Context, worker: Worker, count: int) -> bool:
+def _feed_some(ctx: Context, worker: Worker, lines: list[ReadyQueue], count: int) -> bool:
     """Assign the best eligible tasks to a worker, and return whether there were any."""
-    lines = _lines(worker)
     if len(lines) == 1 and len(lines[0].lanes) == 1:
         lane, crew = lines[0].plain, worker.crew
         if crew is None or not crew.takes(lane):
@@ -99,7 +101,7 @@ def _feed_some(ctx: Context, worker: Worker, count: int) -> bool:
         tasks = lane.first(count, ctx.book.tasks)
         _give(ctx, [worker] * len(tasks), tasks)
         return True
-    return bool(lines) and _feed_one(ctx, worker, lines)
+    return _feed_one(ctx, worker, lines)
 
 
 def _feed_one(ctx: Context, worker: Worker, lines: list[ReadyQueue]) -> bool:
@@ -117,13 +119,19 @@ def _feed_one(ctx: Context, worker: Worker, lines: list[ReadyQueue]) -> bool:
 
 def _lines(worker: Worker) -> list[ReadyQueue]:
     """Return the lines of the worker's queues that give out tasks."""
-    queues = map(worker.namespace.queues.get, worker.queues)
-    return [each.line for each in queues if each and each.line.size and not each.paused_by]
+    lines, queues = [], worker.namespace.queues
+    for name in worker.queues:
+        queue = queues.get(name)
+        if queue is not None and queue.line.size and not queue.paused_by:
+            lines.append(queue.line)
+    return lines
 
 
 def _serve_lane(ctx: Context, lane: Lane) -> None:
     """Assign the tasks of a lane while it is open and a worker has room."""
     crews = _crews(ctx, lane)
+    if not crews and not lane.avoid:
+        return
     is_plain = len(crews) == 1 and not lane.avoid and not ctx.agenda.workers
     while lane.size and not lane.closed_by and not lane.queue.paused_by:
         if is_plain:
@@ -178,33 +186,53 @@ def _give(ctx: Context, workers: Sequence[Worker], tasks: Sequence[Task]) -> Non
 
     A task that the worker does not implement is set apart, and the next one takes its turn.
     """
-    now_us, fence, has_volatile = ctx.now_us, ctx.book.counters.fence, ctx.book.has_volatile
+    now_us, counters, has_volatile = ctx.now_us, ctx.book.counters, ctx.book.has_volatile
+    fence = counters.fence
     records: list[AttemptAssigned] = []
     given: list[Gift] = []
+    last, has_slot, consumer = None, False, None
+    latest: dict[Worker, None] = {}  # In the order in which they are given their last tasks.
     for task in tasks:
         worker = workers[len(given)]
         if worker.names is not None and task.name not in worker.names:
             task.queue.namespace.set_apart(task, ctx.book.tasks)
             ctx.agenda.offer(task)
             continue
-        if task.expires_us and task.expires_us <= now_us:
-            if not given:
-                ctx.move(task, Event.EXPIRE, State.DEAD, reason=Reason.EXPIRED)
+        if (task.expires_us or (has_volatile and fence >= counters.reserved)) and not _can_go(
+            ctx, task, fence, is_first=not given
+        ):
             break
-        if has_volatile and fence >= ctx.book.counters.reserved and is_volatile(task.id):
-            if given:
-                break
-            _reserve(ctx, fence + FENCES_PER_BLOCK)
         fence += 1
         records.append(AttemptAssigned(now_us, task.id, fence, worker.id))
-        given.append((task, worker, 0 if worker.has_slot() else _use_claim(ctx, worker)))
-        if task.options.tags or worker.share is not None or _begins(task, worker.consumer):
+        if worker is not last:
+            last, has_slot, consumer = worker, worker.has_slot(), worker.consumer
+            latest.pop(worker, None)
+            latest[worker] = None
+        given.append((fence, task, worker, 0 if has_slot else _use_claim(ctx, worker)))
+        if task.options.tags or worker.share is not None or (consumer and _begins(task, consumer)):
             break
     if given:
         ctx.record_all(records)
-        for record, gift in zip(records, given, strict=True):
-            _send(ctx, record.fence, *gift)
-        _place(given)
+        for gift in given:
+            _send(ctx, *gift)
+        for worker in latest:
+            _place(worker)
+
+
+def _can_go(ctx: Context, task: Task, fence: int, *, is_first: bool) -> bool:
+    """Return whether a task goes out now, after this fence.
+
+    The first one lets go of what keeps it: it expires, or gets its fences.
+    """
+    if task.expires_us and task.expires_us <= ctx.now_us:
+        if is_first:
+            ctx.move(task, Event.EXPIRE, State.DEAD, reason=Reason.EXPIRED)
+        return False
+    if fence >= ctx.book.counters.reserved and is_volatile(task.id):
+        if not is_first:
+            return False
+        _reserve(ctx, fence + FENCES_PER_BLOCK)
+    return True
 
 
 def _use_claim(ctx: Context, worker: Worker) -> int:
@@ -228,8 +256,8 @@ def _is_shut(ctx: Context, worker: Worker, lane: Lane) -> bool:
 def _crews(ctx: Context, lane: Lane) -> list[Crew]:
     """Return the crews that take the tasks of a lane."""
     queue = lane.queue
-    crews = ctx.roster.crews(queue.namespace.name, queue.name)
-    return [crew for crew in crews if crew.takes(lane)]
+    crews = ctx.roster.serving.get((queue.namespace.name, queue.name))
+    return [crew for crew in crews.values() if crew.takes(lane)] if crews else []
 
 
 def _least_loaded(ctx: Context, lane: Lane, crews: list[Crew]) -> Worker | None:
@@ -278,28 +306,20 @@ def _send(ctx: Context, fence: int, task: Task, worker: Worker, claim: int) -> N
         _begin(ctx, task, worker, worker.consumer)
 
 
-def _place(given: list[Gift]) -> None:
-    """Note the loads of the workers, in the order in which they were given their last tasks."""
-    last: Worker | None = None
-    latest: dict[Worker, None] = {}
-    for _, worker, _ in given:
-        if worker is not last:
-            last = worker
-            latest.pop(worker, None)
-            latest[worker] = None
-    for worker in latest:
-        if worker.crew is not None:
-            worker.crew.place(worker)
-            if worker.consumer is not None:
-                worker.crew.rotate(worker)
-        if worker.share is not None:
-            for member in worker.share.members:
-                member.place()
+def _place(worker: Worker) -> None:
+    """Note the load of a worker that was given tasks."""
+    if worker.crew is not None:
+        worker.crew.place(worker, worker.room())
+        if worker.consumer is not None:
+            worker.crew.rotate(worker)
+    if worker.share is not None:
+        for member in worker.share.members:
+            member.place()
 
 
-def _begins(task: Task, consumer: Consumer | None) -> bool:
+def _begins(task: Task, consumer: Consumer) -> bool:
     """Return whether a task is begun, or even done, as soon as a consumer has it."""
-    return consumer is not None and (consumer.credit is not None or task.queue.pool is not None)
+    return consumer.credit is not None or task.queue.pool is not None
 
 
 def skip_reserved(ctx: Context) -> None:

@@ -6,6 +6,7 @@ lease, because the task was given to another worker or has ended, changes nothin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log
 
 import msgspec
@@ -15,7 +16,9 @@ from jackalope.core.commands import (
     AnswerSignal,
     Fail,
     FailAttempts,
+    Finish,
     FinishAttempts,
+    Held,
     ReleaseAttempts,
     ReportProgress,
     StartAttempts,
@@ -45,6 +48,8 @@ from jackalope.core.tasks.watches import tell_progress
 
 Refused = list[tuple[int, Refusal]]
 
+_ASSIGNED, _RECEIVED = State.ASSIGNED, Done.RECEIVED
+
 #: A signal only goes forward: a late word of an earlier stage changes nothing.
 _STAGES = list(Stage)
 
@@ -66,43 +71,53 @@ def missing(ctx: Context, command: FinishAttempts) -> Missing:
 
 def start_attempts(ctx: Context, command: StartAttempts, worker: Worker) -> Accepted:
     refused: Refused = []
-    started: dict[TaskId, AttemptStarted] = {}
+    started: list[AttemptStarted] = []
+    has_repeats = len(command.attempts) > 1 and _has_repeats(command.attempts)
     for index, held in enumerate(command.attempts):
-        if held.task in started:  # Twice in one command: the first time counts.
+        if has_repeats:  # Of one that comes twice the first time counts.
             _start(ctx, started)
         task = lease(worker, held.task, held.fence)
-        if isinstance(task, Refusal):
+        if not isinstance(task, Task):
             refused.append((index, task))
-        elif task.state is not State.ASSIGNED:
+        elif task.state is not _ASSIGNED:
             refused.append((index, wrong_state(task, Event.START)))
         else:
-            started[held.task] = AttemptStarted(ctx.now_us, held.task)
-            if task.queue.policy.done is Done.RECEIVED:
+            started.append(AttemptStarted(ctx.now_us, held.task))
+            if task.queue.policy.done is _RECEIVED:
                 _start(ctx, started)
-                _finish(ctx, {task.id: AttemptFinished(ctx.now_us, task.id)})
+                _finish(ctx, [AttemptFinished(ctx.now_us, task.id)])
+                ctx.agenda.feed(worker)
     _start(ctx, started)
-    return _settled(ctx, worker, len(command.attempts), refused)
+    if worker.group is not None:
+        ctx.agenda.feed(worker)  # No room for more, but the group of a pool looks at it.
+    return Accepted(len(command.attempts) - len(refused), tuple(refused))
 
 
 def finish_attempts(ctx: Context, command: FinishAttempts, worker: Worker) -> Accepted:
     refused: Refused = []
-    finished: dict[TaskId, AttemptFinished] = {}
+    finished: list[AttemptFinished] = []
+    has_repeats = len(command.attempts) > 1 and _has_repeats(command.attempts)
     for index, finish in enumerate(command.attempts):
-        if finish.task in finished:  # Twice in one command: the first time counts.
+        if has_repeats:
             _finish(ctx, finished)
-        task = lease(worker, finish.task, finish.fence)
-        result = finish.result
-        if isinstance(task, Refusal):
+        task, result = lease(worker, finish.task, finish.fence), finish.result
+        if not isinstance(task, Task):
             ctx.book.drop_blob(result)
             refused.append((index, task))
-        elif refusal := _unfit(result):
+        elif (type(result) is not bytes or len(result) > INLINE_BYTES_MAX) and (
+            refusal := _unfit(result)
+        ):
             refused.append((index, refusal))
         else:
-            finished[finish.task] = AttemptFinished(ctx.now_us, finish.task, result)
+            finished.append(AttemptFinished(ctx.now_us, finish.task, result))
             if task.options.identity or task.queue.policy.result_becomes:
                 _finish(ctx, finished)  # More follows from this one, before the next ends.
     _finish(ctx, finished)
     return _settled(ctx, worker, len(command.attempts), refused)
+
+
+def _has_repeats(attempts: Sequence[Held | Finish]) -> bool:
+    return len({each.task for each in attempts}) < len(attempts)
 
 
 def _unfit(result: Body) -> Refusal | None:
@@ -246,22 +261,22 @@ def _settled(ctx: Context, worker: Worker, count: int, refused: Refused) -> Acce
     return Accepted(count - len(refused), tuple(refused))
 
 
-def _start(ctx: Context, started: dict[TaskId, AttemptStarted]) -> None:
+def _start(ctx: Context, started: list[AttemptStarted]) -> None:
     """Record that attempts began, and let the list be empty."""
-    ctx.record_all(list(started.values()))
+    ctx.record_all(started)
     started.clear()
 
 
-def _finish(ctx: Context, finished: dict[TaskId, AttemptFinished]) -> None:
+def _finish(ctx: Context, finished: list[AttemptFinished]) -> None:
     """Record that attempts came to their good end, and let the list be empty."""
-    records = list(finished.values())
+    endings = ctx.end_tasks(finished) if finished else ()
     finished.clear()
-    for (task, _, _), record in zip(ctx.end_tasks(records), records, strict=True):
+    for task, record, _ in endings:
         if ctx.progress:
             ctx.progress.pop(task.id, None)
         if task.options.tags:
             offer_tags(ctx, task)
-        if task.queue.policy.result_becomes:
+        if task.queue.policy.result_becomes and isinstance(record, AttemptFinished):
             become(ctx, task, record.result)
 
 

@@ -48,30 +48,46 @@ from jackalope.core.task import (
 from jackalope.core.tasks.assign import serve
 from jackalope.core.values import value_problem
 
+#: What is said about one task: why not, by which it is served, or nothing.
+Answer = Refusal | Served | None
+
+_HELD, _READY, _RUN = State.HELD, State.READY, Same.RUN
+
 
 def submit_tasks(ctx: Context, command: SubmitTasks) -> Accepted | AcceptedRequests:
+    specs = command.tasks
+    count = len(specs)
+    is_one_list = count and _end_of_alone(ctx, specs, 0) == count
+    if is_one_list and (count == 1 or _are_unlike(specs)):
+        answers = _submit(ctx, command, specs)
+    else:
+        answers = _submit_in_parts(ctx, command, specs)
+    if not answers:
+        return Accepted(count)
     refused: list[tuple[int, Refusal]] = []
     served: list[tuple[int, Served]] = []
-    index, specs = 0, command.tasks
-    are_unlike = len(specs) == 1 or len({spec.id for spec in specs}) == len(specs)
-    while index < len(specs):
-        end = _end_of_alone(ctx, specs, index, len(specs) if are_unlike else index + 1)
-        if end > index:
-            answers = _submit(ctx, command, specs[index:end])
-        else:
-            end = index + 1
-            answers = [_submit_one(ctx, command, specs[index])]
-        for number, answer in enumerate(answers, index):
-            if isinstance(answer, Served):
-                served.append((number, answer))
-            elif answer is not None:
-                ctx.book.drop_blob(specs[number].payload)
-                refused.append((number, answer))
-        index = end
-    count = len(command.tasks) - len(refused)
+    for number, answer in enumerate(answers):
+        if isinstance(answer, Served):
+            served.append((number, answer))
+        elif answer is not None:
+            ctx.book.drop_blob(specs[number].payload)
+            refused.append((number, answer))
     if served:
-        return AcceptedRequests(count, tuple(refused), tuple(served))
-    return Accepted(count, tuple(refused))
+        return AcceptedRequests(count - len(refused), tuple(refused), tuple(served))
+    return Accepted(count - len(refused), tuple(refused))
+
+
+def _submit_in_parts(ctx: Context, command: SubmitTasks, specs: list[TaskSpec]) -> list[Answer]:
+    """Submit tasks that cannot all be decided about together; return an answer for each."""
+    answers: list[Answer] = []
+    are_unlike = _are_unlike(specs)
+    while (begin := len(answers)) < len(specs):
+        end = _end_of_alone(ctx, specs, begin, None if are_unlike else begin + 1)
+        if end > begin:
+            answers += _submit(ctx, command, specs[begin:end]) or [None] * (end - begin)
+        else:
+            answers.append(_submit_one(ctx, command, specs[begin]))
+    return answers
 
 
 def missing(ctx: Context, command: SubmitTasks) -> Missing:
@@ -171,14 +187,18 @@ def _abandon(ctx: Context, task: Task, dependency: Task) -> None:
     ctx.move(task, Event.ABANDON, State.DEAD, reason=Reason.DEPENDENCY, detail=detail)
 
 
-def _end_of_alone(ctx: Context, specs: list[TaskSpec], begin: int, end: int) -> int:
+def _are_unlike(specs: list[TaskSpec]) -> bool:
+    """Return whether no task comes twice."""
+    return len({spec.id for spec in specs}) == len(specs)
+
+
+def _end_of_alone(ctx: Context, specs: list[TaskSpec], begin: int, end: int | None = None) -> int:
     """Return the end of those tasks, from there on, that can be decided about together.
 
     They are sound, new, for one queue, and have nothing to do with other tasks. There may be none.
     """
-    tasks, queue = ctx.book.tasks, specs[begin].queue
-    for index in range(begin, end):
-        spec = specs[index]
+    tasks, queue, index = ctx.book.tasks, specs[begin].queue, begin
+    for spec in specs[begin:end] if begin or end is not None else specs:
         if spec.queue != queue or spec.id in tasks or _problems(spec):
             return index
         if spec.options is not None:
@@ -186,7 +206,8 @@ def _end_of_alone(ctx: Context, specs: list[TaskSpec], begin: int, end: int) -> 
                 return index
             if spec.options == NO_OPTIONS:
                 spec.options = None
-    return end
+        index += 1
+    return index
 
 
 def _is_linked(options: Options) -> bool:
@@ -200,7 +221,7 @@ def _is_linked(options: Options) -> bool:
     )
 
 
-def _submit_one(ctx: Context, command: SubmitTasks, spec: TaskSpec) -> Refusal | Served | None:
+def _submit_one(ctx: Context, command: SubmitTasks, spec: TaskSpec) -> Answer:
     """Check a task by itself, and accept it if nothing is wrong."""
     problems = _problems(spec)
     if problems:
@@ -218,26 +239,22 @@ def _submit_one(ctx: Context, command: SubmitTasks, spec: TaskSpec) -> Refusal |
     return next(iter(_submit(ctx, command, [spec])), None)
 
 
-def _submit(
-    ctx: Context, command: SubmitTasks, specs: list[TaskSpec]
-) -> Sequence[Refusal | Served | None]:
+def _submit(ctx: Context, command: SubmitTasks, specs: list[TaskSpec]) -> Sequence[Answer]:
     """Accept or refuse tasks of one queue that are sound and new: one, or several on their own.
 
     Returns:
         An answer for each of them; nothing if all are accepted.
     """
     queue = open_queue(ctx, command.namespace, specs[0].queue, command.by)
-    if isinstance(queue, Refusal):
+    if not isinstance(queue, Queue):
         return [queue] * len(specs)
     options = specs[0].options
-    if queue.policy.same is Same.RUN and (options is None or not _is_linked(options)):
+    if queue.policy.same is _RUN and (options is None or not _is_linked(options)):
         return _take_in(ctx, specs, queue, command.by)
     return [_serve_or_take_in(ctx, command, spec, queue) for spec in specs]
 
 
-def _serve_or_take_in(
-    ctx: Context, command: SubmitTasks, spec: TaskSpec, queue: Queue
-) -> Refusal | Served | None:
+def _serve_or_take_in(ctx: Context, command: SubmitTasks, spec: TaskSpec, queue: Queue) -> Answer:
     """Serve a task from an equal request, or else accept it."""
     served = single_flight.ask(ctx, command, spec, queue)
     if isinstance(served, Refusal):
@@ -259,12 +276,13 @@ def _take_in(
     if queue.traits is not None and queue.is_volatile():
         return [not_kept(queue)] * len(specs)
     limit, taken, count = queue.policy.depth_limit, 0, len(specs)
+    if not limit or count <= limit - queue.depth:
+        _accept(ctx, specs, queue, by)
+        return ()
     while taken < count:
-        room = count
-        if limit:
-            if queue.depth >= limit:
-                serve(ctx)  # What was accepted just now may not have to wait.
-            room = limit - queue.depth
+        if queue.depth >= limit:
+            serve(ctx)  # What was accepted just now may not have to wait.
+        room = limit - queue.depth
         if room <= 0:
             break
         _accept(ctx, specs[taken : taken + room], queue, by)
@@ -308,13 +326,15 @@ def _begin(
 ) -> None:
     """Let tasks begin in this state, unless they are held back."""
     policy, now_us, namespace = queue.policy, ctx.now_us, queue.namespace.name
-    plain = _beginning(NO_OPTIONS, policy, state, now_us)
+    last, begins, expires_us = None, *_beginning(NO_OPTIONS, policy, state, now_us)
     records = []
     for spec in specs:
         options = spec.options
-        begins, expires_us = (
-            plain if options is None else _beginning(options, policy, state, now_us)
-        )
+        if options is not last:  # Most have none.
+            last = options
+            begins, expires_us = _beginning(
+                NO_OPTIONS if options is None else options, policy, state, now_us
+            )
         records.append(
             TaskSubmitted(now_us, namespace, spec, begins, by, 0, expires_us, waiting_for)
         )
@@ -324,8 +344,8 @@ def _begin(
 def _beginning(options: Options, policy: Policy, state: State, now_us: int) -> tuple[State, int]:
     """Return the state in which a task begins, and when it expires."""
     if options.held or policy.held:
-        state = State.HELD
-    elif state is State.READY and options.run_at_us > now_us:
+        state = _HELD
+    elif state is _READY and options.run_at_us > now_us:
         state = State.SCHEDULED
     expires_us = options.expires_at_us
     if not expires_us and policy.time_to_live_us:
@@ -361,7 +381,7 @@ def trim(ctx: Context, queue: Queue) -> None:
         ctx.move(task, Event.EXPIRE, State.DEAD, reason=Reason.DISPLACED)
 
 
-def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Refusal | Served | None:
+def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Answer:
     """Answer a submit of an existing id: success if it is the same task, else a refusal."""
     is_same = (
         task.queue.name == spec.queue

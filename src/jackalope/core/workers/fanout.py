@@ -118,7 +118,7 @@ def free(ctx: Context, worker: Worker) -> None:
         fanout.helpers.pop(worker.id, None)
     worker.helps = 0
     if worker.crew is not None:
-        worker.crew.place(worker)
+        worker.crew.place(worker, worker.room())
         ctx.agenda.workers[worker] = None
     _seek(ctx)
 
