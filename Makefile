@@ -100,6 +100,11 @@ QUICK := tests/core tests/scenarios tests/properties tests/wire \
 quick: $(READY)  ## Run the tests of what decides: under 90 seconds, for every save.
 	$(BIN)/pytest --quiet --numprocesses 2 --dist worksteal $(QUICK)
 
+# Every fault once, and then whichever chance names: `JACKALOPE_CHAOS_S=600 make chaos`.
+.PHONY: chaos
+chaos: setup  ## Do all faults to a cluster under load, for ten minutes or more; writes docs/explanation/chaos.md.
+	$(BIN)/python -m tests.chaos
+
 # Real processes that a test kills write no figures: what only they run counts as a gap.
 .PHONY: coverage
 coverage: setup  ## Measure the branches of core, storage and wire that the tests reach.

@@ -6,19 +6,19 @@ little unless something was done: `summary` counts it.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from jackalope.core.assertions import BrokenInvariant
-from jackalope.core.records import TaskSubmitted, decode_batch
+from jackalope.core.records import AttemptFinished, TaskSubmitted, decode_batch
 from jackalope.storage.entry import CHAINED, NO_DIGEST, Entry, Kind
 from jackalope.storage.shared.journal import Beat, Claim
 from tests.chaos import linearizability
 from tests.chaos.evidence import Evidence, NodeState
-from tests.chaos.history import NEVER
+from tests.chaos.history import NEVER, Op
 from tests.chaos.load import LETTERS, digest
 from tests.simulation.checker import Checker, Violation
 
@@ -39,22 +39,50 @@ class _Any(dict[str, Any]):
 
 def lost(evidence: Evidence) -> list[str]:
     """Nothing that was acknowledged is lost: it is in the log and on every node, as it was sent."""
+    found = [f"acknowledged, and not in the log: {op}" for op in lost_ops(evidence)]
+    return found + [
+        f"{op.task} was acknowledged, and {node.name} does not have it"
+        for op in evidence.ops
+        if op.kind == "submit" and op.outcome == "ok"
+        for node in evidence.nodes
+        if op.task not in node.rows
+    ]
+
+
+def lost_ops(evidence: Evidence) -> list[Op]:
+    """Return what was acknowledged, and is not in the log as it was sent."""
     kept = {
-        ("publish", digest(body)) for queue, _, body in _submitted(evidence) if queue == LETTERS
+        ("publish" if queue == LETTERS else task, digest(body))
+        for queue, task, body in _submitted(evidence)
     }
-    kept |= {(task, digest(body)) for _, task, body in _submitted(evidence)}
-    found = []
-    for op in evidence.ops:
-        if op.outcome != "ok" or op.kind not in {"submit", "publish"}:
-            continue
-        if ("publish" if op.kind == "publish" else op.task, op.value) not in kept:
-            found.append(f"{op.kind} of {op.task} was acknowledged, and is not in the log: {op}")
-        found += [
-            f"{op.task} was acknowledged, and {node.name} does not have it"
-            for node in evidence.nodes
-            if op.kind == "submit" and op.task not in node.rows
-        ]
-    return found
+    return [
+        op
+        for op in evidence.ops
+        if op.outcome == "ok"
+        and op.kind in {"submit", "publish"}
+        and ("publish" if op.kind == "publish" else op.task, op.value) not in kept
+    ]
+
+
+def doubled(evidence: Evidence) -> list[str]:
+    """Nothing was stored, begun or finished twice that was asked for once."""
+    return [f"{task} was submitted, begun or finished twice" for task in doubles(evidence)]
+
+
+def doubles(evidence: Evidence) -> set[str]:
+    """Return what was done twice: tasks by their ids, messages by the digests of their bodies."""
+    done = Counter(
+        (digest(body) if queue == LETTERS else task, "submitted")
+        for queue, task, body in _submitted(evidence)
+    )
+    for entry in _batches(evidence):
+        done.update(
+            (record.task.hex(), "finished")
+            for record in decode_batch(entry.body)
+            if isinstance(record, AttemptFinished)
+        )
+    done.update((op.task, op.value) for op in evidence.ops if op.kind == "start")
+    return {what for (what, _), count in done.items() if count > 1}
 
 
 def _submitted(evidence: Evidence) -> Iterator[tuple[str, str, bytes]]:
@@ -96,23 +124,19 @@ def replay(evidence: Evidence) -> list[str]:
 
 
 def attempts(evidence: Evidence) -> list[str]:
-    """Attempts of a task that overlap have different fences, and only the greatest finishes."""
-    starts: dict[tuple[str, str], int] = {}
-    found = []
+    """Of several attempts at a task only the last, with the greatest fence, finishes."""
+    begun: dict[str, int] = defaultdict(int)
+    told: dict[str, set[int]] = defaultdict(set)
     for op in evidence.ops:
         if op.kind == "start":
-            if (op.task, op.value) in starts:
-                found.append(f"{op.task} was begun twice with fence {op.value}")
-            starts[op.task, op.value] = op.back
-    told: dict[str, set[str]] = defaultdict(set)
-    for op in evidence.ops:
+            begun[op.task] = max(begun[op.task], int(op.value))
         if op.kind == "read" and op.outcome == "succeeded" and op.value:
-            told[op.task].add(op.value)
-    for task, fences in told.items():
-        greatest = max((int(fence) for each, fence in starts if each == task), default=0)
-        if {int(fence) for fence in fences} != {greatest}:
-            found.append(f"{task} was finished by {sorted(fences)}, and last begun by {greatest}")
-    return found
+            told[op.task].add(int(op.value))
+    return [
+        f"{task} was finished by {sorted(fences)}, and last begun by {begun[task]}"
+        for task, fences in told.items()
+        if fences != {begun[task]}
+    ]
 
 
 def chain(evidence: Evidence) -> list[str]:
@@ -196,7 +220,7 @@ def linear(evidence: Evidence) -> list[str]:
 
 Check = Callable[[Evidence], list[str]]
 
-CHECKS: tuple[Check, ...] = (lost, replay, attempts, chain, epochs, equality, linear)
+CHECKS: tuple[Check, ...] = (lost, doubled, replay, attempts, chain, epochs, equality, linear)
 
 
 def problems(evidence: Evidence) -> list[str]:

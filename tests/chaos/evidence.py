@@ -27,7 +27,7 @@ from jackalope.storage.memory import MemoryBlobs
 from jackalope.storage.shared.chunks import Joiner
 from jackalope.storage.shared.jetstream import JetStreamEngine
 from jackalope.storage.shared.memory import MemoryEngine, MemoryLog
-from jackalope.storage.sqlite.rows import COLUMNS
+from jackalope.storage.sqlite.schema import COLUMNS
 from tests.chaos import history
 from tests.chaos.history import Op
 from tests.chaos.machines import CLUSTER, NATS, SECRET, Machine

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -183,6 +184,22 @@ def lose_packets(run: Run, _chance: random.Random) -> None:
             machine.heal()
 
 
+@fault("links between the machines are 25 to 75 ms slow each way", 7)
+def slow_links(run: Run, _chance: random.Random) -> None:
+    with ExitStack() as undoing:
+        proxies = []
+        for machine in run.machines.all:
+            proxy = machine.slow_down(25, 50)
+            undoing.callback(machine.speed_up, proxy)
+            proxies.append(proxy)
+        for machine in run.machines.all:
+            machine.reset_routes(0.5)
+        run.machines.until(
+            lambda: sum(map(Machine.passes, proxies)) > 1, "routes are slow", run.settle_s
+        )
+        time.sleep(2 * LASTS_S)
+
+
 @fault("two of three machines are down", 8)
 def lose_majority(run: Run, _chance: random.Random) -> None:
     leader = run.machines.leader()
@@ -227,8 +244,7 @@ def _full_disk(folder: Path) -> None:
 
 @fault("log's disk of a follower is full", 9, needs_disk=True)
 def fill_follower(run: Run, chance: random.Random) -> None:
-    leader = run.machines.leader()
-    _full_disk(chance.choice([each for each in run.machines.all if each is not leader]).nats)
+    _full_disk(_any_follower(run, chance).nats)
 
 
 @fault("log's disk of the leader is full", 9, needs_disk=True)
@@ -239,3 +255,133 @@ def fill_log(run: Run, _chance: random.Random) -> None:
 @fault("leader's disk of mirror and history is full", 9, needs_disk=True)
 def fill_history(run: Run, _chance: random.Random) -> None:
     _full_disk(run.machines.leader().folder / "data" / "shards")
+
+
+# Damage.
+
+
+def _any_follower(run: Run, chance: random.Random) -> Machine:
+    leader = run.machines.leader()
+    return chance.choice([each for each in run.machines.all if each is not leader])
+
+
+def _cut_in_half(paths: list[Path]) -> None:
+    """Cut the largest of some files in half."""
+    path = max(paths, key=lambda path: path.stat().st_size)
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _flip(path: Path, count: int = 64) -> None:
+    """Damage the middle of a file."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        found = file.read(count)
+        file.seek(-len(found), os.SEEK_CUR)
+        file.write(bytes(byte ^ 0xFF for byte in found))
+
+
+def _damage(machine: Machine, harm: Callable[[Path], None]) -> None:
+    """Damage a machine's data while it is stopped, and start it."""
+    assert machine.stop(60) == 0, machine.log()[-3000:]
+    try:
+        harm(machine.folder / "data")
+    finally:
+        machine.start()
+
+
+def _wipe(folder: Path) -> None:
+    """Empty a folder, and leave it: it may be a disk."""
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@fault("node's copy of the log is cut in half", 10)
+def cut_log(run: Run, chance: random.Random) -> None:
+    """Let it be found by the node that reads it, and repair it as an operator would."""
+    machine = _any_follower(run, chance)
+    stream = "nats/store/jetstream/$G/streams"
+    _damage(machine, lambda data: _cut_in_half(list((data / stream).glob("*LOG*/msgs/*.blk"))))
+    run.settle()
+    _damage(machine, lambda data: _wipe(data / "nats" / "store"))
+
+
+@fault("node's Raft log is cut in half", 10)
+def cut_raft_log(run: Run, chance: random.Random) -> None:
+    machine = _any_follower(run, chance)
+    groups = "nats/store/jetstream/$SYS/_js_"
+    _damage(machine, lambda data: _cut_in_half(list((data / groups).glob("*/msgs/*.blk"))))
+
+
+@fault("node's mirror of the log is damaged", 10)
+def damage_mirror(run: Run, chance: random.Random) -> None:
+    machine = _any_follower(run, chance)
+
+    def harm(data: Path) -> None:
+        used = [path for path in (data / "shards/0/mirror").iterdir() if path.is_file()]
+        _flip(max(used, key=lambda path: path.stat().st_mtime_ns))
+
+    _damage(machine, harm)
+
+
+@fault("node's history is damaged, and removed", 10)
+def damage_history(run: Run, chance: random.Random) -> None:
+    """It is not started with it: it says so, and what to do."""
+    machine = _any_follower(run, chance)
+    _damage(machine, lambda data: _flip(data / "shards/0/tasks.db", 20_000))
+    run.machines.until(lambda: not machine.is_up, "damage is found at the start", run.settle_s)
+    assert "tasks.db" in machine.log()[-3000:]
+    _wipe(machine.folder / "data" / "shards")
+    machine.start()
+
+
+@fault("node has lost all of its data", 12)
+def wipe_node(run: Run, chance: random.Random) -> None:
+    machine = _any_follower(run, chance)
+    machine.kill()
+    machine.signal_server(signal.SIGKILL)
+    run.machines.until(lambda: machine.server_pid() is None, "nats-server is gone", run.settle_s)
+    for part in ("nats", "shards"):
+        _wipe(machine.folder / "data" / part)
+    machine.start()
+
+
+# Clocks.
+
+_HOUR_US = 3_600_000_000
+
+
+def _wrong_clock(run: Run, chance: random.Random, **extra: str) -> None:
+    """Give a follower a wrong clock, and let the leader die."""
+    machine = _any_follower(run, chance)
+    machine.kill()
+    machine.extra = extra
+    machine.start()
+    try:
+        run.settle()
+        leader = run.machines.leader()
+        leader.kill()
+        try:
+            _another_leads(run, leader)
+            assert run.machines.leader() is not machine, "a node with a wrong clock leads"
+        finally:
+            leader.start()
+        run.settle()
+    finally:
+        machine.extra = {}
+        machine.kill()
+        machine.start()
+
+
+@fault("node's clock is an hour ahead, and the leader is killed", 11)
+def clock_ahead(run: Run, chance: random.Random) -> None:
+    _wrong_clock(run, chance, JACKALOPE_CLOCK_OFFSET_US=str(_HOUR_US))
+
+
+@fault("node's clock is an hour behind, and the leader is killed", 11)
+def clock_behind(run: Run, chance: random.Random) -> None:
+    _wrong_clock(run, chance, JACKALOPE_CLOCK_OFFSET_US=str(-_HOUR_US))
+
+
+@fault("node's clock runs a tenth too fast, and the leader is killed", 11)
+def clock_fast(run: Run, chance: random.Random) -> None:
+    _wrong_clock(run, chance, JACKALOPE_CLOCK_RATE="1.1")

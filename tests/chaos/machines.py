@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,13 +21,18 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from jackalope.broker.cluster.members import ROUTE_PORT
 from jackalope.storage.shared.nats_server import find_binary
+from tests.chaos.slow_link import MARK
 from tests.cluster.brokers import Process
 
 PREFIX = "jk-chaos"
 NATIVE, HTTP, AMQP, NATS = 7420, 7421, 5672, 7424
 SECRET = "of the tests"  # noqa: S105
 CLUSTER = "chaos"
+
+_PROXY = 7499
+_ROUTE = f"tcp dport {ROUTE_PORT}"
 
 _NUMBERS = range(1, 255)
 _LOCKS = Path(tempfile.gettempdir())
@@ -43,14 +49,20 @@ def why_not() -> str:
         clean()
         run("ip", "netns", "add", f"{PREFIX}-0-probe")
         run("ip", "netns", "delete", f"{PREFIX}-0-probe")
-    except subprocess.CalledProcessError as error:
-        return f"no network namespaces here: {error.stderr.strip()}"
+    except CommandFailed as error:
+        return f"no network namespaces here: {error}"
     return ""
 
 
 def run(*command: str, given: str = "") -> str:
-    result = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+    result = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise CommandFailed(f"{' '.join(command)}: {result.stderr.strip()}")
     return result.stdout
+
+
+class CommandFailed(Exception):
+    """A program that was to change the network, or the disks, did not."""
 
 
 def clean() -> None:
@@ -84,8 +96,10 @@ def _remove(number: object) -> None:
                 with suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
             _insist("ip", "netns", "delete", name)
-    with suppress(subprocess.CalledProcessError):
-        run("ip", "link", "delete", f"jkc{number}")
+    # With its namespace a link goes later than that: its name would be taken.
+    for name in re.findall(rf"^\d+: (jkc{number}\D*?)[@:]", run("ip", "link"), re.MULTILINE):
+        with suppress(CommandFailed):
+            run("ip", "link", "delete", name)
     for line in Path("/proc/mounts").read_text().splitlines():
         source, target = line.split()[:2]
         if source == f"{PREFIX}-{number}":
@@ -98,7 +112,7 @@ def _insist(*command: str) -> None:
     while True:
         try:
             run(*command)
-        except subprocess.CalledProcessError:
+        except CommandFailed:
             if time.monotonic() > end:
                 raise
             time.sleep(0.05)
@@ -106,18 +120,37 @@ def _insist(*command: str) -> None:
             return
 
 
-class Machine(Process):
-    """A machine with one broker and its nats-server."""
+class Place:
+    """A machine, as a namespace."""
 
-    def __init__(self, name: str, host: str, folder: Path, config: dict[str, Any]) -> None:
-        super().__init__(name, folder, config)
+    def __init__(self, space: str, host: str) -> None:
+        self.space = space
         self.host = host
-        self.space = ""  # its namespace
-        self.extra: dict[str, str] = {}  # of its environment
 
     def command(self, *command: str) -> list[str]:
         """Return a command as it is run on this machine."""
         return ["nsenter", f"--net=/run/netns/{self.space}", *command]
+
+    def build(self, bridge: str, link: str) -> None:
+        """Make the namespace, and link it with the bridge."""
+        run("ip", "netns", "add", self.space)
+        _insist("ip", "link", "add", link, "type", "veth", "peer", "eth0", "netns", self.space)
+        run("ip", "link", "set", link, "master", bridge, "up")
+        inside = ("ip", "-n", self.space)
+        run(*inside, "addr", "add", f"{self.host}/24", "dev", "eth0")
+        run(*inside, "link", "set", "eth0", "up")
+        run(*inside, "link", "set", "lo", "up")
+
+
+class Machine(Process, Place):
+    """A machine with one broker and its nats-server."""
+
+    def __init__(
+        self, name: str, place: tuple[str, str], folder: Path, config: dict[str, Any]
+    ) -> None:
+        Process.__init__(self, name, folder, config)
+        Place.__init__(self, *place)
+        self.extra: dict[str, str] = {}  # of its environment
 
     def start(self) -> None:
         with (self.folder / "broker.log").open("ab") as log:
@@ -195,6 +228,36 @@ class Machine(Process):
         """Lose a share of all packets that arrive."""
         self.drop(f"input ip saddr 10.99.0.0/16 numgen random mod 100 < {percent}")
 
+    def slow_down(self, delay_ms: float, jitter_ms: float) -> subprocess.Popen[bytes]:
+        """Delay what its nats-server sends to others and gets from them; return the proxy."""
+        command = ("-m", "tests.chaos.slow_link", str(_PROXY), str(delay_ms), str(jitter_ms))
+        proxy = subprocess.Popen(self.command(sys.executable, *command))
+        self._add_table("slow", "nat", f"meta mark {MARK} return; {_ROUTE} redirect to :{_PROXY};")
+        return proxy
+
+    @staticmethod
+    def passes(proxy: subprocess.Popen[bytes]) -> bool:
+        """Return whether a connection goes through a proxy."""
+        lines = Path(f"/proc/{proxy.pid}/net/tcp").read_text().splitlines()[1:]
+        local = [(line.split()[1].partition(":")[2], line.split()[3]) for line in lines]
+        return (f"{_PROXY:04X}", "01") in local  # 1 is established.
+
+    def speed_up(self, proxy: subprocess.Popen[bytes]) -> None:
+        run(*self.command("nft", "delete", "table", "ip", "slow"))
+        proxy.kill()
+        proxy.wait()
+
+    def _add_table(self, name: str, kind: str, rules: str) -> None:
+        chain = f"chain output {{ type {kind} hook output priority -100; {rules} }}"
+        run(*self.command("nft", "-f", "-"), given=f"table ip {name} {{ {chain}; }}")
+
+    def reset_routes(self, seconds: float) -> None:
+        """Break the connections between nats-servers, so that they are made again."""
+        rule = f"{_ROUTE} reject with tcp reset;"
+        self._add_table("broken", "filter", f"{rule} {rule.replace('dport', 'sport')}")
+        time.sleep(seconds)
+        run(*self.command("nft", "delete", "table", "ip", "broken"))
+
 
 class Machines:
     """The machines of one cluster."""
@@ -205,9 +268,15 @@ class Machines:
         self.number = number
         names = "abcde"[:count]
         hosts = {name: f"10.99.{number}.{index}" for index, name in enumerate(names, 1)}
-        self.load_host = f"10.99.{number}.254"  # this machine, as the others see it
+        space = f"{PREFIX}-{number}"
+        self.load = Place(f"{space}-load", f"10.99.{number}.253")  # where clients and workers are
         self.all = [
-            Machine(name, host, folder / name, config_of(name, host, hosts, settings or {}))
+            Machine(
+                name,
+                (f"{space}-{name}", host),
+                folder / name,
+                config_of(name, host, hosts, settings or {}),
+            )
             for name, host in hosts.items()
         ]
 
@@ -215,18 +284,11 @@ class Machines:
         """Make the namespaces and their links; with disks of a size if one is given."""
         bridge = f"jkc{self.number}"
         run("ip", "link", "add", bridge, "type", "bridge")
-        run("ip", "addr", "add", f"{self.load_host}/24", "dev", bridge)
+        run("ip", "addr", "add", f"10.99.{self.number}.254/24", "dev", bridge)
         run("ip", "link", "set", bridge, "up")
+        self.load.build(bridge, f"{bridge}load")
         for machine in self.all:
-            machine.space = f"{PREFIX}-{self.number}-{machine.name}"
-            link = f"{bridge}{machine.name}"
-            run("ip", "netns", "add", machine.space)
-            run("ip", "link", "add", link, "type", "veth", "peer", "eth0", "netns", machine.space)
-            run("ip", "link", "set", link, "master", bridge, "up")
-            inside = ("ip", "-n", machine.space)
-            run(*inside, "addr", "add", f"{machine.host}/24", "dev", "eth0")
-            run(*inside, "link", "set", "eth0", "up")
-            run(*inside, "link", "set", "lo", "up")
+            machine.build(bridge, f"{bridge}{machine.name}")
             if disk_mb:
                 for part in ("nats", "shards"):
                     self._mount(machine.folder / "data" / part, disk_mb)

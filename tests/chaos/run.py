@@ -58,7 +58,10 @@ class Run:
     def _start(self, name: str, extra: dict[str, str], *command: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, *command], env=os.environ | extra, stdout=log, stderr=log
+                self.machines.load.command(sys.executable, *command),
+                env=os.environ | extra,
+                stdout=log,
+                stderr=log,
             )
 
     # What is seen of it.
