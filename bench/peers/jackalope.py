@@ -6,9 +6,10 @@ worker's results are kept by the broker, as they are by default.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from bench.peers.base import PAYLOAD, Peer
 from bench.peers.place import Place
@@ -16,11 +17,14 @@ from bench.peers.processes import Started, is_listening, python_program
 from bench.peers.servers import Server
 from jackalope import Jackalope, gather
 
+#: The variable with the address, where it is not that of one broker at the place's port.
+URL = "JACKALOPE_BENCH_URL"
+
 _PLACE = Place.current()
 _CONCURRENCY = 1_000
 _RESULT_S_MAX = 60
 
-app = Jackalope(f"jackalope://127.0.0.1:{_PLACE.jackalope_port}")
+app = Jackalope(os.environ.get(URL, f"jackalope://127.0.0.1:{_PLACE.jackalope_port}"))
 
 
 @app.task(queue="bench")
@@ -32,7 +36,7 @@ async def noop(payload: bytes) -> bytes:
 class JackalopePeer(Peer):
     """Jackalope with its defaults."""
 
-    packages = ("jackalope",)
+    packages: ClassVar[tuple[str, ...]] = ("jackalope",)
     durability = "fsync"
 
     async def open(self) -> None:

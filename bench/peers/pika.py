@@ -26,13 +26,15 @@ _REPLIES = "amq.rabbitmq.reply-to"
 _ARGUMENTS = {"x-queue-type": Place.current().queue_type}
 
 
-class _Channel:
+class Channel:
     """A channel with confirms whose loop runs only while something is waited for."""
 
     def __init__(self, url: str) -> None:
         self._parameters = pika.URLParameters(url)
         # The loop stands still between calls.
         self._parameters.heartbeat = 0
+        self._error: BaseException | None = None
+        self._is_closing = False
         self._unconfirmed: dict[int, None] = {}
         self._published = 0
         self._reply: bytes | None = None
@@ -41,8 +43,8 @@ class _Channel:
             self._parameters,
             on_open_callback=lambda connection: connection.channel(on_open_callback=self._set_up),
             on_open_error_callback=self._fail,
+            on_close_callback=self._fail,
         )
-        self._error: BaseException | None = None
         self._run()
 
     def publish(self, count: int, *, is_reply_awaited: bool = False) -> bytes | None:
@@ -66,7 +68,7 @@ class _Channel:
 
     def close(self) -> None:
         """Disconnect."""
-        self._connection.add_on_close_callback(self._stop)
+        self._is_closing = True
         self._connection.close()
         self._run()
 
@@ -79,7 +81,8 @@ class _Channel:
         self._connection.ioloop.stop()
 
     def _fail(self, _connection: object, error: BaseException) -> None:
-        self._error = error
+        if not self._is_closing:
+            self._error = error
         self._stop()
 
     def _set_up(self, channel: Any) -> None:
@@ -119,7 +122,7 @@ class Pika(Peer):
     async def open(self) -> None:
         """Start RabbitMQ and connect."""
         self.servers.append(await asyncio.to_thread(start_rabbitmq, self.place))
-        self._channel = _Channel(self.place.amqp_url)
+        self._channel = Channel(self.place.amqp_url)
 
     def worker_command(self) -> Sequence[str]:
         """Return this module."""

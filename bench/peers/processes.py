@@ -73,6 +73,11 @@ class Started:
         """Return the end of its log."""
         return self.log.read_text(errors="replace")[-500:].strip()
 
+    def kill(self) -> None:
+        """Kill the process, and none of its descendants."""
+        self._process.kill()
+        self._process.wait()
+
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Ask it to end, and make it end if it does not."""
         stop_tree(self._process, how)

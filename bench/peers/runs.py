@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from bench.peers import install
@@ -46,14 +46,20 @@ class Settings:
     repeats: int
     redis_fsync: str
     queue_type: str
+    has_memory: bool = True
+    # Three servers take longer to start than one.
+    starts: int = 1
 
 
 def run(settings: Settings) -> dict[str, Figures]:
     """Measure every system, and return its medians or its error by its name."""
-    deadline = time.monotonic() + (_QUICK_S_MAX * settings.repeats if settings.is_quick else 1e9)
+    quick_s = _QUICK_S_MAX * settings.repeats * settings.starts
+    deadline = time.monotonic() + (quick_s if settings.is_quick else 1e9)
     answers: dict[str, list[Figures]] = {name: [] for name in settings.names}
     speed = _QUICK if settings.is_quick else _FULL_SPEED
-    rounds = ([] if settings.is_quick else [_FULL_MEMORY]) + [speed] * settings.repeats
+    speed = replace(speed, has_memory=speed.has_memory and settings.has_memory)
+    memory = [_FULL_MEMORY] if settings.has_memory and not settings.is_quick else []
+    rounds = memory + [speed] * settings.repeats
     for number, plan in enumerate(rounds, 1):
         for name in settings.names:
             # What failed twice and never ran will not run the next time.
@@ -80,7 +86,7 @@ def _run_once(settings: Settings, name: str, plan: Plan, remaining_s: float) -> 
     }
     try:
         (folder / "request.json").write_text(json.dumps(request))
-        seconds_max = _QUICK_CHILD_S_MAX if settings.is_quick else _CHILD_S_MAX
+        seconds_max = _QUICK_CHILD_S_MAX * settings.starts if settings.is_quick else _CHILD_S_MAX
         return _in_child(name, folder, min(seconds_max, remaining_s))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -123,10 +129,11 @@ def _summary(answers: Sequence[Figures]) -> Figures:
     errors = [answer["error"] for answer in answers if "error" in answer]
     if not any(answer["end_to_end_per_s"] for answer in good):
         return {"error": errors[0] if errors else "no run measured its speed"}
-    summary: Figures = {}
+    summary: Figures = {"spread": {}}
     for figure in FIGURES:
         values = [answer[figure] for answer in good if answer[figure] is not None]
         summary[figure] = statistics.median(values) if values else None
+        summary["spread"][figure] = [min(values, default=None), max(values, default=None)]
     summary["durability"] = good[-1]["durability"]
     summary["version"] = good[-1]["version"]
     notes = dict.fromkeys(note for answer in good for note in answer["notes"])

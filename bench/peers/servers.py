@@ -10,11 +10,18 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.peers.place import Place
 from bench.peers.processes import Started, free_port, is_listening
 
+_NO_SPINNING = "+sbwt none +sbwtdcpu none +sbwtdio none"
+_FORMATION = (
+    "peer_discovery_backend = classic_config",
+    "randomized_startup_delay_range.min = 0",
+    "randomized_startup_delay_range.max = 1",
+)
 _RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 _POSTGRES = Path("/usr/lib/postgresql")
 
@@ -33,6 +40,10 @@ class Server:
     def pids(self) -> list[int]:
         """Return the processes whose memory and CPU are the server's."""
         return [self._processes[-1].pid]
+
+    def kill(self) -> None:
+        """Kill the process that matters, with its descendants."""
+        self._processes[-1].stop(signal.SIGKILL)
 
     def stop(self) -> None:
         """Stop every process of it."""
@@ -75,57 +86,102 @@ def start_redis(place: Place) -> Server:
 
 def start_rabbitmq(place: Place, *, management_port: int | None = None, flags: str = "") -> Server:
     """Start RabbitMQ with a name daemon of its own, and its management plugin if asked to."""
-    if not _RABBITMQ.exists():
-        raise _not_installed("rabbitmq-server")
-    folder = _folder(place, "rabbitmq")
-    epmd_port = free_port()
-    plugins, settings = "", "log.console = false\nlog.file.level = warning\n"
+    plugins, settings = "", ""
     if management_port is not None:
         plugins = "rabbitmq_management"
-        settings += f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {management_port}\n"
+        settings = f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {management_port}\n"
         # What it shows of queues is five seconds old otherwise.
         settings += "collect_statistics_interval = 200\n"
-    (folder / "enabled_plugins").write_text(f"[{plugins}].\n")
-    (folder / "rabbitmq.conf").write_text(settings)
-    (folder / "rabbitmq-env.conf").touch()
-    environment = {
-        "HOME": str(folder),
-        "ERL_CRASH_DUMP": str(folder / "erl_crash.dump"),
-        "ERL_EPMD_ADDRESS": "127.0.0.1",
-        "ERL_EPMD_PORT": str(epmd_port),
-        "RABBITMQ_NODENAME": f"bench{place.rabbitmq_port}@localhost",
-        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
-        "RABBITMQ_NODE_PORT": str(place.rabbitmq_port),
-        "RABBITMQ_DIST_PORT": str(free_port()),
-        "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
-        "RABBITMQ_LOG_BASE": str(folder / "log"),
-        "RABBITMQ_PID_FILE": str(folder / "pid"),
-        "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
-        "RABBITMQ_CONF_ENV_FILE": str(folder / "rabbitmq-env.conf"),
-        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
-        "RABBITMQ_GENERATED_CONFIG_DIR": str(folder / "generated"),
-        # Schedulers that spin while idle take the cores from the client and the worker beside them.
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"+sbwt none +sbwtdcpu none +sbwtdio none {flags}",
-    }
-    # Started first, or RabbitMQ would leave one behind as a daemon.
-    epmd = Started(
-        ["epmd", "-port", str(epmd_port), "-address", "127.0.0.1"],
-        folder / "epmd.log",
-        environment=environment,
-    )
-    epmd.wait_until(lambda: is_listening(epmd_port))
+    epmd = _start_epmd(place, epmd_port := free_port())
     try:
-        node = Started([str(_RABBITMQ)], folder / "output", environment=environment)
-        server = Server(_rabbitmq_version(), epmd, node, how_to_stop=signal.SIGKILL)
-    except OSError:
+        node = _Rabbit(place, place.rabbitmq_port, epmd_port, flags)
+        return Server(
+            _rabbitmq_version(), epmd, node.start(settings, plugins), how_to_stop=signal.SIGKILL
+        )
+    except (OSError, RuntimeError):
         epmd.stop()
         raise
+
+
+def start_rabbitmqs(place: Place, ports: Sequence[int]) -> list[Server]:
+    """Start the nodes of a cluster of RabbitMQ; the first is stopped last, with the name daemon."""
+    epmd = _start_epmd(place, epmd_port := free_port())
+    nodes = [_Rabbit(place, port, epmd_port) for port in ports]
+    # They are started one after the other, so that none has to wait for a race to be over.
+    settings = "".join(f"cluster_formation.{line}\n" for line in _FORMATION) + "".join(
+        f"cluster_formation.classic_config.nodes.{number} = {node.name}\n"
+        for number, node in enumerate(nodes, 1)
+    )
+    started = [epmd]
     try:
-        node.wait_until(lambda: is_listening(place.rabbitmq_port))
-    except RuntimeError:
-        server.stop()
+        for node in nodes:
+            started.append(node.start(settings))  # noqa: PERF401 - one may fail
+    except (OSError, RuntimeError):
+        for each in reversed(started):
+            each.stop(signal.SIGKILL)
         raise
-    return server
+    first, *others = started[1:]
+    return [
+        Server(_rabbitmq_version(), epmd, first, how_to_stop=signal.SIGKILL),
+        *(Server("", each, how_to_stop=signal.SIGKILL) for each in others),
+    ]
+
+
+def _start_epmd(place: Place, port: int) -> Started:
+    """Start a name daemon, or the first node would leave one behind."""
+    environment = {"ERL_EPMD_ADDRESS": "127.0.0.1", "ERL_EPMD_PORT": str(port)}
+    command = ["epmd", "-port", str(port), "-address", "127.0.0.1"]
+    epmd = Started(command, place.path / "epmd.log", environment=environment)
+    epmd.wait_until(lambda: is_listening(port))
+    return epmd
+
+
+class _Rabbit:
+    """One node of RabbitMQ, in a folder of its own."""
+
+    def __init__(self, place: Place, port: int, epmd_port: int, flags: str = "") -> None:
+        if not _RABBITMQ.exists():
+            raise _not_installed("rabbitmq-server")
+        self.name = f"bench{port}@localhost"
+        self._port = port
+        self._folder = folder = _folder(place, f"rabbitmq-{port}")
+        self._environment = {
+            "HOME": str(folder),
+            "ERL_CRASH_DUMP": str(folder / "erl_crash.dump"),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(epmd_port),
+            "RABBITMQ_NODENAME": self.name,
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(port),
+            "RABBITMQ_DIST_PORT": str(free_port()),
+            "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_PID_FILE": str(folder / "pid"),
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+            "RABBITMQ_CONF_ENV_FILE": str(folder / "rabbitmq-env.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+            "RABBITMQ_GENERATED_CONFIG_DIR": str(folder / "generated"),
+            # Schedulers that spin while idle take the cores from the client and the worker.
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{_NO_SPINNING} {flags}",
+        }
+
+    def start(self, settings: str, plugins: str = "") -> Started:
+        """Start it, and return when it accepts connections."""
+        folder = self._folder
+        (folder / "enabled_plugins").write_text(f"[{plugins}].\n")
+        logging = "log.console = false\nlog.file.level = warning\n"
+        (folder / "rabbitmq.conf").write_text(logging + settings)
+        (folder / "rabbitmq-env.conf").touch()
+        cookie = folder / ".erlang.cookie"
+        cookie.write_text("JACKALOPEBENCH")  # By it the nodes of a cluster know each other.
+        cookie.chmod(0o400)
+        node = Started([str(_RABBITMQ)], folder / "output", environment=self._environment)
+        try:
+            node.wait_until(lambda: is_listening(self._port))
+        except RuntimeError:
+            node.stop(signal.SIGKILL)
+            raise
+        return node
 
 
 def start_postgres(place: Place) -> Server:
