@@ -110,10 +110,10 @@ class _Node(Server):
 
 def brokers_in(folder: Path, ports: Sequence[int]) -> list[Broker]:
     """Prepare three nodes whose native doors are at these ports."""
-    routes = [free_port() for _ in NAMES]
+    routes = [(free_port(), free_port()) for _ in NAMES]
     members = [
-        f"{name}=127.0.0.1 native={port} route={route}"
-        for name, port, route in zip(NAMES, ports, routes, strict=True)
+        f"{name}=127.0.0.1 native={port} route={route} peer={peer}"
+        for name, port, (route, peer) in zip(NAMES, ports, routes, strict=True)
     ]
     return [
         Broker(
