@@ -38,7 +38,7 @@ from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, Effect, Reply, TaskEnded
 from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.refusals import Refusal
-from jackalope.storage import DiskFull, Fenced, Journal, Storage, StorageFault
+from jackalope.storage import DiskFull, Fenced, Storage, StorageFault
 
 if TYPE_CHECKING:
     from jackalope.broker.cluster.peers import Peers
@@ -300,8 +300,8 @@ class Broker:
         await self._flusher.flush()
 
     @property
-    def journal(self) -> Journal:
-        return self._storage.journal
+    def storage(self) -> Storage:
+        return self._storage
 
     def _unnamed(self, blobs: Iterable[str]) -> list[str]:
         return self.engine.unnamed(blobs)
@@ -372,6 +372,13 @@ class Broker:
         """Write history behind what was followed, and answer what waits for that."""
         self._inbox.end_turn()
         self._flusher.step(self._clock.now_us())
+
+    async def adopt(self) -> None:
+        """Throw the state away for a copy of another node's that was received."""
+        await self._flusher.drop()
+        await self.in_journal(self._storage.adopt)
+        self.engine.rebuild()
+        self.access.follow(self.engine.core.book)
 
     def end_sessions(self, why: str) -> None:
         """Close every session, and drop what they have sent and nothing has decided."""

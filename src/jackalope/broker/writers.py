@@ -162,6 +162,13 @@ class Flusher:
                 await asyncio.wait([self._written])
             self.step(self._clock.now_us())
 
+    async def drop(self) -> None:
+        """Forget what was to be written, once nothing is being written."""
+        if self._written is not None:
+            await asyncio.wait([self._written])
+        self._flush = self._written = None
+        _resolve(self._awaited)
+
     def close(self) -> None:
         self._thread.shutdown()
 

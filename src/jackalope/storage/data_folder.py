@@ -31,6 +31,7 @@ from jackalope.storage.ports import INTERVAL_US_DEFAULT, Blobs, Journal, Level
 from jackalope.storage.shared.journal import SharedJournal
 from jackalope.storage.shared.log import LogEngine
 from jackalope.storage.shared.mirror import open_mirror
+from jackalope.storage.snapshots import install
 from jackalope.storage.sqlite.history import History
 from jackalope.storage.sqlite.salvage import integrity_problems, set_aside
 from jackalope.storage.sqlite.series import SeriesStore
@@ -168,6 +169,7 @@ class Storage:
             make_folder(home)
             keep_private(home)
             lock.note(Level.FSYNC)
+            install(home)  # What was received before a crash.
             if history_is_small(home) and (problems := integrity_problems(home / HISTORY)):
                 raise Corrupt(
                     f"{home / HISTORY}: {problems[0]}. Remove the folder {home}: the "
@@ -210,6 +212,26 @@ class Storage:
             series=series,
             _opened=opened,
         )
+
+    @property
+    def home(self) -> Path | None:
+        """The folder of the history; None if it is in memory."""
+        if self.path is None:
+            return None
+        return self.path / SHARDS / "0" if self.journal.is_shared else self.path
+
+    def adopt(self) -> None:
+        """Put the copy of another node's state that was received in the place of this one's.
+
+        Nothing may be written meanwhile.
+        """
+        journal, home = self.journal, self.home
+        if home is None or not isinstance(journal, SharedJournal):
+            raise BrokenInvariant("only a node of a cluster takes over another's state")
+        journal.mirror.close()
+        self.history.reopen(lambda: install(home))
+        mirror, _ = open_mirror(home / MIRROR, self.history.applied())
+        journal.adopt(mirror)
 
     def flush(self, sequence: int, changes: Changes) -> list[str]:
         """Write changes to history, once the journal is sure to hold what caused them.

@@ -96,6 +96,14 @@ class EntriesHead(Message):
     last: int  # the last batch that is here
 
 
+class SnapshotHead(Message):
+    """A copy of a node's history, as parts."""
+
+    sequence: int  # of the last batch in it
+    digest: bytes  # of the log through that batch
+    size: int
+
+
 class Part(Message):
     """Some bytes of a long answer."""
 
@@ -134,12 +142,17 @@ class AskEntries(Message):
     bytes_max: int  # after how many bytes to end
 
 
+class AskSnapshot(Message):
+    """Asks for a copy of the history: a `SnapshotHead`, and parts."""
+
+
 FROM_HOST: dict[PeerKind, type[Message]] = {
     PeerKind.CHALLENGE: Challenge,
     PeerKind.WELCOME: Welcome,
     PeerKind.REFUSED: Refused,
     PeerKind.STATUS: NodeStatus,
     PeerKind.ENTRIES: EntriesHead,
+    PeerKind.SNAPSHOT: SnapshotHead,
     PeerKind.PART: Part,
     PeerKind.END: End,
 }
@@ -148,6 +161,7 @@ FROM_GUEST: dict[PeerKind, type[Message]] = {
     PeerKind.GREETING: Greeting,
     PeerKind.STATUS: AskStatus,
     PeerKind.ENTRIES: AskEntries,
+    PeerKind.SNAPSHOT: AskSnapshot,
 }
 
 host_codec = Codec(sends=FROM_HOST, hears=FROM_GUEST)

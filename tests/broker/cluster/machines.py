@@ -11,6 +11,9 @@ from typing import ParamSpec
 from jackalope.broker.access import THE_BROKER
 from jackalope.broker.cluster.leadership import Role, Timing
 from jackalope.broker.cluster.node import Node
+from jackalope.broker.cluster.peer_host import PeerHost
+from jackalope.broker.cluster.peer_link import Credentials
+from jackalope.broker.cluster.peers import Peers
 from jackalope.broker.local_session import LocalSession
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
@@ -18,9 +21,11 @@ from jackalope.core.commands import SubmitTasks
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.ids import TaskId
 from jackalope.core.task import TaskSpec
+from jackalope.doors.peer import PeerDoor
 from jackalope.storage import OutOfReach, Storage
 from jackalope.storage.memory import MemoryBlobs
 from jackalope.storage.shared.log import LogEngine, LogState, Put
+from tests.ports import free_port
 
 #: Four times quicker than in earnest, so that a test takes seconds.
 QUICK = Timing(
@@ -110,6 +115,8 @@ class Machine:
         self.node: Node
         self.broker: Broker
         self.is_up = False
+        self.peer_ports: dict[str, int] = {}  # of all machines, where they have them
+        self.door: PeerDoor | None = None
 
     async def start(self) -> None:
         self.wire = Wire(self._engine())
@@ -118,15 +125,32 @@ class Machine:
         self.node = Node(self.broker, storage.journal, self._place, QUICK)  # type: ignore[arg-type]
         await self.node.start()
         self.is_up = True
+        if self.peer_ports:
+            await self._open_peer_door()
+
+    async def _open_peer_door(self) -> None:
+        where = {name: ("127.0.0.1", port) for name, port in self.peer_ports.items()}
+        host = PeerHost(self.broker, "c", self.name, self.node)
+        self.door = PeerDoor(host, where[self.name], "s")
+        await self.door.start()
+        self.broker.peers = Peers(where, Credentials("s", "c", self.name))
+        self.broker.peers.start()
+
+    async def _close_peer_door(self) -> None:
+        if self.door is not None and self.broker.peers is not None:
+            await self.door.stop()
+            await self.broker.peers.stop()
 
     async def stop(self) -> None:
         """Stop in good order."""
         self.is_up = False
+        await self._close_peer_door()
         await self.node.stop()
 
     async def lose(self) -> None:
         """Let the node be gone at once, as if its power had failed: nothing more leaves it."""
         self.is_up = False
+        await self._close_peer_door()
         self.wire.is_cut = True
         task = self.broker._task
         assert task is not None
@@ -195,10 +219,14 @@ class Cluster:
 
 @asynccontextmanager
 async def running(
-    folder: Path, engine: Callable[[], LogEngine], count: int = 3
+    folder: Path, engine: Callable[[], LogEngine], count: int = 3, *, has_peers: bool = False
 ) -> AsyncIterator[Cluster]:
     machines = [Machine(name, n, folder / name, engine) for n, name in enumerate("abcde"[:count])]
     cluster = Cluster(machines)
+    if has_peers:
+        ports = {machine.name: free_port() for machine in machines}
+        for machine in machines:
+            machine.peer_ports = ports
     try:
         for machine in machines:
             await machine.start()

@@ -29,6 +29,7 @@ from jackalope.broker.cluster.leadership import (
     HeardHandOver,
     MetNewer,
     Move,
+    Restored,
     Role,
     StepDown,
     Stop,
@@ -40,11 +41,14 @@ from jackalope.broker.cluster.leadership import (
     next_us,
     step,
 )
+from jackalope.broker.cluster.peer_link import PeerGone
+from jackalope.broker.cluster.restoring import receive
 from jackalope.broker.service import Broker
 from jackalope.core.durations import MILLISECOND, SECOND
-from jackalope.storage import DiskFull, Fenced, NewerFormat, OutOfReach, StorageFault
+from jackalope.storage import Corrupt, DiskFull, Fenced, NewerFormat, OutOfReach, StorageFault
 from jackalope.storage.entry import Kind
 from jackalope.storage.shared.journal import Astray, Behind, Claim, HandOver, Heard, SharedJournal
+from jackalope.storage.snapshots import StateMark
 
 log = structlog.get_logger(component="cluster")
 
@@ -56,6 +60,9 @@ _SLICE_NS = 5_000_000
 #: replica that has just become the one that decides may lag for a moment.
 _DOUBTS_MAX = 20
 _DOUBT_S = 0.25
+
+#: The pause before all members are asked again for their state.
+_RESTORE_S = 1.0
 
 
 class Status(NamedTuple):
@@ -161,7 +168,9 @@ class Node:
                     action = await self._hand_over()
                 case Action.FOLLOW:
                     action = await self._rejoin()
-                case Action.STAND_STILL | Action.RESTORE:
+                case Action.RESTORE:
+                    action = await self._restore()
+                case Action.STAND_STILL:
                     action = await self._stand_still()
                 case _:
                     action = await self._follow()
@@ -276,6 +285,61 @@ class Node:
         if entry.kind == Kind.HAND_OVER:
             return HeardHandOver(entry.epoch, msgspec.msgpack.decode(entry.body, type=HandOver).to)
         return HeardEntry(entry.epoch)
+
+    async def _restore(self) -> Action:
+        """Take over the state of another node, whichever has one that the log continues."""
+        log.warning("this node restores its state from another", why=self.view.why)
+        while not self._is_stopping:
+            for name in self._sources():
+                try:
+                    mark = await self._restore_from(name)
+                except (PeerGone, DiskFull, Corrupt, OutOfReach) as fault:
+                    log.warning("not restored", member=name, fault=str(fault))
+                    continue
+                log.info("restored", member=name, sequence=mark.sequence)
+                self._end = None
+                return self._do(Restored())
+            self._broker.follow_behind()
+            await asyncio.sleep(_RESTORE_S)
+        return self._do(Stop())
+
+    def _sources(self) -> list[str]:
+        """Return the members that answer, those that have come furthest first, and not the leader.
+
+        A copy costs the one that makes it a little time.
+        """
+        peers = self._broker.peers
+        told = [] if peers is None else [each.status for each in peers.known.values()]
+        order = sorted(
+            (each.role == Role.LEADING, -each.flushed, each.node)
+            for each in told
+            if each is not None
+        )
+        return [name for *_, name in order if peers and peers.known[name].is_reachable]
+
+    async def _restore_from(self, name: str) -> StateMark:
+        peers, home = self._broker.peers, self._broker.storage.home
+        if peers is None or home is None:
+            raise PeerGone("it is not asked yet")
+        begins = await self._broker.in_journal(self._journal.begins)
+        link = await peers.connect(name)
+        try:
+            mark = await receive(
+                link,
+                home,
+                lambda sequence: self._lacks(sequence, begins),
+                lambda: self._is_stopping,
+            )
+        finally:
+            await link.leave()
+        await self._broker.adopt()
+        return mark
+
+    def _lacks(self, sequence: int, begins: int) -> str:
+        """Return why a state is of no use to this node; nothing if it is."""
+        if sequence + 1 < begins or sequence <= self._broker.engine.sequence:
+            return f"its state ends at batch {sequence}, and the log begins at {begins}"
+        return ""
 
     async def _stand_still(self) -> Action:
         """Wait for a person, or for the end."""

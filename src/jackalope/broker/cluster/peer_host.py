@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
 from jackalope import __version__
 from jackalope.broker.clock import wall_us
+from jackalope.broker.cluster.leadership import Role
 from jackalope.broker.cluster.node import Node
 from jackalope.broker.cluster.peer_link import PeerRefused
 from jackalope.broker.service import Broker
 from jackalope.core.records import LEVEL
+from jackalope.storage.entry import NO_DIGEST
 from jackalope.storage.segments.journal import SegmentJournal
 from jackalope.storage.shared.journal import SharedJournal
-from jackalope.wire.peer import ENTRIES_BYTES_MAX, AskEntries, EntriesHead, NodeStatus
+from jackalope.storage.snapshots import copy_path, drop_copies
+from jackalope.wire.peer import ENTRIES_BYTES_MAX, AskEntries, EntriesHead, NodeStatus, SnapshotHead
 
 #: What a broker is that has no others.
 ALONE = "alone"
 
 _LEVEL_MIN = 1
+
+#: How long history may take to have what memory has before it is copied, how many copies are lent
+#: at once, and how much of one is read at a time.
+_FLUSH_S = 30.0
+_COPIES_MAX = 2
+_CHUNK_BYTES = 1024 * 1024
 
 
 class PeerHost:
@@ -25,6 +39,9 @@ class PeerHost:
         self.cluster = cluster
         self.node = name
         self._broker = broker
+        if broker.storage.home is not None:
+            drop_copies(broker.storage.home)
+        self._copying = asyncio.Semaphore(_COPIES_MAX)
         self._node = node
 
     def status(self) -> NodeStatus:
@@ -49,6 +66,12 @@ class PeerHost:
             why="" if told is None else told.why,
         )
 
+    def _journal(self) -> SegmentJournal | SharedJournal:
+        journal = self._broker.storage.journal
+        if not isinstance(journal, SegmentJournal | SharedJournal):
+            raise PeerRefused("the journal of this broker is not kept in segments")
+        return journal
+
     async def entries(self, asked: AskEntries) -> tuple[EntriesHead, list[bytes]]:
         """Return what follows an entry in this node's own copy of the log.
 
@@ -56,11 +79,42 @@ class PeerHost:
             PeerRefused: it has none.
             StorageFault: it is damaged.
         """
-        journal = self._broker.journal
-        if not isinstance(journal, SegmentJournal | SharedJournal):
-            raise PeerRefused("the journal of this broker is not kept in segments")
+        journal = self._journal()
         bytes_max = max(0, min(asked.bytes_max, ENTRIES_BYTES_MAX))
         found = await self._broker.off_loop(
             lambda: journal.entries(asked.sequence, asked.digest, bytes_max)
         )
         return EntriesHead(found is not None, journal.last()), found or []
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[tuple[SnapshotHead, AsyncIterator[bytes]]]:
+        """Lend a copy of the history as it is now, and where in the log it stands.
+
+        Raises:
+            PeerRefused: this node has no state to give.
+            StorageFault: it cannot be copied.
+        """
+        home, journal = self._broker.storage.home, self._journal()
+        role = None if self._node is None else self._node.view.role
+        if home is None or role in {Role.RESTORING, Role.QUARANTINED, Role.STOPPED}:
+            raise PeerRefused(f"this node is {role}")
+        async with self._copying:
+            with suppress(TimeoutError):  # Then it is a little older.
+                async with asyncio.timeout(_FLUSH_S):
+                    await self._broker.flush()
+            path = copy_path(home)
+            try:
+                sequence, digest = await asyncio.to_thread(
+                    self._broker.engine.history.copy_to, path, journal.digest_at
+                )
+                if digest is None or (sequence and digest == NO_DIGEST):
+                    raise PeerRefused(f"where batch {sequence} stands in the log is not known")
+                yield SnapshotHead(sequence, digest, path.stat().st_size), _chunks(path)
+            finally:
+                path.unlink(missing_ok=True)
+
+
+async def _chunks(path: Path) -> AsyncIterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+            yield chunk

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import suppress
 from hashlib import blake2b
 from hmac import compare_digest
@@ -122,10 +122,10 @@ class PeerLink:
         await self.send(request)
         return await self.expect(shape)
 
-    async def send_parts(self, chunks: Iterable[bytes]) -> None:
+    async def send_parts(self, chunks: AsyncIterable[bytes]) -> None:
         """Send a long answer, and its digest."""
         digest, size = blake2b(), 0
-        for chunk in chunks:
+        async for chunk in chunks:
             for begin in range(0, len(chunk), PART_BYTES):
                 data = chunk[begin : begin + PART_BYTES]
                 digest.update(data)

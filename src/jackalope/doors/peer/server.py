@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, suppress
 from hmac import compare_digest
 from typing import Protocol
 
@@ -23,12 +24,14 @@ from jackalope.wire.peer import (
     PEER_VERSION,
     REQUEST_BYTES_MAX,
     AskEntries,
+    AskSnapshot,
     AskStatus,
     Challenge,
     EntriesHead,
     Greeting,
     NodeStatus,
     Refused,
+    SnapshotHead,
     Welcome,
     host_codec,
     proof_of_guest,
@@ -54,6 +57,9 @@ class Host(Protocol):
 
     async def entries(self, asked: AskEntries) -> tuple[EntriesHead, list[bytes]]:
         """Return what follows an entry in this node's own copy of the log."""
+
+    def snapshot(self) -> AbstractAsyncContextManager[tuple[SnapshotHead, AsyncIterator[bytes]]]:
+        """Lend a copy of the history."""
 
 
 class PeerDoor:
@@ -157,6 +163,15 @@ class PeerDoor:
             case AskEntries():
                 head, entries = await self._host.entries(request)
                 await link.send(head)
-                await link.send_parts(entries)
+                await link.send_parts(_one_by_one(entries))
+            case AskSnapshot():
+                async with self._host.snapshot() as (copy, chunks):
+                    await link.send(copy)
+                    await link.send_parts(chunks)
             case _:
                 raise PeerRefused(f"unexpected {type(request).__name__}")
+
+
+async def _one_by_one(entries: list[bytes]) -> AsyncIterator[bytes]:
+    for entry in entries:
+        yield entry

@@ -123,6 +123,22 @@ class SharedJournal:
         self._is_placed = False
         self.mark = Mark(0, mirror.last(), mirror.digest, mirror.epoch())
 
+    def adopt(self, mirror: Mirror) -> None:
+        """Go on with another mirror; `find_place` comes next."""
+        self.mirror = mirror
+        self._leads = self.is_fenced = False
+        self.mark = Mark(0, mirror.last(), mirror.digest, mirror.epoch())
+
+    def begins(self) -> int:
+        """Return the batch with which the log begins, or behind which it does.
+
+        Raises:
+            OutOfReach: the log does not answer.
+        """
+        message = self.log.get(self.log.start())
+        place = None if message is None else place_of(message)
+        return 0 if place is None else place.sequence
+
     # Following.
 
     def find_place(self) -> None:

@@ -10,10 +10,11 @@ import sqlite3
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from operator import itemgetter
 from pathlib import Path
+from typing import TypeVar
 from zlib import crc32
 
 import msgspec
@@ -27,6 +28,7 @@ from jackalope.core.lifecycle import State
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.changes import Changes, Counters, Entity
 from jackalope.core.task import TaskRow
+from jackalope.storage.faults import naming_faults
 from jackalope.storage.ports import (
     BadCursor,
     BatchSummary,
@@ -64,6 +66,8 @@ _BATCHES = """
 
 OVERDUE = f"SELECT max(forget_us) FROM (SELECT forget_us {PAST} ORDER BY forget_us LIMIT ?)"
 
+T = TypeVar("T")
+
 _decode_counters = msgspec.json.Decoder(Counters).decode
 
 
@@ -76,12 +80,37 @@ class History:
     """
 
     def __init__(self, path: Path | None, lock: int | None = None) -> None:
-        self._db = open_history(path)
+        self._path = path
+        self._lock = lock
+        self._open()
+
+    def _open(self) -> None:
+        self._db = open_history(self._path)
         with self._db.reading() as connection:
-            self._applied = _read_meta(connection)[0]
+            self._applied = sequence_in(connection)
         self._writer: Writer | WriterProcess = Writer(self._db)
-        if path is not None and lock is not None:
-            self._writer = WriterProcess(path, lock, self._writer)
+        if self._path is not None and self._lock is not None:
+            self._writer = WriterProcess(self._path, self._lock, self._writer)
+
+    def reopen(self, change: Callable[[], object]) -> None:
+        """Let the file be replaced while it is closed. Nothing may be written meanwhile."""
+        self.close()
+        change()
+        self._open()
+
+    def copy_to(self, path: Path, look: Callable[[int], T]) -> tuple[int, T]:
+        """Copy everything to another file, as it is at one moment; writing goes on meanwhile.
+
+        Returns:
+            The sequence of the copy, and what `look` returned about it at that moment.
+        """
+        with self._db.reading() as connection, closing(sqlite3.connect(path)) as target:
+            connection.execute("BEGIN")
+            sequence = sequence_in(connection)
+            found = look(sequence)
+            with naming_faults(path):
+                connection.backup(target)
+        return sequence, found
 
     def write(self, sequence: int, changes: Changes) -> list[str]:
         """Write changes in one transaction, together with the sequence of the last batch in them.
@@ -271,6 +300,11 @@ class History:
         with self._db.reading() as connection:
             found = execute_in(connection, sql, wanted, *params)
         return [from_columns(self._db.file, columns) for columns in found]
+
+
+def sequence_in(connection: sqlite3.Connection) -> int:
+    """Return the sequence of the last write to a file."""
+    return _read_meta(connection)[0]
 
 
 def _read_meta(connection: sqlite3.Connection) -> tuple[int, Counters]:
