@@ -123,12 +123,12 @@ class Process:
 class Brokers:
     """The nodes of one cluster."""
 
-    def __init__(self, folder: Path, count: int = 3) -> None:
+    def __init__(self, folder: Path, count: int = 3, **more: Any) -> None:
         names = "abcde"[:count]
-        ports = {name: [free_port() for _ in range(6)] for name in names}
+        ports = {name: [free_port() for _ in range(7)] for name in names}
         members = [
-            f"{name}=127.0.0.1 native={native} http={http} route={route} peer={peer}"
-            for name, (native, http, route, peer, _, _) in ports.items()
+            f"{name}=127.0.0.1 native={native} http={http} amqp={amqp} route={route} peer={peer}"
+            for name, (native, http, amqp, route, peer, _, _) in ports.items()
         ]
         self.all = [
             Process(
@@ -139,6 +139,7 @@ class Brokers:
                     # A peer that is stopped, not gone, is noticed by its silence alone.
                     "native": {"port": native, "heartbeat": "500ms"},
                     "http": {"port": http},
+                    "amqp": {"enabled": True, "port": amqp},
                     "cluster": {
                         "id": "test",
                         "node": name,
@@ -147,15 +148,21 @@ class Brokers:
                         "nats_port": nats,
                         "monitor_port": monitor,
                     },
+                    **more,
                 },
             )
-            for name, (native, http, _, _, nats, monitor) in ports.items()
+            for name, (native, http, amqp, _, _, nats, monitor) in ports.items()
         ]
 
     @property
     def address(self) -> str:
         """Where clients find the cluster."""
         return "jackalope://" + ",".join(each.address("native") for each in self.all)
+
+    def follower(self) -> Process:
+        """Return a node that follows, while another leads."""
+        leader = self.leader()
+        return next(each for each in self.all if each is not leader and each.is_up)
 
     def leader(self) -> Process:
         """Return the node that leads, once one does."""
@@ -182,8 +189,8 @@ def until(
 
 
 @contextmanager
-def running(folder: Path, count: int = 3) -> Iterator[Brokers]:
-    brokers = Brokers(folder, count)
+def running(folder: Path, count: int = 3, **more: Any) -> Iterator[Brokers]:
+    brokers = Brokers(folder, count, **more)
     try:
         for each in brokers.all:
             each.start()

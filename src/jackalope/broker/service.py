@@ -76,6 +76,8 @@ class TurnListener(Protocol):
 class Leader(Protocol):
     """Who leads a cluster, and what may be answered from memory."""
 
+    changed: list[Callable[[], None]]  # called when another node leads, or none is known
+
     @property
     def epoch(self) -> int:
         """How often the leader has changed."""

@@ -12,9 +12,11 @@ import structlog
 
 from jackalope.broker.cluster.members import Member, members_of, timing_of
 from jackalope.broker.cluster.node import Node
+from jackalope.broker.config.exposure import client_context
 from jackalope.broker.config.schema import ClusterConfig, ClusterLog, Config
 from jackalope.broker.service import Broker
 from jackalope.core.assertions import must
+from jackalope.doors.forwarding import Forwarding
 from jackalope.storage import Blobs, OutOfReach, Storage
 from jackalope.storage.shared.journal import SharedJournal
 from jackalope.storage.shared.log import LogEngine
@@ -106,6 +108,12 @@ class ClusterPlace:
         node.find = self._find
         self._supervising = asyncio.create_task(self.supervise(), name="jackalope-nats-server")
         return node
+
+    def forwarding(self, node: Node) -> Forwarding:
+        """Return what the doors do with those who should be at another node."""
+        cluster = self._config.cluster
+        tls = client_context(self._config.tls, self._config.peer.ca)
+        return Forwarding(node, cluster.forward, cluster.secret, tls)
 
     async def _declare(self, broker: Broker) -> None:
         from jackalope.cli.serving import declare

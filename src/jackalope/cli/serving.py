@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from jackalope.broker.telemetry.tracing import Tracer
     from jackalope.cli.cluster import ClusterPlace
     from jackalope.doors.amqp import AmqpDoor
+    from jackalope.doors.forwarding import Forwarding
     from jackalope.doors.http.app import HttpDoor
     from jackalope.doors.http.management.server import ManagementDoor
     from jackalope.pools.launcher import Launcher
@@ -85,9 +86,9 @@ async def run_broker(config: Config, *, accepts_loss: bool = False) -> Exit:
     listeners: list[TurnListener] = [event_log, *tracers]
     place = _place_in_cluster(config)
     broker = _make(config, await _open(config, place, accepts_loss=accepts_loss), listeners)
-    worker: Work = broker if place is None else place.node(broker)
+    worker, forwarding = _join(broker, place)
     try:
-        doors = await _start(broker, worker, config)
+        doors = await _start(broker, worker, config, forwarding)
     except BaseException:
         with suppress(Exception):
             await worker.stop()
@@ -217,7 +218,20 @@ def _tracers(config: Config) -> list[Tracer]:
     return [Tracer(config.telemetry.endpoint)]
 
 
-async def _start(broker: Broker, worker: Work, config: Config) -> list[Door]:
+def _join(broker: Broker, place: ClusterPlace | None) -> tuple[Work, Forwarding | None]:
+    """Return what works, and what the doors do while another node leads."""
+    if place is None:
+        return broker, None
+    node = place.node(broker)
+    try:
+        return node, place.forwarding(node)
+    except ValueError as error:
+        raise bad_config([str(error)]) from None
+
+
+async def _start(
+    broker: Broker, worker: Work, config: Config, forwarding: Forwarding | None
+) -> list[Door]:
     """Bring the broker to work, declare what is configured, and open the doors."""
     if problems := exposure_problems(config, has_keys=bool(broker.access.all_keys())):
         raise bad_config(problems)
@@ -227,10 +241,10 @@ async def _start(broker: Broker, worker: Work, config: Config) -> list[Door]:
     pools = await start_pools(broker, config, launchers)
     if broker.leader is None:
         await declare(broker, config)
-    native = await _open_native(broker, config, tls)
+    native = await _open_native(broker, config, tls, forwarding)
     # Said at once: the other doors take a while to load.
     address = _announce(config, native)
-    amqp = await _open_amqp(broker, config)
+    amqp = await _open_amqp(broker, config, forwarding)
     begin_pools(pools, config, native.port, 0 if amqp is None else amqp.port)
     http = await _open_http(broker, config, tls)
     pages = "" if http is None else _announce_http(config, http)
@@ -254,9 +268,11 @@ def _tls(config: Config, client_ca: str = "") -> ssl.SSLContext | None:
         raise bad_config([str(error)]) from None
 
 
-async def _open_native(broker: Broker, config: Config, tls: ssl.SSLContext | None) -> NativeDoor:
+async def _open_native(
+    broker: Broker, config: Config, tls: ssl.SSLContext | None, forwarding: Forwarding | None
+) -> NativeDoor:
     native = config.native
-    door = NativeDoor(broker, native, tls if native.tls else None)
+    door = NativeDoor(broker, native, tls if native.tls else None, forwarding)
     try:
         await door.start()
     except OSError as error:
@@ -282,14 +298,16 @@ async def _open_http(broker: Broker, config: Config, tls: ssl.SSLContext | None)
     return door
 
 
-async def _open_amqp(broker: Broker, config: Config) -> AmqpDoor | None:
+async def _open_amqp(
+    broker: Broker, config: Config, forwarding: Forwarding | None
+) -> AmqpDoor | None:
     amqp = config.amqp
     if not amqp.enabled:
         return None
     from jackalope.doors.amqp import AmqpDoor
 
     context = _tls(config, amqp.client_ca) if amqp.tls else None
-    door = AmqpDoor(broker, amqp, context)
+    door = AmqpDoor(broker, amqp, context, forwarding)
     try:
         await door.start()
     except OSError as error:

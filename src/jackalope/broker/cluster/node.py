@@ -87,6 +87,7 @@ class Node:
         self.find: Callable[[str, str], str] = lambda name, _: name  # where a node's door is
         # Each returns why this node may not lead, and nothing if it may.
         self.refusals: list[Callable[[], str]] = []
+        self.changed: list[Callable[[], None]] = []  # called when role or leader changes
         self._broker = broker
         self._journal = journal
         self._to = ""
@@ -189,6 +190,8 @@ class Node:
     def _tell(self) -> None:
         """Log what this node is now, and let the doors know."""
         view = self.view
+        for changed in self.changed:
+            changed()
         log.info("role", role=str(view.role), epoch=view.epoch, leader=view.leader, why=view.why)
         if view.role is Role.LEADING:
             self._broker.health.down = ""

@@ -532,6 +532,14 @@ class ClusterLog(StrEnum):
     POSTGRES = "postgres"
 
 
+class Forward(StrEnum):
+    """What a node that does not lead does with those who connect to it."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
 class ClusterConfig(msgspec.Struct, frozen=True):
     """Several nodes that are one broker. All but `cluster.node` is the same on each of them."""
 
@@ -585,6 +593,14 @@ class ClusterConfig(msgspec.Struct, frozen=True):
             "How long a leader may be silent before another node takes over.", ge=30 * MILLISECOND
         ),
     ] = 1_200 * MILLISECOND
+    forward: Annotated[
+        Forward,
+        _about(
+            "What a node that does not lead does with clients. `auto`: it sends those to the "
+            "leader that can find it, and forwards the others. `always`: it forwards all, for "
+            "clients that do not reach the other nodes. `never`: it names the leader or closes."
+        ),
+    ] = Forward.AUTO
 
 
 class PeerConfig(msgspec.Struct, frozen=True):

@@ -16,6 +16,8 @@ from jackalope.core.durations import SECOND
 from jackalope.doors.amqp.channel import Channel
 from jackalope.doors.amqp.connection import Connection
 from jackalope.doors.amqp.declare import PREFETCH_MAX
+from jackalope.doors.amqp.last_words import LastWords
+from jackalope.doors.forwarding import Forwarding, Letter
 from jackalope.doors.tcp_listener import Listener
 from jackalope.task_ids import TaskIds
 
@@ -34,9 +36,13 @@ class AmqpDoor(Listener[Connection, AmqpConfig]):
     stuck_us = 60 * SECOND
 
     def __init__(
-        self, broker: Broker, config: AmqpConfig, tls: ssl.SSLContext | None = None
+        self,
+        broker: Broker,
+        config: AmqpConfig,
+        tls: ssl.SSLContext | None = None,
+        forwarding: Forwarding | None = None,
     ) -> None:
-        super().__init__(broker, config, tls)
+        super().__init__(broker, config, tls, forwarding)
         # the channel that waits for direct replies under each address
         self.replies: dict[str, Channel] = {}
         self.ids = TaskIds()  # makes the ids of tasks
@@ -45,6 +51,14 @@ class AmqpDoor(Listener[Connection, AmqpConfig]):
 
     def connect(self) -> Connection:
         return Connection(self)
+
+    def vouch(self, connection: Connection, letter: Letter) -> None:
+        connection.peer = (letter.host, letter.port)
+        if self.has_tls:
+            connection.certificate = letter.certificate
+
+    def last_words(self) -> LastWords:
+        return LastWords()
 
     def next_share(self) -> int:
         """Return a new id for slots that the consumers of a channel share."""

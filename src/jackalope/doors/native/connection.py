@@ -26,6 +26,7 @@ from jackalope.core.effects import Accepted, Effect, Reply
 from jackalope.core.limits import INLINE_BYTES_MAX, NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef
+from jackalope.doors.forwarding import Way
 from jackalope.doors.native.commands import (
     ForCore,
     Gathering,
@@ -73,6 +74,9 @@ TASKS_PER_TURN_MAX = 5_000
 #: The largest frame of a peer that has not said who it is.
 HELLO_BYTES_MAX = 64 * 1024
 
+#: How much may come before and with HELLO.
+_HEAD_BYTES_MAX = 1024 * 1024
+
 #: How many numbers a worker may report about itself with a heartbeat.
 STATS_MAX = 64
 
@@ -95,6 +99,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, door: NativeDoor) -> None:
         self._door = door
         self._broker = door.broker
+        self._head = b""  # what has come, until it is known whether another node is to have it
         self._reader = FrameReader(min(HELLO_BYTES_MAX, door.config.frame_bytes_max))
         self._outgoing = Outgoing(door.config.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
@@ -150,6 +155,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_us = self._broker.steady_us()
+        if self._door.forwarding is not None and not self.session and self._beats_for is None:
+            self._head += data
+            if len(self._head) > _HEAD_BYTES_MAX:
+                self.abort()
+                return
         try:
             for kind, body in self._reader.feed(data):
                 try:
@@ -323,7 +333,7 @@ class Connection(asyncio.Protocol):
                 raise FrameError("unknown pulse")
         elif not self._let_in(hello):
             return
-        self._outgoing.is_fetching = hello.fetches
+        self._outgoing.is_fetching, self._head = hello.fetches, b""
         config = self._door.config
         self._reader.allow(config.frame_bytes_max)
         server = f"jackalope {__version__}"
@@ -340,13 +350,21 @@ class Connection(asyncio.Protocol):
         )
 
     def _is_moved(self, hello: Hello) -> bool:
-        """Send a peer on to the node that leads, if that is another."""
-        leader = self._broker.leader
-        address = None if leader is None else leader.elsewhere("native")
-        if leader is None or address is None:
+        """Send a peer on to the node that leads, if that is another, or hand it on."""
+        forwarding, transport = self._door.forwarding, self._transport
+        if forwarding is None or transport is None:
             return False
-        if address and hello.follows:
-            self._write(Moved(address, leader.epoch))
+        way = forwarding.way(self._door.name, follows=hello.follows)
+        if way is Way.HERE:
+            return False
+        if way is Way.HAND_ON:
+            head, self._head = self._head, b""
+            self.connection_lost(None)
+            self._door.hand_on(transport, head)
+            return True
+        address = forwarding.leader.elsewhere(self._door.name)
+        if way is Way.POINT and address and hello.follows:
+            self._write(Moved(address, forwarding.leader.epoch))
         self._close()  # One that does not follow, or while none leads, tries the next address.
         return True
 

@@ -13,6 +13,7 @@ import ssl
 from jackalope.broker.config.schema import NativeConfig
 from jackalope.broker.service import Broker
 from jackalope.core.durations import SECOND
+from jackalope.doors.forwarding import Forwarding
 from jackalope.doors.native.connection import Connection
 from jackalope.doors.tcp_listener import Listener
 
@@ -30,9 +31,13 @@ class NativeDoor(Listener[Connection, NativeConfig]):
     unsent_bytes_max = 64 * 1024 * 1024  # how much may wait for a peer that does not read
 
     def __init__(
-        self, broker: Broker, config: NativeConfig, tls: ssl.SSLContext | None = None
+        self,
+        broker: Broker,
+        config: NativeConfig,
+        tls: ssl.SSLContext | None = None,
+        forwarding: Forwarding | None = None,
     ) -> None:
-        super().__init__(broker, config, tls)
+        super().__init__(broker, config, tls, forwarding)
         self.pulses: dict[str, Connection] = {}  # the connection of each pulse
 
     def connect(self) -> Connection:
